@@ -1,0 +1,77 @@
+//! How many estimates a core makes in a second, and what the codecs cost. `cargo bench -p roofline-core`.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
+
+use divan::{Bencher, black_box, counter::ItemsCount};
+use roofline_core::{
+    Device, Dim, Format, Op, Precision, Registry,
+    format::{Distribution, Sizes},
+    op::{Attention, Linear},
+    precision::PrecisionSpec,
+    predict::Estimate,
+};
+
+fn main() {
+    divan::main();
+}
+
+/// Different shapes, so that nothing is computed once and reused.
+fn shapes() -> Vec<Op> {
+    (0..1024u64).map(|i| Op::Linear(Linear::new(1 + i % 512, 1024 + 8 * i, 4096 + 128 * (i % 64)).unwrap())).collect()
+}
+
+fn h200(precision: &str) -> (Device, Precision) {
+    let device = Registry::builtin().find("h200").unwrap().into_owned();
+    let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+    (device, precision)
+}
+
+#[divan::bench(args = ["bf16", "fp8", "w4a16", "nf4"])]
+fn ideal_gemm(bencher: Bencher<'_, '_>, precision: &str) {
+    let (device, precision) = h200(precision);
+    let ops = shapes();
+    bencher.counter(ItemsCount::new(ops.len())).bench_local(|| {
+        for op in black_box(&ops) {
+            black_box(Estimate::of(op, &precision, Sizes::Exact, &device).unwrap());
+        }
+    });
+}
+
+#[divan::bench]
+fn ideal_attention(bencher: Bencher<'_, '_>) {
+    let (device, precision) = h200("bf16");
+    let dim = |value| Dim::new("bench", value).unwrap();
+    let ops: Vec<Op> = (1..=1024)
+        .map(|context| {
+            let (batch, heads, kv_heads, head_dim) = (dim(8), dim(32), dim(8), dim(128));
+            let (queries, context, causal) = (dim(1), dim(context * 16), true);
+            Op::Attention(Attention { batch, heads, kv_heads, head_dim, queries, context, causal })
+        })
+        .collect();
+    bencher.counter(ItemsCount::new(ops.len())).bench_local(|| {
+        for op in black_box(&ops) {
+            black_box(Estimate::of(op, &precision, Sizes::Exact, &device).unwrap());
+        }
+    });
+}
+
+#[divan::bench(args = ["fp8-e4m3", "int4-g128", "nvfp4", "nf4"])]
+fn encode(bencher: Bencher<'_, '_>, format: &str) {
+    let format: Format = format.parse().unwrap();
+    let weights = Distribution::Gaussian.sample();
+    let columns = Dim::new("columns", 4096).unwrap();
+    bencher.counter(ItemsCount::new(weights.len())).bench_local(|| format.encode(black_box(&weights), columns));
+}
+
+#[divan::bench]
+fn find_device_by_key(bencher: Bencher<'_, '_>) {
+    let registry = Registry::builtin();
+    bencher.bench_local(|| registry.find(black_box("h200_sxm")).unwrap().into_owned());
+}
+
+#[divan::bench]
+fn parse_every_device() {
+    for (key, text) in roofline_core::registry::files() {
+        black_box(Device::from_toml(black_box(text), key).unwrap());
+    }
+}

@@ -1,0 +1,229 @@
+//! A machine: what its maker says it can do. Sourced, dense numbers only; what was measured stands apart.
+//!
+//! A device is one TOML file. Units are mandatory, unknown keys are errors, and `[peaks]` is dense by definition: a
+//! figure with structured sparsity has nowhere to go.
+
+mod mode;
+mod parts;
+mod peaks;
+
+pub use mode::PowerMode;
+pub use parts::{Cache, Clock, Confidence, Kind, Link, Measured, Memory, Origin, Units};
+pub use peaks::Peaks;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Format, Math, Result,
+    units::{ByteRate, Bytes, FlopRate, Intensity, Watts},
+};
+
+/// A device of the registry, of a file, or built from flags.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// The name commands take: that of its file.
+    #[serde(skip_deserializing)]
+    pub key: String,
+    /// The name people know.
+    pub name: String,
+    /// Short names.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// The names its driver reports, exactly.
+    #[serde(default)]
+    pub reported_names: Vec<String>,
+    /// Who makes it.
+    #[serde(default)]
+    pub vendor: String,
+    /// Architecture and chip.
+    #[serde(default)]
+    pub architecture: String,
+    /// What kind of machine.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Year of introduction.
+    pub year: Option<u16>,
+    /// CUDA compute capability.
+    pub compute_capability: Option<String>,
+    /// Rated power.
+    pub tdp: Option<Watts>,
+    /// What its vendor multiplies dense rates by for structured sparsity. Never applied here.
+    pub sparse_factor: Option<f64>,
+    /// The same for FP4, where it differs.
+    pub sparse_factor_fp4: Option<f64>,
+    /// How far the numbers can be trusted.
+    #[serde(default)]
+    pub confidence: Confidence,
+    /// Whether the vendor's own page was read: `opened`, `transcript`, `modes_only` or `not_opened`.
+    pub vendor_document: Option<String>,
+    /// Where the numbers come from.
+    pub source: Option<String>,
+    /// Public material that agrees.
+    #[serde(default)]
+    pub verified_in: Vec<String>,
+    /// What to know before using them.
+    pub notes: Option<String>,
+    /// Multiprocessors and the like.
+    #[serde(default)]
+    pub units: Units,
+    /// Clocks.
+    #[serde(default)]
+    pub clock: Clock,
+    /// Main memory.
+    pub memory: Memory,
+    /// On-chip memory.
+    #[serde(default)]
+    pub cache: Cache,
+    /// Link to other devices.
+    pub interconnect: Option<Link>,
+    /// Link to the host.
+    pub host_link: Option<Link>,
+    /// Dense peaks.
+    pub peaks: Peaks,
+    /// Rates that somebody measured and published.
+    pub measured: Option<Measured>,
+    /// Power modes (Jetson).
+    #[serde(default)]
+    pub power_modes: Vec<PowerMode>,
+    /// The power mode these numbers hold in, where one was asked for.
+    #[serde(skip_deserializing)]
+    pub mode: Option<String>,
+    /// Where it was described.
+    #[serde(skip_deserializing)]
+    pub origin: Origin,
+}
+
+/// Longest device file that is read at all; the largest of ours has 5 kB.
+const MAX_LENGTH: usize = 64 * 1024;
+
+impl Device {
+    /// Reads a device file of the user's; its key is made from `file`'s stem.
+    pub fn from_toml(text: &str, file: &str) -> Result<Self> {
+        let stem = file.rsplit(['/', '\\']).next().unwrap_or(file);
+        let key = key_of(stem.strip_suffix(".toml").unwrap_or(stem));
+        Self::parse(text, file, key, Origin::User)
+    }
+
+    pub(crate) fn parse(text: &str, file: &str, key: String, origin: Origin) -> Result<Self> {
+        let refuse = |reason: String| Error::Device { key: file.to_owned(), reason };
+        if text.len() > MAX_LENGTH {
+            return Err(refuse(format!("{} bytes is too long for a device file", text.len())));
+        }
+        let device: Self = toml::from_str(text).map_err(|error| refuse(located(text, &error)))?;
+        Self { key, origin, ..device }.checked()
+    }
+
+    /// A device that exists only as a bandwidth and a few peaks.
+    pub fn custom(name: &str, bandwidth: ByteRate, peaks: Peaks, capacity: Option<Bytes>) -> Result<Self> {
+        let device = Self {
+            key: key_of(name),
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            reported_names: Vec::new(),
+            vendor: String::new(),
+            architecture: String::new(),
+            kind: Kind::default(),
+            year: None,
+            compute_capability: None,
+            tdp: None,
+            sparse_factor: None,
+            sparse_factor_fp4: None,
+            confidence: Confidence::default(),
+            vendor_document: None,
+            source: None,
+            verified_in: Vec::new(),
+            notes: None,
+            units: Units::default(),
+            clock: Clock::default(),
+            memory: Memory { bandwidth, capacity, ..Memory::default() },
+            cache: Cache::default(),
+            interconnect: None,
+            host_link: None,
+            peaks,
+            measured: None,
+            power_modes: Vec::new(),
+            mode: None,
+            origin: Origin::Flags,
+        };
+        device.checked()
+    }
+
+    /// The same device with some numbers replaced.
+    pub fn modified(mut self, bandwidth: Option<ByteRate>, peaks: &Peaks, capacity: Option<Bytes>) -> Result<Self> {
+        self.memory.bandwidth = bandwidth.unwrap_or(self.memory.bandwidth);
+        self.memory.capacity = capacity.or(self.memory.capacity);
+        peaks.iter().for_each(|(math, peak)| self.peaks.set(math, peak));
+        self.origin = Origin::Modified;
+        self.checked()
+    }
+
+    /// Refuses rates that no machine has, where a slip in a unit would otherwise become an answer.
+    fn checked(self) -> Result<Self> {
+        let refuse = |reason: String| Err(Error::Device { key: self.key.clone(), reason });
+        let bandwidths = ByteRate::new(1e6)..=ByteRate::new(1e16);
+        if !bandwidths.contains(&self.memory.bandwidth) {
+            let (low, high) = bandwidths.into_inner();
+            return refuse(format!("memory bandwidth of {} is outside {low} to {high}", self.memory.bandwidth));
+        }
+        let rates = FlopRate::new(1e6)..=FlopRate::new(1e19);
+        if let Some((math, peak)) = self.peaks.iter().find(|(_, peak)| !rates.contains(peak)) {
+            let (low, high) = rates.into_inner();
+            return refuse(format!("{} peak of {peak} is outside {low} to {high}", math.key()));
+        }
+        let capacities = Bytes::new(1e3)..=Bytes::new(1e18);
+        if let Some(capacity) = self.memory.capacity.filter(|capacity| !capacities.contains(capacity)) {
+            let (low, high) = capacities.into_inner();
+            return refuse(format!("memory capacity of {capacity} is outside {low} to {high}"));
+        }
+        if self.key.is_empty() || self.key.len() > 64 || self.name.trim().is_empty() {
+            return refuse("its name must have 1 to 64 letters".to_owned());
+        }
+        if self.name.chars().any(char::is_control) {
+            return refuse("its name contains control characters".to_owned());
+        }
+        Ok(self)
+    }
+
+    /// The fastest of several units, if the device has one of them.
+    pub fn fastest(&self, units: &[Math]) -> Option<Math> {
+        let known = units.iter().filter_map(|math| Some((*math, self.peaks.of(*math)?)));
+        known.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(math, _)| math)
+    }
+
+    /// The 16-bit format this device multiplies fastest; BF16 when it makes no difference.
+    pub fn sixteen_bit(&self) -> Format {
+        match self.fastest(&[Math::Bf16, Math::Fp16]) {
+            Some(Math::Fp16) => Format::FP16,
+            _ => Format::BF16,
+        }
+    }
+
+    /// Where memory and compute time are equal: peak over bandwidth.
+    pub fn critical_intensity(&self, math: Math) -> Option<Intensity> {
+        Some(self.peaks.of(math)? / self.memory.bandwidth)
+    }
+
+    /// Key and power mode, as `--on` takes them.
+    pub fn label(&self) -> String {
+        let modified = if self.origin == Origin::Modified { " (modified)" } else { "" };
+        match &self.mode {
+            Some(mode) => format!("{}@{mode}{modified}", self.key),
+            None => format!("{}{modified}", self.key),
+        }
+    }
+}
+
+/// What is wrong and where, without quoting a hostile file.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+/// `text` as a key: lower case, with an underscore for everything that is no letter, digit or point.
+pub fn key_of(text: &str) -> String {
+    let keep = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '_' };
+    text.trim().chars().map(|letter| keep(letter.to_ascii_lowercase())).collect()
+}

@@ -1,0 +1,195 @@
+//! The sections of a device file.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::Peaks;
+use crate::units::{ByteRate, Bytes, FlopRate, Hertz};
+
+/// Where a device was described.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Shipped with the program.
+    Builtin,
+    /// A file the user named or registered.
+    #[default]
+    User,
+    /// Flags of the command line.
+    Flags,
+    /// A described one with some numbers replaced by flags.
+    Modified,
+}
+
+/// What kind of machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A graphics or accelerator card with its own memory.
+    Gpu,
+    /// GPU and CPU on shared memory.
+    Soc,
+    /// A neural accelerator.
+    Npu,
+    /// Google's tensor processing unit.
+    Tpu,
+    /// A processor.
+    Cpu,
+    /// Anything else, such as a chip that does not exist yet.
+    #[default]
+    Custom,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Gpu => "gpu",
+            Self::Soc => "soc",
+            Self::Npu => "npu",
+            Self::Tpu => "tpu",
+            Self::Cpu => "cpu",
+            Self::Custom => "custom",
+        })
+    }
+}
+
+/// How far a device's numbers can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// The vendor's published dense figure, or half of its sparse one.
+    Datasheet,
+    /// Units times rate times clock, from published parts.
+    Derived,
+    /// Partner sheets or third parties only.
+    Secondary,
+    /// The user's own word.
+    #[default]
+    User,
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Datasheet => "datasheet",
+            Self::Derived => "derived",
+            Self::Secondary => "secondary",
+            Self::User => "user",
+        })
+    }
+}
+
+/// Main memory.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Peak bandwidth.
+    pub bandwidth: ByteRate,
+    /// Size.
+    pub capacity: Option<Bytes>,
+    /// HBM3e, LPDDR5, ...
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Width of the bus.
+    pub bus_bits: Option<u32>,
+    /// Transfer rate per pin, in Gbit/s.
+    pub gbps_per_pin: Option<f64>,
+    /// The size its driver reports.
+    pub reported: Option<Bytes>,
+}
+
+/// How many of what; vendors cut their chips differently.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Units {
+    /// Streaming multiprocessors (NVIDIA).
+    pub sm: Option<u32>,
+    /// Compute units (AMD).
+    pub cu: Option<u32>,
+    /// Xe cores (Intel).
+    pub xe_cores: Option<u32>,
+    /// GPU cores (Apple).
+    pub gpu_cores: Option<u32>,
+    /// CPU cores.
+    pub cores: Option<u32>,
+    /// Dies in the package.
+    pub dies: Option<u32>,
+}
+
+impl Units {
+    /// The number that GPU peaks scale with.
+    pub fn count(&self) -> Option<u32> {
+        self.sm.or(self.cu).or(self.xe_cores).or(self.gpu_cores)
+    }
+}
+
+/// Clocks.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// Highest boost clock.
+    pub boost: Option<Hertz>,
+    /// The clock tensor peaks are rated at, when it is another one.
+    pub tensor: Option<Hertz>,
+    /// Base clock.
+    pub base: Option<Hertz>,
+}
+
+/// On-chip memory.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Shared second level.
+    pub l2: Option<Bytes>,
+    /// Third level (CPU).
+    pub l3: Option<Bytes>,
+    /// Memory-side cache (AMD).
+    pub infinity: Option<Bytes>,
+    /// Software-managed memory (accelerators).
+    pub sram: Option<Bytes>,
+    /// First level and shared memory together, per multiprocessor.
+    pub l1_per_sm: Option<Bytes>,
+    /// Shared memory a multiprocessor can give to its blocks.
+    pub shared_per_sm: Option<Bytes>,
+    /// Local data share per compute unit (AMD).
+    pub lds_per_cu: Option<Bytes>,
+}
+
+/// A link to other devices or to the host.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// NVLink 4, PCIe 5.0 x16, ...
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// One way.
+    pub per_direction: Option<ByteRate>,
+    /// Both ways, as vendors like to print it.
+    pub total: Option<ByteRate>,
+}
+
+/// Rates that somebody measured and published, kept apart from the peaks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Matrix products, per unit.
+    pub rates: Peaks,
+    /// Memory copy or read.
+    pub bandwidth: Option<ByteRate>,
+    /// Who measured, and with what.
+    pub source: String,
+}
+
+impl<'de> Deserialize<'de> for Measured {
+    /// In the file the rates stand beside `bandwidth` and `source`, under the names of their units.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let mut entries = BTreeMap::<String, String>::deserialize(deserializer)?;
+        let source = entries.remove("source").ok_or_else(|| Error::missing_field("source"))?;
+        let bandwidth = entries.remove("bandwidth").map(|text| text.parse()).transpose().map_err(Error::custom)?;
+        let rate = |text: &String| text.parse::<FlopRate>();
+        let rates = entries.iter().map(|(name, text)| Ok((name.parse()?, rate(text)?)));
+        let rates = rates.collect::<crate::Result<Peaks>>().map_err(Error::custom)?;
+        Ok(Self { rates, bandwidth, source })
+    }
+}

@@ -1,0 +1,141 @@
+//! What can be wrong with an input. Every variant names the value; [`Error::hint`] says what to do about it.
+
+use crate::nearest::nearest;
+
+/// A rejected input.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A text that is no quantity of the expected unit.
+    #[error("`{text}` {reason}: expected a quantity in {unit}, for example `{example}`")]
+    Quantity {
+        /// What was written.
+        text: String,
+        /// The symbol of the expected unit.
+        unit: &'static str,
+        /// What is wrong with it.
+        reason: String,
+        /// A correct text.
+        example: &'static str,
+    },
+
+    /// A name that is in no table.
+    #[error("unknown {what} `{name}`{}", .nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
+    Unknown {
+        /// The kind of thing: "device", "format", "precision", ...
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// The closest known name, when one is close.
+        nearest: Option<String>,
+        /// How to see or build the allowed values.
+        hint: String,
+    },
+
+    /// A dimension of zero, or one past [`crate::Dim::MAX`].
+    #[error("{what} is {value}, outside 1 to {max}")]
+    Dimension {
+        /// Which dimension.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest allowed value.
+        max: u64,
+    },
+
+    /// Two dimensions that contradict each other.
+    #[error("{0}")]
+    Shape(String),
+
+    /// The device has no unit that multiplies these formats.
+    #[error("`{precision}` needs {math} math, which {device} does not have")]
+    MissingPeak {
+        /// The precision asked for.
+        precision: String,
+        /// The unit it needs.
+        math: String,
+        /// The device's name.
+        device: String,
+        /// Which precision to use instead, or how to supply the peak.
+        hint: String,
+    },
+
+    /// A pair of weight and activation formats that no unit multiplies.
+    #[error("no hardware multiplies {weights} weights by {activations} activations")]
+    NoUnit {
+        /// Format of the weights.
+        weights: String,
+        /// Format of the activations.
+        activations: String,
+    },
+
+    /// A device description that does not parse or is out of range.
+    #[error("device `{key}`: {reason}")]
+    Device {
+        /// The device's key, or the file it was read from.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+
+    /// A power mode the device does not have.
+    #[error("{device} has no power mode `{mode}`")]
+    PowerMode {
+        /// The device's name.
+        device: String,
+        /// The mode asked for.
+        mode: String,
+        /// The modes it has.
+        modes: Vec<String>,
+    },
+
+    /// Values to encode that do not fit the shape, or are not finite.
+    #[error("cannot encode as {format}: {reason}")]
+    Encode {
+        /// The target format.
+        format: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Unknown`] with the nearest of `known`, if one is near.
+    pub fn unknown<'a>(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Unknown { what, name: name.to_owned(), nearest: nearest(name, known), hint: hint.into() }
+    }
+
+    /// A stable word for machine output.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Quantity { .. } => "quantity",
+            Self::Unknown { .. } => "unknown",
+            Self::Dimension { .. } => "dimension",
+            Self::Shape(_) => "shape",
+            Self::MissingPeak { .. } => "missing_peak",
+            Self::NoUnit { .. } => "no_unit",
+            Self::Device { .. } => "device",
+            Self::PowerMode { .. } => "power_mode",
+            Self::Encode { .. } => "encode",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown { hint, .. } | Self::MissingPeak { hint, .. } => Some(hint.clone()),
+            Self::NoUnit { activations, .. } => Some(format!(
+                "keep the activations at 16 bit (weights/bf16), or use a format with tensor units for both; \
+                 `{activations}` is a storage format"
+            )),
+            Self::PowerMode { modes, .. } if modes.is_empty() => Some("it has a single mode: leave `@...` out".into()),
+            Self::PowerMode { modes, .. } => Some(format!("its modes: {}", modes.join(", "))),
+            _ => None,
+        }
+    }
+}

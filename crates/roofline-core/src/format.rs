@@ -1,0 +1,317 @@
+//! How numbers are stored: the element, the block that shares a scale, the scale's own type.
+//!
+//! "4 bits" is never the whole story: [`Format::bytes`] is the exact size of a tensor with its scales and zero points,
+//! and equals the length of the buffer that [`Format::encode`] packs.
+
+mod bits;
+mod catalogue;
+mod codec;
+mod dynamic;
+mod element;
+mod loss;
+mod minifloat;
+mod name;
+mod scale;
+
+pub use catalogue::{CATALOGUE, Entry};
+pub use codec::Encoded;
+pub use element::{Element, NF4};
+pub use loss::Distribution;
+pub use minifloat::Overflow;
+
+use serde::{Serialize, Serializer};
+
+use crate::{Dim, units::Bytes};
+
+/// A storage format: an element and how its scale is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    element: Element,
+    scaling: Scaling,
+}
+
+/// What is stored beside the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Scaling {
+    /// Nothing: the code is the value.
+    None,
+    /// A scale per span of a row, and perhaps a zero point: `value = (code - zero) * scale`.
+    Linear(Span, Zero),
+    /// OCP Microscaling: a power of two (E8M0) per 32 elements of a row.
+    Micro,
+    /// NVFP4: an E4M3 scale per 16 elements of a row, and one FP32 scale per tensor.
+    TwoLevel,
+    /// bitsandbytes: the largest magnitude of 64 consecutive elements of the flattened tensor, FP32.
+    Absmax,
+    /// The same, with those maxima themselves quantized to 8 bits in blocks of 256.
+    AbsmaxDouble,
+}
+
+/// Which elements share a linear scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Span {
+    /// This many consecutive elements of a row; 16-bit scale.
+    Group(u32),
+    /// A whole row - an output channel of a weight, a token of an activation; 16-bit scale.
+    Channel,
+    /// The whole tensor; 32-bit scale.
+    Tensor,
+}
+
+/// Zero point of an asymmetric linear format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Zero {
+    /// Symmetric.
+    None,
+    /// An integer of the element's own width, packed (AWQ, GPTQ, compressed-tensors).
+    Integer,
+    /// A 16-bit float (torchao, HQQ).
+    Float16,
+}
+
+/// Elements per scale in the formats where that is fixed.
+const MICRO_BLOCK: u64 = 32;
+const NVFP4_BLOCK: u64 = 16;
+const ABSMAX_BLOCK: u64 = 64;
+/// How many maxima share a second-level scale in double quantization.
+const DOUBLE_BLOCK: u64 = 256;
+
+/// Whether scales and padding count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sizes {
+    /// Everything that is stored.
+    #[default]
+    Exact,
+    /// Element bits only, as text books count.
+    Nominal,
+}
+
+/// A row-major matrix: `rows` of `columns` elements. Scales run along rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    rows: u128,
+    columns: Dim,
+}
+
+impl Shape {
+    /// `rows` is at most a product of three dimensions, so that the element count fits a `u128`.
+    pub(crate) fn new(rows: u128, columns: Dim) -> Self {
+        Self { rows, columns }
+    }
+
+    /// A matrix.
+    pub fn matrix(rows: Dim, columns: Dim) -> Self {
+        Self::new(rows.wide(), columns)
+    }
+
+    /// Number of elements.
+    pub fn elements(self) -> u128 {
+        self.rows * self.columns.wide()
+    }
+}
+
+impl Format {
+    /// IEEE double precision.
+    pub const FP64: Self = Self::plain(Element::Fp64);
+    /// IEEE single precision.
+    pub const FP32: Self = Self::plain(Element::Fp32);
+    /// FP32 storage whose values carry 10 mantissa bits.
+    pub const TF32: Self = Self::plain(Element::Tf32);
+    /// IEEE half precision.
+    pub const FP16: Self = Self::plain(Element::Fp16);
+    /// bfloat16.
+    pub const BF16: Self = Self::plain(Element::Bf16);
+    /// FP8 E4M3 with a 16-bit scale per row.
+    pub const FP8: Self = Self::per_channel(Element::Fp8E4M3);
+    /// INT8 with a 16-bit scale per row.
+    pub const INT8: Self = Self::per_channel(Element::Int8);
+    /// INT4 in groups of 128 with a 16-bit scale, symmetric.
+    pub const INT4_G128: Self = Self::grouped(Element::Int4, 128);
+    /// INT3 in groups of 64.
+    pub const INT3_G64: Self = Self::grouped(Element::Int3, 64);
+    /// INT2 in groups of 64.
+    pub const INT2_G64: Self = Self::grouped(Element::Int2, 64);
+    /// OCP MXFP8 with E4M3 elements.
+    pub const MXFP8: Self = Self { element: Element::Fp8E4M3, scaling: Scaling::Micro };
+    /// OCP MXFP6 with E3M2 elements.
+    pub const MXFP6: Self = Self { element: Element::Fp6E3M2, scaling: Scaling::Micro };
+    /// OCP MXFP4.
+    pub const MXFP4: Self = Self { element: Element::Fp4E2M1, scaling: Scaling::Micro };
+    /// NVIDIA's FP4 with two levels of scales.
+    pub const NVFP4: Self = Self { element: Element::Fp4E2M1, scaling: Scaling::TwoLevel };
+    /// NF4 with FP32 maxima per 64 elements.
+    pub const NF4: Self = Self { element: Element::Nf4, scaling: Scaling::Absmax };
+
+    const fn plain(element: Element) -> Self {
+        Self { element, scaling: Scaling::None }
+    }
+
+    const fn per_channel(element: Element) -> Self {
+        Self { element, scaling: Scaling::Linear(Span::Channel, Zero::None) }
+    }
+
+    const fn grouped(element: Element, group: u32) -> Self {
+        Self { element, scaling: Scaling::Linear(Span::Group(group), Zero::None) }
+    }
+
+    /// The stored number.
+    pub const fn element(self) -> Element {
+        self.element
+    }
+
+    /// How many elements share a scale; none where that depends on the tensor's shape or there is no scale.
+    pub const fn block(self) -> Option<u64> {
+        match self.scaling {
+            Scaling::Linear(Span::Group(group), _) => Some(group as u64),
+            Scaling::Micro => Some(MICRO_BLOCK),
+            Scaling::TwoLevel => Some(NVFP4_BLOCK),
+            Scaling::Absmax | Scaling::AbsmaxDouble => Some(ABSMAX_BLOCK),
+            Scaling::None | Scaling::Linear(Span::Channel | Span::Tensor, _) => None,
+        }
+    }
+
+    /// What is stored beside the elements, in words.
+    pub fn scale(self) -> &'static str {
+        match self.scaling {
+            Scaling::None => "none",
+            Scaling::Linear(Span::Group(_), Zero::None) => "16 bit per group",
+            Scaling::Linear(Span::Group(_), Zero::Integer) => "16 bit and an integer zero per group",
+            Scaling::Linear(Span::Group(_), Zero::Float16) => "16 bit and a 16-bit zero per group",
+            Scaling::Linear(Span::Channel, Zero::None) => "16 bit per row",
+            Scaling::Linear(Span::Channel, Zero::Integer) => "16 bit and an integer zero per row",
+            Scaling::Linear(Span::Channel, Zero::Float16) => "16 bit and a 16-bit zero per row",
+            Scaling::Linear(Span::Tensor, Zero::None) => "FP32 per tensor",
+            Scaling::Linear(Span::Tensor, Zero::Integer) => "FP32 and an integer zero per tensor",
+            Scaling::Linear(Span::Tensor, Zero::Float16) => "FP32 and a 16-bit zero per tensor",
+            Scaling::Micro => "E8M0 per block",
+            Scaling::TwoLevel => "E4M3 per block, FP32 per tensor",
+            Scaling::Absmax => "FP32 maximum per block",
+            Scaling::AbsmaxDouble => "8-bit maximum per block, FP32 per 256 blocks",
+        }
+    }
+
+    /// Bits of one element, without scales.
+    pub const fn nominal_bits(self) -> u32 {
+        self.element.bits()
+    }
+
+    /// The size of a tensor in memory.
+    ///
+    /// Exact: rows of elements packed bit by bit and padded to whole bytes, plus every scale, zero point and tensor
+    /// scale. Formats over the flattened tensor (NF4) pad once at the end. Nominal: element bits only.
+    pub fn bytes(self, shape: Shape, sizes: Sizes) -> Bytes {
+        let bits = u64::from(self.element.bits());
+        if sizes == Sizes::Nominal {
+            return Bytes::new(shape.elements() as f64 * bits as f64 / 8.0);
+        }
+        let layout = Layout::new(self, shape);
+        Bytes::new((layout.codes + layout.scales + layout.zeros + layout.tensor) as f64)
+    }
+
+    /// Average stored bits per element of a tensor of that shape.
+    pub fn bits_per_element(self, shape: Shape, sizes: Sizes) -> f64 {
+        self.bytes(shape, sizes).value() * 8.0 / shape.elements() as f64
+    }
+}
+
+/// Byte counts of the parts of a packed tensor.
+struct Layout {
+    codes: u128,
+    scales: u128,
+    zeros: u128,
+    tensor: u128,
+}
+
+impl Layout {
+    fn new(format: Format, shape: Shape) -> Self {
+        let bits = u64::from(format.element.bits());
+        let columns = shape.columns.get();
+        let by_row = |bytes: u64| shape.rows * u128::from(bytes);
+        let rows_of_codes = by_row((columns * bits).div_ceil(8));
+        let plain = Self { codes: rows_of_codes, scales: 0, zeros: 0, tensor: 0 };
+        match format.scaling {
+            Scaling::None => plain,
+            Scaling::Linear(Span::Tensor, zero) => Self {
+                tensor: 4 + match zero {
+                    Zero::None => 0,
+                    Zero::Integer => u128::from(bits.div_ceil(8)),
+                    Zero::Float16 => 2,
+                },
+                ..plain
+            },
+            Scaling::Linear(span, zero) => {
+                let groups = match span {
+                    Span::Group(group) => columns.div_ceil(u64::from(group)),
+                    Span::Channel | Span::Tensor => 1,
+                };
+                let zeros = match zero {
+                    Zero::None => 0,
+                    Zero::Integer => (groups * bits).div_ceil(8),
+                    Zero::Float16 => 2 * groups,
+                };
+                Self { scales: by_row(2 * groups), zeros: by_row(zeros), ..plain }
+            }
+            Scaling::Micro => Self { scales: by_row(columns.div_ceil(MICRO_BLOCK)), ..plain },
+            Scaling::TwoLevel => Self { scales: by_row(columns.div_ceil(NVFP4_BLOCK)), tensor: 4, ..plain },
+            Scaling::Absmax | Scaling::AbsmaxDouble => {
+                let codes = (shape.elements() * u128::from(bits)).div_ceil(8);
+                let blocks = shape.elements().div_ceil(u128::from(ABSMAX_BLOCK));
+                if format.scaling == Scaling::Absmax {
+                    Self { codes, scales: 4 * blocks, ..plain }
+                } else {
+                    // 8-bit maxima, an FP32 scale per 256 of them, and their common FP32 offset.
+                    let second = 4 * blocks.div_ceil(u128::from(DOUBLE_BLOCK));
+                    Self { codes, scales: blocks, zeros: second, tensor: 4 }
+                }
+            }
+        }
+    }
+}
+
+impl Serialize for Format {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits(name: &str, rows: u64, columns: u64) -> f64 {
+        let shape = Shape::matrix(Dim::new("rows", rows).unwrap(), Dim::new("columns", columns).unwrap());
+        name.parse::<Format>().unwrap().bits_per_element(shape, Sizes::Exact)
+    }
+
+    #[test]
+    fn stored_bits_per_weight() {
+        // elements + scale bits / block; the shape is 4096 x 4096 unless the format depends on it.
+        assert_eq!(bits("bf16", 4096, 4096), 16.0);
+        assert_eq!(bits("tf32", 4096, 4096), 32.0);
+        assert_eq!(bits("int8", 4096, 4096), 8.0 + 16.0 / 4096.0);
+        assert_eq!(bits("fp8", 4096, 4096), 8.0 + 16.0 / 4096.0);
+        assert_eq!(bits("int4-g128", 4096, 4096), 4.125);
+        assert_eq!(bits("int4-g128-zp", 4096, 4096), 4.125 + 4.0 / 128.0);
+        assert_eq!(bits("int4-g128-zp16", 4096, 4096), 4.25);
+        assert_eq!(bits("int4-g32", 4096, 4096), 4.5);
+        assert_eq!(bits("int3-g64", 4096, 4096), 3.25);
+        assert_eq!(bits("int2-g64", 4096, 4096), 2.25);
+        assert_eq!(bits("mxfp8", 4096, 4096), 8.25);
+        assert_eq!(bits("mxfp6", 4096, 4096), 6.25);
+        assert_eq!(bits("mxfp4", 4096, 4096), 4.25);
+        assert_eq!(bits("nvfp4", 4096, 4096), 4.5 + 32.0 / (4096.0 * 4096.0));
+        assert_eq!(bits("nf4", 4096, 4096), 4.5);
+        // 4 + 8/64 + 32/(64*256), and one offset per tensor.
+        let double = 4.0 + 0.125 + 32.0 / 16_384.0 + 32.0 / (4096.0 * 4096.0);
+        assert_eq!(bits("nf4-dq", 4096, 4096), double);
+    }
+
+    #[test]
+    fn ragged_rows_are_padded() {
+        // 3 elements of 4 bits are 2 bytes a row; one group of 128 needs one 2-byte scale.
+        assert_eq!(bits("int4-g128", 1, 3), 8.0 * 4.0 / 3.0);
+        // NF4 pads once: 5 elements are 3 bytes and one 4-byte maximum.
+        assert_eq!(bits("nf4", 5, 1), 8.0 * 7.0 / 5.0);
+    }
+}

@@ -1,0 +1,275 @@
+//! Packing a tensor and reading it back: the reference that faster code paths are checked against.
+//!
+//! Blocks are contiguous in row-major order whatever their kind, so the flow is the same for every format:
+//! cut into blocks, choose and store a scale per block (`scale.rs`), code the elements, pack the bits.
+
+use std::ops::Range;
+
+use super::{
+    ABSMAX_BLOCK, Element, Format, Overflow, Scaling, Shape, Span, Zero,
+    bits::{pack, unpack},
+    scale::Affine,
+};
+use crate::{Dim, Error, Result};
+
+/// A packed tensor: what a file or a kernel would hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoded {
+    pub(super) format: Format,
+    rows: usize,
+    pub(super) columns: usize,
+    /// Elements, bit-packed.
+    pub codes: Vec<u8>,
+    /// One entry per block: BF16, E8M0, E4M3, FP32 or an 8-bit maximum, as the format says.
+    pub scales: Vec<u8>,
+    /// Zero points, or the second-level scales of double quantization.
+    pub zeros: Vec<u8>,
+    /// What there is once per tensor.
+    pub tensor: Vec<u8>,
+}
+
+impl Format {
+    /// Packs `values`, row-major, `columns` to a row.
+    pub fn encode(self, values: &[f32], columns: Dim) -> Result<Encoded> {
+        let refuse = |reason: String| Error::Encode { format: self.to_string(), reason };
+        let width = columns.get() as usize;
+        if values.is_empty() || !values.len().is_multiple_of(width) {
+            return Err(refuse(format!("{} values do not make rows of {width}", values.len())));
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(refuse(format!("value {at} is {}", values[at])));
+        }
+        let mut encoded = Encoded {
+            format: self,
+            rows: values.len() / width,
+            columns: width,
+            codes: Vec::new(),
+            scales: Vec::new(),
+            zeros: Vec::new(),
+            tensor: Vec::new(),
+        };
+        let blocks: Vec<&[f32]> = encoded.blocks().into_iter().map(|range| &values[range]).collect();
+        let affines = encoded.store_scales(&blocks);
+        let coding = Coding::of(self);
+        let codes = blocks.iter().zip(affines).flat_map(|(block, affine)| {
+            block.iter().map(move |value| coding.code(f64::from(*value) / affine.scale + affine.zero))
+        });
+        encoded.codes = encoded.pack_elements(&codes.collect::<Vec<u64>>());
+        Ok(encoded)
+    }
+
+    /// Whether blocks and padding run over the flattened tensor rather than along rows.
+    fn is_flat(self) -> bool {
+        matches!(self.scaling, Scaling::Absmax | Scaling::AbsmaxDouble)
+    }
+}
+
+impl Encoded {
+    /// Bytes in all parts together.
+    pub fn len(&self) -> usize {
+        self.codes.len() + self.scales.len() + self.zeros.len() + self.tensor.len()
+    }
+
+    /// Never: a tensor has at least one element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shape that was packed.
+    pub fn shape(&self) -> Shape {
+        let columns = Dim::new("columns", self.columns as u64).unwrap_or(Dim::ONE);
+        Shape::new(self.rows as u128, columns)
+    }
+
+    /// The values, row-major.
+    pub fn decode(&self) -> Vec<f32> {
+        let coding = Coding::of(self.format);
+        let codes = self.unpack_elements();
+        let mut values = Vec::with_capacity(codes.len());
+        for (range, affine) in self.blocks().into_iter().zip(self.read_scales()) {
+            for code in &codes[range] {
+                let value = (coding.value(*code) - affine.zero) * affine.scale;
+                let finite = value.clamp(f64::from(f32::MIN), f64::from(f32::MAX));
+                values.push(if value.is_finite() { finite } else { value } as f32);
+            }
+        }
+        values
+    }
+
+    /// Elements of a row that share a scale.
+    pub(super) fn span(&self) -> usize {
+        self.format.block().map_or(self.columns, |block| block as usize)
+    }
+
+    /// The elements that share a scale, in order.
+    pub(super) fn blocks(&self) -> Vec<Range<usize>> {
+        let all = self.rows * self.columns;
+        let (line, block) = match self.format.scaling {
+            Scaling::None | Scaling::Linear(Span::Tensor, _) => (all, all),
+            Scaling::Absmax | Scaling::AbsmaxDouble => (all, ABSMAX_BLOCK as usize),
+            _ => (self.columns, self.span()),
+        };
+        (0..all)
+            .step_by(line)
+            .flat_map(|start| (start..start + line).step_by(block).map(move |at| at..(at + block).min(start + line)))
+            .collect()
+    }
+
+    fn pack_elements(&self, codes: &[u64]) -> Vec<u8> {
+        let line = if self.format.is_flat() { codes.len() } else { self.columns };
+        let mut bytes = Vec::new();
+        codes.chunks(line).for_each(|row| pack(row.iter().copied(), self.format.element.bits(), &mut bytes));
+        bytes
+    }
+
+    fn unpack_elements(&self) -> Vec<u64> {
+        let bits = self.format.element.bits();
+        let line = if self.format.is_flat() { self.rows * self.columns } else { self.columns };
+        let line_bytes = (line * bits as usize).div_ceil(8);
+        let lines = self.codes.chunks(line_bytes);
+        lines.flat_map(|bytes| (0..line).map(move |at| unpack(bytes, bits, at))).collect()
+    }
+}
+
+/// How a scaled number becomes a code: by the element's own encoding, or as an unsigned integer above a zero point.
+#[derive(Clone, Copy)]
+enum Coding {
+    Element(Element),
+    Unsigned { top: f64 },
+}
+
+impl Coding {
+    fn of(format: Format) -> Self {
+        match format.scaling {
+            Scaling::Linear(_, Zero::Integer | Zero::Float16) => {
+                Self::Unsigned { top: f64::from((1u32 << format.element.bits()) - 1) }
+            }
+            _ => Self::Element(format.element),
+        }
+    }
+
+    fn code(self, scaled: f64) -> u64 {
+        match self {
+            Self::Element(element) => element.encode(scaled as f32, Overflow::Saturate),
+            Self::Unsigned { top } => scaled.round_ties_even().clamp(0.0, top) as u64,
+        }
+    }
+
+    fn value(self, code: u64) -> f64 {
+        match self {
+            Self::Element(element) => f64::from(element.decode(code)),
+            Self::Unsigned { .. } => code as f64,
+        }
+    }
+}
+
+impl Affine {
+    /// `value = code * scale`.
+    pub(super) fn scale(scale: f64) -> Self {
+        Self { scale, zero: 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::{CATALOGUE, Sizes};
+
+    fn formats() -> impl Strategy<Value = Format> {
+        let extra = ["int8-g128", "int8-zp", "int4-tensor-zp16", "int4-tensor-zp", "fp8-tensor", "int3-g32-zp16"];
+        let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).chain(extra).collect();
+        prop::sample::select(names).prop_map(|name| name.parse().unwrap())
+    }
+
+    /// Matrices whose rows differ in magnitude, some of them zero.
+    fn matrices() -> impl Strategy<Value = (Vec<f32>, usize)> {
+        (1usize..6, 1usize..200).prop_flat_map(|(rows, columns)| {
+            let row = (prop::collection::vec(-1f32..1.0, columns), -30i32..30, prop::bool::weighted(0.1)).prop_map(
+                |(row, exponent, zero)| {
+                    let factor = if zero { 0.0 } else { exp2(exponent) };
+                    row.into_iter().map(|value| value * factor).collect::<Vec<f32>>()
+                },
+            );
+            (prop::collection::vec(row, rows).prop_map(|rows| rows.concat()), Just(columns))
+        })
+    }
+
+    fn exp2(exponent: i32) -> f32 {
+        crate::format::minifloat::exp2(exponent) as f32
+    }
+
+    proptest! {
+        #[test]
+        fn stored_size_is_the_packed_length(format in formats(), (values, columns) in matrices()) {
+            let encoded = format.encode(&values, Dim::new("columns", columns as u64).unwrap()).unwrap();
+            let bytes = format.bytes(encoded.shape(), Sizes::Exact);
+            prop_assert_eq!(bytes.value(), encoded.len() as f64, "{}", format);
+        }
+
+        /// Every element lands on a level at most half a step away, whatever the block around it looks like.
+        #[test]
+        fn decoding_is_within_half_a_step(format in formats(), (values, columns) in matrices()) {
+            // Double quantization changes the scale after the codes were chosen; bitsandbytes is its test.
+            prop_assume!(format.scaling != Scaling::AbsmaxDouble);
+            let encoded = format.encode(&values, Dim::new("columns", columns as u64).unwrap()).unwrap();
+            let decoded = encoded.decode();
+            prop_assert_eq!(decoded.len(), values.len());
+            for (range, affine) in encoded.blocks().into_iter().zip(encoded.read_scales()) {
+                for at in range {
+                    let scaled = f64::from(values[at]) / affine.scale + affine.zero;
+                    let got = f64::from(decoded[at]) / affine.scale + affine.zero;
+                    let allowed = half_step(format, scaled, affine);
+                    prop_assert!((scaled - got).abs() <= allowed, "{format}: {scaled} became {got}, allowed {allowed}");
+                }
+            }
+        }
+    }
+
+    /// Half the distance of the levels around `scaled`, and what rounding of the stored scales adds on top.
+    fn half_step(format: Format, scaled: f64, affine: Affine) -> f64 {
+        let slack = 1e-5 * (scaled.abs() + affine.zero.abs());
+        let element = match Coding::of(format) {
+            Coding::Element(element) => element,
+            // A 16-bit zero point is off by up to 2^-9 of itself.
+            Coding::Unsigned { .. } if format.to_string().ends_with("zp16") => {
+                return 0.5 + affine.zero.abs() / 256.0 + slack;
+            }
+            Coding::Unsigned { .. } => return 0.5 + slack,
+        };
+        let Some(levels) = element.codebook() else { return plain_half_step(element, scaled) };
+        let above = levels.partition_point(|level| f64::from(*level) < scaled).clamp(1, levels.len() - 1);
+        let step = f64::from(levels[above] - levels[above - 1]);
+        step / 2.0 + slack
+    }
+
+    /// 2^-(m+1) of the value, at least half the smallest subnormal; past the largest value, whatever is left over.
+    fn plain_half_step(element: Element, value: f64) -> f64 {
+        let (exponent, mantissa) = element.exponent_mantissa().unwrap();
+        let relative = value.abs() * f64::from(exp2(-(mantissa.min(23) as i32) - 1));
+        let smallest = 2f64.powi(2 - (1 << (exponent - 1)) - mantissa as i32);
+        relative.max(smallest / 2.0).max(value.abs() - element.max())
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        let columns = Dim::new("columns", 4).unwrap();
+        let why = |values: &[f32]| Format::NVFP4.encode(values, columns).unwrap_err().to_string();
+        assert_eq!(why(&[1.0; 3]), "cannot encode as nvfp4: 3 values do not make rows of 4");
+        assert_eq!(why(&[]), "cannot encode as nvfp4: 0 values do not make rows of 4");
+        assert_eq!(why(&[1.0, f32::NAN, 0.0, 0.0]), "cannot encode as nvfp4: value 1 is NaN");
+    }
+
+    #[test]
+    fn extreme_blocks_stay_finite() {
+        for entry in CATALOGUE {
+            let format: Format = entry.name.parse().unwrap();
+            for value in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), 1.7e38] {
+                let values = [value, -value, value / 2.0, 0.0];
+                let encoded = format.encode(&values, Dim::new("columns", 4).unwrap()).unwrap();
+                assert!(encoded.decode().iter().all(|value| value.is_finite()), "{format} {value:e}");
+            }
+        }
+    }
+}

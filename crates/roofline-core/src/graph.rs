@@ -1,0 +1,80 @@
+//! What runs, as data: a list of kernels. Fusion is another list for the same computation.
+
+use crate::{
+    Dim, Op, Result,
+    op::{Activation, Attention, Linear},
+};
+
+/// Kernels in the order they run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    /// The kernels.
+    pub nodes: Vec<Node>,
+}
+
+/// One kernel and its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Node {
+    /// Where it belongs: `q_proj`, `attention`, `silu_mul`, ...
+    pub site: &'static str,
+    /// What it computes.
+    pub op: Op,
+}
+
+/// A feed-forward layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ffn {
+    /// Tokens in flight: sequences times new tokens.
+    pub tokens: Dim,
+    /// Model width.
+    pub hidden: Dim,
+    /// Inner width.
+    pub inner: Dim,
+    /// Three matrices with a gate (SwiGLU), or two.
+    pub gated: bool,
+}
+
+impl Graph {
+    /// `y[n] = W[n,k] * x[k]`.
+    pub fn gemv(n: u64, k: u64) -> Result<Self> {
+        Self::gemm(1, n, k)
+    }
+
+    /// `y[m,n] = x[m,k] * W[n,k]^T`.
+    pub fn gemm(m: u64, n: u64, k: u64) -> Result<Self> {
+        let site = if m == 1 { "gemv" } else { "gemm" };
+        Ok(Self::of([(site, Op::Linear(Linear::new(m, n, k)?))]))
+    }
+
+    /// Attention in one kernel, or with scores written to memory in three.
+    pub fn attention(attention: Attention, fused: bool) -> Self {
+        if fused {
+            return Self::of([("attention", Op::Attention(attention))]);
+        }
+        Self::of([
+            ("qk_score", Op::Scores(attention)),
+            ("softmax", Op::Softmax(attention)),
+            ("sv_prod", Op::Values(attention)),
+        ])
+    }
+
+    /// A feed-forward layer; fused, the activation runs inside the kernel before it and its inputs never reach memory.
+    pub fn ffn(ffn: Ffn, fused: bool) -> Self {
+        let Ffn { tokens, hidden, inner, gated } = ffn;
+        let up = Linear { m: tokens, n: inner, k: hidden };
+        let down = ("down_proj", Op::Linear(Linear { m: tokens, n: hidden, k: inner }));
+        let activation = Op::Activation(Activation { rows: tokens, width: inner, gated });
+        match (gated, fused) {
+            (true, true) => Self::of([("gate_up_proj", Op::GatedLinear(up)), down]),
+            (false, true) => Self::of([("up_proj", Op::Linear(up)), down]),
+            (true, false) => {
+                Self::of([("gate_proj", Op::Linear(up)), ("up_proj", Op::Linear(up)), ("silu_mul", activation), down])
+            }
+            (false, false) => Self::of([("up_proj", Op::Linear(up)), ("activation", activation), down]),
+        }
+    }
+
+    fn of<const N: usize>(nodes: [(&'static str, Op); N]) -> Self {
+        Self { nodes: nodes.map(|(site, op)| Node { site, op }).to_vec() }
+    }
+}

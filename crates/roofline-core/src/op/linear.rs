@@ -1,0 +1,74 @@
+//! Linear layers and the activation function between them.
+
+use serde::Serialize;
+
+use crate::{
+    Dim, Precision, Result, Work,
+    format::{Shape, Sizes},
+    units::Flops,
+};
+
+/// `y[m,n] = x[m,k] * W[n,k]^T`: `m` tokens, `n` output features, `k` input features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Linear {
+    /// Rows of the input: tokens in flight.
+    pub m: Dim,
+    /// Output features: rows of the stored weight, which is where per-channel scales belong.
+    pub n: Dim,
+    /// Input features: what groups run along.
+    pub k: Dim,
+}
+
+impl Linear {
+    /// Checks the three dimensions.
+    pub fn new(m: u64, n: u64, k: u64) -> Result<Self> {
+        Ok(Self { m: Dim::new("m", m)?, n: Dim::new("n", n)?, k: Dim::new("k", k)? })
+    }
+
+    /// `2mnk` operations; `x` and `W` read once, `y` written once.
+    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
+        let Self { m, n, k } = self;
+        Work {
+            flops: Flops::new(2.0 * m.float() * n.float() * k.float()),
+            read: precision.activations.bytes(Shape::matrix(m, k), sizes)
+                + precision.weights.bytes(Shape::matrix(n, k), sizes),
+            write: precision.output.bytes(Shape::matrix(m, n), sizes),
+        }
+    }
+
+    /// `4mnk` operations; `x` read once, both weights once; the gated product is written as the next layer reads it.
+    pub(super) fn gated_work(self, precision: &Precision, sizes: Sizes) -> Work {
+        let Self { m, n, k } = self;
+        Work {
+            flops: Flops::new(4.0 * m.float() * n.float() * k.float()),
+            read: precision.activations.bytes(Shape::matrix(m, k), sizes)
+                + precision.weights.bytes(Shape::matrix(n, k), sizes) * 2.0,
+            write: precision.activations.bytes(Shape::matrix(m, n), sizes),
+        }
+    }
+}
+
+/// An activation function over `rows` times `width` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Activation {
+    /// Tokens.
+    pub rows: Dim,
+    /// Features.
+    pub width: Dim,
+    /// Whether a second input is multiplied in (SwiGLU).
+    pub gated: bool,
+}
+
+impl Activation {
+    /// Gated: sigmoid, times itself, times the other (3); plain: the function, times itself (2). Reads what the
+    /// products before it wrote, and writes what the product after it reads.
+    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
+        let shape = Shape::matrix(self.rows, self.width);
+        let (operations, inputs) = if self.gated { (3.0, 2.0) } else { (2.0, 1.0) };
+        Work {
+            flops: Flops::new(operations * self.rows.float() * self.width.float()),
+            read: precision.output.bytes(shape, sizes) * inputs,
+            write: precision.activations.bytes(shape, sizes),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Which format at which place, and which unit multiplies.
+//!
+//! A name such as `w4a16` is a [`PrecisionSpec`]: what was asked for. [`PrecisionSpec::on`] resolves it for a device to
+//! a [`Precision`]: "16 bit" becomes BF16 or FP16, and the unit that multiplies is chosen among those the device has.
+//! Weight-only formats move fewer bytes and keep the 16-bit ceiling; only narrower *activations* reach a faster unit.
+
+mod table;
+
+pub use table::{NAMED, Named};
+
+use std::{fmt, str::FromStr};
+
+use serde::Serialize;
+
+use crate::{Device, Error, Format, Math, Result, format::Element};
+
+/// A precision as asked for: a name of the table, or `weights/activations[/kv]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrecisionSpec {
+    name: String,
+    weights: Slot,
+    activations: Slot,
+    kv: Slot,
+    output: Slot,
+}
+
+/// A place for a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// BF16 or FP16, whichever the device multiplies faster.
+    Sixteen,
+    /// This format.
+    Fixed(Format),
+}
+
+/// A precision on a device: every format known, and the units that multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Precision {
+    /// Stored weights.
+    pub weights: Format,
+    /// Inputs of linear layers.
+    pub activations: Format,
+    /// Cached keys and values.
+    pub kv: Format,
+    /// Outputs of linear layers, queries and attention outputs.
+    pub output: Format,
+    /// The unit that multiplies weights and activations.
+    pub math: Math,
+    /// The unit that multiplies queries, keys and values: attention runs at the output's precision, whatever the KV
+    /// cache is stored in.
+    pub attention: Math,
+}
+
+impl PrecisionSpec {
+    /// The name it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same with another KV-cache format.
+    #[must_use]
+    pub fn with_kv(self, kv: Format) -> Self {
+        Self { kv: Slot::Fixed(kv), ..self }
+    }
+
+    /// The same with another output format.
+    #[must_use]
+    pub fn with_output(self, output: Format) -> Self {
+        Self { output: Slot::Fixed(output), ..self }
+    }
+
+    /// What this means on `device`. A unit the device lacks is an error: nothing stands in for it.
+    pub fn on(&self, device: &Device) -> Result<Precision> {
+        let format = |slot: Slot| match slot {
+            Slot::Sixteen => device.sixteen_bit(),
+            Slot::Fixed(format) => format,
+        };
+        let (weights, activations) = (format(self.weights), format(self.activations));
+        let units = multiplying_units(weights.element(), activations.element())
+            .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
+        let math = device.fastest(units).ok_or_else(|| self.missing(device, units[0]))?;
+        let output = format(self.output);
+        let attention_units = multiplying_units(output.element(), output.element()).unwrap_or(units);
+        let attention = device.fastest(attention_units).unwrap_or(attention_units[0]);
+        Ok(Precision { weights, activations, kv: format(self.kv), output, math, attention })
+    }
+
+    fn missing(&self, device: &Device, math: Math) -> Error {
+        let named = NAMED.iter().find(|named| named.answers_to(&self.name));
+        let instead = match named.and_then(|named| named.instead) {
+            Some(instead) => format!("use {instead}"),
+            None => "keep the activations at 16 bit".to_owned(),
+        };
+        let units: Vec<&str> = device.peaks.iter().map(|(math, _)| math.key()).collect();
+        let known = if units.is_empty() { "no peaks".to_owned() } else { units.join(", ") };
+        Error::MissingPeak {
+            precision: self.name.clone(),
+            math: math.to_string(),
+            device: device.name.clone(),
+            hint: format!("{instead}; it has {known}; a peak you know goes in by `--peak {}=...`", math.key()),
+        }
+    }
+}
+
+/// The units that can multiply a pair of elements, or none: a narrower operand is converted to the wider type on the fly.
+fn multiplying_units(weights: Element, activations: Element) -> Option<&'static [Math]> {
+    use Element as E;
+    let either = |element: E| weights == element || activations == element;
+    let sixteen = |element: E| matches!(element, E::Fp16 | E::Bf16);
+    let float = |element: E| matches!(element, E::Fp8E4M3 | E::Fp8E5M2 | E::Fp6E3M2 | E::Fp6E2M3 | E::Fp4E2M1);
+    let widest = weights.bits().max(activations.bits());
+    if either(E::Fp64) {
+        Some(FP64)
+    } else if either(E::Fp32) {
+        Some(FP32)
+    } else if either(E::Tf32) {
+        Some(TF32)
+    } else if sixteen(activations) || sixteen(weights) {
+        let wide = if sixteen(activations) { activations } else { weights };
+        Some(if wide == E::Fp16 { FP16 } else { BF16 })
+    } else if matches!(activations, E::Int8 | E::Int4) && weights.is_integer() {
+        Some(if widest == 8 { INT8 } else { INT4 })
+    } else if float(activations) && float(weights) {
+        Some(match widest {
+            8 => FP8,
+            6 => FP6,
+            _ => FP4,
+        })
+    } else if matches!(activations, E::Fp8E4M3 | E::Fp8E5M2) && weights.bits() <= 4 {
+        Some(FP8) // every INT4 and NF4 level fits an FP8 scaled by its group
+    } else {
+        None
+    }
+}
+
+const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];
+const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
+const TF32: &[Math] = &[Math::Tf32];
+const FP16: &[Math] = &[Math::Fp16];
+const BF16: &[Math] = &[Math::Bf16];
+const FP8: &[Math] = &[Math::Fp8];
+/// FP6 runs at the FP8 rate on Blackwell and at one of its own on CDNA4.
+const FP6: &[Math] = &[Math::Fp8, Math::Fp6];
+const FP4: &[Math] = &[Math::Fp4];
+const INT8: &[Math] = &[Math::Int8, Math::Int8Dp4a];
+const INT4: &[Math] = &[Math::Int4];
+
+impl Format {
+    /// The units that multiply two operands of this format as they are; none for a storage format.
+    pub fn native_units(self) -> Option<&'static [Math]> {
+        multiplying_units(self.element(), self.element())
+    }
+}
+
+impl FromStr for PrecisionSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let name = text.trim().to_ascii_lowercase().replace('_', "-");
+        if name.contains('/') {
+            return long_form(&name);
+        }
+        if let Some(named) = NAMED.iter().find(|named| named.answers_to(&name)) {
+            return Ok(named.spec(name));
+        }
+        let known = NAMED.iter().flat_map(|named| named.aliases.iter().copied().chain([named.name]));
+        let hint = match name.parse::<Format>() {
+            Ok(format) => format!("`{format}` is a format; for weights in it write `{format}/bf16`"),
+            Err(_) => "`roofline precisions` lists them; `weights/activations/kv` says everything, \
+                       for instance `int4-g128/bf16/fp8`"
+                .to_owned(),
+        };
+        Err(Error::unknown("precision", text, known, hint))
+    }
+}
+
+/// `weights/activations[/kv]`.
+fn long_form(name: &str) -> Result<PrecisionSpec> {
+    let parts: Vec<&str> = name.split('/').collect();
+    let (weights, activations, kv) = match parts[..] {
+        [weights, activations] => (weights, activations, None),
+        [weights, activations, kv] => (weights, activations, Some(kv)),
+        _ => {
+            let hint = "write `weights/activations` or `weights/activations/kv`, for instance `int4-g128/bf16/fp8`";
+            return Err(Error::unknown("precision", name, [], hint));
+        }
+    };
+    let activations: Format = activations.parse()?;
+    // Wide activations stay what they are; narrow ones are the inputs of products that write 16 bit.
+    let wide = if activations.nominal_bits() >= 16 { Slot::Fixed(activations) } else { Slot::Sixteen };
+    Ok(PrecisionSpec {
+        name: name.to_owned(),
+        weights: Slot::Fixed(weights.parse()?),
+        activations: Slot::Fixed(activations),
+        kv: kv.map(|kv| kv.parse().map(Slot::Fixed)).transpose()?.unwrap_or(wide),
+        output: wide,
+    })
+}
+
+impl fmt::Display for PrecisionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Registry;
+
+    fn on(precision: &str, device: &str) -> Result<Precision> {
+        precision.parse::<PrecisionSpec>()?.on(&*Registry::builtin().find(device)?)
+    }
+
+    #[test]
+    fn sixteen_bit_is_what_the_device_multiplies() {
+        assert_eq!(on("w4a16", "h200").unwrap().math, Math::Bf16);
+        assert_eq!(on("w4a16", "t4").unwrap().math, Math::Fp16); // no BF16 on Turing
+        assert_eq!(on("w4a16", "t4").unwrap().output, Format::FP16);
+        assert_eq!(on("w4a16", "tpu_v5e").unwrap().math, Math::Bf16); // no FP16 on TPUs
+        assert_eq!(on("w4a16", "mi100").unwrap().math, Math::Fp16); // BF16 at half the rate
+    }
+
+    #[test]
+    fn only_narrow_activations_reach_a_narrow_unit() {
+        assert_eq!(on("int8", "h200").unwrap().math, Math::Int8);
+        assert_eq!(on("w8a16", "h200").unwrap().math, Math::Bf16);
+        assert_eq!(on("w4a8", "h200").unwrap().math, Math::Fp8);
+        assert_eq!(on("nvfp4", "b200").unwrap().math, Math::Fp4);
+        assert_eq!(on("nvfp4a16", "b200").unwrap().math, Math::Bf16);
+        assert_eq!(on("nvfp4/fp8/fp8", "b200").unwrap().math, Math::Fp8);
+        assert_eq!(on("mxfp6", "mi355x").unwrap().math, Math::Fp6);
+        assert_eq!(on("mxfp6", "b200").unwrap().math, Math::Fp8);
+        assert_eq!(on("int8", "v100").unwrap().math, Math::Int8Dp4a);
+        assert_eq!(on("int4/int4", "t4").unwrap().math, Math::Int4);
+        assert_eq!(on("bf16/fp8", "h200").unwrap().math, Math::Bf16);
+        assert_eq!(on("fp32", "mi250x").unwrap().math, Math::Fp32Matrix);
+        assert_eq!(on("fp8", "h200").unwrap().attention, Math::Bf16);
+        assert_eq!(on("fp32", "h200").unwrap().attention, Math::Fp32);
+    }
+
+    #[test]
+    fn a_missing_unit_is_an_error_with_a_way_out() {
+        let error = on("fp8", "a100").unwrap_err();
+        assert_eq!(error.to_string(), "`fp8` needs tensor FP8 math, which A100 SXM4 80GB does not have");
+        assert!(error.hint().unwrap().starts_with("use w8a16 or fp8a16;"), "{:?}", error.hint());
+        assert!(on("bf16", "t4").unwrap_err().hint().unwrap().starts_with("use fp16;"));
+        assert!(on("nvfp4", "h200").unwrap_err().hint().unwrap().starts_with("use nvfp4a16;"));
+        assert!(matches!(on("int8/nf4", "h200"), Err(Error::NoUnit { .. })));
+        assert!(matches!(on("mxint8/mxint8", "h200"), Err(Error::NoUnit { .. })));
+    }
+
+    #[test]
+    fn bad_names_are_refused() {
+        let why = |text: &str| text.parse::<PrecisionSpec>().unwrap_err();
+        assert_eq!(why("w4a61").to_string(), "unknown precision `w4a61`; did you mean `w4a16`?");
+        assert!(why("int4-g32").hint().unwrap().contains("int4-g32/bf16"));
+        assert!(why("bf16/bf16/bf16/bf16").hint().unwrap().contains("weights/activations"));
+        assert!(why("bf16/").to_string().contains("unknown format ``"));
+        assert!(why("").to_string().contains("unknown precision ``"));
+    }
+}

@@ -1,0 +1,182 @@
+//! The ideal roofline: `time = max(bytes / bandwidth, flops / peak)` per kernel, summed over the graph.
+//!
+//! Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009. It is the speed
+//! of light of the data sheet: nothing runs faster, and what runs slower has a reason.
+
+use serde::Serialize;
+
+use crate::{
+    Device, Error, Graph, Math, Op, Precision, Result, Work,
+    format::Sizes,
+    graph::Node,
+    units::{ByteRate, FlopRate, Intensity, Seconds},
+};
+
+/// What limits a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Bound {
+    /// Moving bytes; also when both take equally long.
+    Memory,
+    /// Multiplying.
+    Compute,
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Memory => "memory",
+            Self::Compute => "compute",
+        })
+    }
+}
+
+/// How long work must take, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// What is to be done.
+    pub work: Work,
+    /// The unit that does it; of several kernels, that of the longest.
+    pub math: Math,
+    /// Peak over bandwidth of that unit.
+    pub critical: Intensity,
+    /// `bytes / bandwidth`.
+    pub memory: Seconds,
+    /// `flops / peak`.
+    pub compute: Seconds,
+    time: Seconds,
+    memory_bound: Seconds,
+}
+
+impl Estimate {
+    /// The estimate of one kernel on a device.
+    pub fn of(op: &Op, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
+        let math = op.math(precision);
+        let peak = device.peaks.of(math).ok_or_else(|| missing(op, math, device))?;
+        let bandwidth = device.memory.bandwidth;
+        let work = op.work(precision, sizes);
+        let (memory, compute) = (work.bytes() / bandwidth, work.flops / peak);
+        let time = memory.max(compute);
+        let memory_bound = if memory >= compute { time } else { Seconds::ZERO };
+        Ok(Self { work, math, critical: peak / bandwidth, memory, compute, time, memory_bound })
+    }
+
+    /// Kernels one after the other.
+    fn then(self, next: Self) -> Self {
+        let longest = if next.time > self.time { next } else { self };
+        Self {
+            work: self.work + next.work,
+            math: longest.math,
+            critical: longest.critical,
+            memory: self.memory + next.memory,
+            compute: self.compute + next.compute,
+            time: self.time + next.time,
+            memory_bound: self.memory_bound + next.memory_bound,
+        }
+    }
+
+    /// The predicted time.
+    pub fn time(&self) -> Seconds {
+        self.time
+    }
+
+    /// The time if all kernels could overlap: what the aggregate intensity would predict.
+    pub fn overlapped(&self) -> Seconds {
+        self.memory.max(self.compute)
+    }
+
+    /// What most of the time goes to.
+    pub fn bound(&self) -> Bound {
+        if self.memory_bound >= self.time / 2.0 { Bound::Memory } else { Bound::Compute }
+    }
+
+    /// Operations per second at that time.
+    pub fn rate(&self) -> FlopRate {
+        self.work.flops / self.time
+    }
+
+    /// Bytes per second at that time.
+    pub fn bandwidth(&self) -> ByteRate {
+        self.work.bytes() / self.time
+    }
+
+    /// Operations per byte.
+    pub fn intensity(&self) -> Intensity {
+        self.work.intensity()
+    }
+
+    /// How many times the intensity would have to grow to reach the ridge; below 1 it is past it.
+    pub fn ridge_distance(&self) -> f64 {
+        self.critical / self.intensity()
+    }
+
+    /// Whether memory and compute take the same time within 2 %, so that either label would mislead.
+    pub fn balanced(&self) -> bool {
+        (self.ridge_distance() - 1.0).abs() <= 0.02
+    }
+}
+
+fn missing(op: &Op, math: Math, device: &Device) -> Error {
+    let precision = match op {
+        Op::Softmax(_) | Op::Activation(_) => "an element-wise kernel",
+        _ => "attention",
+    };
+    Error::MissingPeak {
+        precision: precision.to_owned(),
+        math: math.to_string(),
+        device: device.name.clone(),
+        hint: format!("give its peak by `--peak {}=...`", math.key()),
+    }
+}
+
+/// A graph's estimate: its kernels and their sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Each kernel.
+    pub nodes: Vec<(Node, Estimate)>,
+    /// One after the other.
+    pub total: Estimate,
+}
+
+/// How long `graph` must take on `device` at `precision`.
+pub fn predict(graph: &Graph, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Forecast> {
+    let estimate = |node: &Node| Ok((*node, Estimate::of(&node.op, precision, sizes, device)?));
+    let nodes: Vec<(Node, Estimate)> = graph.nodes.iter().map(estimate).collect::<Result<_>>()?;
+    let total = nodes.iter().map(|(_, estimate)| *estimate).reduce(Estimate::then);
+    let total = total.ok_or_else(|| Error::Shape("a graph without kernels takes no time".to_owned()))?;
+    Ok(Forecast { nodes, total })
+}
+
+/// Why one estimate is faster than another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Speedup {
+    /// Times as fast.
+    pub factor: f64,
+    /// The ratio that explains it.
+    pub reason: Reason,
+}
+
+/// Which ratio a speed-up comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Both wait for memory: the ratio of the bytes.
+    Bytes,
+    /// Both wait for the units: the ratio of the peaks.
+    Peak,
+    /// One waits for memory, the other for the units.
+    Crossover,
+}
+
+impl Speedup {
+    /// Of `estimate` over `baseline`, for the same computation on one device.
+    pub fn of(estimate: &Estimate, baseline: &Estimate) -> Self {
+        let reason = match (estimate.bound(), baseline.bound()) {
+            (Bound::Memory, Bound::Memory) => Reason::Bytes,
+            (Bound::Compute, Bound::Compute) => Reason::Peak,
+            _ => Reason::Crossover,
+        };
+        Self { factor: baseline.time() / estimate.time(), reason }
+    }
+}

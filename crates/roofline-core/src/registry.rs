@@ -1,0 +1,164 @@
+//! The devices that can be asked for by name: the built-in ones and the user's own.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use crate::{
+    Device, Error, Result,
+    device::{Origin, key_of},
+};
+
+/// Key and text of every built-in device file, sorted by key.
+static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/devices.rs"));
+
+/// Every built-in device. A file that does not parse is a defect of the build, and `data_files` tests that none does.
+static BUILTIN: LazyLock<Vec<Device>> = LazyLock::new(|| FILES.iter().filter_map(|file| load(file).ok()).collect());
+
+fn load((key, text): &(&str, &str)) -> Result<Device> {
+    Device::parse(text, key, (*key).to_owned(), Origin::Builtin)
+}
+
+/// Built-in devices and the user's.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    own: Vec<Device>,
+}
+
+impl Registry {
+    /// The devices that ship with the program.
+    pub fn builtin() -> Self {
+        Self::default()
+    }
+
+    /// With devices of the user's, which are found first; [`Registry::shadowed`] tells which built-in they hide.
+    #[must_use]
+    pub fn with(mut self, own: impl IntoIterator<Item = Device>) -> Self {
+        self.own.extend(own);
+        self
+    }
+
+    /// All devices, the user's first.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.own.iter().chain(BUILTIN.iter())
+    }
+
+    /// The device called `name`: its key, an alias, its full name or the name its driver reports, in any case;
+    /// `KEY@MODE` for a power mode.
+    pub fn find(&self, name: &str) -> Result<Cow<'_, Device>> {
+        let (name, mode) = match name.split_once('@') {
+            Some((name, mode)) => (name, Some(mode)),
+            None => (name, None),
+        };
+        let device = self.lookup(name)?;
+        match mode {
+            Some(mode) => device.in_mode(mode).map(Cow::Owned),
+            None => Ok(device),
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Result<Cow<'_, Device>> {
+        let key = key_of(name);
+        if let Some(device) = self.own.iter().find(|device| answers_to(device, &key)) {
+            return Ok(Cow::Borrowed(device));
+        }
+        // One file is parsed in a twentieth of a millisecond, all of them in milliseconds.
+        if let Ok(at) = FILES.binary_search_by(|(known, _)| (*known).cmp(&key)) {
+            return load(&FILES[at]).map(Cow::Owned);
+        }
+        let known = BUILTIN.iter().find(|device| answers_to(device, &key));
+        known.map(Cow::Borrowed).ok_or_else(|| {
+            let names = || self.devices().flat_map(|device| device.aliases.iter().chain([&device.key]));
+            Error::unknown(
+                "device",
+                name,
+                names().map(String::as_str),
+                "`roofline devices` lists them; a file (`--on my-chip.toml`) or `--bandwidth` and `--peak` describe others",
+            )
+        })
+    }
+
+    /// The built-in device that one of the user's hides, if it does.
+    pub fn shadowed(device: &Device) -> Option<&'static Device> {
+        if device.origin == Origin::Builtin {
+            return None;
+        }
+        let names = device.aliases.iter().map(String::as_str).chain([device.key.as_str()]);
+        names.map(key_of).find_map(|name| BUILTIN.iter().find(|known| answers_to(known, &name)))
+    }
+}
+
+/// Whether `key`, normalised, is one of the device's names.
+fn answers_to(device: &Device, key: &str) -> bool {
+    let names = [&device.key, &device.name].into_iter().chain(&device.aliases).chain(&device.reported_names);
+    names.into_iter().any(|name| key_of(name) == key)
+}
+
+/// The text of every built-in device file, for tests of the data itself.
+#[doc(hidden)]
+pub fn files() -> &'static [(&'static str, &'static str)] {
+    FILES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::ByteRate;
+
+    #[test]
+    fn names_lead_to_the_device() {
+        let registry = Registry::builtin();
+        for (name, key) in [
+            ("h200", "h200_sxm"),
+            ("H200", "h200_sxm"),
+            ("NVIDIA H200", "h200_sxm"),
+            ("h100", "h100_sxm"),
+            ("a100", "a100_sxm_80gb"),
+            ("a100_sxm", "a100_sxm_80gb"),
+            ("A100-40GB", "a100_sxm_40gb"),
+            ("b10", "gb10"),
+            ("b200_sxm", "b200"),
+            ("jetson_orin_nano", "jetson_orin_nano_8gb"),
+            ("t4", "t4"),
+            ("Tesla T4", "t4"),
+            ("v100", "v100_sxm2_16gb"),
+            ("l4", "l4"),
+            ("RTX4090", "rtx_4090"),
+            ("rtx_pro_6000_server", "rtx_pro_6000_server"),
+        ] {
+            assert_eq!(registry.find(name).unwrap().key, key, "{name}");
+        }
+        // A name is never matched in part: an L40S is no L4, an H200 no H20.
+        assert_eq!(registry.find("NVIDIA L40S").unwrap().key, "l40s");
+        assert!(registry.find("NVIDIA H2").is_err());
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest() {
+        let error = Registry::builtin().find("h20O").unwrap_err();
+        assert_eq!(error.to_string(), "unknown device `h20O`; did you mean `h200`?");
+        assert!(error.hint().unwrap().contains("roofline devices"));
+    }
+
+    #[test]
+    fn a_power_mode_scales_compute_and_keeps_its_own_bandwidth() {
+        // nvpmodel of the Orin Nano 8GB: 7 W halves the multiprocessors and caps the GPU at 408 MHz, memory stays.
+        let registry = Registry::builtin();
+        let full = registry.find("jetson_orin_nano").unwrap();
+        let low = registry.find("jetson_orin_nano@7w").unwrap();
+        assert_eq!(low.memory.bandwidth, full.memory.bandwidth);
+        let left = low.peaks.of(crate::Math::Fp16).unwrap() / full.peaks.of(crate::Math::Fp16).unwrap();
+        assert!((left - 0.5 * 408.0 / 625.0).abs() < 1e-12);
+        let error = registry.find("jetson_orin_nano@70W").unwrap_err();
+        assert_eq!(error.hint().unwrap(), "its modes: 15W, 7W");
+        assert!(registry.find("h200@7W").unwrap_err().hint().unwrap().contains("single mode"));
+    }
+
+    #[test]
+    fn the_users_device_is_found_first_and_its_shadow_is_known() {
+        let bandwidth = ByteRate::new(4.6e12);
+        let own = Device::custom("H200", bandwidth, crate::device::Peaks::default(), None).unwrap();
+        assert_eq!(Registry::shadowed(&own).unwrap().key, "h200_sxm");
+        let registry = Registry::builtin().with([own]);
+        assert_eq!(registry.find("h200").unwrap().memory.bandwidth, bandwidth);
+        assert_eq!(registry.find("h200_sxm").unwrap().memory.bandwidth, ByteRate::new(4.8e12));
+    }
+}

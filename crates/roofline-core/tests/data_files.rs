@@ -1,0 +1,233 @@
+//! The registry's own data: every file loads, is unique and sourced, and its peaks follow from first principles.
+//!
+//! `peak = units x operations per clock and unit (dense) x clock`, `bandwidth = bus width x rate per pin / 8`. The rates
+//! per clock are architectural (NVIDIA, AMD and Intel white papers) and independent of the files. What this does not
+//! prove: for `derived` devices, and classes whose rate was chosen to reproduce the published figure (A10G, L40, H20,
+//! GB110), the check only guards against slips.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use roofline_core::{
+    Device, Math, Registry,
+    device::{Confidence, Kind, Origin, key_of},
+    registry,
+};
+use serde::Deserialize;
+
+/// Largest relative difference that needs no explanation.
+const TOLERANCE: f64 = 0.03;
+
+#[derive(Deserialize)]
+struct FirstPrinciples {
+    class: BTreeMap<String, Class>,
+    exception: Vec<Exception>,
+}
+
+#[derive(Deserialize)]
+struct Class {
+    devices: Vec<String>,
+    rates: BTreeMap<String, f64>,
+    #[serde(default)]
+    fitted: bool,
+}
+
+#[derive(Deserialize)]
+struct Exception {
+    device: String,
+    rate: String,
+    reason: String,
+}
+
+fn first_principles() -> FirstPrinciples {
+    toml::from_str(include_str!("first_principles.toml")).unwrap()
+}
+
+/// Every listed value beside the one that follows from first principles: (device, rate, listed, derived).
+fn derivations(principles: &FirstPrinciples) -> Vec<(Device, String, f64, f64)> {
+    let mut rows = Vec::new();
+    for class in principles.class.values() {
+        for key in &class.devices {
+            let device = Registry::builtin().find(key).unwrap().into_owned();
+            let (count, boost) = (f64::from(device.units.count().unwrap()), device.clock.boost.unwrap());
+            for (name, rate) in &class.rates {
+                let math: Math = name.parse().unwrap();
+                let Some(peak) = device.peaks.of(math) else { continue };
+                // Hopper rates low-precision tensor peaks at a clock of their own; vector and FP64 rates at boost.
+                let vector = matches!(math, Math::Fp32 | Math::Fp64 | Math::Fp64Tensor | Math::Int8Dp4a);
+                let clock = if vector { boost } else { device.clock.tensor.unwrap_or(boost) };
+                rows.push((device.clone(), name.clone(), peak.value(), count * rate * clock.value()));
+            }
+        }
+    }
+    for device in builtin() {
+        let (Some(bits), Some(rate)) = (device.memory.bus_bits, device.memory.gbps_per_pin) else { continue };
+        let listed = device.memory.bandwidth.value();
+        rows.push((device, "bandwidth".to_owned(), listed, f64::from(bits) * rate * 1e9 / 8.0));
+    }
+    rows
+}
+
+fn builtin() -> Vec<Device> {
+    Registry::builtin().devices().cloned().collect()
+}
+
+#[test]
+fn every_file_loads() {
+    for (key, text) in registry::files() {
+        Device::from_toml(text, &format!("{key}.toml")).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!(builtin().len(), registry::files().len());
+    assert!(builtin().len() >= 97);
+}
+
+#[test]
+fn names_are_unique() {
+    let mut owners: HashMap<String, String> = HashMap::new();
+    for device in builtin() {
+        assert_eq!(device.key, key_of(&device.key), "a key is lower case with underscores");
+        let names = device.aliases.iter().chain(&device.reported_names).chain([&device.name, &device.key]);
+        let mut own: Vec<String> = names.map(|name| key_of(name)).collect();
+        own.sort();
+        own.dedup();
+        for name in own {
+            if let Some(other) = owners.insert(name.clone(), device.key.clone()) {
+                panic!("`{name}` names both {other} and {}", device.key);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_device_is_sourced_and_in_range() {
+    for device in builtin() {
+        let key = &device.key;
+        assert_eq!(device.origin, Origin::Builtin);
+        assert_ne!(device.confidence, Confidence::User, "{key}");
+        assert_ne!(device.kind, Kind::Custom, "{key}");
+        assert!(device.source.as_ref().is_some_and(|source| source.len() > 8), "{key} has no source");
+        assert!(!device.vendor.is_empty() && !device.architecture.is_empty(), "{key}");
+        assert!(matches!(device.year, Some(2016..=2026)), "{key}");
+        assert!(device.sparse_factor.is_some_and(|factor| (1.0..=4.0).contains(&factor)), "{key}");
+        assert!((3e10..2e13).contains(&device.memory.bandwidth.value()), "{key} bandwidth");
+        assert!((2e9..2e12).contains(&device.memory.capacity.unwrap().value()), "{key} capacity");
+        assert!(device.peaks.iter().count() >= 2, "{key} has too few peaks");
+        for (math, peak) in device.peaks.iter() {
+            assert!((5e10..2e16).contains(&peak.value()), "{key} {math}");
+        }
+        if let Some(measured) = &device.measured {
+            assert!(measured.source.len() > 8, "{key} measured without a source");
+        }
+    }
+}
+
+#[test]
+fn rates_follow_from_first_principles() {
+    let principles = first_principles();
+    let mut used = HashSet::new();
+    let mut failures = Vec::new();
+    let rows = derivations(&principles);
+    for (device, rate, listed, derived) in &rows {
+        if (listed / derived - 1.0).abs() <= TOLERANCE {
+            continue;
+        }
+        let known = principles.exception.iter().find(|exception| {
+            let any = exception.rate == "any" && rate != "bandwidth";
+            exception.device == device.key && (any || exception.rate == *rate)
+        });
+        if let Some(exception) = known {
+            assert!(exception.reason.len() > 10);
+            used.insert((&exception.device, &exception.rate));
+        } else {
+            let sparse = (listed / derived / 2.0 - 1.0).abs() < TOLERANCE;
+            let guess = if sparse { " (looks like a sparse figure)" } else { "" };
+            failures.push(format!("{} {rate}: {listed:e}, derived {derived:e}{guess}", device.key));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    // An exception that no longer applies would hide the next mistake.
+    assert_eq!(used.len(), principles.exception.len(), "unused exceptions");
+    let fitted: usize = principles.class.values().filter(|class| class.fitted).map(|class| class.devices.len()).sum();
+    assert!(rows.len() >= 530 && fitted <= 4, "{} checks, {fitted} fitted devices", rows.len());
+}
+
+/// A GPU that no class covers would go unchecked.
+#[test]
+fn every_gpu_is_checked() {
+    let principles = first_principles();
+    let covered: HashSet<&String> = principles.class.values().flat_map(|class| &class.devices).collect();
+    let missing: Vec<String> = builtin()
+        .into_iter()
+        .filter(|device| matches!(device.kind, Kind::Gpu | Kind::Soc) && !covered.contains(&device.key))
+        .map(|device| device.key)
+        .collect();
+    assert_eq!(missing, ["b100", "b300", "gb300"]);
+}
+
+#[test]
+fn ratios_the_architecture_guarantees() {
+    for device in builtin() {
+        let peak = |math| device.peaks.of(math).map(roofline_core::units::FlopRate::value);
+        if let (Some(fp8), Some(fp16), "NVIDIA") = (peak(Math::Fp8), peak(Math::Fp16), device.vendor.as_str()) {
+            assert!((fp8 / fp16 / 2.0 - 1.0).abs() <= TOLERANCE, "{}: FP8 is not twice FP16", device.key);
+        }
+        let Some(measured) = &device.measured else { continue };
+        for (math, rate) in measured.rates.iter() {
+            // Above the peak by more than clocks explain, either the peak or the measurement is wrong.
+            let within = peak(math).is_none_or(|peak| rate.value() <= 1.25 * peak);
+            assert!(within, "{} {math}: measured {rate}", device.key);
+        }
+    }
+}
+
+/// The largest mode of a Jetson is what its data sheet quotes, and `KEY@MODE` reproduces each mode's own rates.
+#[test]
+fn power_modes_agree_with_the_device() {
+    let mut modes = 0;
+    for device in builtin().iter().filter(|device| !device.power_modes.is_empty()) {
+        let key = &device.key;
+        let top = device.power_modes.iter().max_by(|a, b| a.fp16.value().total_cmp(&b.fp16.value())).unwrap();
+        for (math, rate) in [(Math::Fp16, top.fp16), (Math::Int8, top.int8)] {
+            let peak = device.peaks.of(math).unwrap();
+            assert!((peak / rate - 1.0).abs() <= TOLERANCE, "{key} {math}: {peak} against {rate} in {}", top.name);
+        }
+        let widest = device.power_modes.iter().map(|mode| mode.bandwidth.value()).fold(0.0, f64::max);
+        assert!((device.memory.bandwidth.value() / widest - 1.0).abs() <= TOLERANCE, "{key} bandwidth");
+        assert_eq!(device.power_modes.iter().filter(|mode| mode.default).count(), 1, "{key} starts in one mode");
+        for mode in &device.power_modes {
+            let there = device.in_mode(&mode.name).unwrap();
+            let fp16 = there.peaks.of(Math::Fp16).unwrap();
+            assert!((fp16 / mode.fp16 - 1.0).abs() <= TOLERANCE, "{key}@{}: {fp16} against {}", mode.name, mode.fp16);
+            modes += 1;
+        }
+    }
+    assert_eq!(modes, 48);
+}
+
+/// One bad file per kind of mistake, and the sentence it must get.
+#[test]
+fn bad_files_say_what_is_wrong() {
+    let base = "name = 'chip'\n[memory]\nbandwidth = '60 GB/s'\n[peaks]\nfp16 = '2.7 TFLOP/s'\n";
+    assert_eq!(Device::from_toml(base, "dir/My-Chip.toml").unwrap().key, "my_chip");
+    for (text, expected) in [
+        (base.replace("60 GB/s", "60"), "`60` has no unit"),
+        (base.replace("60 GB/s", "0 GB/s"), "memory bandwidth of 0 B/s is outside"),
+        (base.replace("60 GB/s", "60e30 GB/s"), "memory bandwidth of"),
+        (base.replace("60 GB/s", "-60 GB/s"), "is negative"),
+        (base.replace("fp16", "fp17"), "unknown math unit `fp17`; did you mean `fp16`?"),
+        (base.replace("2.7 TFLOP/s", "0 FLOP/s"), "fp16 peak of 0 FLOP/s is outside"),
+        (base.replace("2.7 TFLOP/s", "2.7 TB/s"), "not a multiple of FLOP/s"),
+        (base.replace("name = 'chip'\n", ""), "missing field `name`"),
+        (base.replace("chip", ""), "its name must have"),
+        (base.replace("[peaks]", "[sparse_peaks]"), "unknown field `sparse_peaks`"),
+        (base.replace("bandwidth = '60 GB/s'", "bandwith = '60 GB/s'"), "unknown field `bandwith`"),
+        (base.replace("'60 GB/s'", "60"), "invalid type: integer `60`, expected a string"),
+        ("[".repeat(70_000), "too long"),
+        (format!("x = {}", "[".repeat(20_000)), "line 1: cannot recurse further"),
+        ("\u{0}".to_owned(), "line 1: key with no value"),
+    ] {
+        let error = Device::from_toml(&text, "chip.toml").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}\nshould contain {expected}");
+    }
+}

@@ -1,0 +1,186 @@
+//! What must hold for every input.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use proptest::prelude::*;
+use roofline_core::{
+    Device, Dim, Error, Format, Graph, Math, Op, Precision, Registry,
+    advice::advise,
+    format::{CATALOGUE, Shape, Sizes},
+    graph::Ffn,
+    op::Attention,
+    precision::{NAMED, PrecisionSpec},
+    predict::{Bound, predict},
+    units::{ByteRate, Bytes, FlopRate, Intensity, Seconds},
+};
+
+fn dim() -> impl Strategy<Value = Dim> {
+    prop_oneof![1u64..10_000, 1u64..Dim::MAX].prop_map(|value| Dim::new("test", value).unwrap())
+}
+
+fn graphs() -> impl Strategy<Value = Graph> {
+    let gemm = (dim(), dim(), dim()).prop_map(|(m, n, k)| Graph::gemm(m.get(), n.get(), k.get()).unwrap());
+    let attention = (dim(), 1u64..200, 1u64..64, dim(), dim(), dim(), any::<bool>(), any::<bool>()).prop_map(
+        |(batch, groups, kv_heads, head_dim, a, b, causal, fused)| {
+            let dim = |value| Dim::new("test", value).unwrap();
+            let (queries, context) = (a.min(b), a.max(b));
+            let (heads, kv_heads) = (dim(groups * kv_heads), dim(kv_heads));
+            let attention = Attention { batch, heads, kv_heads, head_dim, queries, context, causal };
+            Graph::attention(attention.checked().unwrap(), fused)
+        },
+    );
+    let ffn = (dim(), dim(), dim(), any::<bool>(), any::<bool>())
+        .prop_map(|(tokens, hidden, inner, gated, fused)| Graph::ffn(Ffn { tokens, hidden, inner, gated }, fused));
+    prop_oneof![gemm, attention, ffn]
+}
+
+fn devices() -> impl Strategy<Value = Device> {
+    let all: Vec<Device> = Registry::builtin().devices().cloned().collect();
+    prop::sample::select(all)
+}
+
+fn precisions() -> impl Strategy<Value = PrecisionSpec> {
+    let long = ["int4-g32-zp/bf16/fp8", "nvfp4/fp8/nvfp4", "int8/int8/int8", "nf4-dq/fp16", "mxfp4/mxfp6/fp8-tensor"];
+    let all: Vec<PrecisionSpec> = NAMED
+        .iter()
+        .map(roofline_core::precision::Named::precision)
+        .chain(long.iter().map(|text| text.parse().unwrap()))
+        .collect();
+    prop::sample::select(all)
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    prop_oneof![Just(Sizes::Exact), Just(Sizes::Nominal)]
+}
+
+/// What `f` gives where this device can run it at all.
+fn resolve(spec: &PrecisionSpec, device: &Device) -> Option<Precision> {
+    spec.on(device).ok()
+}
+
+proptest! {
+    /// No estimate is under what the bytes or the operations take at the dense peak, and none invents a third limit.
+    #[test]
+    fn the_physical_floor(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
+        let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let mut sum = 0.0;
+        for (node, estimate) in &forecast.nodes {
+            let work = node.op.work(&precision, sizes);
+            let memory = work.bytes().value() / device.memory.bandwidth.value();
+            let compute = work.flops.value() / device.peaks.of(node.op.math(&precision)).unwrap().value();
+            let time = estimate.time().value();
+            prop_assert!(time >= memory && time >= compute);
+            prop_assert_eq!(time, memory.max(compute));
+            prop_assert_eq!(estimate.bound(), if memory >= compute { Bound::Memory } else { Bound::Compute });
+            let above = estimate.ridge_distance() < 1.0 - 1e-12;
+            prop_assert!(!above || estimate.bound() == Bound::Compute);
+            sum += time;
+        }
+        let total = forecast.total.time().value();
+        prop_assert!(total.is_finite() && total > 0.0);
+        prop_assert!((total / sum - 1.0).abs() < 1e-12);
+        prop_assert!(forecast.total.overlapped().value() <= total * (1.0 + 1e-12));
+    }
+
+    #[test]
+    fn work_adds(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
+        let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let sum: roofline_core::Work = graph.nodes.iter().map(|node| node.op.work(&precision, sizes)).sum();
+        prop_assert!((forecast.total.work.flops / sum.flops - 1.0).abs() < 1e-12);
+        prop_assert!((forecast.total.work.bytes() / sum.bytes() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn more_rows_are_never_cheaper(
+        (m, n, k) in (1u64..100_000, 1u64..100_000, 1u64..100_000),
+        more in 1u64..1000,
+        device in devices(),
+        spec in precisions(),
+        sizes in sizes(),
+    ) {
+        let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
+        let time = |m, n, k| predict(&Graph::gemm(m, n, k).unwrap(), &precision, sizes, &device).unwrap().total.time();
+        let base = time(m, n, k);
+        prop_assert!(time(m + more, n, k) >= base);
+        prop_assert!(time(m, n + more, k) >= base);
+        prop_assert!(time(m, n, k + more) >= base);
+    }
+
+    /// Scales only add: exact is never below nominal, and approaches it as blocks grow.
+    #[test]
+    fn exact_is_never_below_nominal(rows in dim(), columns in dim(), entry in prop::sample::select(CATALOGUE)) {
+        let format: Format = entry.name.parse().unwrap();
+        let shape = Shape::matrix(rows, columns);
+        prop_assert!(format.bytes(shape, Sizes::Exact) >= format.bytes(shape, Sizes::Nominal));
+    }
+
+    #[test]
+    fn advice_keeps_its_word(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
+        let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let Ok(advice) = advise(&graph, &forecast, &precision, sizes, &device) else { return Ok(()) };
+        if let Some(alternative) = advice.alternative {
+            let other = alternative.precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+            let time = predict(&graph, &other, sizes, &device).unwrap().total.time();
+            prop_assert!((forecast.total.time() / time / alternative.speedup - 1.0).abs() < 1e-9);
+        }
+        if let (Some(rows), Op::Linear(linear)) = (advice.ridge_rows, graph.nodes[0].op) {
+            let bound = |m: u64| {
+                let graph = Graph::gemm(m, linear.n.get(), linear.k.get()).unwrap();
+                predict(&graph, &precision, sizes, &device).unwrap().total.bound()
+            };
+            prop_assert_eq!(bound(rows), Bound::Compute);
+            prop_assert_eq!(bound(rows - 1), Bound::Memory);
+        }
+    }
+
+    /// What is shown reads back as the same quantity, to the four digits that are shown.
+    #[test]
+    fn quantities_round_trip(value in 1e-9f64..1e20) {
+        let close = |shown: f64| (shown / value - 1.0).abs() < 1e-3;
+        prop_assert!(close(Bytes::new(value).to_string().parse::<Bytes>().unwrap().value()));
+        prop_assert!(close(ByteRate::new(value).to_string().parse::<ByteRate>().unwrap().value()));
+        prop_assert!(close(FlopRate::new(value).to_string().parse::<FlopRate>().unwrap().value()));
+        prop_assert!(close(Seconds::new(value).to_string().parse::<Seconds>().unwrap().value()));
+        prop_assert!(close(Intensity::new(value).to_string().parse::<Intensity>().unwrap().value()));
+    }
+
+    /// Any text gets an answer or an error, never a panic.
+    #[test]
+    fn hostile_text_is_refused(text in "\\PC{0,40}|[0-9a-zµ.+/ _@-]{0,24}") {
+        let _ = text.parse::<Bytes>();
+        let _ = text.parse::<FlopRate>();
+        let _ = text.parse::<Seconds>();
+        let _ = text.parse::<Format>();
+        let _ = text.parse::<PrecisionSpec>();
+        let _ = text.parse::<Math>();
+        let _ = Registry::builtin().find(&text);
+        let _ = Device::from_toml(&text, &text);
+    }
+
+    #[test]
+    fn hostile_device_files_are_refused(
+        bandwidth in "[-0-9e.]{0,8} ?[kMGTPE]?B/s|\\PC{0,12}",
+        peak in "[-0-9e.]{0,8} ?[kMGTPE]?FLOP/s|\\PC{0,12}",
+        unit in "fp16|int8|\\PC{0,8}",
+    ) {
+        let text = format!("name = 'x'\n[memory]\nbandwidth = '{bandwidth}'\n[peaks]\n'{unit}' = '{peak}'\n");
+        if let Ok(device) = Device::from_toml(&text, "x.toml") {
+            prop_assert!(device.memory.bandwidth >= ByteRate::new(1e6));
+            prop_assert!(device.peaks.iter().all(|(_, peak)| peak >= FlopRate::new(1e6)));
+        }
+    }
+
+    #[test]
+    fn dimensions_are_bounded(value in any::<u64>()) {
+        let dim = Dim::new("n", value);
+        if (1..=Dim::MAX).contains(&value) {
+            prop_assert_eq!(dim.unwrap().get(), value);
+        } else {
+            let refused = matches!(dim, Err(Error::Dimension { what: "n", .. }));
+            prop_assert!(refused);
+        }
+    }
+}
