@@ -15,7 +15,7 @@ use crate::{
 pub struct Advice {
     /// What limits it and what would help.
     pub text: String,
-    /// The fastest named precision on this device, if another one is faster.
+    /// The fastest named precision of at least 4 bits on this device, if another one is faster.
     pub alternative: Option<Alternative>,
     /// For a single memory-bound product: the rows from which it is compute-bound.
     pub ridge_rows: Option<u64>,
@@ -32,6 +32,9 @@ pub struct Alternative {
 
 /// Gains below this are not worth a sentence.
 const WORTHWHILE: f64 = 1.05;
+
+/// Below 4 bits a quarter of the weights' norm is lost (`roofline formats`): never advice, whatever the speed.
+const NARROWEST_BITS: u32 = 4;
 
 /// Advice on `forecast`, which must be that of `graph` at `precision`.
 pub fn advise(
@@ -61,7 +64,7 @@ pub fn advise(
     let alternative = fastest_precision(graph, total, sizes, device);
     match &alternative {
         Some(Alternative { precision, speedup }) => text += &format!("; {precision} would be {speedup:.2}x as fast"),
-        None => text += "; no named precision of this device is faster",
+        None => text += "; no named precision of 4 bits or more is faster here",
     }
     let ridge_rows = match graph.nodes[..] {
         [node] if total.bound() == Bound::Memory => match node.op {
@@ -109,6 +112,9 @@ fn fastest_precision(graph: &Graph, total: &Estimate, sizes: Sizes, device: &Dev
     for named in NAMED {
         let spec: PrecisionSpec = named.precision();
         let Ok(precision) = spec.on(device) else { continue };
+        if precision.weights.nominal_bits() < NARROWEST_BITS {
+            continue;
+        }
         let Ok(forecast) = predict(graph, &precision, sizes, device) else { continue };
         let speedup = total.time() / forecast.total.time();
         if speedup >= WORTHWHILE && best.as_ref().is_none_or(|best| speedup > best.speedup) {

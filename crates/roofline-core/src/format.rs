@@ -191,6 +191,28 @@ impl Format {
         }
     }
 
+    /// Every distinct value a code can stand for before its scale, ascending, for elements of at most 8 bits. Above a
+    /// zero point codes are unsigned.
+    pub fn codebook(self) -> Option<Vec<f32>> {
+        match self.scaling {
+            Scaling::Linear(_, Zero::Integer | Zero::Float16) => {
+                Some((0..1u16 << self.element.bits()).map(f32::from).collect())
+            }
+            _ => self.element.codebook(),
+        }
+    }
+
+    /// The largest value it can hold with the largest scale; none where the scale is a 16- or 32-bit float, whose range is
+    /// beyond any weight.
+    pub fn range(self) -> Option<f64> {
+        match self.scaling {
+            Scaling::Micro => Some(self.element.max() * minifloat::exp2(127)),
+            // Relative to the tensor scale.
+            Scaling::TwoLevel => Some(self.element.max() * minifloat::Minifloat::E4M3.max()),
+            _ => None,
+        }
+    }
+
     /// Bits of one element, without scales.
     pub const fn nominal_bits(self) -> u32 {
         self.element.bits()

@@ -1,5 +1,7 @@
 //! What runs, as data: a list of kernels. Fusion is another list for the same computation.
 
+use serde::Serialize;
+
 use crate::{
     Dim, Op, Result,
     op::{Activation, Attention, Linear},
@@ -22,7 +24,7 @@ pub struct Node {
 }
 
 /// A feed-forward layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ffn {
     /// Tokens in flight: sequences times new tokens.
     pub tokens: Dim,
@@ -42,8 +44,13 @@ impl Graph {
 
     /// `y[m,n] = x[m,k] * W[n,k]^T`.
     pub fn gemm(m: u64, n: u64, k: u64) -> Result<Self> {
-        let site = if m == 1 { "gemv" } else { "gemm" };
-        Ok(Self::of([(site, Op::Linear(Linear::new(m, n, k)?))]))
+        Linear::new(m, n, k).map(Self::linear)
+    }
+
+    /// One linear layer; with a single row it is a matrix-vector product.
+    pub fn linear(linear: Linear) -> Self {
+        let site = if linear.m == Dim::ONE { "gemv" } else { "gemm" };
+        Self::of([(site, Op::Linear(linear))])
     }
 
     /// Attention in one kernel, or with scores written to memory in three.

@@ -48,13 +48,41 @@ pub struct Precision {
     pub math: Math,
     /// The unit that multiplies queries, keys and values: attention runs at the output's precision, whatever the KV
     /// cache is stored in.
+    #[serde(rename = "attention_math")]
     pub attention: Math,
+}
+
+/// The formats of a [`PrecisionSpec`], as far as it fixes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// Stored weights.
+    pub weights: Option<Format>,
+    /// Inputs of linear layers.
+    pub activations: Option<Format>,
+    /// Cached keys and values.
+    pub kv: Option<Format>,
+    /// Outputs of linear layers.
+    pub output: Option<Format>,
 }
 
 impl PrecisionSpec {
     /// The name it was asked for by.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The formats it names; none where 16 bit is all it says.
+    pub fn formats(&self) -> Formats {
+        let named = |slot: Slot| match slot {
+            Slot::Sixteen => None,
+            Slot::Fixed(format) => Some(format),
+        };
+        Formats {
+            weights: named(self.weights),
+            activations: named(self.activations),
+            kv: named(self.kv),
+            output: named(self.output),
+        }
     }
 
     /// The same with another KV-cache format.
@@ -67,6 +95,12 @@ impl PrecisionSpec {
     #[must_use]
     pub fn with_output(self, output: Format) -> Self {
         Self { output: Slot::Fixed(output), ..self }
+    }
+
+    /// The same with outputs in the activations' format.
+    #[must_use]
+    pub fn with_activation_output(self) -> Self {
+        Self { output: self.activations, ..self }
     }
 
     /// What this means on `device`. A unit the device lacks is an error: nothing stands in for it.

@@ -37,7 +37,7 @@ impl std::fmt::Display for Bound {
 pub struct Estimate {
     /// What is to be done.
     pub work: Work,
-    /// The unit that does it; of several kernels, that of the longest.
+    /// The unit that does it; of several kernels, that of the one with most operations.
     pub math: Math,
     /// Peak over bandwidth of that unit.
     pub critical: Intensity,
@@ -64,11 +64,11 @@ impl Estimate {
 
     /// Kernels one after the other.
     fn then(self, next: Self) -> Self {
-        let longest = if next.time > self.time { next } else { self };
+        let largest = if next.work.flops > self.work.flops { next } else { self };
         Self {
             work: self.work + next.work,
-            math: longest.math,
-            critical: longest.critical,
+            math: largest.math,
+            critical: largest.critical,
             memory: self.memory + next.memory,
             compute: self.compute + next.compute,
             time: self.time + next.time,

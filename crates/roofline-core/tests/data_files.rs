@@ -92,6 +92,7 @@ fn names_are_unique() {
         own.sort();
         own.dedup();
         for name in own {
+            assert_eq!(Registry::builtin().find(&name).unwrap().key, device.key, "{name}");
             if let Some(other) = owners.insert(name.clone(), device.key.clone()) {
                 panic!("`{name}` names both {other} and {}", device.key);
             }

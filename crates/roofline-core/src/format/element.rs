@@ -152,10 +152,11 @@ impl Element {
         if self.bits() > 8 {
             return None;
         }
+        // Adding zero turns -0 into 0.
         let mut values: Vec<f32> =
-            (0..1u64 << self.bits()).map(|code| self.decode(code)).filter(|value| value.is_finite()).collect();
+            (0..1u64 << self.bits()).map(|code| self.decode(code) + 0.0).filter(|value| value.is_finite()).collect();
         values.sort_by(f32::total_cmp);
-        values.dedup(); // -0 and 0 compare equal
+        values.dedup();
         Some(values)
     }
 }

@@ -1,0 +1,149 @@
+//! `roofline devices`: list, explain, compare and register.
+
+mod table;
+
+use std::collections::BTreeMap;
+
+use roofline_core::{
+    Device, Math,
+    device::{Origin, Peaks, key_of},
+    units::{ByteRate, Bytes, FlopRate},
+};
+use serde::Serialize;
+
+use super::setting::device;
+use crate::{
+    cli::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs, RateArgs},
+    config,
+    failure::Failure,
+    report::{Format, Report, Section, emit, style},
+};
+
+/// Devices, each with everything its file says.
+#[derive(Serialize)]
+pub(crate) struct Devices {
+    devices: Vec<Row>,
+    #[serde(skip)]
+    view: View,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum View {
+    List,
+    Detail,
+    Compare,
+}
+
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    device: Device,
+    /// Peak over bandwidth, per unit.
+    critical_ai: BTreeMap<&'static str, f64>,
+}
+
+pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
+    match &args.action {
+        Some(DeviceAction::Add { name, from, rates, force }) => {
+            let text = match from {
+                Some(path) => {
+                    config::read_device(path)?;
+                    std::fs::read_to_string(path).map_err(|error| Failure::File { path: path.clone(), error })?
+                }
+                None => description(name, rates)?,
+            };
+            let path = config::register(&key_of(name), &text, *force)?;
+            style::talk("note", &format!("registered `{}` in {}", key_of(name), path.display()));
+            Ok(())
+        }
+        Some(DeviceAction::Remove { name }) => {
+            let path = config::remove(name)?;
+            style::talk("note", &format!("removed {}", path.display()));
+            Ok(())
+        }
+        None => Ok(emit(&select(args)?, form)?),
+    }
+}
+
+fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
+    let (devices, view) = match args.names.len() {
+        0 => (list(args), View::List),
+        count => {
+            let named = args.names.iter().map(|name| device(name)).collect::<Result<Vec<Device>, Failure>>()?;
+            (named, if count == 1 { View::Detail } else { View::Compare })
+        }
+    };
+    let row = |device: Device| {
+        let ridge = |math: Math| Some((math.key(), device.critical_intensity(math)?.value()));
+        Row { critical_ai: Math::ALL.iter().filter_map(|math| ridge(*math)).collect(), device }
+    };
+    Ok(Devices { devices: devices.into_iter().map(row).collect(), view })
+}
+
+fn list(args: &DevicesArgs) -> Vec<Device> {
+    let registry = config::registry();
+    let mut devices: Vec<Device> = registry.devices().filter(|device| passes(device, &args.filter)).cloned().collect();
+    let rate = |device: &Device, math| device.peaks.of(math).map_or(0.0, FlopRate::value);
+    let order = |device: &Device| match args.sort {
+        DeviceOrder::Key => 0.0,
+        DeviceOrder::Year => device.year.map_or(0.0, f64::from),
+        DeviceOrder::Bandwidth => device.memory.bandwidth.value(),
+        DeviceOrder::Memory => device.memory.capacity.map_or(0.0, Bytes::value),
+        DeviceOrder::Peak => rate(device, Math::Bf16).max(rate(device, Math::Fp16)),
+        DeviceOrder::Fp8 => rate(device, Math::Fp8),
+        DeviceOrder::Int8 => rate(device, Math::Int8),
+        DeviceOrder::Fp4 => rate(device, Math::Fp4),
+        DeviceOrder::Tdp => device.tdp.map_or(0.0, roofline_core::units::Watts::value),
+    };
+    // Largest first, then by name.
+    devices.sort_by(|a, b| order(b).total_cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
+    if args.reverse {
+        devices.reverse();
+    }
+    devices
+}
+
+fn passes(device: &Device, filter: &DeviceFilter) -> bool {
+    let DeviceFilter { vendor, kind, arch, has, min_memory, mine } = filter;
+    vendor.as_ref().is_none_or(|vendor| device.vendor.eq_ignore_ascii_case(vendor))
+        && kind.is_none_or(|kind| device.kind == kind)
+        && arch.as_ref().is_none_or(|arch| device.architecture.to_lowercase().contains(&arch.to_lowercase()))
+        && has.iter().all(|math| device.peaks.of(*math).is_some())
+        && min_memory.is_none_or(|least| device.memory.capacity.is_some_and(|capacity| capacity >= least))
+        && (!mine || device.origin == Origin::User)
+}
+
+/// A device file of what the flags say, in base units so that nothing is rounded.
+fn description(name: &str, rates: &RateArgs) -> Result<String, Failure> {
+    let missing = || Failure::usage("the device has no bandwidth", "say `--bandwidth 1.2TB/s`, or `--from FILE`");
+    let bandwidth: ByteRate = rates.bandwidth.ok_or_else(missing)?;
+    let peaks: Peaks = rates.peak.iter().copied().collect();
+    let device = Device::custom(name, bandwidth, peaks, rates.memory)?;
+    let mut text = format!("name = {}\n\n[memory]\nbandwidth = \"{} B/s\"\n", quoted(&device.name), bandwidth.value());
+    if let Some(memory) = rates.memory {
+        text += &format!("capacity = \"{} B\"\n", memory.value());
+    }
+    text += "\n[peaks]\n";
+    for (math, peak) in peaks.iter() {
+        text += &format!("{} = \"{} FLOP/s\"\n", math.key(), peak.value());
+    }
+    Ok(text)
+}
+
+/// A TOML string; the device's name has no control characters.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+impl Report for Devices {
+    const ROWS: &'static str = "devices";
+
+    fn sections(&self) -> Vec<Section> {
+        let devices: Vec<&Device> = self.devices.iter().map(|row| &row.device).collect();
+        match self.view {
+            View::List => table::list(&devices),
+            View::Detail => devices.iter().flat_map(|device| table::detail(device)).collect(),
+            View::Compare => table::compare(&devices),
+        }
+    }
+}

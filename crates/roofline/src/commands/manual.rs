@@ -1,0 +1,28 @@
+//! `roofline completions` and `roofline man`, generated from the command line itself.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+
+use crate::{cli::Cli, failure::Failure};
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "roofline", &mut script);
+    Ok(io::stdout().write_all(&script)?)
+}
+
+pub(crate) fn manual(name: Option<&str>) -> Result<(), Failure> {
+    let mut root = Cli::command();
+    root.build();
+    let mut command = &root;
+    for word in name.into_iter().flat_map(|name| name.split('-')) {
+        command = command.find_subcommand(word).ok_or_else(|| {
+            let known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            Failure::usage(format!("there is no command `{word}`"), format!("commands: {}", known.join(", ")))
+        })?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    Ok(io::stdout().write_all(&page)?)
+}

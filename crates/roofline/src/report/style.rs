@@ -1,0 +1,40 @@
+//! Colour, which never carries meaning alone. `NO_COLOR`, `CLICOLOR` and a missing terminal turn it off.
+
+use anstyle::{AnsiColor, Style};
+use roofline_core::predict::Bound;
+
+use crate::cli::ColorChoice;
+
+/// Follows `--color`; anstream looks at the environment and the terminal for `auto`.
+pub(crate) fn choose(choice: ColorChoice) {
+    let choice = match choice {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// A line of talk on standard error.
+pub(crate) fn talk(label: &str, message: &str) {
+    let color = match label {
+        "error" => AnsiColor::Red,
+        "warning" => AnsiColor::Yellow,
+        _ => AnsiColor::Cyan,
+    };
+    anstream::eprintln!("{}: {message}", paint(label, Style::new().bold().fg_color(Some(color.into()))));
+}
+
+pub(crate) fn bold(text: &str) -> String {
+    paint(text, Style::new().bold())
+}
+
+/// Waiting for memory is cool, computing is warm.
+pub(crate) fn of_bound(bound: Bound) -> Style {
+    let color = if bound == Bound::Memory { AnsiColor::Blue } else { AnsiColor::Yellow };
+    Style::new().fg_color(Some(color.into()))
+}
+
+pub(crate) fn paint(text: &str, style: Style) -> String {
+    format!("{style}{text}{style:#}")
+}

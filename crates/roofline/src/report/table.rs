@@ -1,0 +1,174 @@
+//! Tables that fit the terminal: columns that matter least go first, and their absence is said.
+
+use anstyle::Style;
+
+use super::style::{bold, paint};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// What stands in a field.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
+        Self { text: text.into(), style }
+    }
+
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::styled(text, Style::new())
+    }
+}
+
+struct Column {
+    name: String,
+    align: Align,
+    /// 0 stays whatever the width; the highest goes first.
+    rank: u8,
+}
+
+/// Columns and rows.
+#[derive(Default)]
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+const GAP: usize = 2;
+
+impl Table {
+    /// Adds a column; of several that do not fit, the one with the highest rank goes first.
+    pub(crate) fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
+        self.columns.push(Column { name: name.into(), align, rank });
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let cells: Vec<Cell> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.columns.len(), "a cell for every column");
+        self.rows.push(cells);
+    }
+
+    /// Removes columns in which every cell is empty.
+    pub(crate) fn without_empty_columns(mut self) -> Self {
+        for at in (0..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row[at].text.is_empty()) {
+                self.columns.remove(at);
+                self.rows.iter_mut().for_each(|row| drop(row.remove(at)));
+            }
+        }
+        self
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let cells = |at: usize| self.rows.iter().map(move |row| row[at].width());
+        self.columns.iter().enumerate().map(|(at, c)| cells(at).fold(c.name.chars().count(), usize::max)).collect()
+    }
+
+    /// The columns to show in `width`.
+    fn fitting(&self, widths: &[usize], width: Option<usize>) -> Vec<usize> {
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let Some(width) = width else { return shown };
+        let total = |shown: &[usize]| shown.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP);
+        while total(&shown) > width {
+            let least = shown.iter().copied().filter(|at| self.columns[*at].rank > 0);
+            let Some(least) = least.max_by_key(|at| self.columns[*at].rank) else { break };
+            shown.retain(|at| *at != least);
+        }
+        shown
+    }
+
+    pub(super) fn text(&self, width: Option<usize>) -> String {
+        let widths = self.widths();
+        let shown = self.fitting(&widths, width);
+        let mut out = String::new();
+        let line = |cells: &mut dyn Iterator<Item = (usize, String, usize)>| {
+            let fields = cells.map(|(at, text, length)| {
+                let padding = " ".repeat(widths[at].saturating_sub(length));
+                match self.columns[at].align {
+                    Align::Left => text + &padding,
+                    Align::Right => padding + &text,
+                }
+            });
+            fields.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
+        };
+        let names = shown.iter().map(|at| (*at, bold(&self.columns[*at].name), self.columns[*at].name.chars().count()));
+        let names = line(&mut names.into_iter());
+        if shown.iter().any(|at| !self.columns[*at].name.is_empty()) {
+            out += &names;
+        }
+        for row in &self.rows {
+            let cells = shown.iter().map(|at| (*at, paint(&row[*at].text, row[*at].style), row[*at].width()));
+            out += &line(&mut cells.into_iter());
+        }
+        let hidden: Vec<&str> =
+            (0..self.columns.len()).filter(|at| !shown.contains(at)).map(|at| self.columns[at].name.as_str()).collect();
+        if !hidden.is_empty() {
+            out += &format!("(wider terminal shows: {})\n", hidden.join(", "));
+        }
+        out
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let escape = |text: &str| text.replace('|', "\\|");
+        let mut out = line(self.columns.iter().map(|column| escape(&column.name)).collect());
+        let rule = |column: &Column| if column.align == Align::Right { "---:" } else { "---" }.to_owned();
+        out += &line(self.columns.iter().map(rule).collect());
+        for row in &self.rows {
+            out += &line(row.iter().map(|cell| escape(&cell.text)).collect());
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::default().column("name", Align::Left, 0).column("time", Align::Right, 1).column(
+            "why",
+            Align::Left,
+            2,
+        );
+        table.row(["bf16".into(), "7 µs".into(), "because".into()]);
+        table.row(["w4a16".into(), "1.8 µs".into(), "a|b".into()]);
+        table
+    }
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn all_columns_where_there_is_room() {
+        let text = plain(&table().text(None));
+        assert_eq!(text, "name     time  why\nbf16     7 µs  because\nw4a16  1.8 µs  a|b\n");
+    }
+
+    #[test]
+    fn the_least_important_columns_go_first() {
+        let text = plain(&table().text(Some(14)));
+        assert_eq!(text, "name     time\nbf16     7 µs\nw4a16  1.8 µs\n(wider terminal shows: why)\n");
+        assert!(plain(&table().text(Some(2))).starts_with("name\nbf16\n"));
+    }
+
+    #[test]
+    fn markdown_escapes_its_own_bars() {
+        assert!(table().markdown().ends_with("| w4a16 | 1.8 µs | a\\|b |\n"));
+    }
+}

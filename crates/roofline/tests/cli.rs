@@ -1,0 +1,243 @@
+//! The program as a user meets it: arguments in; exit code, standard output and standard error out.
+//!
+//! After a change that is meant: `INSTA_UPDATE=always cargo test -p roofline --test cli`, then read the diff.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// Runs `roofline` with a configuration folder that does not exist, no colour and no terminal width.
+fn roofline(arguments: &str) -> Output {
+    run(Path::new("/nonexistent"), arguments, &[])
+}
+
+fn run(config: &Path, arguments: &str, environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
+    command
+        .args(arguments.split_whitespace())
+        .env_remove("COLUMNS")
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE");
+    command.env("ROOFLINE_CONFIG_DIR", config).envs(environment.iter().copied());
+    command.output().unwrap()
+}
+
+fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let code = output.status.code().unwrap();
+    format!(
+        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+fn json(arguments: &str) -> serde_json::Value {
+    let output = roofline(arguments);
+    assert!(output.status.success(), "{}", shown(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+macro_rules! snapshots {
+    ($($name:ident: $arguments:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), shown(&roofline($arguments)));
+        })*
+    };
+}
+
+snapshots! {
+    help: "--help";
+    help_predict: "predict --help";
+    help_predict_gemv: "predict gemv --help";
+    help_predict_gemm: "predict gemm --help";
+    help_predict_attention: "predict attention --help";
+    help_predict_ffn: "predict ffn --help";
+    help_formats: "formats --help";
+    help_precisions: "precisions --help";
+    help_devices: "devices --help";
+    help_devices_add: "devices add --help";
+    help_completions: "completions --help";
+    help_man: "man --help";
+
+    gemv: "predict gemv --n 4096 --k 4096 --on h200";
+    gemv_custom_json: "predict gemv --n 4096 --k 4096 --bandwidth 60GB/s --peak fp16=2.7TFLOP/s,int8=5.5TFLOP/s \
+        --precision fp16,int8 --sizes nominal --json";
+    gemv_csv: "predict gemv --n 4096 --k 4096 --on h200 --precision bf16,w4a16 --csv";
+    gemv_modified: "predict gemv --n 4096 --k 4096 --on h200 --bandwidth 4.59TB/s --precision bf16";
+    gemm_markdown: "predict gemm --m 512 --n 14336 --k 4096 --on h200,a100 --precision bf16,fp8,w4a16 --md";
+    gemm_power_modes: "predict gemm --m 512 --n 4096 --k 4096 --on jetson_orin_nano,jetson_orin_nano@7W";
+    gemm_accumulator: "predict gemm --m 64 --n 4096 --k 4096 --on h200 --precision int8 --output accumulator --csv";
+    attention_decode: "predict attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192 --on h200";
+    attention_unfused: "predict attention --heads 32 --head-dim 128 --queries 2048 --context 2048 --on a100 \
+        --precision fp16 --unfused";
+    ffn: "predict ffn --hidden 4096 --ffn 14336 --tokens 1 --on h200,gb10 --precision bf16,w4a16";
+    formats: "formats";
+    formats_detail: "formats nvfp4 int4-g64-zp fp6";
+    formats_shape: "formats int8 --shape 1x7 --csv";
+    precisions: "precisions";
+    precisions_on: "precisions --on t4";
+    devices_filtered: "devices --vendor nvidia --has fp4 --min-memory 90GB --sort bandwidth";
+    devices_detail: "devices jetson_orin_nano";
+    devices_compare: "devices h200 b200 mi300x";
+
+    error_device: "predict gemv --n 1 --k 1 --on h20O";
+    error_device_json: "predict gemv --n 1 --k 1 --on h20O --json";
+    error_no_device: "predict gemv --n 1 --k 1";
+    error_no_bandwidth: "predict gemv --n 1 --k 1 --peak fp16=1TFLOP/s";
+    error_precision: "predict gemv --n 1 --k 1 --on h200 --precision w4a61";
+    error_precision_is_format: "predict gemv --n 1 --k 1 --on h200 --precision int4-g32";
+    error_format: "formats int4-g12O";
+    error_missing_peak: "predict gemv --n 1 --k 1 --on a100 --precision fp8";
+    error_no_unit: "predict gemv --n 1 --k 1 --on a100 --precision int8/nf4";
+    error_zero: "predict gemv --n 0 --k 1 --on h200";
+    error_negative: "predict gemv --n -5 --k 1 --on h200";
+    error_overflow: "predict gemv --n 99999999999999999999999999 --k 1 --on h200";
+    error_unit: "predict gemv --n 1 --k 1 --bandwidth 60 --peak fp16=1TFLOP/s";
+    error_bits: "predict gemv --n 1 --k 1 --bandwidth 60Gb/s --peak fp16=1TFLOP/s";
+    error_rate: "predict gemv --n 1 --k 1 --bandwidth 0GB/s --peak fp16=1TFLOP/s";
+    error_power_mode: "predict gemv --n 1 --k 1 --on jetson_orin_nano@70W";
+    error_heads: "predict attention --heads 32 --kv-heads 5 --head-dim 128 --context 10 --on h200";
+    error_context: "predict attention --heads 32 --head-dim 128 --queries 20 --context 10 --on h200";
+    error_file: "predict gemv --n 1 --k 1 --on nowhere.toml";
+    error_man: "man predict-gemw";
+}
+
+/// The values that circulate for a 60 GB/s board: 559.51 us for FP16, 279.83 us for INT8.
+#[test]
+fn the_golden_gemv() {
+    let answer = json(
+        "predict gemv --n 4096 --k 4096 --bandwidth 60GB/s --peak fp16=2.7TFLOP/s,int8=5.5TFLOP/s \
+         --precision fp16,int8 --sizes nominal --json",
+    );
+    let near = |row: usize, field: &str, expected: f64| {
+        let value = answer["estimates"][row][field].as_f64().unwrap();
+        assert!((value - expected).abs() < 0.005, "{field} is {value}");
+    };
+    for (row, precision, time, ai, ridge) in [(0, "fp16", 559.51, 0.9995, 45.0), (1, "int8", 279.83, 1.9985, 91.67)] {
+        assert_eq!(answer["estimates"][row]["precision"], precision);
+        assert_eq!(answer["estimates"][row]["bottleneck"], "memory");
+        assert_eq!(answer["estimates"][row]["tier"], "ideal");
+        near(row, "predicted_time_us", time);
+        near(row, "ideal_time_us", time);
+        near(row, "ai", ai);
+        near(row, "critical_ai", ridge);
+    }
+}
+
+/// Every option changes the answer.
+#[test]
+fn options_do_something() {
+    let base = "predict gemm --m 8 --n 4096 --k 4096 --on h200 --precision int8 --json";
+    for change in ["--sizes nominal", "--output fp32", "--output activations", "--bandwidth 1TB/s", "--kv fp8"] {
+        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    }
+    let base = "predict gemm --m 4096 --n 4096 --k 4096 --on h200 --precision int8 --json";
+    for change in ["--peak int8=1TOP/s", "--output accumulator"] {
+        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    }
+    let base =
+        "predict attention --heads 32 --head-dim 128 --queries 64 --context 4096 --on h200 --precision bf16 --json";
+    for change in ["--kv-heads 8", "--no-causal", "--unfused", "--batch 2", "--kv fp8"] {
+        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    }
+    let base = "predict ffn --hidden 4096 --ffn 14336 --on h200 --precision bf16 --json";
+    for change in ["--tokens 5", "--no-gate", "--unfused"] {
+        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    }
+    let base = "devices --json";
+    for change in ["--vendor amd", "--kind soc", "--arch hopper", "--has fp4", "--sort fp8", "--reverse", "--mine"] {
+        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    }
+}
+
+#[test]
+fn a_narrow_terminal_keeps_what_matters() {
+    let output = run(Path::new("/nonexistent"), "predict gemv --n 4096 --k 4096 --on h200", &[("COLUMNS", "60")]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 62), "{text}");
+    insta::assert_snapshot!("narrow", shown(&output));
+}
+
+#[test]
+fn colour_follows_the_conventions() {
+    let arguments = "predict gemv --n 4096 --k 4096 --on h200";
+    let escapes = |environment: &[(&str, &str)], extra: &str| {
+        let output = run(Path::new("/nonexistent"), &format!("{arguments} {extra}"), environment);
+        output.stdout.contains(&0x1b)
+    };
+    assert!(!escapes(&[], ""), "not a terminal");
+    assert!(escapes(&[("CLICOLOR_FORCE", "1")], ""));
+    assert!(escapes(&[], "--color always"));
+    assert!(!escapes(&[("CLICOLOR_FORCE", "1")], "--color never"));
+    assert!(!escapes(&[("NO_COLOR", "1")], ""));
+}
+
+#[test]
+fn devices_of_ones_own() {
+    let config = temporary("own-devices");
+    let own = |arguments: &str| run(&config, arguments, &[]);
+    let text = |output: &Output| shown(output).replace(config.to_str().unwrap(), "CONFIG");
+
+    let add = own("devices add My-Chip --bandwidth 1.2TB/s --peak bf16=300TFLOP/s,fp8=600TFLOP/s --memory 64GB");
+    insta::assert_snapshot!("own_add", text(&add));
+    let file = fs::read_to_string(config.join("devices/my_chip.toml")).unwrap();
+    insta::assert_snapshot!("own_file", file);
+    assert_eq!(fs::read_dir(config.join("devices")).unwrap().count(), 1, "nothing half-written is left");
+    insta::assert_snapshot!("own_predict", text(&own("predict gemv --n 4096 --k 4096 --on my-chip")));
+    insta::assert_snapshot!("own_list", text(&own("devices --mine")));
+    // Neither replaced nor hidden without being told to.
+    insta::assert_snapshot!("own_again", text(&own("devices add my_chip --bandwidth 1TB/s --peak bf16=1TFLOP/s")));
+    assert_eq!(fs::read_to_string(config.join("devices/my_chip.toml")).unwrap(), file);
+    insta::assert_snapshot!("own_builtin", text(&own("devices add h200 --bandwidth 1TB/s --peak bf16=1TFLOP/s")));
+    assert!(own("devices add h200 --bandwidth 1TB/s --peak bf16=1TFLOP/s --force").status.success());
+    insta::assert_snapshot!("own_hiding", text(&own("predict gemv --n 4096 --k 4096 --on h200 --precision bf16")));
+    // A broken file is said and left out; the rest goes on.
+    fs::write(config.join("devices/broken.toml"), "name = 1").unwrap();
+    insta::assert_snapshot!("own_broken", text(&own("devices --mine")));
+    insta::assert_snapshot!("own_remove", text(&own("devices remove My-Chip")));
+    insta::assert_snapshot!("own_removed", text(&own("devices remove My-Chip")));
+}
+
+#[test]
+fn a_device_file_by_path() {
+    let folder = temporary("device-file");
+    let path = folder.join("Edge-Board.toml");
+    fs::write(&path, "name = 'Edge board'\n[memory]\nbandwidth = '60 GB/s'\n[peaks]\nfp16 = '2.7 TFLOP/s'\n").unwrap();
+    let answer = json(&format!("predict gemv --n 4096 --k 4096 --on {} --precision fp16 --json", path.display()));
+    assert_eq!(answer["estimates"][0]["device"], "edge_board");
+    fs::write(&path, "name = 'Edge board'\n[memory]\nbandwidth = '60 GB/s'\n[peaks]\nfp16 = '2.7 TB/s'\n").unwrap();
+    let output = roofline(&format!("predict gemv --n 4096 --k 4096 --on {}", path.display()));
+    insta::assert_snapshot!("file_error", shown(&output).replace(folder.to_str().unwrap(), "FOLDER"));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = roofline(&format!("completions {shell}"));
+        assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
+    }
+    let page = String::from_utf8(roofline("man predict-gemv").stdout).unwrap();
+    assert!(page.contains(".TH") && page.contains("\\-\\-bandwidth"), "{page}");
+    assert!(String::from_utf8(roofline("man").stdout).unwrap().contains("roofline"));
+}
+
+/// A reader that has seen enough is no failure.
+#[test]
+fn a_closed_pipe_is_quiet() {
+    let command = format!("{} devices | head -1", env!("CARGO_BIN_EXE_roofline"));
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+}
