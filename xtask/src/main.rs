@@ -1,2 +1,68 @@
-//! x
-fn main() {}
+//! The project's chores: `cargo xtask test`, `cargo xtask generate [--check]`, `cargo xtask bench`.
+
+mod bench;
+mod generate;
+mod test;
+
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+const USAGE: &str = "\
+Usage: cargo xtask CHORE
+
+  test                everything a change must pass: format, lints, tests, documentation, generated files
+  generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
+  bench               estimates per second, and the time from process start to answer";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["test"] => test::test(),
+        ["generate"] => generate::generate(generate::Mode::Write),
+        ["generate", "--check"] => generate::generate(generate::Mode::Check),
+        ["bench"] => bench::bench(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs a command to its end; an error names it.
+fn run(command: &mut Command) -> Result<(), String> {
+    let shown = format!("{command:?}").replace('"', "");
+    let status = command.status().map_err(|error| format!("{shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown} failed ({status})")) }
+}
+
+/// Whether a command runs and succeeds, without showing what it prints.
+fn works(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// A part of a chore, announced.
+fn step(name: &str) {
+    println!("\n== {name}");
+}

@@ -94,14 +94,14 @@ pub(crate) enum Command {
 
 #[derive(Subcommand)]
 pub(crate) enum Subject {
-    /// A matrix times a vector: y[n] = W[n,k] x[k], the work of decoding one token
+    /// A matrix of n rows and k columns times a vector: a linear layer decoding one token
     #[command(after_help = "\
 Examples:
   roofline predict gemv --n 4096 --k 4096 --on h200
   roofline predict gemv --n 4096 --k 4096 --bandwidth 60GB/s \\
       --peak fp16=2.7TFLOP/s,int8=5.5TFLOP/s --precision fp16,int8 --sizes nominal --json")]
     Gemv(GemvArgs),
-    /// A matrix product: y[m,n] = x[m,k] W[n,k]^T, a linear layer over m tokens
+    /// A matrix of n rows and k columns times m vectors: a linear layer over m tokens
     #[command(
         after_help = "Example:\n  roofline predict gemm --m 2048 --n 4096 --k 4096 --on h200 --precision bf16,fp8,w4a16"
     )]

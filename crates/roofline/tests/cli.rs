@@ -86,7 +86,7 @@ snapshots! {
     ffn: "predict ffn --hidden 4096 --ffn 14336 --tokens 1 --on h200,gb10 --precision bf16,w4a16";
     formats: "formats";
     formats_detail: "formats nvfp4 int4-g64-zp fp6";
-    formats_shape: "formats int8 --shape 1x7 --csv";
+    formats_shape: "formats int8 --shape 1x7";
     precisions: "precisions";
     precisions_on: "precisions --on t4";
     devices_filtered: "devices --vendor nvidia --has fp4 --min-memory 90GB --sort bandwidth";

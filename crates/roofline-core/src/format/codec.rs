@@ -212,7 +212,9 @@ mod tests {
         #[test]
         fn decoding_is_within_half_a_step(format in formats(), (values, columns) in matrices()) {
             // Double quantization changes the scale after the codes were chosen; bitsandbytes is its test.
-            prop_assume!(format.scaling != Scaling::AbsmaxDouble);
+            if format.scaling == Scaling::AbsmaxDouble {
+                return Ok(());
+            }
             let encoded = format.encode(&values, Dim::new("columns", columns as u64).unwrap()).unwrap();
             let decoded = encoded.decode();
             prop_assert_eq!(decoded.len(), values.len());
@@ -266,7 +268,9 @@ mod tests {
         for entry in CATALOGUE {
             let format: Format = entry.name.parse().unwrap();
             for value in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), 1.7e38] {
-                let values = [value, -value, value / 2.0, 0.0];
+                // Two NF4 blocks, so that double quantization has something to quantize.
+                let values: Vec<f32> =
+                    [[value, -value, value / 2.0, 0.0]; 16].concat().into_iter().chain([0.0; 64]).collect();
                 let encoded = format.encode(&values, Dim::new("columns", 4).unwrap()).unwrap();
                 assert!(encoded.decode().iter().all(|value| value.is_finite()), "{format} {value:e}");
             }

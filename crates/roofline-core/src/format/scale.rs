@@ -76,7 +76,8 @@ impl Encoded {
             Scaling::AbsmaxDouble => blocks
                 .map(|block| {
                     let second = read_f32(&self.zeros, block / DOUBLE_BLOCK as usize);
-                    absmax_affine(dynamic::decode(self.scales[block]) * second + read_f32(&self.tensor, 0))
+                    let max = dynamic::decode(self.scales[block]) * second + read_f32(&self.tensor, 0);
+                    absmax_affine(max.clamp(f32::MIN, f32::MAX))
                 })
                 .collect(),
         }
@@ -144,10 +145,12 @@ impl Encoded {
         self.scales = blocks
             .iter()
             .map(|block| {
-                let absmax = absmax(block);
-                let code = Minifloat::E4M3.encode((absmax / top / f64::from(tensor)) as f32, Overflow::Saturate);
-                // A block far below the tensor's maximum takes the smallest scale rather than none.
-                if absmax > 0.0 { code.max(1) as u8 } else { code as u8 }
+                let ideal = absmax(block) / top / f64::from(tensor);
+                let code = Minifloat::E4M3.encode(ideal as f32, Overflow::Saturate);
+                // Subnormal scales of blocks far below the tensor's maximum round coarsely; one that would clip by more
+                // than half a step (7 still rounds to 6) takes the next.
+                let clips = ideal > f64::from(Minifloat::E4M3.decode(code)) * 7.0 / 6.0;
+                (code + u32::from(clips)) as u8
             })
             .collect();
     }
