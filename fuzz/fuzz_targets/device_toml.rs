@@ -10,7 +10,10 @@ fuzz_target!(|text: &str| {
         assert!((1e6..=1e16).contains(&device.memory.bandwidth.value()));
         assert!(device.peaks.iter().all(|(_, peak)| (1e6..=1e19).contains(&peak.value())));
         for mode in &device.power_modes {
-            let _ = device.in_mode(&mode.name);
+            if let Ok(there) = device.in_mode(&mode.name) {
+                assert!((1e6..=1e16).contains(&there.memory.bandwidth.value()));
+                assert!(there.peaks.iter().all(|(_, peak)| (1e6..=1e19).contains(&peak.value())));
+            }
         }
     }
 });

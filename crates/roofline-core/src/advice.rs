@@ -6,7 +6,7 @@ use crate::{
     Device, Dim, Format, Graph, Op, Precision, Result,
     format::Sizes,
     op::Linear,
-    precision::{NAMED, PrecisionSpec},
+    precision::{NAMED, Named, PrecisionSpec},
     predict::{Bound, Estimate, Forecast, predict},
 };
 
@@ -49,10 +49,13 @@ pub fn advise(
     let attention = graph.nodes.iter().any(|node| matches!(node.op, Op::Attention(_) | Op::Scores(_)));
     let mut text = match total.bound() {
         _ if total.balanced() => "at the ridge: memory and compute take the same time within 2 %".to_owned(),
-        Bound::Memory if distance >= 1.0 => {
-            format!("memory-bound, {}x below the ridge: fewer bytes are what helps", round(distance))
+        _ if total.is_mixed() => {
+            format!(
+                "{:.0} % of the time in kernels that wait for memory, the rest computes",
+                100.0 * total.memory_share()
+            )
         }
-        Bound::Memory => "most of the time goes to kernels that wait for memory".to_owned(),
+        Bound::Memory => format!("memory-bound, {}x below the ridge: fewer bytes are what helps", round(distance)),
         Bound::Compute => {
             format!("compute-bound, {}x above the ridge: only a faster unit helps", round(1.0 / distance))
         }
@@ -61,20 +64,20 @@ pub fn advise(
         text += &attention_advice(graph, total, precision, sizes, device)?;
         return Ok(Advice { text, alternative: None, ridge_rows: None });
     }
-    let alternative = fastest_precision(graph, total, sizes, device);
+    let alternative = fastest_precision(graph, total, precision, sizes, device);
     match &alternative {
         Some(Alternative { precision, speedup }) => text += &format!("; {precision} would be {speedup:.2}x as fast"),
         None => text += "; no named precision of 4 bits or more is faster here",
     }
     let ridge_rows = match graph.nodes[..] {
-        [node] if total.bound() == Bound::Memory => match node.op {
+        [node] if total.bound() == Bound::Memory && !total.balanced() => match node.op {
             Op::Linear(linear) => ridge_rows(linear, precision, sizes, device)?,
             _ => None,
         },
         _ => None,
     };
     if let Some(rows) = ridge_rows {
-        text += &format!("; {rows} rows would share one read of the weights before compute takes over");
+        text += &format!("; compute-bound from {rows} rows on");
     }
     Ok(Advice { text, alternative, ridge_rows })
 }
@@ -106,18 +109,27 @@ fn attention_advice(
     Ok(text)
 }
 
-/// The fastest of the named precisions that this device multiplies; ties go to the wider one.
-fn fastest_precision(graph: &Graph, total: &Estimate, sizes: Sizes, device: &Device) -> Option<Alternative> {
+/// The fastest of the named precisions that this device multiplies, with the same outputs and cache. One that changes more
+/// - activations after weights, narrower after wider - must be faster by a margin to be preferred.
+fn fastest_precision(
+    graph: &Graph,
+    total: &Estimate,
+    current: &Precision,
+    sizes: Sizes,
+    device: &Device,
+) -> Option<Alternative> {
     let mut best: Option<Alternative> = None;
-    for named in NAMED {
+    let (weight_only, others): (Vec<&Named>, Vec<&Named>) = NAMED.iter().partition(|named| named.is_weight_only());
+    for named in weight_only.into_iter().chain(others) {
         let spec: PrecisionSpec = named.precision();
         let Ok(precision) = spec.on(device) else { continue };
+        let precision = Precision { output: current.output, kv: current.kv, query: current.query, ..precision };
         if precision.weights.nominal_bits() < NARROWEST_BITS {
             continue;
         }
         let Ok(forecast) = predict(graph, &precision, sizes, device) else { continue };
         let speedup = total.time() / forecast.total.time();
-        if speedup >= WORTHWHILE && best.as_ref().is_none_or(|best| speedup > best.speedup) {
+        if speedup >= WORTHWHILE * best.as_ref().map_or(1.0, |best| best.speedup) {
             best = Some(Alternative { precision: named.name.to_owned(), speedup });
         }
     }

@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Format, Math, Result,
+    format::{BlockScaling, Element},
     units::{ByteRate, Bytes, FlopRate, Intensity, Watts},
 };
 
 /// A device of the registry, of a file, or built from flags.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// The name commands take: that of its file.
@@ -81,6 +82,8 @@ pub struct Device {
     pub host_link: Option<Link>,
     /// Dense peaks.
     pub peaks: Peaks,
+    /// Which block scales its units apply; both kinds where an FP4 rate is given and nothing else is said.
+    pub block_scaling: Option<Vec<BlockScaling>>,
     /// Rates that somebody measured and published.
     pub measured: Option<Measured>,
     /// Power modes (Jetson).
@@ -116,43 +119,15 @@ impl Device {
 
     /// A device that exists only as a bandwidth and a few peaks.
     pub fn custom(name: &str, bandwidth: ByteRate, peaks: Peaks, capacity: Option<Bytes>) -> Result<Self> {
-        let device = Self {
-            key: key_of(name),
-            name: name.to_owned(),
-            aliases: Vec::new(),
-            reported_names: Vec::new(),
-            vendor: String::new(),
-            architecture: String::new(),
-            kind: Kind::default(),
-            year: None,
-            compute_capability: None,
-            tdp: None,
-            sparse_factor: None,
-            sparse_factor_fp4: None,
-            confidence: Confidence::default(),
-            vendor_document: None,
-            source: None,
-            verified_in: Vec::new(),
-            notes: None,
-            units: Units::default(),
-            clock: Clock::default(),
-            memory: Memory { bandwidth, capacity, ..Memory::default() },
-            cache: Cache::default(),
-            interconnect: None,
-            host_link: None,
-            peaks,
-            measured: None,
-            power_modes: Vec::new(),
-            mode: None,
-            origin: Origin::Flags,
-        };
+        let memory = Memory { bandwidth, capacity, ..Memory::default() };
+        let (key, name, origin) = (key_of(name), name.to_owned(), Origin::Flags);
+        let device = Self { key, name, memory, peaks, origin, ..Self::default() };
         device.checked()
     }
 
     /// The same device with some numbers replaced.
-    pub fn modified(mut self, bandwidth: Option<ByteRate>, peaks: &Peaks, capacity: Option<Bytes>) -> Result<Self> {
+    pub fn modified(mut self, bandwidth: Option<ByteRate>, peaks: &Peaks) -> Result<Self> {
         self.memory.bandwidth = bandwidth.unwrap_or(self.memory.bandwidth);
-        self.memory.capacity = capacity.or(self.memory.capacity);
         peaks.iter().for_each(|(math, peak)| self.peaks.set(math, peak));
         self.origin = Origin::Modified;
         self.checked()
@@ -160,17 +135,12 @@ impl Device {
 
     /// Refuses rates that no machine has, where a slip in a unit would otherwise become an answer.
     fn checked(self) -> Result<Self> {
+        self.check_rates("", self.memory.bandwidth, self.peaks.iter().map(|(math, peak)| (math.key(), peak)))?;
+        for mode in &self.power_modes {
+            let rates = [("fp16", mode.fp16), ("int8", mode.int8)];
+            self.check_rates(&format!("power mode {}: ", mode.name), mode.bandwidth, rates.into_iter())?;
+        }
         let refuse = |reason: String| Err(Error::Device { key: self.key.clone(), reason });
-        let bandwidths = ByteRate::new(1e6)..=ByteRate::new(1e16);
-        if !bandwidths.contains(&self.memory.bandwidth) {
-            let (low, high) = bandwidths.into_inner();
-            return refuse(format!("memory bandwidth of {} is outside {low} to {high}", self.memory.bandwidth));
-        }
-        let rates = FlopRate::new(1e6)..=FlopRate::new(1e19);
-        if let Some((math, peak)) = self.peaks.iter().find(|(_, peak)| !rates.contains(peak)) {
-            let (low, high) = rates.into_inner();
-            return refuse(format!("{} peak of {peak} is outside {low} to {high}", math.key()));
-        }
         let capacities = Bytes::new(1e3)..=Bytes::new(1e18);
         if let Some(capacity) = self.memory.capacity.filter(|capacity| !capacities.contains(capacity)) {
             let (low, high) = capacities.into_inner();
@@ -179,16 +149,46 @@ impl Device {
         if self.key.is_empty() || self.key.len() > 64 || self.name.trim().is_empty() {
             return refuse("its name must have 1 to 64 letters".to_owned());
         }
-        if self.name.chars().any(char::is_control) {
-            return refuse("its name contains control characters".to_owned());
-        }
         Ok(self)
+    }
+
+    fn check_rates(
+        &self,
+        place: &str,
+        bandwidth: ByteRate,
+        mut peaks: impl Iterator<Item = (&'static str, FlopRate)>,
+    ) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Device { key: self.key.clone(), reason });
+        let bandwidths = ByteRate::new(1e6)..=ByteRate::new(1e16);
+        if !bandwidths.contains(&bandwidth) {
+            let (low, high) = bandwidths.into_inner();
+            return refuse(format!("{place}memory bandwidth of {bandwidth} is outside {low} to {high}"));
+        }
+        let rates = FlopRate::new(1e6)..=FlopRate::new(1e19);
+        if let Some((unit, peak)) = peaks.find(|(_, peak)| !rates.contains(peak)) {
+            let (low, high) = rates.into_inner();
+            return refuse(format!("{place}{unit} peak of {peak} is outside {low} to {high}"));
+        }
+        Ok(())
     }
 
     /// The fastest of several units, if the device has one of them.
     pub fn fastest(&self, units: &[Math]) -> Option<Math> {
         let known = units.iter().filter_map(|math| Some((*math, self.peaks.of(*math)?)));
         known.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(math, _)| math)
+    }
+
+    /// Whether its units take operands of this format as they are, given that they have its rate. Block scales and FP6
+    /// came with FP4; older units have an FP8 rate and neither.
+    pub fn takes(&self, format: Format) -> bool {
+        let both = [BlockScaling::Mx, BlockScaling::Nvfp4];
+        let implied = if self.peaks.of(Math::Fp4).is_some() { &both[..] } else { &[] };
+        let applied = self.block_scaling.as_deref().unwrap_or(implied);
+        match (format.block_scaling(), format.element()) {
+            (Some(scaling), _) => applied.contains(&scaling),
+            (None, Element::Fp6E3M2 | Element::Fp6E2M3) => !applied.is_empty(),
+            _ => true,
+        }
     }
 
     /// The 16-bit format this device multiplies fastest; BF16 when it makes no difference.
@@ -202,6 +202,12 @@ impl Device {
     /// Where memory and compute time are equal: peak over bandwidth.
     pub fn critical_intensity(&self, math: Math) -> Option<Intensity> {
         Some(self.peaks.of(math)? / self.memory.bandwidth)
+    }
+
+    /// Everything it answers to, as keys.
+    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
+        let names = [&self.key, &self.name].into_iter().chain(&self.aliases).chain(&self.reported_names);
+        names.map(|name| key_of(name))
     }
 
     /// Key and power mode, as `--on` takes them.

@@ -48,10 +48,10 @@ pub enum Error {
     Shape(String),
 
     /// The device has no unit that multiplies these formats.
-    #[error("`{precision}` needs {math} math, which {device} does not have")]
+    #[error("{what} needs {math} math, which {device} does not have")]
     MissingPeak {
-        /// The precision asked for.
-        precision: String,
+        /// A precision, or a kind of kernel.
+        what: String,
         /// The unit it needs.
         math: String,
         /// The device's name.
@@ -67,6 +67,15 @@ pub enum Error {
         weights: String,
         /// Format of the activations.
         activations: String,
+    },
+
+    /// Something that may be given once.
+    #[error("the {what} `{name}` is given twice")]
+    Twice {
+        /// What it is.
+        what: &'static str,
+        /// Its name.
+        name: String,
     },
 
     /// A device description that does not parse or is out of range.
@@ -119,6 +128,7 @@ impl Error {
             Self::Shape(_) => "shape",
             Self::MissingPeak { .. } => "missing_peak",
             Self::NoUnit { .. } => "no_unit",
+            Self::Twice { .. } => "twice",
             Self::Device { .. } => "device",
             Self::PowerMode { .. } => "power_mode",
             Self::Encode { .. } => "encode",
@@ -128,7 +138,9 @@ impl Error {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { hint, .. } | Self::MissingPeak { hint, .. } => Some(hint.clone()),
+            Self::Unknown { hint, .. } | Self::MissingPeak { hint, .. } => {
+                Some(hint.clone()).filter(|hint| !hint.is_empty())
+            }
             Self::NoUnit { activations, .. } => Some(format!(
                 "keep the activations at 16 bit (weights/bf16), or use a format with tensor units for both; \
                  `{activations}` is a storage format"

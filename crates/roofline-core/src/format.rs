@@ -19,7 +19,7 @@ pub use element::{Element, NF4};
 pub use loss::Distribution;
 pub use minifloat::Overflow;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Dim, units::Bytes};
 
@@ -69,6 +69,16 @@ pub(crate) enum Zero {
     Float16,
 }
 
+/// Block scales that tensor units apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BlockScaling {
+    /// OCP Microscaling: powers of two per 32.
+    Mx,
+    /// E4M3 per 16.
+    Nvfp4,
+}
+
 /// Elements per scale in the formats where that is fixed.
 const MICRO_BLOCK: u64 = 32;
 const NVFP4_BLOCK: u64 = 16;
@@ -112,6 +122,15 @@ impl Shape {
 }
 
 impl Format {
+    /// The scales of small blocks that the multiplying unit itself must apply, if the format has such.
+    pub(crate) const fn block_scaling(self) -> Option<BlockScaling> {
+        match self.scaling {
+            Scaling::Micro => Some(BlockScaling::Mx),
+            Scaling::TwoLevel => Some(BlockScaling::Nvfp4),
+            _ => None,
+        }
+    }
+
     /// IEEE double precision.
     pub const FP64: Self = Self::plain(Element::Fp64);
     /// IEEE single precision.
@@ -122,6 +141,8 @@ impl Format {
     pub const FP16: Self = Self::plain(Element::Fp16);
     /// bfloat16.
     pub const BF16: Self = Self::plain(Element::Bf16);
+    /// 32-bit integers.
+    pub const INT32: Self = Self::plain(Element::Int32);
     /// FP8 E4M3 with a 16-bit scale per row.
     pub const FP8: Self = Self::per_channel(Element::Fp8E4M3);
     /// INT8 with a 16-bit scale per row.
@@ -263,10 +284,7 @@ impl Layout {
                 ..plain
             },
             Scaling::Linear(span, zero) => {
-                let groups = match span {
-                    Span::Group(group) => columns.div_ceil(u64::from(group)),
-                    Span::Channel | Span::Tensor => 1,
-                };
+                let groups = if let Span::Group(group) = span { columns.div_ceil(u64::from(group)) } else { 1 };
                 let zeros = match zero {
                     Zero::None => 0,
                     Zero::Integer => (groups * bits).div_ceil(8),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     Dim, Op, Result,
-    op::{Activation, Attention, Linear},
+    op::{ActivatedLinear, Activation, Attention, Linear},
 };
 
 /// Kernels in the order they run.
@@ -72,8 +72,10 @@ impl Graph {
         let down = ("down_proj", Op::Linear(Linear { m: tokens, n: hidden, k: inner }));
         let activation = Op::Activation(Activation { rows: tokens, width: inner, gated });
         match (gated, fused) {
-            (true, true) => Self::of([("gate_up_proj", Op::GatedLinear(up)), down]),
-            (false, true) => Self::of([("up_proj", Op::Linear(up)), down]),
+            (_, true) => {
+                let site = if gated { "gate_up_proj" } else { "up_proj" };
+                Self::of([(site, Op::ActivatedLinear(ActivatedLinear { linear: up, gated })), down])
+            }
             (true, false) => {
                 Self::of([("gate_proj", Op::Linear(up)), ("up_proj", Op::Linear(up)), ("silu_mul", activation), down])
             }

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
-use crate::Error;
+use crate::{Error, Format};
 
 macro_rules! maths {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $label:literal;)*) => {
@@ -34,35 +34,47 @@ macro_rules! maths {
 
 maths! {
     /// FP64 on the vector units.
-    Fp64 = "fp64", "vector FP64";
+    Fp64 = "fp64", "FP64";
     /// FP64 on matrix units.
-    Fp64Tensor = "fp64_tensor", "tensor FP64";
+    Fp64Tensor = "fp64_tensor", "FP64 tensor";
     /// FP32 on the vector units.
-    Fp32 = "fp32", "vector FP32";
+    Fp32 = "fp32", "FP32";
     /// FP32 on matrix units (AMD CDNA).
-    Fp32Matrix = "fp32_matrix", "matrix FP32";
+    Fp32Matrix = "fp32_matrix", "FP32 matrix";
     /// TF32: FP32 operands rounded to 10 mantissa bits.
-    Tf32 = "tf32", "tensor TF32";
+    Tf32 = "tf32", "TF32";
     /// FP16 with FP32 accumulation; the matrix unit where there is one.
-    Fp16 = "fp16", "tensor FP16";
+    Fp16 = "fp16", "FP16";
     /// FP16 with FP16 accumulation (GeForce runs it at twice the rate).
-    Fp16Acc16 = "fp16_fp16acc", "tensor FP16 with FP16 accumulation";
+    Fp16Acc16 = "fp16_fp16acc", "FP16 with FP16 accumulation";
     /// BF16 with FP32 accumulation.
-    Bf16 = "bf16", "tensor BF16";
+    Bf16 = "bf16", "BF16";
     /// FP8 with FP32 accumulation.
-    Fp8 = "fp8", "tensor FP8";
+    Fp8 = "fp8", "FP8";
     /// FP8 with FP16 accumulation (GeForce).
-    Fp8Acc16 = "fp8_fp16acc", "tensor FP8 with FP16 accumulation";
+    Fp8Acc16 = "fp8_fp16acc", "FP8 with FP16 accumulation";
     /// FP6 block formats at a rate of their own (CDNA4).
-    Fp6 = "fp6", "tensor FP6";
+    Fp6 = "fp6", "FP6";
     /// MXFP4 and NVFP4, block-scaled.
-    Fp4 = "fp4", "tensor FP4";
+    Fp4 = "fp4", "FP4";
     /// INT8 with INT32 accumulation.
-    Int8 = "int8", "tensor INT8";
+    Int8 = "int8", "INT8";
     /// INT8 dot products on the vector units.
-    Int8Dp4a = "int8_dp4a", "DP4A INT8";
+    Int8Dp4a = "int8_dp4a", "INT8 DP4A";
     /// INT4 with INT32 accumulation (Turing to Ada; gone from Hopper on).
-    Int4 = "int4", "tensor INT4";
+    Int4 = "int4", "INT4";
+}
+
+impl Math {
+    /// What this unit accumulates in.
+    pub const fn accumulator(self) -> Format {
+        match self {
+            Self::Fp64 | Self::Fp64Tensor => Format::FP64,
+            Self::Int8 | Self::Int8Dp4a | Self::Int4 => Format::INT32,
+            Self::Fp16Acc16 | Self::Fp8Acc16 => Format::FP16,
+            _ => Format::FP32,
+        }
+    }
 }
 
 impl fmt::Display for Math {

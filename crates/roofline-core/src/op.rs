@@ -7,7 +7,7 @@ mod attention;
 mod linear;
 
 pub use attention::Attention;
-pub use linear::{Activation, Linear};
+pub use linear::{ActivatedLinear, Activation, Linear};
 
 use crate::{Math, Precision, Work, format::Sizes};
 
@@ -16,8 +16,8 @@ use crate::{Math, Precision, Work, format::Sizes};
 pub enum Op {
     /// `y[m,n] = x[m,k] * W[n,k]^T`; a matrix-vector product when `m` is 1.
     Linear(Linear),
-    /// Two such products of one input with the gate between them: `act(x * G^T) * (x * U^T)`.
-    GatedLinear(Linear),
+    /// The same with the activation function in its epilogue, gated or not: `act(x * G^T) * (x * U^T)`, `act(x * U^T)`.
+    ActivatedLinear(ActivatedLinear),
     /// `softmax(Q * K^T) * V` in one kernel: scores never reach memory (FlashAttention, arXiv 2205.14135).
     Attention(Attention),
     /// `Q * K^T`, with the scores written out.
@@ -35,7 +35,7 @@ impl Op {
     pub fn work(&self, precision: &Precision, sizes: Sizes) -> Work {
         match self {
             Self::Linear(linear) => linear.work(precision, sizes),
-            Self::GatedLinear(linear) => linear.gated_work(precision, sizes),
+            Self::ActivatedLinear(linear) => linear.work(precision, sizes),
             Self::Attention(attention) => attention.fused_work(precision, sizes),
             Self::Scores(attention) => attention.scores_work(precision, sizes),
             Self::Softmax(attention) => attention.softmax_work(precision),
@@ -47,7 +47,7 @@ impl Op {
     /// The unit that does the work.
     pub fn math(&self, precision: &Precision) -> Math {
         match self {
-            Self::Linear(_) | Self::GatedLinear(_) => precision.math,
+            Self::Linear(_) | Self::ActivatedLinear(_) => precision.math,
             Self::Attention(_) | Self::Scores(_) | Self::Values(_) => precision.attention,
             Self::Softmax(_) | Self::Activation(_) => Math::Fp32,
         }

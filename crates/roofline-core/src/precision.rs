@@ -12,7 +12,10 @@ use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
-use crate::{Device, Error, Format, Math, Result, format::Element};
+use crate::{
+    Device, Error, Format, Math, Result,
+    format::{BlockScaling, Element},
+};
 
 /// A precision as asked for: a name of the table, or `weights/activations[/kv]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +24,20 @@ pub struct PrecisionSpec {
     weights: Slot,
     activations: Slot,
     kv: Slot,
-    output: Slot,
+    /// Queries, and outputs where nothing else was asked for.
+    wide: Slot,
+    output: Option<Output>,
+}
+
+/// What products write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// This format.
+    Format(Format),
+    /// What the next product reads.
+    Activations,
+    /// What the unit accumulates in, unrounded.
+    Accumulator,
 }
 
 /// A place for a format.
@@ -42,12 +58,14 @@ pub struct Precision {
     pub activations: Format,
     /// Cached keys and values.
     pub kv: Format,
-    /// Outputs of linear layers, queries and attention outputs.
+    /// Outputs of linear layers.
     pub output: Format,
+    /// Queries and outputs of attention.
+    pub query: Format,
     /// The unit that multiplies weights and activations.
     pub math: Math,
-    /// The unit that multiplies queries, keys and values: attention runs at the output's precision, whatever the KV
-    /// cache is stored in.
+    /// The unit that multiplies queries, keys and values: attention runs at the queries' precision, whatever the KV cache
+    /// is stored in.
     #[serde(rename = "attention_math")]
     pub attention: Math,
 }
@@ -61,7 +79,7 @@ pub struct Formats {
     pub activations: Option<Format>,
     /// Cached keys and values.
     pub kv: Option<Format>,
-    /// Outputs of linear layers.
+    /// Outputs of linear layers, and queries.
     pub output: Option<Format>,
 }
 
@@ -81,26 +99,14 @@ impl PrecisionSpec {
             weights: named(self.weights),
             activations: named(self.activations),
             kv: named(self.kv),
-            output: named(self.output),
+            output: named(self.wide),
         }
     }
 
-    /// The same with another KV-cache format.
+    /// The same with other outputs of linear layers.
     #[must_use]
-    pub fn with_kv(self, kv: Format) -> Self {
-        Self { kv: Slot::Fixed(kv), ..self }
-    }
-
-    /// The same with another output format.
-    #[must_use]
-    pub fn with_output(self, output: Format) -> Self {
-        Self { output: Slot::Fixed(output), ..self }
-    }
-
-    /// The same with outputs in the activations' format.
-    #[must_use]
-    pub fn with_activation_output(self) -> Self {
-        Self { output: self.activations, ..self }
+    pub fn with_output(self, output: Output) -> Self {
+        Self { output: Some(output), ..self }
     }
 
     /// What this means on `device`. A unit the device lacks is an error: nothing stands in for it.
@@ -112,27 +118,53 @@ impl PrecisionSpec {
         let (weights, activations) = (format(self.weights), format(self.activations));
         let units = multiplying_units(weights.element(), activations.element())
             .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
-        let math = device.fastest(units).ok_or_else(|| self.missing(device, units[0]))?;
-        let output = format(self.output);
-        let attention_units = multiplying_units(output.element(), output.element()).unwrap_or(units);
+        let math = device.fastest(units).ok_or_else(|| self.missing(device, units[0], activations))?;
+        if !device.takes(activations) {
+            return Err(self.unscaled(device, activations));
+        }
+        let query = format(self.wide);
+        let output = match self.output {
+            None => query,
+            Some(Output::Format(format)) => format,
+            Some(Output::Activations) => activations,
+            Some(Output::Accumulator) => math.accumulator(),
+        };
+        let attention_units = multiplying_units(query.element(), query.element()).unwrap_or(units);
         let attention = device.fastest(attention_units).unwrap_or(attention_units[0]);
-        Ok(Precision { weights, activations, kv: format(self.kv), output, math, attention })
+        Ok(Precision { weights, activations, kv: format(self.kv), output, query, math, attention })
     }
 
-    fn missing(&self, device: &Device, math: Math) -> Error {
+    /// What to use where a unit is missing: the table's word, or 16-bit activations if they are not already.
+    fn instead(&self, activations: Format) -> Option<String> {
         let named = NAMED.iter().find(|named| named.answers_to(&self.name));
-        let instead = match named.and_then(|named| named.instead) {
-            Some(instead) => format!("use {instead}"),
-            None => "keep the activations at 16 bit".to_owned(),
-        };
+        let listed = named.and_then(|named| named.instead).map(|instead| format!("use {instead}"));
+        let narrow = activations.nominal_bits() < 16;
+        listed.or_else(|| narrow.then(|| "keep the activations at 16 bit".to_owned()))
+    }
+
+    fn missing(&self, device: &Device, math: Math, activations: Format) -> Error {
         let units: Vec<&str> = device.peaks.iter().map(|(math, _)| math.key()).collect();
         let known = if units.is_empty() { "no peaks".to_owned() } else { units.join(", ") };
+        let peak = format!("it has {known}; a peak you know goes in by `--peak {}=...`", math.key());
+        let hint = self.instead(activations).map_or_else(|| peak.clone(), |instead| format!("{instead}; {peak}"));
         Error::MissingPeak {
-            precision: self.name.clone(),
+            what: format!("`{}`", self.name),
             math: math.to_string(),
             device: device.name.clone(),
-            hint: format!("{instead}; it has {known}; a peak you know goes in by `--peak {}=...`", math.key()),
+            hint,
         }
+    }
+
+    /// The device has the rate, but not for operands stored so.
+    fn unscaled(&self, device: &Device, activations: Format) -> Error {
+        let hint = self.instead(activations).unwrap_or_default();
+        let math = match activations.block_scaling() {
+            Some(BlockScaling::Mx) => "MX block-scaled",
+            Some(BlockScaling::Nvfp4) => "NVFP4 block-scaled",
+            None => "FP6",
+        };
+        let math = math.to_owned();
+        Error::MissingPeak { what: format!("`{}`", self.name), math, device: device.name.clone(), hint }
     }
 }
 
@@ -160,8 +192,8 @@ fn multiplying_units(weights: Element, activations: Element) -> Option<&'static 
             6 => FP6,
             _ => FP4,
         })
-    } else if matches!(activations, E::Fp8E4M3 | E::Fp8E5M2) && weights.bits() <= 4 {
-        Some(FP8) // every INT4 and NF4 level fits an FP8 scaled by its group
+    } else if matches!(activations, E::Fp8E4M3 | E::Fp8E5M2) && weights.is_integer() && weights.bits() <= 4 {
+        Some(FP8) // every INT4 level is an E4M3 and an E5M2 number
     } else {
         None
     }
@@ -173,7 +205,7 @@ const TF32: &[Math] = &[Math::Tf32];
 const FP16: &[Math] = &[Math::Fp16];
 const BF16: &[Math] = &[Math::Bf16];
 const FP8: &[Math] = &[Math::Fp8];
-/// FP6 runs at the FP8 rate on Blackwell and at one of its own on CDNA4.
+/// FP6 runs at the FP8 rate on Blackwell and at one of its own on CDNA4; nothing older takes it.
 const FP6: &[Math] = &[Math::Fp8, Math::Fp6];
 const FP4: &[Math] = &[Math::Fp4];
 const INT8: &[Math] = &[Math::Int8, Math::Int8Dp4a];
@@ -227,7 +259,8 @@ fn long_form(name: &str) -> Result<PrecisionSpec> {
         weights: Slot::Fixed(weights.parse()?),
         activations: Slot::Fixed(activations),
         kv: kv.map(|kv| kv.parse().map(Slot::Fixed)).transpose()?.unwrap_or(wide),
-        output: wide,
+        wide,
+        output: None,
     })
 }
 
@@ -265,6 +298,7 @@ mod tests {
         assert_eq!(on("nvfp4/fp8/fp8", "b200").unwrap().math, Math::Fp8);
         assert_eq!(on("mxfp6", "mi355x").unwrap().math, Math::Fp6);
         assert_eq!(on("mxfp6", "b200").unwrap().math, Math::Fp8);
+        assert_eq!(on("mxfp8", "gb10").unwrap().math, Math::Fp8);
         assert_eq!(on("int8", "v100").unwrap().math, Math::Int8Dp4a);
         assert_eq!(on("int4/int4", "t4").unwrap().math, Math::Int4);
         assert_eq!(on("bf16/fp8", "h200").unwrap().math, Math::Bf16);
@@ -276,12 +310,39 @@ mod tests {
     #[test]
     fn a_missing_unit_is_an_error_with_a_way_out() {
         let error = on("fp8", "a100").unwrap_err();
-        assert_eq!(error.to_string(), "`fp8` needs tensor FP8 math, which A100 SXM4 80GB does not have");
+        assert_eq!(error.to_string(), "`fp8` needs FP8 math, which A100 SXM4 80GB does not have");
         assert!(error.hint().unwrap().starts_with("use w8a16 or fp8a16;"), "{:?}", error.hint());
         assert!(on("bf16", "t4").unwrap_err().hint().unwrap().starts_with("use fp16;"));
         assert!(on("nvfp4", "h200").unwrap_err().hint().unwrap().starts_with("use nvfp4a16;"));
         assert!(matches!(on("int8/nf4", "h200"), Err(Error::NoUnit { .. })));
+        assert!(matches!(on("nf4/fp8", "h200"), Err(Error::NoUnit { .. })));
+        // 16-bit activations need no such advice.
+        assert!(on("fp64", "tpu_v5e").unwrap_err().hint().unwrap().starts_with("it has bf16, int8;"));
         assert!(matches!(on("mxint8/mxint8", "h200"), Err(Error::NoUnit { .. })));
+    }
+
+    /// Hopper has an FP8 rate, but its units apply no block scales and know no FP6; CDNA4 applies the MX ones only.
+    #[test]
+    fn block_scales_need_units_that_apply_them() {
+        for precision in ["mxfp8", "mxfp6", "fp6/fp6", "mxfp4/mxfp6/fp8"] {
+            let error = on(precision, "h200").unwrap_err();
+            assert!(error.to_string().contains("math, which H200"), "{error}");
+        }
+        assert!(on("nvfp4", "mi355x").is_err());
+        assert_eq!(on("mxfp4", "mi355x").unwrap().math, Math::Fp4);
+        // As weights they are converted on the fly anywhere.
+        assert_eq!(on("mxfp8/bf16", "h200").unwrap().math, Math::Bf16);
+        assert_eq!(on("nvfp4/fp8", "h200").unwrap().math, Math::Fp8);
+    }
+
+    #[test]
+    fn outputs_leave_attention_alone() {
+        let base = on("int8", "h200").unwrap();
+        let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+        let with = |output| "int8".parse::<PrecisionSpec>().unwrap().with_output(output).on(&h200).unwrap();
+        assert_eq!(with(Output::Accumulator).output, Format::INT32);
+        assert_eq!(with(Output::Activations).output, Format::INT8);
+        assert_eq!(with(Output::Format(Format::FP32)), Precision { output: Format::FP32, ..base });
     }
 
     #[test]

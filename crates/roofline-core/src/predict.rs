@@ -86,6 +86,16 @@ impl Estimate {
         self.memory.max(self.compute)
     }
 
+    /// The part of the time that goes to kernels that wait for memory: 0 or 1 for a single kernel.
+    pub fn memory_share(&self) -> f64 {
+        self.memory_bound / self.time
+    }
+
+    /// Whether some kernels wait for memory and others for the units, so that no single ridge describes them.
+    pub fn is_mixed(&self) -> bool {
+        self.memory_bound > Seconds::ZERO && self.memory_bound < self.time
+    }
+
     /// What most of the time goes to.
     pub fn bound(&self) -> Bound {
         if self.memory_bound >= self.time / 2.0 { Bound::Memory } else { Bound::Compute }
@@ -106,24 +116,25 @@ impl Estimate {
         self.work.intensity()
     }
 
-    /// How many times the intensity would have to grow to reach the ridge; below 1 it is past it.
+    /// How many times the intensity would have to grow to reach the ridge; below 1 it is past it. For one kernel
+    /// `AI* / AI = (P / W) / (F / B) = (B / W) / (F / P)`, and in that form it holds for several.
     pub fn ridge_distance(&self) -> f64 {
-        self.critical / self.intensity()
+        self.memory / self.compute
     }
 
     /// Whether memory and compute take the same time within 2 %, so that either label would mislead.
     pub fn balanced(&self) -> bool {
-        (self.ridge_distance() - 1.0).abs() <= 0.02
+        !self.is_mixed() && (self.ridge_distance() - 1.0).abs() <= 0.02
     }
 }
 
 fn missing(op: &Op, math: Math, device: &Device) -> Error {
-    let precision = match op {
+    let what = match op {
         Op::Softmax(_) | Op::Activation(_) => "an element-wise kernel",
         _ => "attention",
     };
     Error::MissingPeak {
-        precision: precision.to_owned(),
+        what: what.to_owned(),
         math: math.to_string(),
         device: device.name.clone(),
         hint: format!("give its peak by `--peak {}=...`", math.key()),
@@ -167,12 +178,15 @@ pub enum Reason {
     Peak,
     /// One waits for memory, the other for the units.
     Crossover,
+    /// Several kernels with different reasons.
+    Mixed,
 }
 
 impl Speedup {
     /// Of `estimate` over `baseline`, for the same computation on one device.
     pub fn of(estimate: &Estimate, baseline: &Estimate) -> Self {
         let reason = match (estimate.bound(), baseline.bound()) {
+            _ if estimate.is_mixed() || baseline.is_mixed() => Reason::Mixed,
             (Bound::Memory, Bound::Memory) => Reason::Bytes,
             (Bound::Compute, Bound::Compute) => Reason::Peak,
             _ => Reason::Crossover,

@@ -64,30 +64,28 @@ impl Registry {
         let candidates = FILES.iter().filter(|(known, text)| *known == key || mentions(text, &key));
         let known = candidates.filter_map(|file| load(file).ok()).find(|device| answers_to(device, &key));
         known.map(Cow::Owned).ok_or_else(|| {
-            let names = || self.devices().flat_map(|device| device.aliases.iter().chain([&device.key]));
+            let known = self.devices().flat_map(|device| device.aliases.iter().chain([&device.key]));
             Error::unknown(
                 "device",
                 name,
-                names().map(String::as_str),
+                known.map(String::as_str),
                 "`roofline devices` lists them; a file (`--on my-chip.toml`) or `--bandwidth` and `--peak` describe others",
             )
         })
     }
 
-    /// The built-in device that one of the user's hides, if it does.
+    /// The built-in device that one of the user's hides, by any of its names.
     pub fn shadowed(device: &Device) -> Option<&'static Device> {
         if device.origin == Origin::Builtin {
             return None;
         }
-        let names = device.aliases.iter().map(String::as_str).chain([device.key.as_str()]);
-        names.map(key_of).find_map(|name| BUILTIN.iter().find(|known| answers_to(known, &name)))
+        device.names().find_map(|name| BUILTIN.iter().find(|known| answers_to(known, &name)))
     }
 }
 
 /// Whether `key`, normalised, is one of the device's names.
 fn answers_to(device: &Device, key: &str) -> bool {
-    let names = [&device.key, &device.name].into_iter().chain(&device.aliases).chain(&device.reported_names);
-    names.into_iter().any(|name| key_of(name) == key)
+    device.names().any(|name| name == key)
 }
 
 /// Whether one of a file's strings is `key`, normalised.
@@ -163,5 +161,13 @@ mod tests {
         let registry = Registry::builtin().with([own]);
         assert_eq!(registry.find("h200").unwrap().memory.bandwidth, bandwidth);
         assert_eq!(registry.find("h200_sxm").unwrap().memory.bandwidth, ByteRate::new(4.8e12));
+        // Any of its names counts.
+        let own = |text: &str| {
+            Device::from_toml(&format!("{text}\n[memory]\nbandwidth = '1 TB/s'\n[peaks]"), "x.toml").unwrap()
+        };
+        assert_eq!(Registry::shadowed(&own("name = 'Tesla T4'")).unwrap().key, "t4");
+        assert_eq!(Registry::shadowed(&own("name = 'x'\nreported_names = ['NVIDIA H200']")).unwrap().key, "h200_sxm");
+        assert_eq!(Registry::shadowed(&own("name = 'x'\naliases = ['A100-40GB']")).unwrap().key, "a100_sxm_40gb");
+        assert!(Registry::shadowed(&own("name = 'x'")).is_none());
     }
 }

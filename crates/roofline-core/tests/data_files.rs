@@ -1,9 +1,9 @@
 //! The registry's own data: every file loads, is unique and sourced, and its peaks follow from first principles.
 //!
 //! `peak = units x operations per clock and unit (dense) x clock`, `bandwidth = bus width x rate per pin / 8`. The rates
-//! per clock are architectural (NVIDIA, AMD and Intel white papers) and independent of the files. What this does not
-//! prove: for `derived` devices, and classes whose rate was chosen to reproduce the published figure (A10G, L40, H20,
-//! GB110), the check only guards against slips.
+//! per clock (`first_principles.toml`) are architectural and independent of the files. What this does not prove: for
+//! `derived` devices, and classes whose rates were chosen to reproduce the published figure, the check only guards
+//! against slips.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -166,6 +166,20 @@ fn every_gpu_is_checked() {
     assert_eq!(missing, ["b100", "b300", "gb300"]);
 }
 
+/// Blackwell Ultra publishes no clock: the clocks that its peaks imply must agree with each other.
+#[test]
+fn peaks_without_a_clock_imply_one() {
+    let rates = [(Math::Tf32, 4096.0), (Math::Bf16, 8192.0), (Math::Fp8, 16_384.0), (Math::Fp4, 49_152.0)];
+    for key in ["b300", "gb300"] {
+        let device = Registry::builtin().find(key).unwrap().into_owned();
+        let units = f64::from(device.units.count().unwrap());
+        let clocks = rates.map(|(math, rate)| device.peaks.of(math).unwrap().value() / units / rate);
+        let (low, high) =
+            clocks.iter().fold((f64::MAX, 0.0f64), |(low, high), clock| (low.min(*clock), high.max(*clock)));
+        assert!(high / low < 1.0 + TOLERANCE && (1.5e9..2.5e9).contains(&high), "{key}: {clocks:?}");
+    }
+}
+
 #[test]
 fn ratios_the_architecture_guarantees() {
     for device in builtin() {
@@ -206,6 +220,18 @@ fn power_modes_agree_with_the_device() {
     assert_eq!(modes, 48);
 }
 
+const MODE: &str = "[[power_modes]]\nname = '7W'\nid = 1\ngpu_clock = '408 MHz'\nsm = 4\nmemory_clock = '2133 MHz'\n\
+                    bandwidth = '68.3 GB/s'\nfp16 = '3.34 TFLOP/s'\nint8 = '6.68 TOP/s'\n";
+
+#[test]
+fn a_power_mode_needs_something_to_scale_by() {
+    let text = format!("name = 'x'\n[memory]\nbandwidth = '60 GB/s'\n[peaks]\nfp16 = '2.7 TFLOP/s'\n{MODE}");
+    let error = Device::from_toml(&text, "x.toml").unwrap().in_mode("7W").unwrap_err();
+    assert!(error.to_string().contains("`sm` in [units]"), "{error}");
+    let zero = format!("{text}[units]\nsm = 0\n[clock]\nboost = '0 Hz'\n");
+    assert!(Device::from_toml(&zero, "x.toml").unwrap().in_mode("7W").is_err());
+}
+
 /// One bad file per kind of mistake, and the sentence it must get.
 #[test]
 fn bad_files_say_what_is_wrong() {
@@ -221,6 +247,9 @@ fn bad_files_say_what_is_wrong() {
         (base.replace("2.7 TFLOP/s", "2.7 TB/s"), "not a multiple of FLOP/s"),
         (base.replace("name = 'chip'\n", ""), "missing field `name`"),
         (base.replace("chip", ""), "its name must have"),
+        (format!("{base}nvfp4 = '1 TFLOP/s'\nmxfp4 = '2 TFLOP/s'\n"), "the peak `fp4` is given twice"),
+        (format!("{base}{MODE}").replace("68.3 GB/s", "0 GB/s"), "power mode 7W: memory bandwidth of 0 B/s is outside"),
+        (format!("{base}{MODE}").replace("3.34 TFLOP/s", "0 FLOP/s"), "power mode 7W: fp16 peak of 0 FLOP/s"),
         (base.replace("[peaks]", "[sparse_peaks]"), "unknown field `sparse_peaks`"),
         (base.replace("bandwidth = '60 GB/s'", "bandwith = '60 GB/s'"), "unknown field `bandwith`"),
         (base.replace("'60 GB/s'", "60"), "invalid type: integer `60`, expected a string"),

@@ -17,7 +17,7 @@ use roofline_core::{
 };
 
 fn device(gigabytes_per_second: f64, teraflops: &[(Math, f64)]) -> Device {
-    let peaks: Peaks = teraflops.iter().map(|(math, peak)| (*math, FlopRate::new(peak * 1e12))).collect();
+    let peaks = Peaks::distinct(teraflops.iter().map(|(math, peak)| (*math, FlopRate::new(peak * 1e12)))).unwrap();
     Device::custom("test", ByteRate::new(gigabytes_per_second * 1e9), peaks, None).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn gemv_work() {
     for (format, bytes, intensity) in cases {
         let kv = Format::FP16;
         let (weights, activations, output, math) = (format, format, Format::FP16, Math::Fp16);
-        let precision = Precision { weights, activations, kv, output, math, attention: math };
+        let precision = Precision { weights, activations, kv, output, query: output, math, attention: math };
         let work = graph.nodes[0].op.work(&precision, Sizes::Nominal);
         assert_eq!(work.flops.value(), 33_554_432.0); // 2 * 4096^2
         assert_eq!(work.bytes().value(), bytes, "{format}");
@@ -104,6 +104,11 @@ fn gemv_times() {
     near(micros(4096, 4096, "fp16", &round), 33.57, 1e-4);
     near(micros(4096, 4096, "fp8", &round), 16.79, 1e-4);
     near(micros(4096, 4096, "int4/int4", &round), 8.40, 2e-4);
+    // NVFP4 with its 4.5 bits; 33.15 and 9.51 us are with 4.53.
+    let exact =
+        |device: &Device| run(&Graph::gemv(4096, 4096).unwrap(), "nvfp4", Sizes::Exact, device).total.time().micros();
+    near(exact(&desktop), 9_447_688.0 / 287e3, 1e-9);
+    near(exact(&desktop), 33.15 * 4.5 / 4.53125, 1e-3);
     // From the registry: 3.35 and 4.8 TB/s.
     let registry = Registry::builtin();
     near(micros(4096, 4096, "fp16", &registry.find("h100").unwrap()), 10.02, 1e-3);
@@ -130,6 +135,7 @@ fn ridges() {
         ("l4", 403.3),
         ("rtx4090", 163.9),
         ("h200", 206.1),
+        ("b200", 2250.0 / 7.7), // 281.25 is with 8 TB/s; 562.5 the sparse figure
     ] {
         near(ridge(&registry.find(name).unwrap(), Math::Fp16), expected, 5e-4);
     }
@@ -156,8 +162,10 @@ fn gemm() {
     }
     // A weight-only format leaves the ceiling where it is: no gain where compute is the limit.
     near(total("w4a16").time().micros(), 2216.76, 1e-5);
-    // The sparse FP4 figure makes the product memory-bound; the dense 500 TFLOP/s does not.
-    assert_eq!(run(&graph, "nvfp4", Sizes::Exact, &desktop).total.bound(), Bound::Memory);
+    // NVFP4: 2 * 9,437,184 + 4 + 4 + 33,554,432 bytes; 52,559,872 is with 4.53 bits. The sparse FP4 figure makes the product memory-bound; the dense 500 TFLOP/s does not.
+    let nvfp4 = run(&graph, "nvfp4", Sizes::Exact, &desktop).total;
+    assert_eq!(nvfp4.work.bytes().value(), 52_428_808.0);
+    assert_eq!(nvfp4.bound(), Bound::Memory);
     let gb10 = Registry::builtin().find("gb10").unwrap().into_owned();
     assert_eq!(run(&graph, "nvfp4", Sizes::Exact, &gb10).total.bound(), Bound::Compute);
 }
@@ -224,6 +232,14 @@ fn ffn_work() {
     let prefill = total(ffn(2048, true), true);
     assert_eq!(prefill.work.flops.value(), 721_554_505_728.0);
     near(prefill.time().micros(), 11_637.98, 1e-5);
+    // 486,539,264 counts H + 2F per token: it forgets to read x.
+    assert_eq!(prefill.work.bytes().value(), 486_539_264.0 + 2.0 * 2048.0 * 4096.0);
+    // The inner activations are written in the format they are read in: 9 tokens, FP8 with 16-bit scales per row.
+    let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+    let plain = run(&Graph::ffn(ffn(9, false), true), "fp8", Sizes::Exact, &h200).total.work.bytes().value();
+    let row = |width: f64| width + 2.0;
+    let weights = 14_336.0 * row(4096.0) + 4096.0 * row(14_336.0);
+    assert_eq!(plain, weights + 9.0 * (row(4096.0) + 2.0 * row(14_336.0) + 2.0 * 4096.0));
 }
 
 #[test]

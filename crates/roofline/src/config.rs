@@ -1,20 +1,24 @@
 //! The user's own devices: TOML files in `devices/` of the configuration folder.
 
 use std::{
+    collections::HashMap,
     env, fs,
-    io::Write,
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
-use roofline_core::{Device, Error, Registry};
+use roofline_core::{Device, Error, Registry, device::key_of};
 
 use crate::{failure::Failure, report::style};
 
+/// Longest file that is read: a device is a page of text.
+const MAX_LENGTH: u64 = 64 * 1024;
+
 /// `$ROOFLINE_CONFIG_DIR`, else the platform's place for configuration.
-pub(crate) fn folder() -> Option<PathBuf> {
+fn folder() -> Option<PathBuf> {
     let from = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(own) = from("ROOFLINE_CONFIG_DIR") {
-        return Some(own);
+        return Some(own.join("devices"));
     }
     let base = if cfg!(windows) {
         from("APPDATA")
@@ -23,75 +27,113 @@ pub(crate) fn folder() -> Option<PathBuf> {
     } else {
         from("XDG_CONFIG_HOME").or_else(|| from("HOME").map(|home| home.join(".config")))
     };
-    base.map(|base| base.join("roofline"))
+    base.map(|base| base.join("roofline/devices"))
 }
 
-fn devices_folder() -> Result<PathBuf, Failure> {
-    let missing =
-        || Failure::usage("there is no configuration folder to keep devices in", "set ROOFLINE_CONFIG_DIR to a folder");
-    folder().map(|folder| folder.join("devices")).ok_or_else(missing)
+fn required_folder() -> Result<PathBuf, Failure> {
+    folder().ok_or_else(|| {
+        Failure::usage("there is no configuration folder to keep devices in", "set ROOFLINE_CONFIG_DIR to a folder")
+    })
 }
 
-/// The built-in devices and the registered ones. A registered file that is broken is said and left out; one that hides
-/// a built-in device is said whenever the registry is read.
-pub(crate) fn registry() -> Registry {
-    let Some(folder) = folder().map(|folder| folder.join("devices")) else { return Registry::builtin() };
-    let Ok(entries) = fs::read_dir(&folder) else { return Registry::builtin() };
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-        .collect();
+/// The registered files, by name. A folder that is not there holds none; one that cannot be read is said.
+fn files() -> Vec<PathBuf> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                style::talk("warning", &format!("your devices are left out: {}: {error}", folder.display()));
+            }
+            return Vec::new();
+        }
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
     paths.sort();
-    let own: Vec<Device> = paths
-        .iter()
-        .filter_map(|path| match read_device(path) {
-            Ok(device) => Some(device),
-            Err(Failure::Input(error)) => {
-                style::talk("warning", &format!("left out {error}"));
-                None
+    paths
+}
+
+/// The built-in devices and the registered ones. A registered file that is broken is said and left out; a name that
+/// hides another device is said whenever the registry is read.
+pub(crate) fn registry() -> Registry {
+    let mut own: Vec<Device> = Vec::new();
+    let mut owners: HashMap<String, String> = HashMap::new();
+    for path in files() {
+        let device = match read_device(&path) {
+            Ok(device) => device,
+            Err(failure) => {
+                style::talk("warning", &format!("left out {}", failure.message()));
+                continue;
             }
-            Err(_) => {
-                style::talk("warning", &format!("left out {}: cannot be read", path.display()));
-                None
-            }
-        })
-        .collect();
-    for device in &own {
-        if let Some(builtin) = Registry::shadowed(device) {
+        };
+        if let Some(builtin) = Registry::shadowed(&device) {
             let message = format!("your device `{}` hides the built-in {} ({})", device.key, builtin.name, builtin.key);
             style::talk("warning", &message);
         }
+        for name in device.names() {
+            let other = owners.entry(name.clone()).or_insert_with(|| device.key.clone());
+            if *other != device.key {
+                style::talk(
+                    "warning",
+                    &format!("`{name}` names both `{other}` and `{}`: the first is used", device.key),
+                );
+            }
+        }
+        own.push(device);
     }
     Registry::builtin().with(own)
 }
 
 /// A device file.
 pub(crate) fn read_device(path: &Path) -> Result<Device, Failure> {
-    let failed = |error| Failure::File { path: path.to_owned(), error };
-    // A device file is a page of text: a path that leads to gigabytes is a mistake and is not read.
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > 1 << 20 {
-        let reason = format!("{size} bytes is too long for a device file");
-        return Err(Error::Device { key: path.display().to_string(), reason }.into());
-    }
-    let text = fs::read_to_string(path).map_err(failed)?;
-    Ok(Device::from_toml(&text, &path.display().to_string())?)
+    Ok(Device::from_toml(&read_text(path)?, &path.display().to_string())?)
 }
 
-/// Keeps `text`, which must be a valid device file, under `key`; written beside and renamed.
-pub(crate) fn register(key: &str, text: &str, force: bool) -> Result<PathBuf, Failure> {
-    let device = Device::from_toml(text, key)?;
-    let hint = "pick another name, or say `--force` to replace it";
+/// The text of a regular file of sensible length; a pipe or a device could go on for ever.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    let failed = |error| Failure::File { path: path.to_owned(), error };
+    let refuse = |reason: &str| Error::Device { key: path.display().to_string(), reason: reason.to_owned() };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(refuse("not a regular file").into());
+    }
+    let mut text = String::new();
+    fs::File::open(path).map_err(failed)?.take(MAX_LENGTH + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_LENGTH {
+        return Err(refuse("too long for a device file").into());
+    }
+    Ok(text)
+}
+
+/// Refuses names that commands could not find again.
+fn key(name: &str) -> Result<String, Failure> {
+    let key = key_of(name);
+    let ascii = name.chars().all(|letter| letter.is_ascii_alphanumeric() || " -_.".contains(letter));
+    let named = key.starts_with(|letter: char| letter.is_ascii_alphanumeric()) && key.len() <= 64;
+    let file = Path::new(&key).extension().is_some_and(|extension| extension == "toml");
+    if ascii && named && !file && key != "this" {
+        return Ok(key);
+    }
+    let hint = "up to 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit; not `this`, no `.toml`";
+    Err(Failure::usage(format!("a device cannot be called `{name}`"), hint))
+}
+
+/// Keeps `text`, which must be a valid device file, under `name`; written beside and renamed.
+pub(crate) fn register(name: &str, text: &str, force: bool) -> Result<(String, PathBuf), Failure> {
+    let key = key(name)?;
+    let device = Device::from_toml(text, &key)?;
     if let Some(builtin) = Registry::shadowed(&device).filter(|_| !force) {
-        return Err(Failure::usage(format!("`{key}` is the built-in {}", builtin.name), hint));
+        let message = format!("`{key}` would answer to a name of the built-in {} ({})", builtin.name, builtin.key);
+        let hint = "change its key, `name`, `aliases` or `reported_names`, or say `--force` to hide the built-in one";
+        return Err(Failure::usage(message, hint));
     }
-    let folder = devices_folder()?;
-    let path = folder.join(format!("{}.toml", device.key));
+    let folder = required_folder()?;
+    let path = folder.join(format!("{key}.toml"));
     if path.exists() && !force {
-        return Err(Failure::usage(format!("`{}` is registered already", device.key), hint));
+        let hint = "pick another name, or say `--force` to replace it";
+        return Err(Failure::usage(format!("`{key}` is registered already"), hint));
     }
-    let beside = folder.join(format!(".{}.{}.tmp", device.key, std::process::id()));
+    let beside = folder.join(format!(".{key}.{}.tmp", std::process::id()));
     let write = || {
         fs::create_dir_all(&folder)?;
         let mut file = fs::File::create(&beside)?;
@@ -103,17 +145,17 @@ pub(crate) fn register(key: &str, text: &str, force: bool) -> Result<PathBuf, Fa
         let _ = fs::remove_file(&beside);
         Failure::File { path: path.clone(), error }
     })?;
-    Ok(path)
+    Ok((key, path))
 }
 
-/// Forgets a registered device.
-pub(crate) fn remove(key: &str) -> Result<PathBuf, Failure> {
-    let key = roofline_core::device::key_of(key);
-    let path = devices_folder()?.join(format!("{key}.toml"));
-    if !path.exists() {
+/// Forgets a registered device, broken or not.
+pub(crate) fn remove(name: &str) -> Result<PathBuf, Failure> {
+    let key = key_of(name);
+    let stem = |path: &PathBuf| path.file_stem().map(|stem| key_of(&stem.to_string_lossy()));
+    let path = files().into_iter().find(|path| stem(path).as_deref() == Some(&key)).ok_or_else(|| {
         let message = format!("no device of yours is called `{key}`");
-        return Err(Failure::usage(message, "`roofline devices --mine` lists them"));
-    }
+        Failure::usage(message, "`roofline devices --mine` lists them")
+    })?;
     fs::remove_file(&path).map_err(|error| Failure::File { path: path.clone(), error })?;
     Ok(path)
 }

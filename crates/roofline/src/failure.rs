@@ -25,6 +25,16 @@ impl From<roofline_core::Error> for Failure {
     }
 }
 
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let mut lines = text.trim().lines();
+        let message = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let rest = lines.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        Self::Usage { message, hint: Some(rest).filter(|rest| !rest.is_empty()) }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
@@ -36,15 +46,26 @@ impl Failure {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
+    /// What is wrong, in a sentence.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Input(error) => error.to_string(),
+            Self::Usage { message, .. } => message.clone(),
+            Self::File { path, error } => format!("{}: {error}", path.display()),
+            Self::Output(error) => error.to_string(),
+        }
+    }
+
     /// Says what is wrong on standard error, as JSON where JSON was asked for.
     pub(crate) fn report(self, format: Format) -> ExitCode {
-        let (kind, message, hint, code) = match self {
+        let message = self.message();
+        let (kind, hint, code) = match self {
             // Whoever read our output has seen enough (`roofline devices | head -3`).
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            Self::Output(error) => ("output", error.to_string(), None, 1),
-            Self::File { path, error } => ("file", format!("{}: {error}", path.display()), None, 1),
-            Self::Usage { message, hint } => ("usage", message, hint, 2),
-            Self::Input(error) => (error.kind(), error.to_string(), error.hint(), 2),
+            Self::Output(_) => ("output", None, 1),
+            Self::File { .. } => ("file", None, 1),
+            Self::Usage { hint, .. } => ("usage", hint, 2),
+            Self::Input(error) => (error.kind(), error.hint(), 2),
         };
         if format == Format::Json {
             let body = json!({ "error": { "kind": kind, "message": message, "hint": hint } });

@@ -10,8 +10,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::failure::Failure;
+
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        // What clap says is made for people; who asked for JSON gets the same words as JSON.
+        Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {
+            return Failure::from(error).report(report::Format::Json);
+        }
+        Err(error) => error.exit(),
+    };
     report::style::choose(cli.output.color);
     match commands::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

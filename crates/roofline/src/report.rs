@@ -27,61 +27,92 @@ pub(crate) trait Report: Serialize {
 
     /// Headings, tables and sentences.
     fn sections(&self) -> Vec<Section>;
+
+    /// What a CSV has no rows for, and so is said on standard error.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A part of a text report.
 pub(crate) enum Section {
     Heading(String),
     Table(Table),
+    /// Names and values, the values wrapped.
+    Facts(Vec<(String, String)>),
     /// A sentence, wrapped to the width of the terminal.
     Paragraph(String),
 }
 
-/// Prints a result.
+/// Prints a result, all at once.
 pub(crate) fn emit(report: &impl Report, format: Format) -> io::Result<()> {
-    let mut out = anstream::AutoStream::auto(io::stdout().lock());
-    match format {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, report)?;
-            writeln!(out)
+    let text = match format {
+        Format::Json => serde_json::to_string_pretty(report)? + "\n",
+        Format::Csv => {
+            report.warnings().iter().for_each(|warning| style::talk("warning", warning));
+            csv::render(report)?
         }
-        Format::Csv => write!(out, "{}", csv::render(report)?),
-        Format::Text => write!(out, "{}", text(&report.sections(), width())),
-        Format::Markdown => write!(out, "{}", markdown(&report.sections())),
-    }
+        Format::Text => text(&report.sections(), width()),
+        Format::Markdown => markdown(&report.sections()),
+    };
+    anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes())
 }
 
-/// The width of the terminal; none when the output is not one, because a file has no edge.
+/// The width to fit: `COLUMNS`, else the terminal's; none for a file, which has no edge.
 fn width() -> Option<usize> {
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|width| *width > 0);
     columns.or_else(|| terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into()))
 }
 
+/// Longest line of prose.
+const MEASURE: usize = 100;
+
 fn text(sections: &[Section], width: Option<usize>) -> String {
+    let measure = width.unwrap_or(MEASURE).min(MEASURE);
     let parts = sections.iter().map(|section| match section {
-        Section::Heading(heading) => style::bold(heading) + "\n",
+        Section::Heading(heading) => {
+            wrap(heading, measure, "  ").lines().map(style::bold).collect::<Vec<_>>().join("\n") + "\n"
+        }
         Section::Table(table) => table.text(width),
-        Section::Paragraph(paragraph) => wrap(paragraph, width.unwrap_or(100).min(100)),
+        Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
+        Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
     });
     parts.collect::<Vec<_>>().join("\n")
+}
+
+fn facts_text(facts: &[(String, String)], width: usize) -> String {
+    let indent = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
+    let line = |(name, value): &(String, String)| {
+        let margin = " ".repeat(indent);
+        let value = wrap(&style::printable(value), width.saturating_sub(indent).max(20), "");
+        format!("{name:indent$}{}\n", value.trim_end().replace('\n', &format!("\n{margin}")))
+    };
+    facts.iter().map(line).collect()
 }
 
 fn markdown(sections: &[Section]) -> String {
     let parts = sections.iter().map(|section| match section {
-        Section::Heading(heading) => format!("### {heading}\n"),
+        Section::Heading(heading) => format!("### {}\n", style::printable(heading)),
         Section::Table(table) => table.markdown(),
-        Section::Paragraph(paragraph) => format!("{paragraph}\n"),
+        Section::Facts(facts) => {
+            let mut table = Table::default().column("", Align::Left, 0).column("", Align::Left, 0);
+            for (name, value) in facts {
+                table.row([name.as_str().into(), value.as_str().into()]);
+            }
+            table.markdown()
+        }
+        Section::Paragraph(paragraph) => format!("{}\n", style::printable(paragraph)),
     });
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// `text` in lines of at most `width`, continued lines indented by two.
-fn wrap(text: &str, width: usize) -> String {
+/// `text` in lines of at most `width`, continued lines indented.
+fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.last_mut().map_or(0, |line| line.chars().count());
         if last > 0 && last + 1 + word.chars().count() > width {
-            lines.push(format!("  {word}"));
+            lines.push(format!("{indent}{word}"));
         } else if let Some(line) = lines.last_mut() {
             if last > 0 {
                 line.push(' ');
@@ -92,13 +123,44 @@ fn wrap(text: &str, width: usize) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Three significant digits.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        size if size >= 0.1 => format!("{value:.3}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::wrap;
+    use super::*;
 
     #[test]
     fn paragraphs_wrap_at_words() {
-        assert_eq!(wrap("one two three four", 9), "one two\n  three\n  four\n");
-        assert_eq!(wrap("", 9), "\n");
+        assert_eq!(wrap("one two three four", 9, "  "), "one two\n  three\n  four\n");
+        assert_eq!(wrap("", 9, "  "), "\n");
+    }
+
+    #[test]
+    fn facts_wrap_under_their_values() {
+        let facts = [("name".to_owned(), "one two three four five six".to_owned())];
+        assert_eq!(facts_text(&facts, 26), "name  one two three four\n      five six\n");
+    }
+
+    #[test]
+    fn three_digits() {
+        assert_eq!(
+            [0.0, 1234.5, 12.34, 1.0, 0.9995, 0.000_123].map(number),
+            ["0", "1234", "12.3", "1.00", "1.000", "1.23e-4"]
+        );
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(style::printable("a\u{1b}[31mb\u{7}\n"), "a\u{fffd}[31mb\u{fffd}\u{fffd}");
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 /// Runs `roofline` with a configuration folder that does not exist, no colour and no terminal width.
@@ -93,6 +93,18 @@ snapshots! {
     devices_detail: "devices jetson_orin_nano";
     devices_compare: "devices h200 b200 mi300x";
 
+    gemm_missing_baseline: "predict gemm --m 8 --n 4096 --k 4096 --on h200,a100 --precision fp8,bf16";
+    gemm_missing_csv: "predict gemm --m 8 --n 4096 --k 4096 --on h200,a100 --precision fp8 --csv";
+    ffn_mixed: "predict ffn --hidden 256 --ffn 14336 --tokens 4096 --on h200 --precision bf16,int8 --unfused";
+    devices_mode: "devices jetson_orin_nano@7W";
+    devices_none: "devices --has fp4 --vendor apple";
+    error_block_scales: "predict gemm --m 8 --n 4096 --k 4096 --on h200 --precision mxfp8";
+    error_vendor: "devices --vendor nvida";
+    error_fp4: "formats fp4";
+    error_output: "predict gemv --n 1 --k 1 --on h200 --output fp99";
+    error_peak_twice: "predict gemv --n 1 --k 1 --bandwidth 1GB/s --peak fp16=1TFLOP/s,fp16=2TFLOP/s";
+    error_usage_json: "predict gemv --n 0 --k 1 --on h200 --json";
+    error_filter_and_name: "devices h200 --vendor amd";
     error_device: "predict gemv --n 1 --k 1 --on h20O";
     error_device_json: "predict gemv --n 1 --k 1 --on h20O --json";
     error_no_device: "predict gemv --n 1 --k 1";
@@ -137,28 +149,31 @@ fn the_golden_gemv() {
     }
 }
 
-/// Every option changes the answer.
+/// Every option changes the numbers, not only their labels.
 #[test]
 fn options_do_something() {
+    let time = |arguments: &str| {
+        let row = &json(arguments)["estimates"][0];
+        (row["predicted_time_us"].clone(), row["bytes"].clone(), row["flops"].clone())
+    };
     let base = "predict gemm --m 8 --n 4096 --k 4096 --on h200 --precision int8 --json";
-    for change in ["--sizes nominal", "--output fp32", "--output activations", "--bandwidth 1TB/s", "--kv fp8"] {
-        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
-    }
-    let base = "predict gemm --m 4096 --n 4096 --k 4096 --on h200 --precision int8 --json";
-    for change in ["--peak int8=1TOP/s", "--output accumulator"] {
-        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    let changes =
+        ["--sizes nominal", "--output fp32", "--output activations", "--output accumulator", "--bandwidth 1TB/s"];
+    for change in changes.into_iter().chain(["--peak int8=1TOP/s"]) {
+        assert_ne!(time(base), time(&format!("{base} {change}")), "{change}");
     }
     let base =
         "predict attention --heads 32 --head-dim 128 --queries 64 --context 4096 --on h200 --precision bf16 --json";
-    for change in ["--kv-heads 8", "--no-causal", "--unfused", "--batch 2", "--kv fp8"] {
-        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    for change in ["--kv-heads 8", "--no-causal", "--unfused", "--batch 2"] {
+        assert_ne!(time(base), time(&format!("{base} {change}")), "{change}");
     }
     let base = "predict ffn --hidden 4096 --ffn 14336 --on h200 --precision bf16 --json";
-    for change in ["--tokens 5", "--no-gate", "--unfused"] {
-        assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
+    for change in ["--tokens 5", "--no-gate", "--unfused", "--output fp32"] {
+        assert_ne!(time(base), time(&format!("{base} {change}")), "{change}");
     }
     let base = "devices --json";
-    for change in ["--vendor amd", "--kind soc", "--arch hopper", "--has fp4", "--sort fp8", "--reverse", "--mine"] {
+    let filters = ["--vendor amd", "--kind soc", "--arch hopper", "--has fp4", "--min-memory 90GB", "--mine"];
+    for change in filters.into_iter().chain(["--sort fp8", "--reverse"]) {
         assert_ne!(json(base), json(&format!("{base} {change}")), "{change}");
     }
 }
@@ -169,6 +184,14 @@ fn a_narrow_terminal_keeps_what_matters() {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 62), "{text}");
     insta::assert_snapshot!("narrow", shown(&output));
+}
+
+#[test]
+fn a_comparison_continues_below() {
+    let output = run(Path::new("/nonexistent"), "devices h200 b200 mi300x", &[("COLUMNS", "90")]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 90), "{text}");
+    assert!(text.contains("mi300x"));
 }
 
 #[test]
@@ -207,6 +230,20 @@ fn devices_of_ones_own() {
     // A broken file is said and left out; the rest goes on.
     fs::write(config.join("devices/broken.toml"), "name = 1").unwrap();
     insta::assert_snapshot!("own_broken", text(&own("devices --mine")));
+    // Names that could not be found again, and files that are none.
+    for name in ["this", "foo.toml", "..", "日本", "a/b", "_x"] {
+        let output = own(&format!("devices add {name} --bandwidth 1TB/s --peak bf16=1TFLOP/s"));
+        assert!(output.status.code() == Some(2) && text(&output).contains("cannot be called"), "{}", text(&output));
+    }
+    let output = own("devices add zero --from /dev/zero");
+    assert!(text(&output).contains("not a regular file"), "{}", text(&output));
+    // A file that answers to a built-in name is refused, whatever it is called.
+    let file = config.join("disguise.toml");
+    fs::write(&file, "name = 'NVIDIA H200'\n[memory]\nbandwidth = '1 GB/s'\n[peaks]\n").unwrap();
+    insta::assert_snapshot!("own_disguise", text(&own(&format!("devices add mine --from {}", file.display()))));
+    fs::copy(&file, config.join("devices/Disguise.toml")).unwrap();
+    let output = own("devices remove disguise");
+    assert!(output.status.success(), "{}", text(&output));
     insta::assert_snapshot!("own_remove", text(&own("devices remove My-Chip")));
     insta::assert_snapshot!("own_removed", text(&own("devices remove My-Chip")));
 }
@@ -237,7 +274,11 @@ fn completions_and_manual_pages_are_made() {
 /// A reader that has seen enough is no failure.
 #[test]
 fn a_closed_pipe_is_quiet() {
-    let command = format!("{} devices | head -1", env!("CARGO_BIN_EXE_roofline"));
-    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty());
+    let mut program = Command::new(env!("CARGO_BIN_EXE_roofline"));
+    program.args(["devices", "--json"]).env("ROOFLINE_CONFIG_DIR", "/nonexistent");
+    let mut program = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than a pipe holds, and nobody reads it.
+    drop(program.stdout.take());
+    let output = program.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", shown(&output));
 }

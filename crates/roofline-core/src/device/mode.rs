@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Device;
+use super::{Clock, Device};
 use crate::{
     Error, Result,
     units::{ByteRate, FlopRate, Hertz, Watts},
@@ -43,17 +43,23 @@ impl Device {
     /// clock that are left. Memory keeps its own clock, so a mode that halves compute need not touch bandwidth.
     pub fn in_mode(&self, name: &str) -> Result<Self> {
         let modes = &self.power_modes;
-        let known = modes.iter().find(|mode| mode.name.eq_ignore_ascii_case(name.trim()));
-        let full = self.units.count().zip(self.clock.boost);
-        let (Some(mode), Some((count, clock))) = (known, full) else {
+        let mode = modes.iter().find(|mode| mode.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
             let modes = modes.iter().map(|mode| mode.name.clone()).collect();
-            return Err(Error::PowerMode { device: self.name.clone(), mode: name.to_owned(), modes });
-        };
+            Error::PowerMode { device: self.name.clone(), mode: name.to_owned(), modes }
+        })?;
+        let (count, clock) = self.units.sm.zip(self.clock.boost).ok_or_else(|| {
+            let reason = "its power modes need `sm` in [units] and `boost` in [clock] to scale by".to_owned();
+            Error::Device { key: self.key.clone(), reason }
+        })?;
         let left = f64::from(mode.sm) / f64::from(count) * (mode.gpu_clock / clock);
         let mut device = self.clone();
         device.memory.bandwidth = mode.bandwidth;
         device.peaks = self.peaks.scaled(left);
+        device.units.sm = Some(mode.sm);
+        device.clock = Clock { boost: Some(mode.gpu_clock), ..Clock::default() };
+        device.tdp = mode.power;
+        device.measured = None;
         device.mode = Some(mode.name.clone());
-        Ok(device)
+        device.checked()
     }
 }

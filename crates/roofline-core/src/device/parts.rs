@@ -189,7 +189,7 @@ impl<'de> Deserialize<'de> for Measured {
         let bandwidth = entries.remove("bandwidth").map(|text| text.parse()).transpose().map_err(Error::custom)?;
         let rate = |text: &String| text.parse::<FlopRate>();
         let rates = entries.iter().map(|(name, text)| Ok((name.parse()?, rate(text)?)));
-        let rates = rates.collect::<crate::Result<Peaks>>().map_err(Error::custom)?;
+        let rates = rates.collect::<crate::Result<Vec<_>>>().and_then(Peaks::distinct).map_err(Error::custom)?;
         Ok(Self { rates, bandwidth, source })
     }
 }

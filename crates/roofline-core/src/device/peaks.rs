@@ -4,13 +4,25 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Math, Result, units::FlopRate};
+use crate::{Error, Math, Result, units::FlopRate};
 
 /// A rate per unit; a unit that is not there has none, and nothing stands in for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peaks([Option<FlopRate>; Math::ALL.len()]);
 
 impl Peaks {
+    /// Each unit once.
+    pub fn distinct(peaks: impl IntoIterator<Item = (Math, FlopRate)>) -> Result<Self> {
+        let mut all = Self::default();
+        for (math, peak) in peaks {
+            if all.of(math).is_some() {
+                return Err(Error::Twice { what: "peak", name: math.key().to_owned() });
+            }
+            all.set(math, peak);
+        }
+        Ok(all)
+    }
+
     /// The rate of `math`.
     pub fn of(&self, math: Math) -> Option<FlopRate> {
         self.0[math as usize]
@@ -31,19 +43,12 @@ impl Peaks {
     }
 }
 
-impl FromIterator<(Math, FlopRate)> for Peaks {
-    fn from_iter<I: IntoIterator<Item = (Math, FlopRate)>>(peaks: I) -> Self {
-        let mut all = Self::default();
-        peaks.into_iter().for_each(|(math, peak)| all.set(math, peak));
-        all
-    }
-}
-
 impl<'de> Deserialize<'de> for Peaks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let named = BTreeMap::<String, FlopRate>::deserialize(deserializer)?;
         let peaks = named.into_iter().map(|(name, peak)| Ok((name.parse::<Math>()?, peak)));
-        peaks.collect::<Result<_>>().map_err(serde::de::Error::custom)
+        let peaks = peaks.collect::<Result<Vec<_>>>().and_then(Self::distinct);
+        peaks.map_err(serde::de::Error::custom)
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Element {
     Fp6E2M3,
     /// 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
     Fp4E2M1,
+    /// Two's complement, 32 bits: what integer products accumulate in.
+    Int32,
     /// Two's complement, 8 bits.
     Int8,
     /// Two's complement, 4 bits.
@@ -64,7 +66,7 @@ impl Element {
     pub const fn bits(self) -> u32 {
         match self {
             Self::Fp64 => 64,
-            Self::Fp32 | Self::Tf32 => 32,
+            Self::Fp32 | Self::Tf32 | Self::Int32 => 32,
             Self::Fp16 | Self::Bf16 => 16,
             Self::Fp8E4M3 | Self::Fp8E5M2 | Self::Int8 | Self::FixedInt8 => 8,
             Self::Fp6E3M2 | Self::Fp6E2M3 => 6,
@@ -96,11 +98,18 @@ impl Element {
             Self::Fp6E3M2 => Some(Minifloat::E3M2),
             Self::Fp6E2M3 => Some(Minifloat::E2M3),
             Self::Fp4E2M1 => Some(Minifloat::E2M1),
-            Self::Fp64 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 | Self::FixedInt8 | Self::Nf4 => None,
+            Self::Fp64
+            | Self::Int32
+            | Self::Int8
+            | Self::Int4
+            | Self::Int3
+            | Self::Int2
+            | Self::FixedInt8
+            | Self::Nf4 => None,
         }
     }
 
-    /// Whether this is a plain integer, quantized with a linear scale.
+    /// Whether this is an integer that weights are quantized to, with a linear scale.
     pub(crate) const fn is_integer(self) -> bool {
         matches!(self, Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2)
     }
@@ -109,7 +118,9 @@ impl Element {
     pub fn max(self) -> f64 {
         match self {
             Self::Fp64 => f64::MAX,
-            Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => f64::from((1u32 << (self.bits() - 1)) - 1),
+            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => {
+                f64::from((1u32 << (self.bits() - 1)) - 1)
+            }
             Self::FixedInt8 => 127.0 / 64.0,
             Self::Nf4 => 1.0,
             _ => self.minifloat().map_or(1.0, Minifloat::max),
@@ -121,7 +132,7 @@ impl Element {
         let signed = |bits: u32| ((code << (64 - bits)) as i64 >> (64 - bits)) as f32;
         match self {
             Self::Fp64 => f64::from_bits(code) as f32,
-            Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => signed(self.bits()),
+            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => signed(self.bits()),
             Self::FixedInt8 => signed(8) / 64.0,
             Self::Nf4 => NF4[(code & 15) as usize],
             Self::Tf32 => f32::from_bits(code as u32),
@@ -139,7 +150,7 @@ impl Element {
         };
         match self {
             Self::Fp64 => f64::from(value).to_bits(),
-            Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => integer(value, self.bits()),
+            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => integer(value, self.bits()),
             Self::FixedInt8 => integer((value * 64.0).clamp(-127.0, 127.0), 8),
             Self::Nf4 => NF4.windows(2).take_while(|pair| value > f32::midpoint(pair[0], pair[1])).count() as u64,
             Self::Tf32 => Minifloat::TF32.decode(Minifloat::TF32.encode(value, overflow)).to_bits().into(),

@@ -5,7 +5,6 @@
 use serde::Serialize;
 
 use super::Format;
-use crate::Dim;
 
 /// Where the sample weights come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -18,7 +17,7 @@ pub enum Distribution {
 }
 
 /// Long rows, so that per-channel scales see the maximum of a real layer's row.
-const ROWS: usize = 8;
+const ROWS: usize = 32;
 const COLUMNS: u32 = 4096;
 
 impl Distribution {
@@ -44,10 +43,12 @@ impl Distribution {
 impl Format {
     /// `||W - Q(W)|| / ||W||` on `weights` of [`Distribution::sample`].
     pub fn relative_error(self, weights: &[f32]) -> f64 {
-        let Ok(columns) = Dim::new("columns", COLUMNS.into()) else { return f64::NAN };
-        let Ok(encoded) = self.encode(weights, columns) else { return f64::NAN };
         let square = |value: f64| value * value;
-        let lost: f64 = weights.iter().zip(encoded.decode()).map(|(w, q)| square(f64::from(*w) - f64::from(q))).sum();
+        let lost: f64 = weights
+            .iter()
+            .zip(self.rounded(weights, COLUMNS as usize))
+            .map(|(w, q)| square(f64::from(*w) - f64::from(q)))
+            .sum();
         let all: f64 = weights.iter().map(|w| square(f64::from(*w))).sum();
         (lost / all).sqrt()
     }
@@ -93,6 +94,9 @@ mod tests {
             ("nf4", 0.091_98),
         ];
         let student = [("int4-g128", 0.162_97), ("nvfp4", 0.092_23), ("nf4", 0.104_80)];
+        // A per-channel scale hangs on the largest of 4096 heavy-tailed weights: 15 % for our 32 rows against 512.
+        let int8 = "int8".parse::<Format>().unwrap().relative_error(&Distribution::StudentT5.sample());
+        assert!((int8 / 0.020_35 - 1.0).abs() < 0.15, "{int8}");
         assert!(("int8-g128".parse::<Format>().unwrap().relative_error(&Distribution::Gaussian.sample())) < 0.007_06);
         let cases = [(Distribution::Gaussian, &gaussian[..]), (Distribution::StudentT5, &student[..])];
         for (distribution, expected) in cases {

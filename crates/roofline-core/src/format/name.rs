@@ -18,6 +18,7 @@ const ELEMENTS: &[(&str, Element)] = &[
     ("fp8-e5m2", Element::Fp8E5M2),
     ("fp6-e3m2", Element::Fp6E3M2),
     ("fp6-e2m3", Element::Fp6E2M3),
+    ("int32", Element::Int32),
     ("int8", Element::Int8),
     ("int4", Element::Int4),
     ("int3", Element::Int3),
@@ -92,6 +93,10 @@ impl FromStr for Format {
             return Err(unknown());
         }
         let name = text.trim().to_ascii_lowercase().replace('_', "-");
+        if ["fp4", "e2m1", "fp4-e2m1"].contains(&name.as_str()) {
+            let hint = "FP4 is never stored without block scales: `mxfp4` or `nvfp4`".to_owned();
+            return Err(Error::Unknown { what: "format", name: text.to_owned(), nearest: None, hint });
+        }
         let name = expand(&name);
         if let Some((_, element, scaling)) = BLOCKS.iter().find(|(block, ..)| *block == name) {
             return Ok(Self { element: *element, scaling: *scaling });

@@ -6,9 +6,9 @@
 //! * integers, symmetric: `scale = absmax / ((2^b - 1) / 2)`, so that all `2^b` codes are in use (compressed-tensors);
 //! * integers with a zero point: `scale = (max - min) / (2^b - 1)`;
 //! * FP8, FP6: `scale = absmax / element max`;
-//! * MX: the exponent of `absmax` less that of the element's largest value, one higher when the mantissa of `absmax` is
-//!   at least 1.75 (compressed-tensors). The floor rule of the OCP specification would clip those blocks by more than
-//!   half a step;
+//! * MX: the exponent of `absmax` less that of the element's largest value, one higher where the block would otherwise be
+//!   clipped by half a step or more: from a mantissa of 1.75 for FP4 and FP8 (compressed-tensors), later for elements
+//!   that reach further. The floor rule of the OCP specification clips those blocks;
 //! * NVFP4: `tensor scale = absmax / (448 * 6)`, block scale = E4M3 of `absmax / 6 / tensor scale`;
 //! * NF4: `absmax` itself (bitsandbytes).
 //!
@@ -16,7 +16,7 @@
 //! could lose a whole step.
 
 use super::{
-    DOUBLE_BLOCK, Format, Overflow, Scaling, Span, Zero,
+    DOUBLE_BLOCK, Element, Format, Overflow, Scaling, Span, Zero,
     bits::{pack, unpack},
     codec::Encoded,
     dynamic,
@@ -28,6 +28,13 @@ use super::{
 pub(super) struct Affine {
     pub(super) scale: f64,
     pub(super) zero: f64,
+}
+
+impl Affine {
+    /// `value = code * scale`.
+    pub(super) fn scale(scale: f64) -> Self {
+        Self { scale, zero: 0.0 }
+    }
 }
 
 impl Encoded {
@@ -43,18 +50,19 @@ impl Encoded {
             }
             Scaling::Linear(span, zero) => self.store_asymmetric(blocks, span, zero),
             Scaling::Micro => {
-                let largest = floor_log2(self.format.element.max());
-                self.scales = blocks.iter().map(|block| micro_exponent(absmax(block), largest)).collect();
+                let element = self.format.element;
+                self.scales = blocks.iter().map(|block| micro_exponent(absmax(block), element)).collect();
             }
             Scaling::TwoLevel => self.store_two_level(blocks),
-            Scaling::Absmax => {
-                self.scales = blocks.iter().flat_map(|block| (absmax(block) as f32).to_le_bytes()).collect();
-            }
-            Scaling::AbsmaxDouble => {
-                // bitsandbytes codes the elements before it quantizes the maxima.
+            Scaling::Absmax | Scaling::AbsmaxDouble => {
                 let maxima: Vec<f32> = blocks.iter().map(|block| absmax(block) as f32).collect();
-                self.store_double(&maxima);
-                return maxima.into_iter().map(absmax_affine).collect();
+                if self.format.scaling == Scaling::Absmax {
+                    self.scales = maxima.iter().flat_map(|max| max.to_le_bytes()).collect();
+                } else {
+                    self.store_double(&maxima);
+                }
+                // bitsandbytes codes the elements before it quantizes the maxima; a zero block is coded with 1.
+                return maxima.iter().map(|max| Affine::scale(positive(f64::from(*max)))).collect();
             }
         }
         self.read_scales()
@@ -72,12 +80,12 @@ impl Encoded {
                 let block_scale = |code: &u8| f64::from(Minifloat::E4M3.decode((*code).into()));
                 self.scales.iter().map(|code| Affine::scale(positive(block_scale(code) * tensor()))).collect()
             }
-            Scaling::Absmax => blocks.map(|block| absmax_affine(read_f32(&self.scales, block))).collect(),
+            Scaling::Absmax => blocks.map(|block| Affine::scale(read_f32(&self.scales, block).into())).collect(),
             Scaling::AbsmaxDouble => blocks
                 .map(|block| {
                     let second = read_f32(&self.zeros, block / DOUBLE_BLOCK as usize);
                     let max = dynamic::decode(self.scales[block]) * second + read_f32(&self.tensor, 0);
-                    absmax_affine(max.clamp(f32::MIN, f32::MAX))
+                    Affine::scale(max.clamp(f32::MIN, f32::MAX).into())
                 })
                 .collect(),
         }
@@ -176,15 +184,18 @@ fn symmetric_divisor(format: Format) -> f64 {
 }
 
 /// The E8M0 code of a block; zero for an all-zero one.
-fn micro_exponent(absmax: f64, largest: i32) -> u8 {
+fn micro_exponent(absmax: f64, element: Element) -> u8 {
+    let largest = floor_log2(element.max());
+    // The largest value and half its distance to the next, as a mantissa; compressed-tensors has 1.75 for FP8, too.
+    let full = match element {
+        Element::Fp6E3M2 => 1.875,
+        Element::Fp6E2M3 => 1.9375,
+        Element::FixedInt8 => 1.992_187_5,
+        _ => 1.75,
+    };
     let exponent = floor_log2(absmax);
-    let up = absmax > 0.0 && absmax / exp2(exponent) >= 1.75;
+    let up = absmax > 0.0 && absmax / exp2(exponent) >= full;
     (exponent + i32::from(up) - largest + 127).clamp(0, 254) as u8
-}
-
-/// Codes of a zero block mean zero whatever the scale, so it is coded with 1.
-fn absmax_affine(max: f32) -> Affine {
-    Affine::scale(if max == 0.0 { 1.0 } else { f64::from(max) })
 }
 
 /// `ideal` where it is a usable FP32 scale; 1 for an all-zero block, never zero otherwise.

@@ -66,7 +66,7 @@ impl Attention {
     /// Queries, or outputs: one vector per query head.
     fn queries_bytes(&self, precision: &Precision, sizes: Sizes) -> Bytes {
         let rows = self.batch.wide() * self.heads.wide() * self.queries.wide();
-        precision.output.bytes(Shape::new(rows, self.head_dim), sizes)
+        precision.query.bytes(Shape::new(rows, self.head_dim), sizes)
     }
 
     /// Keys, or values: one vector per KV head and cached token, with their scales.
@@ -77,7 +77,7 @@ impl Attention {
 
     /// The score matrix, without what the mask removes.
     fn scores_bytes(&self, precision: &Precision) -> Bytes {
-        Bytes::new(self.all_pairs() * f64::from(precision.output.nominal_bits()) / 8.0)
+        Bytes::new(self.all_pairs() * f64::from(precision.query.nominal_bits()) / 8.0)
     }
 
     /// Queries and the cache in, outputs out; the softmax runs on other units in the shadow of the products.

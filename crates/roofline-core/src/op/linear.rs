@@ -35,14 +35,26 @@ impl Linear {
             write: precision.output.bytes(Shape::matrix(m, n), sizes),
         }
     }
+}
 
-    /// `4mnk` operations; `x` read once, both weights once; the gated product is written as the next layer reads it.
-    pub(super) fn gated_work(self, precision: &Precision, sizes: Sizes) -> Work {
-        let Self { m, n, k } = self;
+/// A linear layer that applies the activation function before it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ActivatedLinear {
+    /// The product.
+    pub linear: Linear,
+    /// Whether there are two of them, one gating the other.
+    pub gated: bool,
+}
+
+impl ActivatedLinear {
+    /// One or two products of one input, which is read once; what is written is what the next layer reads.
+    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
+        let Linear { m, n, k } = self.linear;
+        let matrices = if self.gated { 2.0 } else { 1.0 };
         Work {
-            flops: Flops::new(4.0 * m.float() * n.float() * k.float()),
+            flops: Flops::new(matrices * 2.0 * m.float() * n.float() * k.float()),
             read: precision.activations.bytes(Shape::matrix(m, k), sizes)
-                + precision.weights.bytes(Shape::matrix(n, k), sizes) * 2.0,
+                + precision.weights.bytes(Shape::matrix(n, k), sizes) * matrices,
             write: precision.activations.bytes(Shape::matrix(m, n), sizes),
         }
     }

@@ -16,7 +16,7 @@ pub struct Named {
     pub instead: Option<&'static str>,
     weights: Slot,
     activations: Slot,
-    output: Slot,
+    wide: Slot,
 }
 
 const fn fixed(format: Format) -> Slot {
@@ -26,20 +26,20 @@ const fn fixed(format: Format) -> Slot {
 /// The same format at every place.
 const fn uniform(name: &'static str, summary: &'static str, instead: Option<&'static str>, format: Format) -> Named {
     let slot = fixed(format);
-    Named { name, aliases: &[], summary, instead, weights: slot, activations: slot, output: slot }
+    Named { name, aliases: &[], summary, instead, weights: slot, activations: slot, wide: slot }
 }
 
 /// Weights and activations in the same narrow format, 16-bit output and KV.
 const fn both(name: &'static str, summary: &'static str, instead: &'static str, format: Format) -> Named {
     let slot = fixed(format);
     let instead = Some(instead);
-    Named { name, aliases: &[], summary, instead, weights: slot, activations: slot, output: Slot::Sixteen }
+    Named { name, aliases: &[], summary, instead, weights: slot, activations: slot, wide: Slot::Sixteen }
 }
 
 /// Narrow weights, everything else 16 bit.
 const fn weight_only(name: &'static str, summary: &'static str, weights: Format) -> Named {
-    let (weights, activations, output) = (fixed(weights), Slot::Sixteen, Slot::Sixteen);
-    Named { name, aliases: &[], summary, instead: None, weights, activations, output }
+    let (weights, activations, wide) = (fixed(weights), Slot::Sixteen, Slot::Sixteen);
+    Named { name, aliases: &[], summary, instead: None, weights, activations, wide }
 }
 
 const fn also(named: Named, aliases: &'static [&'static str]) -> Named {
@@ -49,13 +49,13 @@ const fn also(named: Named, aliases: &'static [&'static str]) -> Named {
 /// Every named precision, wide to narrow.
 pub const NAMED: &[Named] = &[
     uniform("fp64", "double precision", None, Format::FP64),
-    uniform("fp32", "single precision on the vector units", None, Format::FP32),
+    uniform("fp32", "single precision", None, Format::FP32),
     uniform("tf32", "FP32 in memory, multiplied with 10 mantissa bits", Some("fp32"), Format::TF32),
     uniform("fp16", "half precision throughout", Some("bf16"), Format::FP16),
     uniform("bf16", "bfloat16 throughout", Some("fp16"), Format::BF16),
     both("fp8", "E4M3 weights per channel and activations per token", "w8a16 or fp8a16", Format::FP8),
     also(both("int8", "INT8 weights per channel and activations per token", "w8a16", Format::INT8), &["w8a8"]),
-    both("mxfp8", "MXFP8 weights and activations", "fp8a16 or w8a16", Format::MXFP8),
+    both("mxfp8", "MXFP8 weights and activations", "fp8 or w8a16", Format::MXFP8),
     weight_only("w8a16", "INT8 weights per channel, 16-bit activations", Format::INT8),
     weight_only("fp8a16", "E4M3 weights per channel, 16-bit activations", Format::FP8),
     both("mxfp6", "MXFP6 (E3M2) weights and activations", "w8a16", Format::MXFP6),
@@ -66,7 +66,7 @@ pub const NAMED: &[Named] = &[
         instead: Some("w4a16"),
         weights: fixed(Format::INT4_G128),
         activations: fixed(Format::FP8),
-        output: Slot::Sixteen,
+        wide: Slot::Sixteen,
     },
     also(weight_only("w4a16", "INT4 weights in groups of 128, 16-bit activations", Format::INT4_G128), &["int4"]),
     weight_only("nf4", "NF4 weights in blocks of 64, 16-bit activations", Format::NF4),
@@ -84,9 +84,13 @@ impl Named {
     }
 
     pub(super) fn spec(&self, asked: String) -> PrecisionSpec {
-        let kv = self.output;
-        let Self { weights, activations, output, .. } = *self;
-        PrecisionSpec { name: asked, weights, activations, kv, output }
+        let Self { weights, activations, wide, .. } = *self;
+        PrecisionSpec { name: asked, weights, activations, kv: wide, wide, output: None }
+    }
+
+    /// Whether only the weights are narrow.
+    pub fn is_weight_only(&self) -> bool {
+        self.activations == Slot::Sixteen
     }
 
     /// The precision.

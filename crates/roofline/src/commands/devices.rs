@@ -2,11 +2,11 @@
 
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use roofline_core::{
-    Device, Math,
-    device::{Origin, Peaks, key_of},
+    Device, Error, Math, Registry,
+    device::{Origin, Peaks},
     units::{ByteRate, Bytes, FlopRate},
 };
 use serde::Serialize;
@@ -44,16 +44,13 @@ struct Row {
 
 pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
     match &args.action {
-        Some(DeviceAction::Add { name, from, rates, force }) => {
+        Some(DeviceAction::Add { name, from, rates, memory, force }) => {
             let text = match from {
-                Some(path) => {
-                    config::read_device(path)?;
-                    std::fs::read_to_string(path).map_err(|error| Failure::File { path: path.clone(), error })?
-                }
-                None => description(name, rates)?,
+                Some(path) => config::read_text(path)?,
+                None => description(name, rates, *memory)?,
             };
-            let path = config::register(&key_of(name), &text, *force)?;
-            style::talk("note", &format!("registered `{}` in {}", key_of(name), path.display()));
+            let (key, path) = config::register(name, &text, *force)?;
+            style::talk("note", &format!("registered `{key}` in {}", path.display()));
             Ok(())
         }
         Some(DeviceAction::Remove { name }) => {
@@ -66,10 +63,12 @@ pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
 }
 
 fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
+    let registry = config::registry();
     let (devices, view) = match args.names.len() {
-        0 => (list(args), View::List),
+        0 => (list(&registry, args)?, View::List),
         count => {
-            let named = args.names.iter().map(|name| device(name)).collect::<Result<Vec<Device>, Failure>>()?;
+            let named =
+                args.names.iter().map(|name| device(&registry, name)).collect::<Result<Vec<Device>, Failure>>()?;
             (named, if count == 1 { View::Detail } else { View::Compare })
         }
     };
@@ -80,8 +79,17 @@ fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
     Ok(Devices { devices: devices.into_iter().map(row).collect(), view })
 }
 
-fn list(args: &DevicesArgs) -> Vec<Device> {
-    let registry = config::registry();
+fn list(registry: &Registry, args: &DevicesArgs) -> Result<Vec<Device>, Failure> {
+    if let Some(vendor) = &args.filter.vendor {
+        let known: BTreeSet<&str> = registry.devices().map(|device| device.vendor.as_str()).collect();
+        if !known.iter().any(|known| known.eq_ignore_ascii_case(vendor)) {
+            let lower: Vec<String> = known.iter().map(|vendor| vendor.to_lowercase()).collect();
+            let list = known.into_iter().filter(|vendor| !vendor.is_empty()).collect::<Vec<_>>().join(", ");
+            return Err(
+                Error::unknown("vendor", vendor, lower.iter().map(String::as_str), format!("vendors: {list}")).into()
+            );
+        }
+    }
     let mut devices: Vec<Device> = registry.devices().filter(|device| passes(device, &args.filter)).cloned().collect();
     let rate = |device: &Device, math| device.peaks.of(math).map_or(0.0, FlopRate::value);
     let order = |device: &Device| match args.sort {
@@ -100,7 +108,7 @@ fn list(args: &DevicesArgs) -> Vec<Device> {
     if args.reverse {
         devices.reverse();
     }
-    devices
+    Ok(devices)
 }
 
 fn passes(device: &Device, filter: &DeviceFilter) -> bool {
@@ -114,13 +122,13 @@ fn passes(device: &Device, filter: &DeviceFilter) -> bool {
 }
 
 /// A device file of what the flags say, in base units so that nothing is rounded.
-fn description(name: &str, rates: &RateArgs) -> Result<String, Failure> {
+fn description(name: &str, rates: &RateArgs, memory: Option<Bytes>) -> Result<String, Failure> {
     let missing = || Failure::usage("the device has no bandwidth", "say `--bandwidth 1.2TB/s`, or `--from FILE`");
     let bandwidth: ByteRate = rates.bandwidth.ok_or_else(missing)?;
-    let peaks: Peaks = rates.peak.iter().copied().collect();
-    let device = Device::custom(name, bandwidth, peaks, rates.memory)?;
+    let peaks = Peaks::distinct(rates.peak.iter().copied())?;
+    let device = Device::custom(name, bandwidth, peaks, memory)?;
     let mut text = format!("name = {}\n\n[memory]\nbandwidth = \"{} B/s\"\n", quoted(&device.name), bandwidth.value());
-    if let Some(memory) = rates.memory {
+    if let Some(memory) = memory {
         text += &format!("capacity = \"{} B\"\n", memory.value());
     }
     text += "\n[peaks]\n";
@@ -130,7 +138,7 @@ fn description(name: &str, rates: &RateArgs) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A TOML string; the device's name has no control characters.
+/// A TOML string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,16 +1,17 @@
 //! `roofline formats`: what a number format stores, loses and runs on.
 
+use std::thread;
+
 use roofline_core::{
     Dim, Format, Math, Registry,
     format::{CATALOGUE, Distribution, Entry, Shape, Sizes},
 };
 use serde::Serialize;
 
-use super::predict::number;
 use crate::{
     cli::FormatsArgs,
     failure::Failure,
-    report::{Align, Report, Section, Table},
+    report::{Align, Report, Section, Table, number},
 };
 
 /// Formats, each with its size for one shape.
@@ -43,7 +44,7 @@ struct Row {
     codebook: Option<Vec<f32>>,
     error_gaussian: f64,
     error_student_t5: f64,
-    native_units: Vec<&'static str>,
+    native_units: &'static [Math],
     native_devices: Vec<String>,
     runtimes: Vec<&'static str>,
     source: Option<&'static str>,
@@ -57,7 +58,7 @@ pub(crate) fn formats(args: &FormatsArgs) -> Result<Catalogue, Failure> {
         args.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?
     };
     let samples = Samples { gaussian: Distribution::Gaussian.sample(), student: Distribution::StudentT5.sample() };
-    let formats = asked.into_iter().map(|format| row(format, shape, &samples)).collect();
+    let formats = rows(&asked, shape, &samples);
     Ok(Catalogue { rows: args.shape.0, columns: args.shape.1, formats, detailed: !args.names.is_empty() })
 }
 
@@ -66,15 +67,26 @@ struct Samples {
     student: Vec<f32>,
 }
 
+/// A row per format, on all cores: each encodes and decodes a quarter of a million weights.
+fn rows(formats: &[Format], shape: Shape, samples: &Samples) -> Vec<Row> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let each = formats.len().div_ceil(cores).max(1);
+    thread::scope(|scope| {
+        let part = |part: &'_ [Format]| part.iter().map(|format| row(*format, shape, samples)).collect::<Vec<Row>>();
+        let parts: Vec<_> = formats.chunks(each).map(|formats| scope.spawn(move || part(formats))).collect();
+        parts.into_iter().filter_map(|part| part.join().ok()).flatten().collect()
+    })
+}
+
 fn row(format: Format, shape: Shape, samples: &Samples) -> Row {
     let element = format.element();
     let entry: Option<&Entry> = CATALOGUE.iter().find(|entry| entry.name == format.to_string());
-    let units: &[Math] = format.native_units().unwrap_or_default();
+    let units = format.native_units().unwrap_or_default();
     let stored_bits = format.bits_per_element(shape, Sizes::Exact);
     let codebook = format.codebook();
     let largest = codebook.as_ref().and_then(|book| book.last().copied());
     let registry = Registry::builtin();
-    let native = registry.devices().filter(|device| device.fastest(units).is_some());
+    let native = registry.devices().filter(|device| device.fastest(units).is_some() && device.takes(format));
     Row {
         name: format.to_string(),
         aliases: format.aliases(),
@@ -94,7 +106,7 @@ fn row(format: Format, shape: Shape, samples: &Samples) -> Row {
         codebook: codebook.filter(|book| book.len() <= 64),
         error_gaussian: format.relative_error(&samples.gaussian),
         error_student_t5: format.relative_error(&samples.student),
-        native_units: units.iter().map(|math| math.key()).collect(),
+        native_units: units,
         native_devices: native.map(|device| device.key.clone()).collect(),
         runtimes: entry.map_or_else(Vec::new, |entry| entry.runtimes.to_vec()),
         source: entry.map(|entry| entry.source),
@@ -158,54 +170,41 @@ impl Catalogue {
     }
 
     fn detail(&self, row: &Row) -> Vec<Section> {
-        let mut table = Table::default().column("", Align::Left, 0).column(row.name.clone(), Align::Left, 0);
-        let mut line = |name: &str, value: String| {
-            if !value.is_empty() {
-                table.row([name.into(), value.into()]);
-            }
-        };
-        line("is", row.summary.unwrap_or_default().to_owned());
-        line("also called", row.aliases.join(", "));
         let parts = row.exponent_bits.zip(row.mantissa_bits);
         let parts = parts.map_or_else(String::new, |(e, m)| format!(" (sign, {e} exponent, {m} mantissa)"));
-        line("element", format!("{} bits{parts}", row.element_bits));
         let block = row.block.map_or_else(String::new, |block| format!(", blocks of {block}"));
-        line("scale", format!("{}{block}", row.scale));
-        line(
-            "stored",
-            format!(
-                "{:.4} bits per weight of a {} x {} tensor: {:.1} % of it scales and padding, {:.3} of FP16",
-                row.stored_bits, self.rows, self.columns, row.overhead_pct, row.size_of_fp16
-            ),
+        let stored = format!(
+            "{:.4} bits per weight of a {} x {} tensor: {:.1} % of it scales and padding, {:.3} of FP16",
+            row.stored_bits, self.rows, self.columns, row.overhead_pct, row.size_of_fp16
         );
         let range =
             row.range_max.map_or_else(String::new, |range| format!("; with block scales to {}", magnitude(range)));
-        line("range", format!("elements to {}{range}", magnitude(row.element_max)));
-        line("levels", row.positive_levels.map_or_else(String::new, |levels| format!("{levels} above zero")));
-        let book = row.codebook.as_ref();
-        let book = book.map_or_else(String::new, |book| book.iter().map(f32::to_string).collect::<Vec<_>>().join(" "));
-        if book.len() <= 200 {
-            line("code book", book);
-        }
-        line(
-            "relative error",
-            format!(
-                "{} on Gaussian weights, {} on Student-t(5)",
-                percent(row.error_gaussian),
-                percent(row.error_student_t5)
-            ),
-        );
-        let units: Vec<&str> =
-            row.native_units.iter().filter_map(|key| key.parse::<Math>().ok()).map(Math::label).collect();
+        let levels = row.positive_levels.map_or_else(String::new, |levels| format!("{levels} above zero"));
+        let book = row.codebook.iter().flatten().map(f32::to_string).collect::<Vec<_>>().join(" ");
+        let (gaussian, student) = (percent(row.error_gaussian), percent(row.error_student_t5));
+        let units: Vec<&str> = row.native_units.iter().map(|math| math.label()).collect();
         let native = match row.native_devices.len() {
             0 if units.is_empty() => "nothing: a storage format, converted to a wider type first".to_owned(),
-            0 => format!("{}, on no device of the registry", units.join(" or ")),
-            count => format!("{}, on {count} devices of the registry", units.join(" or ")),
+            0 => format!("{} units, on no device of the registry", units.join(" or ")),
+            count => format!("{} units, on {count} devices: {}", units.join(" or "), row.native_devices.join(", ")),
         };
-        line("multiplied by", native);
-        line("loaded by", row.runtimes.join(", "));
-        line("source", row.source.unwrap_or_default().to_owned());
-        vec![Section::Table(table)]
+        let facts = [
+            ("is", row.summary.unwrap_or_default().to_owned()),
+            ("also called", row.aliases.join(", ")),
+            ("element", format!("{} bits{parts}", row.element_bits)),
+            ("scale", format!("{}{block}", row.scale)),
+            ("stored", stored),
+            ("range", format!("elements to {}{range}", magnitude(row.element_max))),
+            ("levels", levels),
+            ("code book", book),
+            ("relative error", format!("{gaussian} on Gaussian weights, {student} on Student-t(5)")),
+            ("multiplied by", native),
+            ("loaded by", row.runtimes.join(", ")),
+            ("source", row.source.unwrap_or_default().to_owned()),
+        ];
+        let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+        let facts = facts.map(|(name, value)| (name.to_owned(), value)).collect();
+        vec![Section::Heading(row.name.clone()), Section::Facts(facts)]
     }
 }
 

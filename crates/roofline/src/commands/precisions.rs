@@ -8,11 +8,12 @@ use roofline_core::{
 };
 use serde::Serialize;
 
-use super::{predict::number, setting::device};
+use super::setting::device;
 use crate::{
     cli::PrecisionsArgs,
+    config,
     failure::Failure,
-    report::{Align, Report, Section, Table},
+    report::{Align, Report, Section, Table, number},
 };
 
 /// The table of precisions.
@@ -39,7 +40,7 @@ struct Row {
 }
 
 pub(crate) fn precisions(args: &PrecisionsArgs) -> Result<Precisions, Failure> {
-    let device = args.on.as_deref().map(device).transpose()?;
+    let device = args.on.as_deref().map(|name| device(&config::registry(), name)).transpose()?;
     let precisions = NAMED.iter().map(|named| row(named, device.as_ref())).collect::<Result<_, Failure>>()?;
     Ok(Precisions { device: device.map(|device| device.label()), precisions })
 }

@@ -1,5 +1,7 @@
 //! `roofline predict`: the ideal roofline of one operator.
 
+mod table;
+
 use roofline_core::{
     Dim, Graph, Precision,
     advice::{Advice, advise},
@@ -12,11 +14,10 @@ use roofline_core::{
 };
 use serde::Serialize;
 
-use super::setting::{Job, accumulator, job};
+use super::setting::{Varies, job};
 use crate::{
     cli::{AttentionArgs, FfnArgs, Setting, Subject},
     failure::Failure,
-    report::{Align, Cell, Report, Section, Table, style},
 };
 
 /// Every estimate that was asked for, and those that could not be made.
@@ -28,6 +29,9 @@ pub(crate) struct Prediction {
     sizes: Sizes,
     estimates: Vec<Row>,
     unavailable: Vec<Unavailable>,
+    /// Whether more than one device was asked for.
+    #[serde(skip)]
+    several: bool,
 }
 
 /// What was computed, in numbers.
@@ -71,7 +75,9 @@ struct Row {
     predicted_gb_s: f64,
     memory_time_us: f64,
     compute_time_us: f64,
-    speedup: f64,
+    overlapped_time_us: f64,
+    /// Over the first precision that was asked for; none where the device lacks that one.
+    speedup: Option<f64>,
     speedup_reason: Option<Reason>,
     advice: Advice,
     operators: Vec<OperatorRow>,
@@ -105,23 +111,27 @@ struct Unavailable {
 pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
     let (operator, words, setting) = operator(subject)?;
     let graph = operator.graph();
-    let job = job(setting, matches!(subject, Subject::Attention(_)))?;
+    let job = job(setting, varies(subject))?;
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
     for (device, specs) in &job.cases {
         let mut baseline: Option<Estimate> = None;
-        for spec in specs {
-            let precision = spec.on(device).map(|precision| with_accumulator(precision, &job));
-            let result = precision.and_then(|precision| {
+        for (at, spec) in specs.iter().enumerate() {
+            let result = spec.on(device).and_then(|precision| {
                 let result = forecast(&graph, &precision, job.sizes, device)?;
                 let advice = advise(&graph, &result, &precision, job.sizes, device)?;
                 Ok((precision, result, advice))
             });
             match result {
                 Ok((precision, result, advice)) => {
+                    if at == 0 {
+                        baseline = Some(result.total);
+                    }
+                    let mut row = row(device, spec, precision, &result, advice);
                     let speedup = baseline.map(|baseline| Speedup::of(&result.total, &baseline));
-                    baseline.get_or_insert(result.total);
-                    estimates.push(row(device, spec, precision, &result, advice, speedup));
+                    row.speedup = speedup.map(|speedup| speedup.factor);
+                    row.speedup_reason = speedup.filter(|_| at > 0).map(|speedup| speedup.reason);
+                    estimates.push(row);
                 }
                 Err(error) => {
                     let (device, precision) = (device.label(), spec.name().to_owned());
@@ -133,12 +143,22 @@ pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
     }
     match first_error {
         Some(error) if estimates.is_empty() => Err(error.into()),
-        _ => Ok(Prediction { subject: words, operator, sizes: job.sizes, estimates, unavailable }),
+        _ => {
+            let sizes = job.sizes;
+            let several = job.cases.len() > 1;
+            Ok(Prediction { subject: words, operator, sizes, estimates, unavailable, several })
+        }
     }
 }
 
-fn with_accumulator(precision: Precision, job: &Job) -> Precision {
-    if job.accumulator { Precision { output: accumulator(precision.math), ..precision } } else { precision }
+/// What the precisions of a subject may differ in.
+fn varies(subject: &Subject) -> Varies<'_> {
+    Varies::Product(match subject {
+        Subject::Gemv(args) => args.product.output.as_deref(),
+        Subject::Gemm(args) => args.product.output.as_deref(),
+        Subject::Ffn(args) => args.product.output.as_deref(),
+        Subject::Attention(_) => return Varies::Cache,
+    })
 }
 
 /// What the command line describes, in numbers and in words.
@@ -150,7 +170,9 @@ fn operator(subject: &Subject) -> Result<(Operator, String, &Setting), Failure> 
         }
         Subject::Gemm(args) => {
             let words = format!("GEMM {} x {} x {} (m, n, k)", args.m, args.n, args.k);
-            (Operator::Gemm(Linear::new(args.m, args.n, args.k)?), words, &args.setting)
+            let shape = Linear::new(args.m, args.n, args.k)?;
+            let operator = if shape.m == Dim::ONE { Operator::Gemv(shape) } else { Operator::Gemm(shape) };
+            (operator, words, &args.setting)
         }
         Subject::Attention(args) => {
             let (shape, words) = attention(args)?;
@@ -224,7 +246,6 @@ fn row(
     formats: Precision,
     forecast: &Forecast,
     advice: Advice,
-    speedup: Option<Speedup>,
 ) -> Row {
     let total = forecast.total;
     let operator = |(node, estimate): &(roofline_core::graph::Node, Estimate)| OperatorRow {
@@ -261,141 +282,11 @@ fn row(
         predicted_gb_s: total.bandwidth().value() / 1e9,
         memory_time_us: total.memory.micros(),
         compute_time_us: total.compute.micros(),
-        speedup: speedup.map_or(1.0, |speedup| speedup.factor),
-        speedup_reason: speedup.map(|speedup| speedup.reason),
+        overlapped_time_us: total.overlapped().micros(),
+        speedup: None,
+        speedup_reason: None,
         advice,
         operators: forecast.nodes.iter().map(operator).collect(),
         total,
     }
-}
-
-impl Report for Prediction {
-    const ROWS: &'static str = "estimates";
-
-    fn sections(&self) -> Vec<Section> {
-        let sizes = if self.sizes == Sizes::Nominal { ", element bits only" } else { "" };
-        let mut sections = vec![Section::Heading(format!("{}{sizes}: ideal roofline", self.subject))];
-        sections.push(Section::Table(self.estimates_table()));
-        if self.estimates.iter().any(|row| row.operators.len() > 1) {
-            sections.push(Section::Table(self.operators_table()));
-        }
-        sections.extend(self.advice());
-        for missing in &self.unavailable {
-            let hint = missing.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-            sections.push(Section::Paragraph(format!(
-                "{} on {}: {}{hint}",
-                missing.precision, missing.device, missing.error
-            )));
-        }
-        sections
-    }
-}
-
-impl Prediction {
-    /// A line per device and bound: that of the first precision it holds for. JSON has all.
-    fn advice(&self) -> Vec<Section> {
-        let mut said = Vec::new();
-        let mut sections = Vec::new();
-        for row in &self.estimates {
-            let case = (&row.device, row.total.bound());
-            if !said.contains(&case) {
-                said.push(case);
-                let device = if self.one_device() { String::new() } else { format!("{} ", row.device) };
-                sections.push(Section::Paragraph(format!("{device}{}: {}", row.precision, row.advice.text)));
-            }
-        }
-        sections
-    }
-
-    fn one_device(&self) -> bool {
-        self.estimates.windows(2).all(|pair| pair[0].device == pair[1].device)
-    }
-
-    fn estimates_table(&self) -> Table {
-        let mut table = Table::default()
-            .column("device", Align::Left, 0)
-            .column("precision", Align::Left, 0)
-            .column("time", Align::Right, 0)
-            .column("bound", Align::Left, 0)
-            .column("FLOP/B", Align::Right, 3)
-            .column("ridge", Align::Right, 5)
-            .column("to ridge", Align::Right, 6)
-            .column("TFLOP/s", Align::Right, 2)
-            .column("GB/s", Align::Right, 4)
-            .column("bytes", Align::Right, 7)
-            .column("unit", Align::Left, 8)
-            .column("speed-up", Align::Right, 1)
-            .column("from", Align::Left, 9);
-        let one_device = self.one_device();
-        for row in &self.estimates {
-            let bound = if row.balanced { "balanced" } else { &row.bottleneck };
-            let device = if one_device { String::new() } else { row.device.clone() };
-            let reason = row.speedup_reason.map_or("", |reason| match reason {
-                Reason::Bytes => "byte ratio",
-                Reason::Peak => "peak ratio",
-                Reason::Crossover => "crossing the ridge",
-            });
-            table.row([
-                device.into(),
-                row.precision.as_str().into(),
-                row.total.time().to_string().into(),
-                Cell::styled(bound, style::of_bound(row.total.bound())),
-                number(row.ai).into(),
-                number(row.critical_ai).into(),
-                distance(row.ridge_distance).into(),
-                number(row.predicted_tflops).into(),
-                number(row.predicted_gb_s).into(),
-                row.bytes.to_string().into(),
-                row.total.math.label().into(),
-                format!("{:.2}x", row.speedup).into(),
-                reason.into(),
-            ]);
-        }
-        table.without_empty_columns()
-    }
-
-    fn operators_table(&self) -> Table {
-        let mut table = Table::default()
-            .column("device", Align::Left, 0)
-            .column("precision", Align::Left, 0)
-            .column("kernel", Align::Left, 0)
-            .column("time", Align::Right, 0)
-            .column("share", Align::Right, 1)
-            .column("bound", Align::Left, 0)
-            .column("FLOP/B", Align::Right, 2)
-            .column("bytes", Align::Right, 3)
-            .column("unit", Align::Left, 4);
-        let one_device = self.one_device();
-        for row in &self.estimates {
-            for operator in &row.operators {
-                table.row([
-                    if one_device { String::new() } else { row.device.clone() }.into(),
-                    row.precision.as_str().into(),
-                    operator.site.into(),
-                    operator.estimate.time().to_string().into(),
-                    format!("{:.0} %", 100.0 * operator.share).into(),
-                    Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.estimate.bound())),
-                    number(operator.ai).into(),
-                    operator.bytes.to_string().into(),
-                    operator.estimate.math.label().into(),
-                ]);
-            }
-        }
-        table.without_empty_columns()
-    }
-}
-
-/// Three significant digits at least, no more decimals than say something.
-pub(super) fn number(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn distance(ratio: f64) -> String {
-    if ratio >= 1.0 { format!("{}x below", number(ratio)) } else { format!("{}x above", number(1.0 / ratio)) }
 }

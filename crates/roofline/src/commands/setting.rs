@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use roofline_core::{
-    Device, Format, Math,
+    Device, Registry,
     device::Peaks,
     format::Sizes,
-    precision::{NAMED, PrecisionSpec},
+    precision::{NAMED, Output, PrecisionSpec},
 };
 
 use crate::{
@@ -24,102 +24,101 @@ const COMMON_KV: &[&str] = &["fp8", "nvfp4"];
 pub(super) struct Job {
     pub(super) cases: Vec<(Device, Vec<PrecisionSpec>)>,
     pub(super) sizes: Sizes,
-    /// The output rule that depends on the unit.
-    pub(super) accumulator: bool,
 }
 
-/// `attention` tells which precisions to compare when none were named.
-pub(super) fn job(setting: &Setting, attention: bool) -> Result<Job, Failure> {
+/// What a subject's precisions may differ in.
+#[derive(Clone, Copy)]
+pub(super) enum Varies<'a> {
+    /// Weights and activations of products, which write what `--output` says.
+    Product(Option<&'a str>),
+    /// The cache.
+    Cache,
+}
+
+pub(super) fn job(setting: &Setting, varies: Varies<'_>) -> Result<Job, Failure> {
     let specs = setting.precision.iter().map(|text| text.parse()).collect::<Result<Vec<PrecisionSpec>, _>>()?;
+    let output = match varies {
+        Varies::Product(Some(text)) => Some(output(text)?),
+        _ => None,
+    };
     let cases = devices(&setting.on, &setting.rates)?
         .into_iter()
         .map(|device| {
-            let specs = if specs.is_empty() { common(&device, attention)? } else { specs.clone() };
-            let specs = specs.into_iter().map(|spec| adjusted(spec, setting)).collect::<Result<_, Failure>>()?;
-            Ok((device, specs))
+            let specs = if specs.is_empty() { common(&device, varies)? } else { specs.clone() };
+            let with_output = |spec: PrecisionSpec| match output {
+                Some(output) => spec.with_output(output),
+                None => spec,
+            };
+            Ok((device, specs.into_iter().map(with_output).collect()))
         })
         .collect::<Result<_, Failure>>()?;
     let sizes = match setting.sizes {
         SizesArg::Exact => Sizes::Exact,
         SizesArg::Nominal => Sizes::Nominal,
     };
-    Ok(Job { cases, sizes, accumulator: setting.output.as_deref() == Some("accumulator") })
+    Ok(Job { cases, sizes })
 }
 
-/// `--kv` and `--output` on top of a precision.
-fn adjusted(mut spec: PrecisionSpec, setting: &Setting) -> Result<PrecisionSpec, Failure> {
-    if let Some(kv) = &setting.kv {
-        spec = spec.with_kv(kv.parse()?);
-    }
-    Ok(match setting.output.as_deref() {
-        None | Some("accumulator") => spec,
-        Some("activations") => spec.with_activation_output(),
-        Some(format) => spec.with_output(format.parse()?),
-    })
-}
-
-/// What a unit accumulates in, and so what a product writes when nothing rounds it first.
-pub(super) fn accumulator(math: Math) -> Format {
-    match math {
-        Math::Fp64 | Math::Fp64Tensor => Format::FP64,
-        Math::Fp16Acc16 | Math::Fp8Acc16 => Format::FP16,
-        // INT32 has the size of FP32, and size is what counts here.
-        _ => Format::FP32,
+fn output(text: &str) -> Result<Output, Failure> {
+    match text {
+        "activations" | "activation" | "same" => Ok(Output::Activations),
+        "accumulator" => Ok(Output::Accumulator),
+        format => format.parse().map(Output::Format).map_err(|error| {
+            let hint = "`activations`, `accumulator`, or a format of `roofline formats`";
+            Failure::usage(format!("--output: {error}"), hint)
+        }),
     }
 }
 
 /// The baseline this device multiplies fastest, and the common quantized precisions it has units for.
-fn common(device: &Device, attention: bool) -> Result<Vec<PrecisionSpec>, Failure> {
+fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Failure> {
     let sixteen = device.sixteen_bit().to_string();
-    let names: Vec<String> = if attention {
-        COMMON_KV.iter().map(|kv| format!("{sixteen}/{sixteen}/{kv}")).collect()
-    } else {
-        COMMON.iter().map(ToString::to_string).collect()
+    let narrow: Vec<String> = match varies {
+        Varies::Product(_) => COMMON.iter().map(ToString::to_string).collect(),
+        Varies::Cache => COMMON_KV.iter().map(|kv| format!("{sixteen}/{sixteen}/{kv}")).collect(),
     };
-    let names = std::iter::once(sixteen).chain(names);
-    let specs: Vec<PrecisionSpec> = names.map(|name| name.parse()).collect::<Result<_, _>>()?;
+    let all = std::iter::once(sixteen).chain(narrow);
+    let specs: Vec<PrecisionSpec> = all.map(|name| name.parse()).collect::<Result<_, _>>()?;
     let usable: Vec<PrecisionSpec> = specs.into_iter().filter(|spec| spec.on(device).is_ok()).collect();
     if usable.is_empty() {
         let known: Vec<&str> = NAMED.iter().map(|named| named.name).collect();
-        let message = format!("{} has no peak for any common precision", device.name);
-        return Err(Failure::usage(
-            message,
-            format!("give one by `--peak`, or say which by `--precision`: {}", known.join(", ")),
-        ));
+        let hint = format!("give one by `--peak`, or say which by `--precision`: {}", known.join(", "));
+        return Err(Failure::usage(format!("{} has no peak for any common precision", device.name), hint));
     }
     Ok(usable)
 }
 
 fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>, Failure> {
-    let RateArgs { bandwidth, peak, memory } = rates;
-    let peaks: Peaks = peak.iter().copied().collect();
+    let RateArgs { bandwidth, peak } = rates;
+    let peaks = Peaks::distinct(peak.iter().copied())?;
     if names.is_empty() {
-        let missing = |what: &str| {
-            Failure::usage(
-                what,
-                "name a device (`--on h200`), or describe one (`--bandwidth 60GB/s --peak fp16=2.7TFLOP/s`)",
-            )
-        };
         let bandwidth = bandwidth.ok_or_else(|| {
-            missing(if peak.is_empty() { "no device was named" } else { "the device has no bandwidth" })
+            let what = if peak.is_empty() { "no device was named" } else { "the device has no bandwidth" };
+            let hint = "name one (`--on h200`), or describe one (`--bandwidth 60GB/s --peak fp16=2.7TFLOP/s`)";
+            Failure::usage(what, hint)
         })?;
-        return Ok(vec![Device::custom("custom", bandwidth, peaks, *memory)?]);
+        return Ok(vec![Device::custom("custom", bandwidth, peaks, None)?]);
     }
-    let changed = bandwidth.is_some() || memory.is_some() || !peak.is_empty();
+    let registry = config::registry();
+    let changed = bandwidth.is_some() || !peak.is_empty();
     names
         .iter()
         .map(|name| {
-            let device = device(name)?;
-            Ok(if changed { device.modified(*bandwidth, &peaks, *memory)? } else { device })
+            let device = device(&registry, name)?;
+            Ok(if changed { device.modified(*bandwidth, &peaks)? } else { device })
         })
         .collect()
 }
 
-/// A device by name, or a file.
-pub(super) fn device(name: &str) -> Result<Device, Failure> {
-    let path = Path::new(name);
-    if path.extension().is_some_and(|extension| extension == "toml") {
-        return config::read_device(path);
+/// A device by name, or a file; `@MODE` for a power mode of either.
+pub(super) fn device(registry: &Registry, name: &str) -> Result<Device, Failure> {
+    let (file, mode) = name.split_once('@').map_or((name, None), |(file, mode)| (file, Some(mode)));
+    if Path::new(file).extension().is_none_or(|extension| extension != "toml") {
+        return Ok(registry.find(name)?.into_owned());
     }
-    Ok(config::registry().find(name)?.into_owned())
+    let device = config::read_device(Path::new(file))?;
+    Ok(match mode {
+        Some(mode) => device.in_mode(mode)?,
+        None => device,
+    })
 }

@@ -1,4 +1,4 @@
-//! CSV by RFC 4180: the rows of the JSON, nested objects as dotted columns, units in the names as in the JSON.
+//! CSV by RFC 4180: the rows of the JSON, nested objects as dotted columns; what the JSON says once stands in every row.
 
 use std::io;
 
@@ -7,9 +7,11 @@ use serde_json::{Map, Value};
 use super::Report;
 
 pub(super) fn render<R: Report>(report: &R) -> io::Result<String> {
-    let value = serde_json::to_value(report)?;
-    let rows = value.get(R::ROWS).and_then(Value::as_array).cloned().unwrap_or_default();
-    let rows: Vec<Map<String, Value>> = rows.iter().map(flatten).collect();
+    let mut value = serde_json::to_value(report)?;
+    let rows = value.get_mut(R::ROWS).map(Value::take).and_then(|rows| rows.as_array().cloned()).unwrap_or_default();
+    let common = flatten(&value, false);
+    let rows: Vec<Map<String, Value>> =
+        rows.iter().map(|row| common.clone().into_iter().chain(flatten(row, true)).collect()).collect();
     let mut columns: Vec<&String> = Vec::new();
     for key in rows.iter().flat_map(Map::keys) {
         if !columns.contains(&key) {
@@ -19,6 +21,9 @@ pub(super) fn render<R: Report>(report: &R) -> io::Result<String> {
     // An object that is missing in one row is no column beside its own fields in another.
     let names = columns.clone();
     columns.retain(|column| !names.iter().any(|name| name.starts_with(&format!("{column}."))));
+    if columns.is_empty() {
+        return Ok(String::new());
+    }
     let mut out = line(columns.iter().map(|column| (*column).clone()));
     for row in &rows {
         out += &line(columns.iter().map(|column| row.get(*column).map_or_else(String::new, text)));
@@ -35,7 +40,7 @@ fn quoted(cell: &str) -> String {
 }
 
 /// Objects become columns; a list of objects is a table of its own and has no place in a row.
-fn flatten(row: &Value) -> Map<String, Value> {
+fn flatten(row: &Value, nulls: bool) -> Map<String, Value> {
     let mut flat = Map::new();
     let mut pending: Vec<(String, Value)> = vec![(String::new(), row.clone())];
     while let Some((name, value)) = pending.pop() {
@@ -44,7 +49,8 @@ fn flatten(row: &Value) -> Map<String, Value> {
                 let name = if name.is_empty() { key } else { format!("{name}.{key}") };
                 (name, value)
             })),
-            Value::Array(items) if items.iter().any(Value::is_object) => {}
+            Value::Array(items) if items.is_empty() && !nulls || items.iter().any(Value::is_object) => {}
+            Value::Null if !nulls => {}
             other => {
                 flat.insert(name, other);
             }
@@ -71,7 +77,7 @@ mod tests {
     #[test]
     fn nested_objects_are_dotted_and_commas_quoted() {
         let row = json!({ "a": 1, "b": { "c": "x, \"y\"", "d": null }, "e": [1, 2], "f": [{ "g": 1 }] });
-        let flat = flatten(&row);
+        let flat = flatten(&row, true);
         assert_eq!(flat.keys().collect::<Vec<_>>(), ["a", "b.c", "b.d", "e"]);
         assert_eq!(quoted(&text(&flat["b.c"])), "\"x, \"\"y\"\"\"");
         assert_eq!(text(&flat["e"]), "1; 2");

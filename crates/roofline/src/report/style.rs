@@ -22,6 +22,7 @@ pub(crate) fn talk(label: &str, message: &str) {
         "warning" => AnsiColor::Yellow,
         _ => AnsiColor::Cyan,
     };
+    let message = printable(message);
     anstream::eprintln!("{}: {message}", paint(label, Style::new().bold().fg_color(Some(color.into()))));
 }
 
@@ -36,5 +37,10 @@ pub(crate) fn of_bound(bound: Bound) -> Style {
 }
 
 pub(crate) fn paint(text: &str, style: Style) -> String {
-    format!("{style}{text}{style:#}")
+    format!("{style}{}{style:#}", printable(text))
+}
+
+/// `text` without control characters: a device file's words must not drive the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }

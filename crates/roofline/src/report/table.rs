@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 
-use super::style::{bold, paint};
+use super::style::{bold, paint, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -45,6 +45,7 @@ struct Column {
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
+    splits: bool,
 }
 
 const GAP: usize = 2;
@@ -54,6 +55,11 @@ impl Table {
     pub(crate) fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
         self.columns.push(Column { name: name.into(), align, rank });
         self
+    }
+
+    /// Continues below, under the first column again, instead of dropping columns.
+    pub(crate) fn splitting(self) -> Self {
+        Self { splits: true, ..self }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
@@ -93,27 +99,12 @@ impl Table {
 
     pub(super) fn text(&self, width: Option<usize>) -> String {
         let widths = self.widths();
+        if self.splits {
+            let parts = self.groups(&widths, width);
+            return parts.iter().map(|shown| self.lines(&widths, shown)).collect::<Vec<_>>().join("\n");
+        }
         let shown = self.fitting(&widths, width);
-        let mut out = String::new();
-        let line = |cells: &mut dyn Iterator<Item = (usize, String, usize)>| {
-            let fields = cells.map(|(at, text, length)| {
-                let padding = " ".repeat(widths[at].saturating_sub(length));
-                match self.columns[at].align {
-                    Align::Left => text + &padding,
-                    Align::Right => padding + &text,
-                }
-            });
-            fields.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
-        };
-        let names = shown.iter().map(|at| (*at, bold(&self.columns[*at].name), self.columns[*at].name.chars().count()));
-        let names = line(&mut names.into_iter());
-        if shown.iter().any(|at| !self.columns[*at].name.is_empty()) {
-            out += &names;
-        }
-        for row in &self.rows {
-            let cells = shown.iter().map(|at| (*at, paint(&row[*at].text, row[*at].style), row[*at].width()));
-            out += &line(&mut cells.into_iter());
-        }
+        let mut out = self.lines(&widths, &shown);
         let hidden: Vec<&str> =
             (0..self.columns.len()).filter(|at| !shown.contains(at)).map(|at| self.columns[at].name.as_str()).collect();
         if !hidden.is_empty() {
@@ -122,9 +113,44 @@ impl Table {
         out
     }
 
+    /// Groups of columns that fit, each with the first.
+    fn groups(&self, widths: &[usize], width: Option<usize>) -> Vec<Vec<usize>> {
+        let mut groups = vec![vec![0]];
+        for at in 1..self.columns.len() {
+            let last = groups.last_mut().filter(|group| {
+                let used: usize = group.iter().map(|at| widths[*at] + GAP).sum();
+                group.len() == 1 || width.is_none_or(|width| used + widths[at] <= width)
+            });
+            match last {
+                Some(group) => group.push(at),
+                None => groups.push(vec![0, at]),
+            }
+        }
+        groups
+    }
+
+    fn lines(&self, widths: &[usize], shown: &[usize]) -> String {
+        let line = |cell: &dyn Fn(usize) -> (String, usize)| {
+            let fields = shown.iter().map(|at| {
+                let (text, length) = cell(*at);
+                let padding = " ".repeat(widths[*at].saturating_sub(length));
+                match self.columns[*at].align {
+                    Align::Left => text + &padding,
+                    Align::Right => padding + &text,
+                }
+            });
+            fields.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
+        };
+        let mut out = line(&|at| (bold(&self.columns[at].name), self.columns[at].name.chars().count()));
+        for row in &self.rows {
+            out += &line(&|at| (paint(&row[at].text, row[at].style), row[at].width()));
+        }
+        out
+    }
+
     pub(super) fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let escape = |text: &str| text.replace('|', "\\|");
+        let escape = |text: &str| printable(text).replace('|', "\\|");
         let mut out = line(self.columns.iter().map(|column| escape(&column.name)).collect());
         let rule = |column: &Column| if column.align == Align::Right { "---:" } else { "---" }.to_owned();
         out += &line(self.columns.iter().map(rule).collect());
@@ -165,6 +191,13 @@ mod tests {
         let text = plain(&table().text(Some(14)));
         assert_eq!(text, "name     time\nbf16     7 µs\nw4a16  1.8 µs\n(wider terminal shows: why)\n");
         assert!(plain(&table().text(Some(2))).starts_with("name\nbf16\n"));
+    }
+
+    #[test]
+    fn a_splitting_table_continues_below() {
+        let text = plain(&table().splitting().text(Some(16)));
+        let (above, below) = text.split_once("\n\n").unwrap();
+        assert!(above.starts_with("name     time\n") && below.starts_with("name   why\n"), "{text}");
     }
 
     #[test]

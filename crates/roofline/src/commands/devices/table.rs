@@ -5,10 +5,7 @@ use roofline_core::{
     units::{Bytes, FlopRate},
 };
 
-use crate::{
-    commands::predict::number,
-    report::{Align, Cell, Section, Table},
-};
+use crate::report::{Align, Cell, Section, Table, number};
 
 fn tera(rate: Option<FlopRate>) -> String {
     rate.map_or_else(String::new, |rate| number(rate.value() / 1e12))
@@ -54,6 +51,9 @@ pub(super) fn list(devices: &[&Device]) -> Vec<Section> {
             device.confidence.to_string().into(),
         ]);
     }
+    if devices.is_empty() {
+        return vec![Section::Paragraph("No device matches. `roofline devices` lists all of them.".to_owned())];
+    }
     let plural = if devices.len() == 1 { "" } else { "s" };
     vec![
         Section::Heading(format!(
@@ -71,7 +71,7 @@ pub(super) fn list(devices: &[&Device]) -> Vec<Section> {
 
 pub(super) fn detail(device: &Device) -> Vec<Section> {
     let mut sections = vec![Section::Heading(format!("{} ({})", device.name, device.label()))];
-    sections.push(Section::Table(facts(device)));
+    sections.push(Section::Facts(facts(device)));
     sections.push(Section::Table(rates(device)));
     if !device.power_modes.is_empty() {
         sections.push(Section::Table(modes(device)));
@@ -96,8 +96,9 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
     let link = |link: &Option<roofline_core::device::Link>| {
         let link = link.as_ref();
         link.map_or_else(String::new, |link| {
-            let rate = link.per_direction.map_or_else(String::new, |rate| format!(", {rate} each way"));
-            format!("{}{rate}", link.kind)
+            let one_way = link.per_direction.map(|rate| format!(", {rate} each way"));
+            let rate = one_way.or_else(|| link.total.map(|rate| format!(", {rate} in all")));
+            format!("{}{}", link.kind, rate.unwrap_or_default())
         })
     };
     let shown = |value: Option<String>| value.unwrap_or_default();
@@ -150,13 +151,10 @@ fn binary(size: Bytes) -> String {
     if size >= KIB * KIB { format!("{} MiB", size / KIB / KIB) } else { format!("{} KiB", size / KIB) }
 }
 
-fn facts(device: &Device) -> Table {
-    let mut table = Table::default().column("", Align::Left, 0).column("", Align::Left, 0);
+fn facts(device: &Device) -> Vec<(String, String)> {
     let aliases = [("also called", device.aliases.join(", "))];
-    for (name, value) in aliases.into_iter().chain(properties(device)).filter(|(_, value)| !value.is_empty()) {
-        table.row([name.into(), value.into()]);
-    }
-    table
+    let facts = aliases.into_iter().chain(properties(device)).filter(|(_, value)| !value.is_empty());
+    facts.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn rates(device: &Device) -> Table {
@@ -219,7 +217,7 @@ fn modes(device: &Device) -> Table {
 }
 
 pub(super) fn compare(devices: &[&Device]) -> Vec<Section> {
-    let mut table = Table::default().column("", Align::Left, 0);
+    let mut table = Table::default().splitting().column("", Align::Left, 0);
     for device in devices {
         table = table.column(device.label(), Align::Left, 0);
     }
