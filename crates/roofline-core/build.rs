@@ -1,12 +1,18 @@
-//! Lists `data/devices/*.toml`, so that adding a device is adding a file.
+//! Lists `data/devices/*.toml` and `data/models/*.toml`, so that adding a device or a model is adding a file.
 
 use std::{env, fs, path::Path};
 
 fn main() {
-    println!("cargo::rerun-if-changed=data/devices");
     println!("cargo::rerun-if-changed=build.rs");
+    for kind in ["devices", "models"] {
+        list(kind);
+    }
+}
+
+fn list(kind: &str) {
+    println!("cargo::rerun-if-changed=data/{kind}");
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-    let folder = Path::new(&root).join("data/devices");
+    let folder = Path::new(&root).join("data").join(kind);
     let mut keys: Vec<String> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".toml").map(str::to_owned))
@@ -17,6 +23,6 @@ fn main() {
         let path = folder.join(format!("{key}.toml"));
         rows += &format!("    ({key:?}, include_str!({:?})),\n", path.display().to_string());
     }
-    let out = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("devices.rs");
+    let out = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join(format!("{kind}.rs"));
     fs::write(out, format!("&[\n{rows}]")).expect("OUT_DIR is writable");
 }

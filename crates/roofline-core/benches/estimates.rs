@@ -6,7 +6,7 @@ use divan::{Bencher, black_box, counter::ItemsCount};
 use roofline_core::{
     Device, Dim, Format, Op, Precision, Registry,
     format::{Distribution, Sizes},
-    op::{Attention, Linear},
+    op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
     predict::Estimate,
 };
@@ -45,7 +45,18 @@ fn ideal_attention(bencher: Bencher<'_, '_>) {
         .map(|context| {
             let (batch, heads, kv_heads, head_dim) = (dim(8), dim(32), dim(8), dim(128));
             let (queries, context, causal) = (dim(1), dim(context * 16), true);
-            Op::Attention(Attention { batch, heads, kv_heads, head_dim, queries, context, causal })
+            Op::Attention(Attention {
+                batch,
+                heads,
+                kv_heads,
+                head_dim,
+                value_dim: head_dim,
+                queries,
+                context,
+                causal,
+                window: None,
+                cache: Cache::Separate,
+            })
         })
         .collect();
     bencher.counter(ItemsCount::new(ops.len())).bench_local(|| {

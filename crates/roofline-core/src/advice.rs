@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    Device, Dim, Format, Graph, Op, Precision, Result,
+    Device, Dim, Format, Graph, Op, Plan, Precision, Result,
     format::Sizes,
     op::Linear,
     precision::{NAMED, Named, PrecisionSpec},
@@ -56,6 +56,7 @@ pub fn advise(
             )
         }
         Bound::Memory => format!("memory-bound, {}x below the ridge: fewer bytes are what helps", round(distance)),
+        Bound::Network => "the exchange between devices takes longest".to_owned(),
         Bound::Compute => {
             format!("compute-bound, {}x above the ridge: only a faster unit helps", round(1.0 / distance))
         }
@@ -96,12 +97,12 @@ fn attention_advice(
         _ => None,
     });
     if let Some(attention) = unfused {
-        let fused = predict(&Graph::attention(attention, true), precision, sizes, device)?;
+        let fused = predict(&Graph::attention(attention, true), &Plan::uniform(*precision), sizes, device)?;
         text += &format!("; one fused kernel would be {}x as fast", round(total.time() / fused.total.time()));
     }
     let narrow = Precision { kv: Format::FP8, ..*precision };
     if narrow.kv.nominal_bits() < precision.kv.nominal_bits() {
-        let gain = total.time() / predict(graph, &narrow, sizes, device)?.total.time();
+        let gain = total.time() / predict(graph, &Plan::uniform(narrow), sizes, device)?.total.time();
         if gain >= WORTHWHILE {
             text += &format!("; an FP8 cache would be {gain:.2}x as fast");
         }
@@ -127,7 +128,7 @@ fn fastest_precision(
         if precision.weights.nominal_bits() < NARROWEST_BITS {
             continue;
         }
-        let Ok(forecast) = predict(graph, &precision, sizes, device) else { continue };
+        let Ok(forecast) = predict(graph, &Plan::uniform(precision), sizes, device) else { continue };
         let speedup = total.time() / forecast.total.time();
         if speedup >= WORTHWHILE * best.as_ref().map_or(1.0, |best| best.speedup) {
             best = Some(Alternative { precision: named.name.to_owned(), speedup });

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Format, Math, Result,
     format::{BlockScaling, Element},
-    units::{ByteRate, Bytes, FlopRate, Intensity, Watts},
+    units::{ByteRate, Bytes, FlopRate, Intensity, Seconds, Watts},
 };
 
 /// A device of the registry, of a file, or built from flags.
@@ -208,6 +208,20 @@ impl Device {
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         let names = [&self.key, &self.name].into_iter().chain(&self.aliases).chain(&self.reported_names);
         names.map(|name| key_of(name))
+    }
+
+    /// Bandwidth one way and latency per step of the link to other devices: the interconnect, else the host link. The
+    /// latencies are those of NCCL's own tuning model for low-latency rings (src/graph/tuning.cc: NVLink 0.6 us, PCIe
+    /// 1 us).
+    pub fn link(&self) -> Result<(ByteRate, Seconds)> {
+        let link = self.interconnect.as_ref().or(self.host_link.as_ref());
+        let rate = link.and_then(|link| link.per_direction.or(link.total.map(|total| total / 2.0)));
+        let (Some(link), Some(rate)) = (link, rate) else {
+            let reason = "its file names no link to other devices".to_owned();
+            return Err(Error::Device { key: self.key.clone(), reason });
+        };
+        let hop = if link.kind.starts_with("PCIe") { 1e-6 } else { 0.6e-6 };
+        Ok((rate, Seconds::new(hop)))
     }
 
     /// Key and power mode, as `--on` takes them.

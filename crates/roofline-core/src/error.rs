@@ -87,6 +87,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A model description that does not parse or makes no sense.
+    #[error("model `{key}`: {reason}")]
+    Model {
+        /// The model's key, or the file it was read from.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+
     /// A power mode the device does not have.
     #[error("{device} has no power mode `{mode}`")]
     PowerMode {
@@ -130,6 +139,7 @@ impl Error {
             Self::NoUnit { .. } => "no_unit",
             Self::Twice { .. } => "twice",
             Self::Device { .. } => "device",
+            Self::Model { .. } => "model",
             Self::PowerMode { .. } => "power_mode",
             Self::Encode { .. } => "encode",
         }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     Dim, Op, Result,
-    op::{ActivatedLinear, Activation, Attention, Linear},
+    op::{ActivatedLinear, Attention, Elementwise, ElementwiseKind, Linear},
 };
 
 /// Kernels in the order they run.
@@ -21,6 +21,10 @@ pub struct Node {
     pub site: &'static str,
     /// What it computes.
     pub op: Op,
+    /// How often it runs: layers of one shape are one node.
+    pub count: u64,
+    /// Whether its weights stay at 16 bit in a quantized model.
+    pub wide: bool,
 }
 
 /// A feed-forward layer.
@@ -70,7 +74,8 @@ impl Graph {
         let Ffn { tokens, hidden, inner, gated } = ffn;
         let up = Linear { m: tokens, n: inner, k: hidden };
         let down = ("down_proj", Op::Linear(Linear { m: tokens, n: hidden, k: inner }));
-        let activation = Op::Activation(Activation { rows: tokens, width: inner, gated });
+        let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
+        let activation = Op::Elementwise(Elementwise { kind, tokens: tokens.wide(), vectors: Dim::ONE, width: inner });
         match (gated, fused) {
             (_, true) => {
                 let site = if gated { "gate_up_proj" } else { "up_proj" };
@@ -84,6 +89,6 @@ impl Graph {
     }
 
     fn of<const N: usize>(nodes: [(&'static str, Op); N]) -> Self {
-        Self { nodes: nodes.map(|(site, op)| Node { site, op }).to_vec() }
+        Self { nodes: nodes.map(|(site, op)| Node { site, op, count: 1, wide: false }).to_vec() }
     }
 }

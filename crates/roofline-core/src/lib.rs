@@ -11,12 +11,12 @@
 //! collected in `docs/method.md`.
 //!
 //! ```
-//! use roofline_core::{Graph, Registry, format::Sizes, precision::PrecisionSpec, predict::predict};
+//! use roofline_core::{Graph, Plan, Registry, format::Sizes, precision::PrecisionSpec, predict::predict};
 //!
 //! let registry = Registry::builtin();
 //! let h200 = registry.find("h200")?;
 //! let precision = "bf16".parse::<PrecisionSpec>()?.on(&h200)?;
-//! let forecast = predict(&Graph::gemv(4096, 4096)?, &precision, Sizes::Exact, &h200)?;
+//! let forecast = predict(&Graph::gemv(4096, 4096)?, &Plan::uniform(precision), Sizes::Exact, &h200)?;
 //! assert_eq!(forecast.total.time().to_string(), "6.994 µs");
 //! # Ok::<(), roofline_core::Error>(())
 //! ```
@@ -28,11 +28,15 @@ mod error;
 pub mod format;
 pub mod graph;
 pub mod math;
+pub mod model;
 mod nearest;
 pub mod op;
+pub mod plan;
 pub mod precision;
 pub mod predict;
 pub mod registry;
+pub mod request;
+pub mod tiling;
 pub mod units;
 pub mod work;
 
@@ -42,7 +46,9 @@ pub use error::Error;
 pub use format::Format;
 pub use graph::Graph;
 pub use math::Math;
+pub use model::Model;
 pub use op::Op;
+pub use plan::Plan;
 pub use precision::Precision;
 pub use registry::Registry;
 pub use work::Work;

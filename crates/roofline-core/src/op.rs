@@ -4,12 +4,22 @@
 //! derivations are in `docs/method.md`.
 
 mod attention;
+mod elementwise;
+mod experts;
 mod linear;
 
-pub use attention::Attention;
-pub use linear::{ActivatedLinear, Activation, Linear};
+pub use attention::{Attention, Cache};
+pub use elementwise::{Elementwise, ElementwiseKind};
+pub use experts::{ExpertSide, Experts};
+pub use linear::{ActivatedLinear, Linear};
 
-use crate::{Math, Precision, Work, format::Sizes};
+use serde::Serialize;
+
+use crate::{
+    Dim, Math, Precision, Work,
+    format::{Shape, Sizes},
+    units::{Bytes, Flops},
+};
 
 /// One kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +28,8 @@ pub enum Op {
     Linear(Linear),
     /// The same with the activation function in its epilogue, gated or not: `act(x * G^T) * (x * U^T)`, `act(x * U^T)`.
     ActivatedLinear(ActivatedLinear),
+    /// The same for each token's own choice of weights.
+    Experts(Experts),
     /// `softmax(Q * K^T) * V` in one kernel: scores never reach memory (FlashAttention, arXiv 2205.14135).
     Attention(Attention),
     /// `Q * K^T`, with the scores written out.
@@ -26,8 +38,42 @@ pub enum Op {
     Softmax(Attention),
     /// Written probabilities times `V`.
     Values(Attention),
-    /// The activation function of a feed-forward layer on its own.
-    Activation(Activation),
+    /// A few operations per element.
+    Elementwise(Elementwise),
+    /// Summing the partial outputs of several devices.
+    AllReduce(AllReduce),
+}
+
+/// A sum over `ranks` devices that each hold `tokens` rows of `width`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AllReduce {
+    /// Tokens in flight.
+    pub tokens: Dim,
+    /// Features.
+    pub width: Dim,
+    /// Devices.
+    pub ranks: Dim,
+}
+
+impl AllReduce {
+    /// The bytes each rank contributes.
+    pub fn payload(&self, precision: &Precision, sizes: Sizes) -> Bytes {
+        precision.query.bytes(Shape::matrix(self.tokens, self.width), sizes)
+    }
+}
+
+/// How an operator is drawn and coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Matrix products.
+    Gemm,
+    /// Attention and its parts.
+    Attention,
+    /// A few operations per element.
+    Elementwise,
+    /// Between devices.
+    Network,
 }
 
 impl Op {
@@ -36,20 +82,35 @@ impl Op {
         match self {
             Self::Linear(linear) => linear.work(precision, sizes),
             Self::ActivatedLinear(linear) => linear.work(precision, sizes),
+            Self::Experts(experts) => experts.work(precision, sizes),
             Self::Attention(attention) => attention.fused_work(precision, sizes),
             Self::Scores(attention) => attention.scores_work(precision, sizes),
             Self::Softmax(attention) => attention.softmax_work(precision),
             Self::Values(attention) => attention.values_work(precision, sizes),
-            Self::Activation(activation) => activation.work(precision, sizes),
+            Self::Elementwise(elementwise) => elementwise.work(precision, sizes),
+            Self::AllReduce(reduce) => {
+                let payload = reduce.payload(precision, sizes);
+                Work { flops: Flops::ZERO, read: payload, write: payload }
+            }
         }
     }
 
     /// The unit that does the work.
     pub fn math(&self, precision: &Precision) -> Math {
         match self {
-            Self::Linear(_) | Self::ActivatedLinear(_) => precision.math,
+            Self::Linear(_) | Self::ActivatedLinear(_) | Self::Experts(_) => precision.math,
             Self::Attention(_) | Self::Scores(_) | Self::Values(_) => precision.attention,
-            Self::Softmax(_) | Self::Activation(_) => Math::Fp32,
+            Self::Softmax(_) | Self::Elementwise(_) | Self::AllReduce(_) => Math::Fp32,
+        }
+    }
+
+    /// What kind of kernel it is.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Linear(_) | Self::ActivatedLinear(_) | Self::Experts(_) => Class::Gemm,
+            Self::Attention(_) | Self::Scores(_) | Self::Values(_) => Class::Attention,
+            Self::Softmax(_) | Self::Elementwise(_) => Class::Elementwise,
+            Self::AllReduce(_) => Class::Network,
         }
     }
 }

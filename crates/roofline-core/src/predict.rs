@@ -6,9 +6,10 @@
 use serde::Serialize;
 
 use crate::{
-    Device, Error, Graph, Math, Op, Precision, Result, Work,
+    Device, Error, Graph, Math, Op, Plan, Precision, Result, Work,
     format::Sizes,
     graph::Node,
+    op::AllReduce,
     units::{ByteRate, FlopRate, Intensity, Seconds},
 };
 
@@ -21,6 +22,8 @@ pub enum Bound {
     Memory,
     /// Multiplying.
     Compute,
+    /// Exchanging with other devices.
+    Network,
 }
 
 impl std::fmt::Display for Bound {
@@ -28,6 +31,7 @@ impl std::fmt::Display for Bound {
         f.pad(match self {
             Self::Memory => "memory",
             Self::Compute => "compute",
+            Self::Network => "network",
         })
     }
 }
@@ -45,6 +49,8 @@ pub struct Estimate {
     pub memory: Seconds,
     /// `flops / peak`.
     pub compute: Seconds,
+    /// Exchange with other devices.
+    pub network: Seconds,
     time: Seconds,
     memory_bound: Seconds,
 }
@@ -52,6 +58,9 @@ pub struct Estimate {
 impl Estimate {
     /// The estimate of one kernel on a device.
     pub fn of(op: &Op, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
+        if let Op::AllReduce(reduce) = op {
+            return Self::exchange(reduce, precision, sizes, device);
+        }
         let math = op.math(precision);
         let peak = device.peaks.of(math).ok_or_else(|| missing(op, math, device))?;
         let bandwidth = device.memory.bandwidth;
@@ -59,11 +68,42 @@ impl Estimate {
         let (memory, compute) = (work.bytes() / bandwidth, work.flops / peak);
         let time = memory.max(compute);
         let memory_bound = if memory >= compute { time } else { Seconds::ZERO };
-        Ok(Self { work, math, critical: peak / bandwidth, memory, compute, time, memory_bound })
+        let network = Seconds::ZERO;
+        Ok(Self { work, math, critical: peak / bandwidth, memory, compute, network, time, memory_bound })
+    }
+
+    /// A ring: each of `n` ranks sends `2 (n-1) / n` of the payload, in `2 (n-1)` steps (Patarasuk and Yuan, "Bandwidth
+    /// optimal all-reduce algorithms", 2009).
+    fn exchange(reduce: &AllReduce, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
+        let (bandwidth, hop) = device.link()?;
+        let ranks = reduce.ranks.float();
+        let work = Op::AllReduce(*reduce).work(precision, sizes);
+        let sent = reduce.payload(precision, sizes) * (2.0 * (ranks - 1.0) / ranks);
+        let network = sent / bandwidth + hop * (2.0 * (ranks - 1.0));
+        let memory = work.bytes() / device.memory.bandwidth;
+        let (math, compute, time) = (Math::Fp32, Seconds::ZERO, network.max(memory));
+        let memory_bound = Seconds::ZERO;
+        Ok(Self { work, math, critical: Intensity::ZERO, memory, compute, network, time, memory_bound })
+    }
+
+    /// The same kernel `count` times.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        let count = count as f64;
+        Self {
+            work: self.work * count,
+            memory: self.memory * count,
+            compute: self.compute * count,
+            network: self.network * count,
+            time: self.time * count,
+            memory_bound: self.memory_bound * count,
+            ..self
+        }
     }
 
     /// Kernels one after the other.
-    fn then(self, next: Self) -> Self {
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
         let largest = if next.work.flops > self.work.flops { next } else { self };
         Self {
             work: self.work + next.work,
@@ -71,6 +111,7 @@ impl Estimate {
             critical: largest.critical,
             memory: self.memory + next.memory,
             compute: self.compute + next.compute,
+            network: self.network + next.network,
             time: self.time + next.time,
             memory_bound: self.memory_bound + next.memory_bound,
         }
@@ -93,12 +134,19 @@ impl Estimate {
 
     /// Whether some kernels wait for memory and others for the units, so that no single ridge describes them.
     pub fn is_mixed(&self) -> bool {
-        self.memory_bound > Seconds::ZERO && self.memory_bound < self.time
+        self.memory_bound > Seconds::ZERO && self.memory_bound < self.time * (1.0 - 1e-9)
     }
 
     /// What most of the time goes to.
     pub fn bound(&self) -> Bound {
-        if self.memory_bound >= self.time / 2.0 { Bound::Memory } else { Bound::Compute }
+        let compute_bound = self.time - self.memory_bound - self.network;
+        if self.network > self.memory_bound && self.network > compute_bound {
+            Bound::Network
+        } else if self.memory_bound >= compute_bound {
+            Bound::Memory
+        } else {
+            Bound::Compute
+        }
     }
 
     /// Operations per second at that time.
@@ -130,7 +178,7 @@ impl Estimate {
 
 fn missing(op: &Op, math: Math, device: &Device) -> Error {
     let what = match op {
-        Op::Softmax(_) | Op::Activation(_) => "an element-wise kernel",
+        Op::Softmax(_) | Op::Elementwise(_) => "an element-wise kernel",
         _ => "attention",
     };
     Error::MissingPeak {
@@ -144,15 +192,16 @@ fn missing(op: &Op, math: Math, device: &Device) -> Error {
 /// A graph's estimate: its kernels and their sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// Each kernel.
+    /// Each kernel, as often as it runs.
     pub nodes: Vec<(Node, Estimate)>,
     /// One after the other.
     pub total: Estimate,
 }
 
-/// How long `graph` must take on `device` at `precision`.
-pub fn predict(graph: &Graph, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Forecast> {
-    let estimate = |node: &Node| Ok((*node, Estimate::of(&node.op, precision, sizes, device)?));
+/// How long `graph` must take on `device` with the formats of `plan`.
+pub fn predict(graph: &Graph, plan: &Plan, sizes: Sizes, device: &Device) -> Result<Forecast> {
+    let estimate =
+        |node: &Node| Ok((*node, Estimate::of(&node.op, plan.at(node.wide), sizes, device)?.times(node.count)));
     let nodes: Vec<(Node, Estimate)> = graph.nodes.iter().map(estimate).collect::<Result<_>>()?;
     let total = nodes.iter().map(|(_, estimate)| *estimate).reduce(Estimate::then);
     let total = total.ok_or_else(|| Error::Shape("a graph without kernels takes no time".to_owned()))?;

@@ -6,11 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use roofline_core::{
-    Device, Dim, Format, Graph, Math, Precision, Registry,
+    Device, Dim, Format, Graph, Math, Plan, Precision, Registry,
     device::Peaks,
     format::Sizes,
     graph::Ffn,
-    op::Attention,
+    op::{Attention, Cache},
     precision::PrecisionSpec,
     predict::{Bound, Estimate, Forecast, Reason, Speedup, predict},
     units::{ByteRate, FlopRate},
@@ -34,7 +34,7 @@ fn desktop() -> Device {
 
 fn run(graph: &Graph, precision: &str, sizes: Sizes, device: &Device) -> Forecast {
     let precision = precision.parse::<PrecisionSpec>().unwrap().on(device).unwrap();
-    predict(graph, &precision, sizes, device).unwrap()
+    predict(graph, &Plan::uniform(precision), sizes, device).unwrap()
 }
 
 fn micros(n: u64, k: u64, precision: &str, device: &Device) -> f64 {
@@ -174,7 +174,20 @@ fn attention(queries: u64, context: u64, kv_heads: u64, causal: bool) -> Attenti
     let dim = |value| Dim::new("test", value).unwrap();
     let (batch, heads, head_dim) = (dim(1), dim(32), dim(128));
     let (queries, context, kv_heads) = (dim(queries), dim(context), dim(kv_heads));
-    Attention { batch, heads, kv_heads, head_dim, queries, context, causal }.checked().unwrap()
+    Attention {
+        batch,
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim: head_dim,
+        queries,
+        context,
+        causal,
+        window: None,
+        cache: Cache::Separate,
+    }
+    .checked()
+    .unwrap()
 }
 
 #[test]

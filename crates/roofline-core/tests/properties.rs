@@ -4,11 +4,11 @@
 
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Dim, Error, Format, Graph, Math, Op, Precision, Registry,
+    Device, Dim, Error, Format, Graph, Math, Op, Plan, Precision, Registry,
     advice::advise,
     format::{CATALOGUE, Shape, Sizes},
     graph::Ffn,
-    op::Attention,
+    op::{Attention, Cache},
     precision::{NAMED, PrecisionSpec},
     predict::{Bound, predict},
     units::{ByteRate, Bytes, FlopRate, Intensity, Seconds},
@@ -25,7 +25,18 @@ fn graphs() -> impl Strategy<Value = Graph> {
             let dim = |value| Dim::new("test", value).unwrap();
             let (queries, context) = (a.min(b), a.max(b));
             let (heads, kv_heads) = (dim(groups * kv_heads), dim(kv_heads));
-            let attention = Attention { batch, heads, kv_heads, head_dim, queries, context, causal };
+            let attention = Attention {
+                batch,
+                heads,
+                kv_heads,
+                head_dim,
+                value_dim: head_dim,
+                queries,
+                context,
+                causal,
+                window: None,
+                cache: Cache::Separate,
+            };
             Graph::attention(attention.checked().unwrap(), fused)
         },
     );
@@ -63,7 +74,7 @@ proptest! {
     #[test]
     fn the_physical_floor(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
         let mut sum = 0.0;
         for (node, estimate) in &forecast.nodes {
             let work = node.op.work(&precision, sizes);
@@ -86,7 +97,7 @@ proptest! {
     #[test]
     fn work_adds(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
         let sum: roofline_core::Work = graph.nodes.iter().map(|node| node.op.work(&precision, sizes)).sum();
         prop_assert!((forecast.total.work.flops / sum.flops - 1.0).abs() < 1e-12);
         prop_assert!((forecast.total.work.bytes() / sum.bytes() - 1.0).abs() < 1e-12);
@@ -101,7 +112,7 @@ proptest! {
         sizes in sizes(),
     ) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let time = |m, n, k| predict(&Graph::gemm(m, n, k).unwrap(), &precision, sizes, &device).unwrap().total.time();
+        let time = |m, n, k| predict(&Graph::gemm(m, n, k).unwrap(), &Plan::uniform(precision), sizes, &device).unwrap().total.time();
         let base = time(m, n, k);
         prop_assert!(time(m + more, n, k) >= base);
         prop_assert!(time(m, n + more, k) >= base);
@@ -119,20 +130,20 @@ proptest! {
     #[test]
     fn advice_keeps_its_word(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &precision, sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
         let Ok(advice) = advise(&graph, &forecast, &precision, sizes, &device) else { return Ok(()) };
         if let Some(alternative) = advice.alternative {
             let other = alternative.precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
             let Precision { output, kv, query, .. } = precision;
             let other = Precision { output, kv, query, ..other };
-            let time = predict(&graph, &other, sizes, &device).unwrap().total.time();
+            let time = predict(&graph, &Plan::uniform(other), sizes, &device).unwrap().total.time();
             prop_assert!((forecast.total.time() / time / alternative.speedup - 1.0).abs() < 1e-9);
             prop_assert!(other.weights.nominal_bits() >= 4);
         }
         if let (Some(rows), Op::Linear(linear)) = (advice.ridge_rows, graph.nodes[0].op) {
             let bound = |m: u64| {
                 let graph = Graph::gemm(m, linear.n.get(), linear.k.get()).unwrap();
-                predict(&graph, &precision, sizes, &device).unwrap().total.bound()
+                predict(&graph, &Plan::uniform(precision), sizes, &device).unwrap().total.bound()
             };
             prop_assert_eq!(bound(rows), Bound::Compute);
             prop_assert_eq!(bound(rows - 1), Bound::Memory);

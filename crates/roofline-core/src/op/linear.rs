@@ -59,28 +59,3 @@ impl ActivatedLinear {
         }
     }
 }
-
-/// An activation function over `rows` times `width` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Activation {
-    /// Tokens.
-    pub rows: Dim,
-    /// Features.
-    pub width: Dim,
-    /// Whether a second input is multiplied in (SwiGLU).
-    pub gated: bool,
-}
-
-impl Activation {
-    /// Gated: sigmoid, times itself, times the other (3); plain: the function, times itself (2). Reads what the
-    /// products before it wrote, and writes what the product after it reads.
-    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
-        let shape = Shape::matrix(self.rows, self.width);
-        let (operations, inputs) = if self.gated { (3.0, 2.0) } else { (2.0, 1.0) };
-        Work {
-            flops: Flops::new(operations * self.rows.float() * self.width.float()),
-            read: precision.output.bytes(shape, sizes) * inputs,
-            write: precision.activations.bytes(shape, sizes),
-        }
-    }
-}

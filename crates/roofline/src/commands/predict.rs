@@ -3,11 +3,11 @@
 mod table;
 
 use roofline_core::{
-    Dim, Graph, Precision,
+    Dim, Graph, Plan, Precision,
     advice::{Advice, advise},
     format::Sizes,
     graph::Ffn,
-    op::{Attention, Linear},
+    op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
     predict::{Estimate, Forecast, Reason, Speedup, predict as forecast},
     units::{Bytes, Flops},
@@ -118,7 +118,7 @@ pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
         let mut baseline: Option<Estimate> = None;
         for (at, spec) in specs.iter().enumerate() {
             let result = spec.on(device).and_then(|precision| {
-                let result = forecast(&graph, &precision, job.sizes, device)?;
+                let result = forecast(&graph, &Plan::uniform(precision), job.sizes, device)?;
                 let advice = advise(&graph, &result, &precision, job.sizes, device)?;
                 Ok((precision, result, advice))
             });
@@ -203,9 +203,12 @@ fn attention(args: &AttentionArgs) -> Result<(Attention, String), Failure> {
         heads: Dim::new("heads", args.heads)?,
         kv_heads: Dim::new("kv-heads", kv_heads)?,
         head_dim: Dim::new("head-dim", args.head_dim)?,
+        value_dim: Dim::new("head-dim", args.head_dim)?,
         queries: Dim::new("queries", args.queries)?,
         context: Dim::new("context", args.context)?,
         causal: !args.no_causal,
+        window: None,
+        cache: Cache::Separate,
     };
     let mask = if args.no_causal { "full" } else { "causal" };
     let words = format!(

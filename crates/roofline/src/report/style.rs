@@ -32,7 +32,11 @@ pub(crate) fn bold(text: &str) -> String {
 
 /// Waiting for memory is cool, computing is warm.
 pub(crate) fn of_bound(bound: Bound) -> Style {
-    let color = if bound == Bound::Memory { AnsiColor::Blue } else { AnsiColor::Yellow };
+    let color = match bound {
+        Bound::Memory => AnsiColor::Blue,
+        Bound::Network => AnsiColor::Magenta,
+        _ => AnsiColor::Yellow,
+    };
     Style::new().fg_color(Some(color.into()))
 }
 

@@ -1,0 +1,243 @@
+//! A language model as dimensions: enough to count its parameters, lower it to kernels and size its memory.
+
+mod config;
+mod lowering;
+mod memory;
+mod parameters;
+
+pub use lowering::{Lowering, Workload};
+pub use memory::Footprint;
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Dim, Error, Result};
+use config::Config;
+
+/// A model of the registry, or of a `config.json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// The name commands take.
+    pub key: String,
+    /// The name people know.
+    pub name: String,
+    /// Other spellings.
+    pub aliases: Vec<String>,
+    /// Where the dimensions come from.
+    pub source: Option<String>,
+    /// The published parameter count.
+    pub published: Option<Published>,
+    /// `model_type` of the checkpoint.
+    pub family: String,
+    /// Width of the residual stream.
+    pub hidden: Dim,
+    /// Tokens.
+    pub vocabulary: Dim,
+    /// Longest context it was made for.
+    pub max_context: Option<Dim>,
+    /// Whether the LM head is the embedding.
+    pub tied: bool,
+    /// Whether the LM head has a bias.
+    pub head_bias: bool,
+    /// Norms.
+    pub norms: Norms,
+    /// Layers; those of equal shape are one entry with a count.
+    pub layers: Vec<Layer>,
+    /// How the checkpoint stores its quantized weights, where it ships quantized.
+    pub stored: Option<Stored>,
+}
+
+/// A parameter count somebody published.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// All parameters.
+    pub parameters: u64,
+    /// Those a token uses (mixtures of experts).
+    pub active: Option<u64>,
+    /// Who says so.
+    pub source: String,
+}
+
+/// The `quant_method` of a checkpoint's `quantization_config`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Stored(pub String);
+
+/// How many norms a layer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Norms {
+    /// Two as a rule; four in Gemma 2 and 3; one where attention and feed-forward run side by side.
+    pub per_layer: u64,
+    /// `LayerNorm` has a bias, `RMSNorm` none.
+    pub bias: bool,
+}
+
+/// Layers of one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Layer {
+    /// How many.
+    pub count: u64,
+    /// Attention.
+    pub attention: AttentionLayer,
+    /// Feed-forward.
+    pub feed_forward: FeedForward,
+}
+
+/// The attention of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum AttentionLayer {
+    /// Multi-head, grouped-query or multi-query.
+    Grouped {
+        /// Query heads.
+        heads: Dim,
+        /// Key and value heads.
+        kv_heads: Dim,
+        /// Features per head; times heads need not be the hidden size.
+        head_dim: Dim,
+        /// Features per head that are rotated.
+        rotary_dim: Dim,
+        /// Keys a query sees, in a sliding-window layer.
+        window: Option<Dim>,
+        /// Biases of the query, key and value projections.
+        input_bias: bool,
+        /// Bias of the output projection.
+        output_bias: bool,
+        /// Norms of queries and keys.
+        query_key_norm: bool,
+        /// A learned sink per head.
+        sinks: bool,
+    },
+    /// Multi-head latent attention: keys and values of a token are one compressed vector (DeepSeek-V2, arXiv 2405.04434).
+    Latent {
+        /// Query heads.
+        heads: Dim,
+        /// Rank of the compressed queries, where they are compressed.
+        query_rank: Option<Dim>,
+        /// Rank of the compressed keys and values: what is cached, with the rotated part.
+        rank: Dim,
+        /// Unrotated features per query and key head.
+        plain_dim: Dim,
+        /// Rotated features, shared by all key heads.
+        rotary_dim: Dim,
+        /// Features per value head.
+        value_dim: Dim,
+    },
+}
+
+/// The feed-forward part of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum FeedForward {
+    /// One for all tokens.
+    Dense {
+        /// Inner width.
+        inner: Dim,
+        /// Three matrices, or two.
+        gated: bool,
+        /// Biases.
+        bias: bool,
+    },
+    /// A mixture of experts.
+    Experts {
+        /// Routed experts.
+        experts: Dim,
+        /// How many of them a token uses.
+        active: Dim,
+        /// Inner width of each.
+        inner: Dim,
+        /// Inner width of the shared experts together.
+        shared: Option<Dim>,
+        /// Three matrices, or two.
+        gated: bool,
+        /// Biases of the experts.
+        bias: bool,
+        /// Bias of the router.
+        router_bias: bool,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    source: String,
+    parameters: u64,
+    parameters_source: String,
+    active_parameters: Option<u64>,
+    config: Config,
+}
+
+/// Longest file that is read at all: tokenizers' worth of `config.json` do not exist.
+const MAX_LENGTH: usize = 1 << 20;
+
+/// Key and text of every built-in model file, sorted by key.
+static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
+
+/// Every built-in model. A file that does not parse is a defect of the build, and a test of the data.
+static BUILTIN: LazyLock<Vec<Model>> =
+    LazyLock::new(|| FILES.iter().filter_map(|(key, text)| Model::from_toml(text, key).ok()).collect());
+
+impl Model {
+    /// All models that ship with the program.
+    pub fn builtin() -> &'static [Model] {
+        &BUILTIN
+    }
+
+    /// The model called `name`, in any case, with `_` or spaces for `-`.
+    pub fn find(name: &str) -> Result<Model> {
+        let key = key_of(name);
+        if let Ok(at) = FILES.binary_search_by(|(known, _)| (*known).cmp(&key)) {
+            return Self::from_toml(FILES[at].1, FILES[at].0);
+        }
+        let candidates = FILES.iter().filter(|(_, text)| text.contains(&format!("\"{key}\"")));
+        let models = candidates.filter_map(|(key, text)| Self::from_toml(text, key).ok());
+        models.into_iter().find(|model| model.aliases.iter().any(|alias| key_of(alias) == key)).ok_or_else(|| {
+            let known = BUILTIN.iter().flat_map(|model| model.aliases.iter().chain([&model.key]));
+            let hint = "`roofline models` lists them; a `config.json`, or the folder it is in, describes any other";
+            Error::unknown("model", name, known.map(String::as_str), hint)
+        })
+    }
+
+    /// Reads a file of the registry.
+    pub(crate) fn from_toml(text: &str, key: &str) -> Result<Model> {
+        let refuse = |reason: String| Error::Model { key: key.to_owned(), reason };
+        let file: File = toml::from_str(text).map_err(|error| refuse(error.message().to_owned()))?;
+        let published =
+            Published { parameters: file.parameters, active: file.active_parameters, source: file.parameters_source };
+        let model = file.config.model(key)?;
+        Ok(Model {
+            key: key.to_owned(),
+            name: file.name,
+            aliases: file.aliases,
+            source: Some(file.source),
+            published: Some(published),
+            ..model
+        })
+    }
+
+    /// Reads a checkpoint's `config.json`; `name` is what to call it.
+    pub fn from_config(text: &str, name: &str) -> Result<Model> {
+        let refuse = |reason: String| Error::Model { key: name.to_owned(), reason };
+        if text.len() > MAX_LENGTH {
+            return Err(refuse(format!("{} bytes is too long for a config.json", text.len())));
+        }
+        let config: Config = serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
+        let model = config.model(name)?;
+        Ok(Model { key: key_of(name), name: name.to_owned(), ..model })
+    }
+}
+
+/// `name` as a key: lower case, with hyphens.
+fn key_of(name: &str) -> String {
+    name.trim().to_lowercase().replace(['_', ' '], "-")
+}
+
+/// The text of every built-in model file, for tests of the data itself.
+#[doc(hidden)]
+pub fn files() -> &'static [(&'static str, &'static str)] {
+    FILES
+}

@@ -1,0 +1,285 @@
+//! A checkpoint's `config.json`, in the dialects of transformers 4 and 5, and what it means for the dimensions.
+//!
+//! Only fields that change a shape are read. A `model_type` whose layers are not known here is an error: guessing that it
+//! is "like Llama" is how wrong parameter counts are made.
+
+use serde::Deserialize;
+
+use super::{AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
+use crate::{Dim, Error, Result};
+
+/// The fields that matter. Unknown ones are ignored: every checkpoint has its own.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the file")]
+pub(super) struct Config {
+    model_type: Option<String>,
+    hidden_size: Option<u64>,
+    intermediate_size: Option<u64>,
+    num_hidden_layers: Option<u64>,
+    num_attention_heads: Option<u64>,
+    num_key_value_heads: Option<u64>,
+    head_dim: Option<u64>,
+    vocab_size: Option<u64>,
+    max_position_embeddings: Option<u64>,
+    tie_word_embeddings: Option<bool>,
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
+    qk_layernorm: Option<bool>,
+    partial_rotary_factor: Option<f64>,
+    rope_parameters: Option<RopeParameters>,
+    sliding_window: Option<u64>,
+    use_sliding_window: Option<bool>,
+    max_window_layers: Option<u64>,
+    sliding_window_pattern: Option<u64>,
+    layer_types: Option<Vec<String>>,
+    num_local_experts: Option<u64>,
+    num_experts: Option<u64>,
+    n_routed_experts: Option<u64>,
+    num_experts_per_tok: Option<u64>,
+    moe_intermediate_size: Option<u64>,
+    n_shared_experts: Option<u64>,
+    shared_expert_intermediate_size: Option<u64>,
+    first_k_dense_replace: Option<u64>,
+    moe_layer_freq: Option<u64>,
+    decoder_sparse_step: Option<u64>,
+    mlp_only_layers: Option<Vec<u64>>,
+    q_lora_rank: Option<u64>,
+    kv_lora_rank: Option<u64>,
+    qk_nope_head_dim: Option<u64>,
+    qk_rope_head_dim: Option<u64>,
+    v_head_dim: Option<u64>,
+    quantization_config: Option<Quantization>,
+    /// The language part of a multimodal checkpoint.
+    text_config: Option<Box<Config>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct RopeParameters {
+    partial_rotary_factor: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Quantization {
+    quant_method: Option<String>,
+}
+
+/// Families whose layers are known.
+const FAMILIES: &[&str] = &[
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "phi",
+    "phi3",
+    "smollm3",
+    "deepseek_v2",
+    "deepseek_v3",
+    "gpt_oss",
+];
+
+/// More layers than any model has, few enough to list.
+const MAX_LAYERS: u64 = 10_000;
+
+impl Config {
+    /// The model these dimensions describe; `file` tells in errors which one.
+    pub(super) fn model(&self, file: &str) -> Result<Model> {
+        let refuse = |reason: String| Error::Model { key: file.to_owned(), reason };
+        let family = self.model_type.as_deref().ok_or_else(|| refuse("`model_type` is missing".to_owned()))?;
+        if let Some(text) = &self.text_config {
+            let mut text = text.as_ref().clone();
+            text.tie_word_embeddings = text.tie_word_embeddings.or(self.tie_word_embeddings);
+            return text.model(file);
+        }
+        if !FAMILIES.contains(&family) {
+            let hint = format!("known: {}", FAMILIES.join(", "));
+            return Err(Error::unknown("architecture", family, FAMILIES.iter().copied(), hint));
+        }
+        let reader = Reader { config: self, family, file };
+        reader.model()
+    }
+}
+
+struct Reader<'a> {
+    config: &'a Config,
+    family: &'a str,
+    file: &'a str,
+}
+
+impl Reader<'_> {
+    fn refuse(&self, reason: impl Into<String>) -> Error {
+        Error::Model { key: self.file.to_owned(), reason: reason.into() }
+    }
+
+    fn required(&self, name: &'static str, value: Option<u64>) -> Result<Dim> {
+        Dim::new(name, value.ok_or_else(|| self.refuse(format!("`{name}` is missing")))?)
+    }
+
+    fn model(&self) -> Result<Model> {
+        let config = self.config;
+        let count = self.required("num_hidden_layers", config.num_hidden_layers)?.get();
+        if count > MAX_LAYERS {
+            return Err(self.refuse(format!("{count} layers are more than {MAX_LAYERS}")));
+        }
+        let mut layers: Vec<Layer> = Vec::new();
+        for at in 0..count {
+            let (attention, feed_forward) = (self.attention(at)?, self.feed_forward(at)?);
+            match layers.iter_mut().find(|layer| layer.attention == attention && layer.feed_forward == feed_forward) {
+                Some(layer) => layer.count += 1,
+                None => layers.push(Layer { count: 1, attention, feed_forward }),
+            }
+        }
+        let stored = config.quantization_config.as_ref().and_then(|quantization| quantization.quant_method.clone());
+        let gemma = self.family.starts_with("gemma");
+        Ok(Model {
+            key: String::new(),
+            name: String::new(),
+            aliases: Vec::new(),
+            source: None,
+            published: None,
+            family: self.family.to_owned(),
+            hidden: self.required("hidden_size", config.hidden_size)?,
+            vocabulary: self.required("vocab_size", config.vocab_size)?,
+            max_context: config
+                .max_position_embeddings
+                .map(|max| Dim::new("max_position_embeddings", max))
+                .transpose()?,
+            tied: config.tie_word_embeddings.unwrap_or(gemma),
+            head_bias: self.family == "phi",
+            norms: self.norms(),
+            layers,
+            stored: stored.map(Stored),
+        })
+    }
+
+    fn norms(&self) -> Norms {
+        match self.family {
+            // One norm feeds attention and feed-forward, which run side by side.
+            "phi" => Norms { per_layer: 1, bias: true },
+            "gemma2" | "gemma3" | "gemma3_text" => Norms { per_layer: 4, bias: false },
+            _ => Norms { per_layer: 2, bias: false },
+        }
+    }
+
+    fn attention(&self, at: u64) -> Result<AttentionLayer> {
+        let config = self.config;
+        let heads = self.required("num_attention_heads", config.num_attention_heads)?;
+        if let Some(rank) = config.kv_lora_rank {
+            return Ok(AttentionLayer::Latent {
+                heads,
+                query_rank: config.q_lora_rank.map(|rank| Dim::new("q_lora_rank", rank)).transpose()?,
+                rank: Dim::new("kv_lora_rank", rank)?,
+                plain_dim: self.required("qk_nope_head_dim", config.qk_nope_head_dim)?,
+                rotary_dim: self.required("qk_rope_head_dim", config.qk_rope_head_dim)?,
+                value_dim: self.required("v_head_dim", config.v_head_dim)?,
+            });
+        }
+        let hidden = self.required("hidden_size", config.hidden_size)?;
+        let kv_heads = Dim::new("num_key_value_heads", config.num_key_value_heads.unwrap_or(heads.get()))?;
+        if heads.get() % kv_heads.get() != 0 {
+            return Err(self.refuse(format!("{heads} attention heads cannot share {kv_heads} KV heads evenly")));
+        }
+        let head_dim = match config.head_dim {
+            Some(head_dim) => Dim::new("head_dim", head_dim)?,
+            None if hidden.get() % heads.get() == 0 => Dim::new("head_dim", hidden.get() / heads.get())?,
+            None => return Err(self.refuse(format!("`head_dim` is missing, and {heads} heads do not divide {hidden}"))),
+        };
+        let (input_bias, output_bias) = match self.family {
+            "qwen2" => (true, false),
+            "phi" => (true, true),
+            _ => (
+                config.attention_bias.unwrap_or(self.family == "gpt_oss"),
+                config.attention_bias.unwrap_or(self.family == "gpt_oss"),
+            ),
+        };
+        Ok(AttentionLayer::Grouped {
+            heads,
+            kv_heads,
+            head_dim,
+            rotary_dim: self.rotary_dim(head_dim)?,
+            window: self.window(at)?,
+            input_bias,
+            output_bias,
+            query_key_norm: matches!(self.family, "qwen3" | "qwen3_moe" | "gemma3" | "gemma3_text")
+                || config.qk_layernorm == Some(true),
+            sinks: self.family == "gpt_oss",
+        })
+    }
+
+    fn rotary_dim(&self, head_dim: Dim) -> Result<Dim> {
+        let rope = self.config.rope_parameters.as_ref().and_then(|rope| rope.partial_rotary_factor);
+        let default = if self.family == "phi" { 0.5 } else { 1.0 };
+        let factor = self.config.partial_rotary_factor.or(rope).unwrap_or(default);
+        if !(factor > 0.0 && factor <= 1.0) {
+            return Err(self.refuse(format!("`partial_rotary_factor` of {factor} is outside 0 to 1")));
+        }
+        Dim::new("partial_rotary_factor", ((head_dim.get() as f64 * factor).round() as u64).max(1))
+    }
+
+    /// The window of layer `at`, where it is a sliding one.
+    fn window(&self, at: u64) -> Result<Option<Dim>> {
+        let config = self.config;
+        let Some(window) = config.sliding_window else { return Ok(None) };
+        let slides = if let Some(types) = &config.layer_types {
+            let name = types.get(at as usize).ok_or_else(|| self.refuse("`layer_types` is shorter than the layers"))?;
+            name == "sliding_attention"
+        } else {
+            match self.family {
+                "gemma2" | "gpt_oss" => at.is_multiple_of(2),
+                "gemma3" | "gemma3_text" => !(at + 1).is_multiple_of(config.sliding_window_pattern.unwrap_or(6).max(1)),
+                "qwen2" | "qwen3" | "qwen3_moe" => {
+                    config.use_sliding_window == Some(true) && at >= config.max_window_layers.unwrap_or(0)
+                }
+                _ => config.use_sliding_window != Some(false),
+            }
+        };
+        slides.then(|| Dim::new("sliding_window", window)).transpose()
+    }
+
+    fn feed_forward(&self, at: u64) -> Result<FeedForward> {
+        let config = self.config;
+        let gated = self.family != "phi";
+        let bias = self.family == "phi" || config.mlp_bias == Some(true);
+        let experts =
+            config.n_routed_experts.or(config.num_local_experts).or(config.num_experts).filter(|count| *count > 1);
+        let Some(experts) = experts.filter(|_| self.is_sparse(at)) else {
+            let inner = self.required("intermediate_size", config.intermediate_size)?;
+            return Ok(FeedForward::Dense { inner, gated, bias });
+        };
+        let inner = config.moe_intermediate_size.or(config.intermediate_size);
+        let inner = self.required("moe_intermediate_size", inner)?;
+        let active = self.required("num_experts_per_tok", config.num_experts_per_tok)?;
+        if active.get() > experts {
+            return Err(self.refuse(format!("{active} of {experts} experts cannot be active")));
+        }
+        let shared = config.n_shared_experts.filter(|count| *count > 0).map(|count| count.saturating_mul(inner.get()));
+        let shared = shared.or(config.shared_expert_intermediate_size.filter(|size| *size > 0));
+        Ok(FeedForward::Experts {
+            experts: Dim::new("num_experts", experts)?,
+            active,
+            inner,
+            shared: shared.map(|shared| Dim::new("n_shared_experts", shared)).transpose()?,
+            gated,
+            bias: self.family == "gpt_oss",
+            router_bias: matches!(self.family, "gpt_oss" | "deepseek_v3"),
+        })
+    }
+
+    fn is_sparse(&self, at: u64) -> bool {
+        let config = self.config;
+        let dense_first = at < config.first_k_dense_replace.unwrap_or(0);
+        let listed_dense = config.mlp_only_layers.as_ref().is_some_and(|layers| layers.contains(&at));
+        let every = config.moe_layer_freq.or(config.decoder_sparse_step).unwrap_or(1).max(1);
+        let step = if config.decoder_sparse_step.is_some() {
+            (at + 1).is_multiple_of(every)
+        } else {
+            at.is_multiple_of(every)
+        };
+        !dense_first && !listed_dense && step
+    }
+}

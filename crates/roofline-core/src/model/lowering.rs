@@ -1,0 +1,319 @@
+//! From a model and a workload to kernels. Prefill, decode and chunks are the same function with other numbers.
+
+use serde::Serialize;
+
+use super::{AttentionLayer, FeedForward, Model};
+use crate::{
+    Dim, Error, Graph, Op, Result,
+    graph::Node,
+    op::{ActivatedLinear, AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
+};
+
+/// One forward pass: `sequences` of `new` tokens each, over `context` keys (the new ones included).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Workload {
+    /// Sequences in the batch.
+    pub sequences: Dim,
+    /// New tokens per sequence.
+    pub new: Dim,
+    /// Keys per sequence.
+    pub context: Dim,
+}
+
+impl Workload {
+    /// The whole prompt at once.
+    pub fn prefill(sequences: u64, prompt: u64) -> Result<Self> {
+        Self::chunk(sequences, prompt, prompt)
+    }
+
+    /// One token per sequence.
+    pub fn decode(sequences: u64, context: u64) -> Result<Self> {
+        Self::chunk(sequences, 1, context)
+    }
+
+    /// The last `new` tokens of a context.
+    pub fn chunk(sequences: u64, new: u64, context: u64) -> Result<Self> {
+        let (sequences, new) = (Dim::new("batch", sequences)?, Dim::new("tokens", new)?);
+        let context = Dim::new("context", context)?;
+        if new > context {
+            return Err(Error::Shape(format!("{new} new tokens do not fit a context of {context}")));
+        }
+        Dim::new("batch x tokens", sequences.get() * new.get())?;
+        Ok(Self { sequences, new, context })
+    }
+
+    /// Tokens in flight; [`Workload::chunk`] checked that they are a dimension.
+    fn tokens(self) -> Dim {
+        Dim::new("batch x tokens", self.sequences.get() * self.new.get()).unwrap_or(Dim::ONE)
+    }
+}
+
+/// How a model is turned into kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lowering {
+    /// Element-wise work runs inside its neighbours, attention in one kernel, projections of one input together. Not
+    /// fused, every operator is a kernel of its own, as an eager framework runs it.
+    pub fused: bool,
+    /// Logits for every token, not only the last of each sequence.
+    pub all_logits: bool,
+    /// Devices that share each layer (tensor parallel).
+    pub ranks: Dim,
+}
+
+impl Default for Lowering {
+    fn default() -> Self {
+        Self { fused: true, all_logits: false, ranks: Dim::ONE }
+    }
+}
+
+impl Model {
+    /// The kernels of one pass, on each of the devices that share it.
+    pub fn graph(&self, workload: Workload, lowering: Lowering) -> Result<Graph> {
+        let mut lower =
+            Lower { model: self, workload, lowering, tokens: workload.tokens(), nodes: Vec::with_capacity(24) };
+        lower.embedding();
+        for layer in &self.layers {
+            lower.norms(layer.count);
+            lower.attention(&layer.attention, layer.count)?;
+            lower.feed_forward(&layer.feed_forward, layer.count);
+        }
+        lower.head()?;
+        Ok(Graph { nodes: lower.nodes })
+    }
+}
+
+struct Lower<'a> {
+    model: &'a Model,
+    workload: Workload,
+    lowering: Lowering,
+    tokens: Dim,
+    nodes: Vec<Node>,
+}
+
+impl Lower<'_> {
+    /// Adds a kernel, or counts it with an equal one.
+    fn push(&mut self, site: &'static str, op: Op, count: u64, wide: bool) {
+        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.wide == wide) {
+            Some(node) => node.count += count,
+            None => self.nodes.push(Node { site, op, count, wide }),
+        }
+    }
+
+    fn linear(&mut self, site: &'static str, n: Dim, k: Dim, count: u64) {
+        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, false);
+    }
+
+    fn elementwise(&mut self, site: &'static str, kind: ElementwiseKind, vectors: Dim, width: Dim, count: u64) {
+        let op = Elementwise { kind, tokens: self.tokens.wide(), vectors, width };
+        self.push(site, Op::Elementwise(op), count, kind == ElementwiseKind::Embedding);
+    }
+
+    /// This device's part of `whole`, rounded up; a dimension of one stays.
+    fn share(&self, whole: Dim) -> Dim {
+        Dim::new("share", whole.get().div_ceil(self.lowering.ranks.get())).unwrap_or(Dim::ONE)
+    }
+
+    fn product(what: &'static str, a: Dim, b: Dim) -> Result<Dim> {
+        Dim::new(what, a.get() * b.get())
+    }
+
+    fn embedding(&mut self) {
+        self.elementwise("embedding", ElementwiseKind::Embedding, Dim::ONE, self.model.hidden, 1);
+    }
+
+    /// Norms and residual additions, which a fused graph folds into their neighbours.
+    fn norms(&mut self, layers: u64) {
+        if !self.lowering.fused {
+            let (one, hidden) = (Dim::ONE, self.model.hidden);
+            self.elementwise("rmsnorm", ElementwiseKind::Norm, one, hidden, layers * self.model.norms.per_layer);
+            self.elementwise("residual", ElementwiseKind::Residual, one, hidden, 2 * layers);
+        }
+    }
+
+    /// The sum over devices after a layer's second product.
+    fn all_reduce(&mut self, count: u64) {
+        if self.lowering.ranks > Dim::ONE {
+            let reduce = AllReduce { tokens: self.tokens, width: self.model.hidden, ranks: self.lowering.ranks };
+            self.push("all_reduce", Op::AllReduce(reduce), count, false);
+        }
+    }
+
+    fn attention(&mut self, layer: &AttentionLayer, count: u64) -> Result<()> {
+        let hidden = self.model.hidden;
+        let out = match *layer {
+            AttentionLayer::Grouped { heads, kv_heads, head_dim, rotary_dim, window, .. } => {
+                let ranks = self.lowering.ranks;
+                if heads.get() % ranks.get() != 0 {
+                    return Err(Error::Shape(format!("{heads} attention heads cannot be shared by {ranks} devices")));
+                }
+                // Fewer KV heads than devices: each keeps a copy of the one it needs.
+                let (heads, kv_heads) = (self.share(heads), self.share(kv_heads));
+                let query = Self::product("heads x head_dim", heads, head_dim)?;
+                let key = Self::product("kv heads x head_dim", kv_heads, head_dim)?;
+                if self.lowering.fused {
+                    let all = Dim::new("qkv", query.get() + 2 * key.get())?;
+                    self.linear("qkv_proj", all, hidden, count);
+                } else {
+                    self.linear("q_proj", query, hidden, count);
+                    self.linear("k_proj", key, hidden, count);
+                    self.linear("v_proj", key, hidden, count);
+                    let rotated = Dim::new("heads", heads.get() + kv_heads.get())?;
+                    self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
+                    let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
+                    self.elementwise("kv_write", ElementwiseKind::KvWrite, vectors, head_dim, count);
+                }
+                let shape = (heads, kv_heads, head_dim, head_dim);
+                self.mix(shape, window, Cache::Separate, count)?;
+                query
+            }
+            AttentionLayer::Latent { heads, query_rank, rank, plain_dim, rotary_dim, value_dim } => {
+                let ranks = self.lowering.ranks;
+                if heads.get() % ranks.get() != 0 {
+                    return Err(Error::Shape(format!("{heads} attention heads cannot be shared by {ranks} devices")));
+                }
+                let heads = self.share(heads);
+                let key_dim = Dim::new("qk head dim", plain_dim.get() + rotary_dim.get())?;
+                let queries = Self::product("heads x qk head dim", heads, key_dim)?;
+                match query_rank {
+                    Some(rank) => {
+                        self.linear("q_a_proj", rank, hidden, count);
+                        self.linear("q_b_proj", queries, rank, count);
+                    }
+                    None => self.linear("q_proj", queries, hidden, count),
+                }
+                let latent = Dim::new("kv rank", rank.get() + rotary_dim.get())?;
+                self.linear("kv_a_proj", latent, hidden, count);
+                if !self.lowering.fused {
+                    let rotated = Dim::new("heads", heads.get() + 1)?;
+                    self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
+                    self.elementwise("kv_write", ElementwiseKind::KvWrite, Dim::ONE, latent, count);
+                }
+                let expanded = Dim::new("kv_b", heads.get() * (plain_dim.get() + value_dim.get()))?;
+                if self.workload.new == Dim::ONE {
+                    // Decode: the expansion is absorbed into queries and outputs, one product per head with the same
+                    // weights and operations, and attention runs on the compressed vectors.
+                    self.linear("kv_b_proj", expanded, rank, count);
+                    self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, count)?;
+                } else {
+                    // Prefill: keys and values of the whole context are expanded.
+                    let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
+                    self.push("kv_b_proj", Op::Linear(Linear { m: keys, n: expanded, k: rank }), count, false);
+                    self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, count)?;
+                }
+                Self::product("heads x v_head_dim", heads, value_dim)?
+            }
+        };
+        self.linear("o_proj", hidden, out, count);
+        self.all_reduce(count);
+        Ok(())
+    }
+
+    /// Scores, softmax and values.
+    fn mix(&mut self, shape: (Dim, Dim, Dim, Dim), window: Option<Dim>, cache: Cache, count: u64) -> Result<()> {
+        let (heads, kv_heads, head_dim, value_dim) = shape;
+        let Workload { sequences: batch, new: queries, context } = self.workload;
+        let window = window.filter(|window| *window < context);
+        let causal = true;
+        let attention =
+            Attention { batch, heads, kv_heads, head_dim, value_dim, queries, context, causal, window, cache }
+                .checked()?;
+        let windowed = window.is_some();
+        if self.lowering.fused {
+            let site = if windowed { "window_attention" } else { "attention" };
+            self.push(site, Op::Attention(attention), count, false);
+        } else {
+            let sites = if windowed {
+                ["window_qk_score", "window_softmax", "window_sv_prod"]
+            } else {
+                ["qk_score", "softmax", "sv_prod"]
+            };
+            self.push(sites[0], Op::Scores(attention), count, false);
+            self.push(sites[1], Op::Softmax(attention), count, false);
+            self.push(sites[2], Op::Values(attention), count, false);
+        }
+        Ok(())
+    }
+
+    fn feed_forward(&mut self, layer: &FeedForward, count: u64) {
+        match *layer {
+            FeedForward::Dense { inner, gated, .. } => {
+                let sites = ["gate_up_proj", "gate_proj", "up_proj", "silu_mul", "activation", "down_proj"];
+                self.dense(sites, self.share(inner), gated, count);
+            }
+            FeedForward::Experts { experts, active, inner, shared, gated, .. } => {
+                let router = Linear { m: self.tokens, n: experts, k: self.model.hidden };
+                self.push("router", Op::Linear(router), count, true);
+                self.experts((experts, active, self.share(inner)), gated, count);
+                if let Some(shared) = shared {
+                    let sites = [
+                        "shared_gate_up_proj",
+                        "shared_gate_proj",
+                        "shared_up_proj",
+                        "shared_silu_mul",
+                        "shared_activation",
+                        "shared_down_proj",
+                    ];
+                    self.dense(sites, self.share(shared), gated, count);
+                }
+            }
+        }
+        self.all_reduce(count);
+    }
+
+    fn dense(&mut self, sites: [&'static str; 6], inner: Dim, gated: bool, count: u64) {
+        let hidden = self.model.hidden;
+        let [fused, gate, up, gated_activation, plain_activation, down] = sites;
+        let product = Linear { m: self.tokens, n: inner, k: hidden };
+        if self.lowering.fused {
+            let site = if gated { fused } else { up };
+            self.push(site, Op::ActivatedLinear(ActivatedLinear { linear: product, gated }), count, false);
+        } else {
+            if gated {
+                self.push(gate, Op::Linear(product), count, false);
+            }
+            self.push(up, Op::Linear(product), count, false);
+            let (site, kind) = if gated {
+                (gated_activation, ElementwiseKind::GatedActivation)
+            } else {
+                (plain_activation, ElementwiseKind::Activation)
+            };
+            self.elementwise(site, kind, Dim::ONE, inner, count);
+        }
+        self.linear(down, hidden, inner, count);
+    }
+
+    fn experts(&mut self, (experts, active, inner): (Dim, Dim, Dim), gated: bool, count: u64) {
+        let (tokens, hidden) = (self.tokens, self.model.hidden);
+        let side = |side, n, k| Op::Experts(Experts { tokens, experts, total: experts, active, n, k, side });
+        match (self.lowering.fused, gated) {
+            (true, true) => self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, false),
+            (_, gated) => {
+                if gated {
+                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, false);
+                }
+                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, false);
+            }
+        }
+        if !self.lowering.fused {
+            let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
+            let rows = tokens.wide() * active.wide();
+            let op = Elementwise { kind, tokens: rows, vectors: Dim::ONE, width: inner };
+            self.push("experts_activation", Op::Elementwise(op), count, false);
+        }
+        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, false);
+    }
+
+    /// The last norm and the logits.
+    fn head(&mut self) -> Result<()> {
+        let hidden = self.model.hidden;
+        let rows = if self.lowering.all_logits { self.tokens } else { self.workload.sequences };
+        if !self.lowering.fused {
+            let (kind, tokens) = (ElementwiseKind::Norm, rows.wide());
+            let op = Elementwise { kind, tokens, vectors: Dim::ONE, width: hidden };
+            self.push("final_norm", Op::Elementwise(op), 1, true);
+        }
+        let n = Dim::new("vocabulary", self.model.vocabulary.get())?;
+        self.push("logit_proj", Op::Linear(Linear { m: rows, n: self.share(n), k: hidden }), 1, true);
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! What a model occupies: weights, cache and the tensors in flight, and what of it fits a device.
+
+use serde::Serialize;
+
+use super::{AttentionLayer, Lowering, Model, Workload};
+use crate::{
+    Device, Dim, Op, Plan, Precision, Result,
+    format::{Shape, Sizes},
+    units::Bytes,
+};
+
+/// Memory on each device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Footprint {
+    /// All weights, used by a token or not.
+    pub weights: Bytes,
+    /// Keys and values of the whole context.
+    pub kv: Bytes,
+    /// The residual stream and the largest kernel's inputs and outputs.
+    pub activations: Bytes,
+}
+
+impl Footprint {
+    /// Everything.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.kv + self.activations
+    }
+}
+
+impl Model {
+    /// Memory that a pass needs on each of the devices that share it.
+    pub fn footprint(&self, workload: Workload, lowering: Lowering, plan: &Plan, sizes: Sizes) -> Result<Footprint> {
+        let graph = self.graph(workload, lowering)?;
+        let mut weights = Bytes::ZERO;
+        let mut elements: u128 = 0;
+        let mut largest = Bytes::ZERO;
+        for node in &graph.nodes {
+            let precision = plan.at(node.wide);
+            let Some(matrix) = weight_matrices(&node.op) else { continue };
+            let (shape, count) = (Shape::matrix(matrix.n, matrix.k), matrix.count * u128::from(node.count));
+            weights += precision.weights.bytes(shape, sizes) * count as f64;
+            elements += shape.elements() * count;
+            let read = precision.weights.bytes(shape, sizes) * matrix.read;
+            largest = largest.max(node.op.work(precision, sizes).bytes() - read);
+        }
+        let ranks = lowering.ranks.wide();
+        // A tied embedding is the LM head; an untied one is a table of its own. Biases and norms are the rest.
+        let embedding = self.vocabulary.wide() * self.hidden.wide();
+        let whole = if self.tied { self.parameters() } else { self.parameters() - embedding };
+        let rest = whole.saturating_sub(elements * ranks) / ranks;
+        let table = if self.tied { 0 } else { embedding / ranks };
+        let wide = f64::from(plan.wide.weights.nominal_bits()) / 8.0;
+        weights += Bytes::new((rest + table) as f64 * wide);
+        let residual =
+            plan.layers.query.bytes(Shape::new(workload.sequences.wide() * workload.new.wide(), self.hidden), sizes);
+        let kv = self.kv_bytes(workload.sequences, workload.context, lowering.ranks, &plan.layers, sizes);
+        Ok(Footprint { weights, kv, activations: residual + largest })
+    }
+
+    /// The cache of `sequences` with `context` tokens each, on each of `ranks` devices. A sliding-window layer keeps its
+    /// window, a latent one a compressed vector per token.
+    pub fn kv_bytes(&self, sequences: Dim, context: Dim, ranks: Dim, precision: &Precision, sizes: Sizes) -> Bytes {
+        let layer = |attention: &AttentionLayer| match *attention {
+            AttentionLayer::Grouped { kv_heads, head_dim, window, .. } => {
+                let tokens = window.map_or(context, |window| window.min(context));
+                let heads = kv_heads.wide().div_ceil(ranks.wide());
+                let rows = sequences.wide() * heads * tokens.wide();
+                precision.kv.bytes(Shape::new(rows, head_dim), sizes) * 2.0
+            }
+            AttentionLayer::Latent { rank, rotary_dim, .. } => {
+                let width = Dim::new("kv rank", rank.get() + rotary_dim.get()).unwrap_or(rank);
+                precision.kv.bytes(Shape::new(sequences.wide() * context.wide(), width), sizes)
+            }
+        };
+        self.layers.iter().map(|group| layer(&group.attention) * group.count as f64).sum()
+    }
+
+    /// The context at which reading the cache takes as many bytes as reading the weights; none where windows keep the
+    /// cache below that for ever.
+    pub fn kv_crossover(&self, sequences: Dim, plan: &Plan, sizes: Sizes, weights: Bytes) -> Option<u64> {
+        let enough = |context: u64| {
+            let context = Dim::new("context", context).ok()?;
+            (self.kv_bytes(sequences, context, Dim::ONE, &plan.layers, sizes) >= weights).then_some(())
+        };
+        enough(Dim::MAX)?;
+        Some(first(1, Dim::MAX, |context| enough(context).is_some()))
+    }
+
+    /// The longest context that fits, of those the other numbers of `workload` leave; none if not even one token does.
+    pub fn longest_context(
+        &self,
+        workload: Workload,
+        lowering: Lowering,
+        plan: &Plan,
+        sizes: Sizes,
+        device: &Device,
+    ) -> Result<Option<u64>> {
+        largest(device, |context| {
+            let new = workload.new.get().min(context);
+            self.footprint(Workload::chunk(workload.sequences.get(), new, context)?, lowering, plan, sizes)
+        })
+    }
+
+    /// The largest batch that fits.
+    pub fn largest_batch(
+        &self,
+        workload: Workload,
+        lowering: Lowering,
+        plan: &Plan,
+        sizes: Sizes,
+        device: &Device,
+    ) -> Result<Option<u64>> {
+        largest(device, |batch| {
+            self.footprint(Workload::chunk(batch, workload.new.get(), workload.context.get())?, lowering, plan, sizes)
+        })
+    }
+}
+
+/// The largest size whose footprint the device holds.
+fn largest(device: &Device, footprint: impl Fn(u64) -> Result<Footprint>) -> Result<Option<u64>> {
+    let Some(capacity) = device.memory.capacity else { return Ok(None) };
+    // What overflows a dimension does not fit either.
+    let fits = |size: u64| footprint(size).is_ok_and(|footprint| footprint.total() <= capacity);
+    if !fits(1) {
+        footprint(1)?;
+        return Ok(None);
+    }
+    Ok(Some(first(1, Dim::MAX + 1, |size| !fits(size)) - 1))
+}
+
+/// The smallest number in `low..=high` for which `holds`, which must hold for `high` and never stop holding.
+fn first(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// The stored weights of a kernel: how many matrices there are, and how many a pass reads.
+struct Matrices {
+    n: Dim,
+    k: Dim,
+    count: u128,
+    read: f64,
+}
+
+fn weight_matrices(op: &Op) -> Option<Matrices> {
+    use crate::op::ExpertSide;
+    Some(match op {
+        Op::Linear(linear) => Matrices { n: linear.n, k: linear.k, count: 1, read: 1.0 },
+        Op::ActivatedLinear(up) => {
+            let count = if up.gated { 2 } else { 1 };
+            Matrices { n: up.linear.n, k: up.linear.k, count, read: count as f64 }
+        }
+        Op::Experts(experts) => {
+            let sides = if experts.side == ExpertSide::GatedUp { 2 } else { 1 };
+            let read = sides as f64 * experts.distinct();
+            Matrices { n: experts.n, k: experts.k, count: sides * experts.experts.wide(), read }
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,71 @@
+//! Products of a mixture of experts: each token meets a few of many weights.
+
+use serde::Serialize;
+
+use crate::{
+    Dim, Precision, Work,
+    format::{Shape, Sizes},
+    units::Flops,
+};
+
+/// One side of the routed experts, for all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Experts {
+    /// Tokens in flight.
+    pub tokens: Dim,
+    /// Routed experts on this device.
+    pub experts: Dim,
+    /// Experts in all, which is what a token chooses from.
+    pub total: Dim,
+    /// How many a token uses.
+    pub active: Dim,
+    /// Output features.
+    pub n: Dim,
+    /// Input features.
+    pub k: Dim,
+    /// Which products.
+    pub side: ExpertSide,
+}
+
+/// Which products of the experts a kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpertSide {
+    /// Gate and up with the activation in the epilogue; writes what `Down` reads.
+    GatedUp,
+    /// Up (or gate) alone, or with a plain activation.
+    Up,
+    /// Back to the hidden size; outputs of a token's experts are added before they are written.
+    Down,
+}
+
+impl Experts {
+    /// Expected number of distinct experts that `tokens` choose, if each draws `active` of `total` independently and
+    /// evenly: `total (1 - (1 - active/total)^tokens)`, of which this device holds its share.
+    pub fn distinct(&self) -> f64 {
+        let missed = (1.0 - self.active.float() / self.total.float()).powf(self.tokens.float());
+        self.experts.float() * (1.0 - missed)
+    }
+
+    /// Rows that this device's experts see: every token `active` times, spread over all experts.
+    fn rows(&self) -> u128 {
+        let routed = self.tokens.wide() * self.active.wide() * self.experts.wide();
+        routed.div_ceil(self.total.wide())
+    }
+
+    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
+        let rows = self.rows();
+        let matrices = if self.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
+        let weights = precision.weights.bytes(Shape::matrix(self.n, self.k), sizes);
+        let written = match self.side {
+            ExpertSide::GatedUp => precision.activations.bytes(Shape::new(rows, self.n), sizes),
+            ExpertSide::Up => precision.output.bytes(Shape::new(rows, self.n), sizes),
+            ExpertSide::Down => precision.output.bytes(Shape::matrix(self.tokens, self.n), sizes),
+        };
+        Work {
+            flops: Flops::new(matrices * 2.0 * rows as f64 * self.n.float() * self.k.float()),
+            read: precision.activations.bytes(Shape::new(rows, self.k), sizes) + weights * (matrices * self.distinct()),
+            write: written,
+        }
+    }
+}

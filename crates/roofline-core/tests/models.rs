@@ -1,0 +1,305 @@
+//! Whole models: published parameter counts, caches, and the floors that no forecast may pass.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+
+use roofline_core::{
+    Device, Dim, Error, Model, Plan, Registry,
+    format::Sizes,
+    model::{self, Lowering, Workload},
+    precision::PrecisionSpec,
+    predict::{Bound, Forecast, predict},
+};
+
+fn device(name: &str) -> Device {
+    Registry::builtin().find(name).unwrap().into_owned()
+}
+
+fn plan(precision: &str, device: &Device) -> Plan {
+    Plan::model(&precision.parse::<PrecisionSpec>().unwrap(), device).unwrap()
+}
+
+fn run(model: &str, precision: &str, workload: Workload, device: &Device) -> Forecast {
+    let graph = Model::find(model).unwrap().graph(workload, Lowering::default()).unwrap();
+    predict(&graph, &plan(precision, device), Sizes::Exact, device).unwrap()
+}
+
+#[track_caller]
+fn near(value: f64, expected: f64, tolerance: f64) {
+    assert!((value / expected - 1.0).abs() < tolerance, "{value} is not {expected}");
+}
+
+#[test]
+fn every_model_has_its_published_parameters() {
+    assert!(Model::builtin().len() == model::files().len() && model::files().len() >= 45);
+    for model in Model::builtin() {
+        let published = model.published.as_ref().unwrap();
+        near(model.parameters() as f64, published.parameters as f64, 0.005);
+        assert!(published.source.len() > 8 && model.source.as_ref().unwrap().len() > 8, "{}", model.key);
+        // Publishers round active counts, and some leave the embedding out.
+        if let Some(active) = published.active {
+            let embedding = model.vocabulary.get() as f64 * model.hidden.get() as f64;
+            let counted = model.active_parameters() as f64;
+            let close = |count: f64| (count / active as f64 - 1.0).abs() < 0.03;
+            assert!(close(counted) || close(counted - embedding), "{}: {counted}", model.key);
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_found() {
+    let mut owners: HashMap<String, &str> = HashMap::new();
+    for model in Model::builtin() {
+        for name in model.aliases.iter().chain([&model.key]) {
+            assert!(owners.insert(name.replace('_', "-"), &model.key).is_none(), "{name} twice");
+            assert_eq!(Model::find(name).unwrap().key, model.key, "{name}");
+        }
+    }
+    let error = Model::find("lama-3-8b").unwrap_err();
+    assert_eq!(error.to_string(), "unknown model `lama-3-8b`; did you mean `llama-3-8b`?");
+}
+
+/// Bytes of keys and values per token at 16 bit: 2 tensors x layers x KV heads x head dimension x 2 B.
+#[test]
+fn kv_bytes_per_token() {
+    let h200 = device("h200");
+    let per_token = |model: &str, context: u64| {
+        let model = Model::find(model).unwrap();
+        let layers = plan("bf16", &h200).layers;
+        let context_dim = Dim::new("context", context).unwrap();
+        model.kv_bytes(Dim::ONE, context_dim, Dim::ONE, &layers, Sizes::Exact).value() / context as f64
+    };
+    assert_eq!(per_token("llama-2-7b", 1000), 524_288.0); // 2 x 32 x 32 x 128 x 2
+    assert_eq!(per_token("llama-3-8b", 1000), 131_072.0); // 2 x 32 x 8 x 128 x 2
+    assert_eq!(per_token("llama-2-70b", 1000), 327_680.0); // 2 x 80 x 8 x 128 x 2
+    assert_eq!(per_token("llama-3.1-405b", 1000), 516_096.0); // 2 x 126 x 8 x 128 x 2
+    assert_eq!(per_token("qwen2.5-7b", 1000), 57_344.0); // 2 x 28 x 4 x 128 x 2
+    assert_eq!(per_token("gemma-7b", 1000), 458_752.0); // 2 x 28 x 16 x 256 x 2
+    assert_eq!(per_token("phi-2", 1000), 327_680.0); // 2 x 32 x 32 x 80 x 2
+    // Latent attention: 61 layers of 512 + 64 numbers ("DeepSeek-V3 Technical Report", arXiv 2412.19437): 70 kB.
+    assert_eq!(per_token("deepseek-v3", 1000), 70_272.0);
+    assert_eq!(per_token("deepseek-v2-lite", 1000), 31_104.0); // 27 x 576 x 2
+    // Sliding windows: Mistral v0.1 keeps 4096 tokens in every layer.
+    assert_eq!(per_token("mistral-7b", 4096), 131_072.0);
+    assert_eq!(per_token("mistral-7b", 40_960), 13_107.2);
+    // Gemma 3 27B: 62 layers, one in six global, windows of 1024: 52 windowed, 10 global (16 KV heads of 128).
+    let gemma = 2.0 * 16.0 * 128.0 * 2.0;
+    assert_eq!(per_token("gemma-3-27b", 102_400) * 102_400.0, gemma * (10.0 * 102_400.0 + 52.0 * 1024.0));
+    // gpt-oss 120B: 36 layers, every other one with a window of 128 (8 KV heads of 64).
+    assert_eq!(per_token("gpt-oss-120b", 128_000) * 128_000.0, 2.0 * 8.0 * 64.0 * 2.0 * 18.0 * (128_000.0 + 128.0));
+}
+
+/// Operations of a decoded token are twice the parameters that meet it (the embedding is a look-up), and attention.
+#[test]
+fn flops_per_token() {
+    let h200 = device("h200");
+    for key in [
+        "tinyllama-1.1b",
+        "llama-2-7b",
+        "llama-2-13b",
+        "llama-3-8b",
+        "llama-3.1-70b",
+        "mistral-7b",
+        "mixtral-8x7b",
+        "qwen2.5-7b",
+        "qwen3-30b-a3b",
+        "deepseek-v3",
+    ] {
+        let model = Model::find(key).unwrap();
+        let flops = run(key, "bf16", Workload::decode(1, 1).unwrap(), &h200).total.work.flops.value();
+        let embedding = if model.tied { 0.0 } else { model.vocabulary.get() as f64 * model.hidden.get() as f64 };
+        // Norms, biases and one key's attention are the difference.
+        near(flops, 2.0 * (model.active_parameters() as f64 - embedding), 2e-3);
+    }
+}
+
+/// Physical floors at 2048 tokens, FP16, batch 1: dense peaks; weights, LM head and cache read once; causal attention.
+/// Decode / prefill in ms.
+#[test]
+fn forecasts_are_the_floor() {
+    for (model, gpu, decode, prefill) in [
+        ("llama-2-7b", "a100", 7.01, 88.5),
+        ("llama-2-7b", "h100", 4.27, 27.9),
+        ("llama-3-8b", "a100", 7.49, 95.2),
+        ("llama-3-8b", "h100", 4.56, 30.0),
+    ] {
+        let gpu = device(gpu);
+        let time = |workload| run(model, "fp16", workload, &gpu).total.time().micros() / 1e3;
+        near(time(Workload::decode(1, 2048).unwrap()), decode, 0.02);
+        near(time(Workload::prefill(1, 2048).unwrap()), prefill, 0.02);
+    }
+}
+
+/// Llama-3 8B on an H200, decoding at 4096.
+#[test]
+fn llama_3_8b_on_an_h200() {
+    let h200 = device("h200");
+    let decode = Workload::decode(1, 4096).unwrap();
+    let bf16 = run("llama-3-8b", "bf16", decode, &h200).total;
+    // 7.504e9 weights without the embedding, 16 bit: 15.01 GB, and 0.54 GB of cache.
+    near(bf16.work.bytes().value(), 15.01e9 + 0.537e9, 0.001);
+    near(bf16.time().micros(), 3248.0, 0.005); // 15,590,623,744 B forgets nothing but counts scores in memory
+    assert!(run("llama-3-8b", "w4a16", decode, &h200).total.time().micros() < 1150.0);
+    let prefill = run("llama-3-8b", "bf16", Workload::prefill(1, 2048).unwrap(), &h200).total;
+    assert_eq!(prefill.bound(), Bound::Compute);
+}
+
+/// Weights equal the cache at weight bytes / cache bytes per token. 114,512 tokens (28,628 for 4-bit weights) circulates
+/// for Llama-3 8B with the embedding counted and the 4-bit head without its 16 bit; 1600 to 7300 is simply wrong.
+#[test]
+fn kv_crossover() {
+    let h200 = device("h200");
+    let model = Model::find("llama-3-8b").unwrap();
+    let plan = plan("bf16", &h200);
+    let read = roofline_core::units::Bytes::new(2.0 * (model.parameters() as f64 - 128_256.0 * 4096.0));
+    let crossover = model.kv_crossover(Dim::ONE, &plan, Sizes::Exact, read).unwrap();
+    near(crossover as f64, 114_512.0, 0.001);
+    // A windowed cache never grows to the weights.
+    let mistral = Model::find("mistral-7b").unwrap();
+    assert_eq!(mistral.kv_crossover(Dim::ONE, &plan, Sizes::Exact, read), None);
+}
+
+#[test]
+fn memory_counts_every_expert() {
+    let h200 = device("h200");
+    let model = Model::find("mixtral-8x7b").unwrap();
+    let decode = Workload::decode(1, 1).unwrap();
+    let footprint = model.footprint(decode, Lowering::default(), &plan("bf16", &h200), Sizes::Exact).unwrap();
+    near(footprint.weights.value(), 2.0 * 46.703e9, 1e-3);
+    // One token reads two of eight experts; a thousand read all.
+    let read = |batch| run("mixtral-8x7b", "bf16", Workload::decode(batch, 1).unwrap(), &h200).total.work.read.value();
+    near(read(1), 2.0 * 12.88e9 - 2.0 * 0.131e9, 0.01);
+    assert!(read(1000) > 2.0 * 46.4e9);
+}
+
+#[test]
+fn footprints_match_the_published_sizes() {
+    let h200 = device("h200");
+    // NF4 Mistral 7B with 16-bit embedding and head: 4.45 GB by arithmetic, 4.48 GB measured with bitsandbytes.
+    let model = Model::find("mistral-7b").unwrap();
+    let decode = Workload::decode(1, 1).unwrap();
+    let nf4 = model.footprint(decode, Lowering::default(), &plan("nf4", &h200), Sizes::Exact).unwrap();
+    near(nf4.weights.value(), 4.45e9, 0.005);
+    for model in Model::builtin() {
+        let bf16 = model.footprint(decode, Lowering::default(), &plan("bf16", &h200), Sizes::Exact).unwrap();
+        near(bf16.weights.value(), 2.0 * model.parameters() as f64, 1e-3);
+    }
+}
+
+#[test]
+fn what_fits() {
+    let (h200, l4) = (device("h200"), device("l4"));
+    let model = Model::find("llama-3.1-70b").unwrap();
+    let fits = |precision: &str, device: &Device, ranks: u64| {
+        let lowering = Lowering { ranks: Dim::new("ranks", ranks).unwrap(), ..Lowering::default() };
+        let decode = Workload::decode(1, 4096).unwrap();
+        model.longest_context(decode, lowering, &plan(precision, device), Sizes::Exact, device).unwrap()
+    };
+    // 141.1 GB of BF16 weights do not fit 141 GB; two devices share them.
+    assert_eq!(fits("bf16", &h200, 1), None);
+    assert!(fits("bf16", &h200, 2).unwrap() > 100_000);
+    assert!(fits("w4a16", &h200, 1).unwrap() > 100_000);
+    assert_eq!(fits("w4a16", &l4, 1), None);
+}
+
+#[test]
+fn tensor_parallel_shares_the_work_and_pays_for_the_exchange() {
+    let h200 = device("h200");
+    let model = Model::find("llama-3.1-70b").unwrap();
+    let decode = Workload::decode(1, 4096).unwrap();
+    let time = |ranks: u64| {
+        let lowering = Lowering { ranks: Dim::new("ranks", ranks).unwrap(), ..Lowering::default() };
+        let graph = model.graph(decode, lowering).unwrap();
+        predict(&graph, &plan("bf16", &h200), Sizes::Exact, &h200).unwrap()
+    };
+    let (one, two, eight) = (time(1), time(2), time(8));
+    assert!(one.nodes.iter().all(|(node, _)| node.site != "all_reduce"));
+    let reduces =
+        |forecast: &Forecast| forecast.nodes.iter().find(|(node, _)| node.site == "all_reduce").unwrap().0.count;
+    assert_eq!(reduces(&two), 160); // two per layer
+    // A payload of 16 kB takes 14 steps of 0.6 us among eight: 8.4 us and 64 ns.
+    near(eight.total.network.micros(), 160.0 * (14.0 * 0.6 + 2.0 * 7.0 / 8.0 * 16_384.0 / 450e3), 1e-6);
+    assert!(two.total.time() < one.total.time() && eight.total.time() < two.total.time());
+    near((eight.total.time() - eight.total.network) / one.total.time(), 1.0 / 8.0, 0.01);
+    let lowering = Lowering { ranks: Dim::new("ranks", 3).unwrap(), ..Lowering::default() };
+    assert!(matches!(model.graph(decode, lowering), Err(Error::Shape(_))));
+}
+
+/// Unfused, every operator is there; fused, the same products with less traffic.
+#[test]
+fn fusion_is_another_list_for_the_same_work() {
+    let h200 = device("h200");
+    let prefill = Workload::prefill(1, 2048).unwrap();
+    for model in Model::builtin() {
+        let graph = |fused| model.graph(prefill, Lowering { fused, ..Lowering::default() }).unwrap();
+        let forecast = |fused| predict(&graph(fused), &plan("bf16", &h200), Sizes::Exact, &h200).unwrap().total;
+        let (fused, eager) = (forecast(true), forecast(false));
+        assert!(fused.time() < eager.time(), "{}", model.key);
+        // Norms, rotations and softmax are a few per cent of a small model's operations.
+        near(fused.work.flops / eager.work.flops, 1.0, 0.06);
+        assert!(graph(true).nodes.len() <= 16, "{}", model.key);
+    }
+    let sites: Vec<&str> = Model::find("llama-3-8b")
+        .unwrap()
+        .graph(prefill, Lowering { fused: false, ..Lowering::default() })
+        .unwrap()
+        .nodes
+        .iter()
+        .map(|node| node.site)
+        .collect();
+    let expected = [
+        "embedding",
+        "rmsnorm",
+        "residual",
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "rope",
+        "kv_write",
+        "qk_score",
+        "softmax",
+        "sv_prod",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "silu_mul",
+        "down_proj",
+        "final_norm",
+        "logit_proj",
+    ];
+    assert_eq!(sites, expected);
+}
+
+/// The same model from both dialects of transformers; an unknown one is named.
+#[test]
+fn config_json() {
+    let four = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+        "rope_theta": 500000.0, "rope_scaling": null, "torch_dtype": "bfloat16", "tie_word_embeddings": false}"#;
+    let five = four.replace(
+        r#""rope_theta": 500000.0, "rope_scaling": null, "torch_dtype""#,
+        r#""rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "head_dim": 128, "dtype""#,
+    );
+    let registered = Model::find("llama-3-8b").unwrap();
+    for text in [four, &five] {
+        let model = Model::from_config(text, "My Model").unwrap();
+        assert_eq!((model.layers.clone(), model.parameters()), (registered.layers.clone(), registered.parameters()));
+        assert_eq!(model.key, "my-model");
+    }
+    let why = |text: &str| Model::from_config(text, "x").unwrap_err().to_string();
+    assert_eq!(why(&four.replace("llama", "mamba2")), "unknown architecture `mamba2`");
+    assert!(why(&four.replace("32,\n", "1000000000000000000,\n")).contains("num_hidden_layers"));
+    assert!(
+        why(&four.replace("\"num_hidden_layers\": 32", "\"num_hidden_layers\": 20000"))
+            .contains("20000 layers are more")
+    );
+    assert!(why(&four.replace("\"hidden_size\": 4096,", "")).contains("`hidden_size` is missing"));
+    assert!(why(&four.replace("\"hidden_size\": 4096", "\"hidden_size\": -1")).contains("expected u64"));
+    assert!(why(&four.replace("\"hidden_size\": 4096", "\"hidden_size\": 0")).contains("outside 1 to"));
+    assert!(why(&four.replace("_value_heads\": 8", "_value_heads\": 7")).contains("cannot share"));
+    assert!(why("{}").contains("`model_type` is missing"));
+    assert!(why("[").contains("EOF"));
+    let deep = "{\"text_config\": ".repeat(5000);
+    assert!(why(&deep).contains("recursion limit"));
+}
