@@ -4,11 +4,12 @@
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use roofline_core::{
-    Device, Dim, Format, Op, Precision, Registry,
+    Device, Dim, Format, Model, Op, Plan, Precision, Registry,
     format::{Distribution, Sizes},
+    model::{Lowering, Workload},
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
-    predict::Estimate,
+    predict::{Estimate, predict},
 };
 
 fn main() {
@@ -85,4 +86,19 @@ fn parse_every_device() {
     for (key, text) in roofline_core::registry::files() {
         black_box(Device::from_toml(black_box(text), key).unwrap());
     }
+}
+
+/// Whole models, from dimensions to the total time; the rate must not depend on the number of layers.
+#[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b", "gemma-3-27b", "deepseek-v3"])]
+fn whole_model(bencher: Bencher<'_, '_>, name: &str) {
+    let device = Registry::builtin().find("h200").unwrap().into_owned();
+    let plan = Plan::model(&"bf16".parse::<PrecisionSpec>().unwrap(), &device).unwrap();
+    let model = Model::find(name).unwrap();
+    let workloads: Vec<Workload> = (1..=256).map(|i| Workload::decode(1 + i % 16, 128 * i).unwrap()).collect();
+    bencher.counter(ItemsCount::new(workloads.len())).bench_local(|| {
+        for workload in black_box(&workloads) {
+            let graph = model.graph(*workload, Lowering::default()).unwrap();
+            black_box(predict(&graph, &plan, Sizes::Exact, &device).unwrap().total);
+        }
+    });
 }

@@ -133,6 +133,14 @@ impl Device {
         self.checked()
     }
 
+    /// A chip like this one with other rates.
+    pub fn scaled(&self, bandwidth: f64, compute: f64) -> Result<Self> {
+        let mut device = self.clone();
+        device.memory.bandwidth = self.memory.bandwidth * bandwidth;
+        device.peaks = self.peaks.scaled(compute);
+        device.checked()
+    }
+
     /// Refuses rates that no machine has, where a slip in a unit would otherwise become an answer.
     fn checked(self) -> Result<Self> {
         self.check_rates("", self.memory.bandwidth, self.peaks.iter().map(|(math, peak)| (math.key(), peak)))?;

@@ -6,6 +6,7 @@
 
 mod table;
 
+pub(crate) use table::advisable;
 pub use table::{NAMED, Named};
 
 use std::{fmt, str::FromStr};

@@ -1,9 +1,11 @@
 //! The command line as typed. Everything here parses; `commands` gives it meaning.
 
 mod devices;
+mod model;
 mod predict;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
+pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use predict::{AttentionArgs, FfnArgs, Setting, SizesArg, Subject};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -28,6 +30,8 @@ const EXAMPLES: &str = "\
 Examples:
   roofline predict gemv --n 4096 --k 4096 --on h200,a100
   roofline predict gemm --m 512 --n 14336 --k 4096 --on h200 --precision bf16,fp8,w4a16
+  roofline predict model llama-3-8b --on h200 --precision bf16,w4a16 --context 4096
+  roofline models deepseek-v3
   roofline formats nvfp4
   roofline devices h200 b200
 
@@ -70,9 +74,17 @@ impl OutputArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// How fast can it run: time, bound and reason of an operator, from theory
+    /// How fast can it run: time, bound and reason of an operator or a model, from theory
     #[command(subcommand)]
     Predict(Subject),
+    /// How fast it would run over ranges of batch, context, precision and device
+    Sweep(SweepArgs),
+    /// What a measured run achieved: rates, utilisation, distance to the roof
+    Analyze(AnalyzeArgs),
+    /// How a matrix product cuts into tiles on a device
+    Tiling(TilingArgs),
+    /// Models: dimensions, parameters, cache
+    Models(ModelsArgs),
     /// Number formats: size, range, error, who supports them
     Formats(FormatsArgs),
     /// Named precisions: which format at which place, and which unit multiplies

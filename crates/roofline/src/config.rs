@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use roofline_core::{Device, Error, Registry, device::key_of};
+use roofline_core::{Device, Registry, device::key_of};
 
 use crate::{failure::Failure, report::style};
 
-/// Longest file that is read: a device is a page of text.
-const MAX_LENGTH: u64 = 64 * 1024;
+/// Longest file that is read: a device is a page of text, a `config.json` a few.
+const MAX_LENGTH: u64 = 1 << 20;
 
 /// `$ROOFLINE_CONFIG_DIR`, else the platform's place for configuration.
 fn folder() -> Option<PathBuf> {
@@ -93,14 +93,15 @@ pub(crate) fn read_device(path: &Path) -> Result<Device, Failure> {
 /// The text of a regular file of sensible length; a pipe or a device could go on for ever.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     let failed = |error| Failure::File { path: path.to_owned(), error };
-    let refuse = |reason: &str| Error::Device { key: path.display().to_string(), reason: reason.to_owned() };
+    let refuse =
+        |reason: &str| Failure::usage(format!("{}: {reason}", path.display()), "name a device file or a `config.json`");
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(refuse("not a regular file").into());
+        return Err(refuse("not a regular file"));
     }
     let mut text = String::new();
     fs::File::open(path).map_err(failed)?.take(MAX_LENGTH + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > MAX_LENGTH {
-        return Err(refuse("too long for a device file").into());
+        return Err(refuse("longer than any such file"));
     }
     Ok(text)
 }

@@ -65,6 +65,11 @@ snapshots! {
     help_predict_gemm: "predict gemm --help";
     help_predict_attention: "predict attention --help";
     help_predict_ffn: "predict ffn --help";
+    help_predict_model: "predict model --help";
+    help_models: "models --help";
+    help_sweep: "sweep --help";
+    help_analyze: "analyze --help";
+    help_tiling: "tiling --help";
     help_formats: "formats --help";
     help_precisions: "precisions --help";
     help_devices: "devices --help";
@@ -84,6 +89,20 @@ snapshots! {
     attention_unfused: "predict attention --heads 32 --head-dim 128 --queries 2048 --context 2048 --on a100 \
         --precision fp16 --unfused";
     ffn: "predict ffn --hidden 4096 --ffn 14336 --tokens 1 --on h200,gb10 --precision bf16,w4a16";
+    models: "models";
+    models_detail: "models deepseek-v3 gemma-3-27b phi-2";
+    model: "predict model llama-3-8b --on h200 --precision bf16,w4a16";
+    model_kernels: "predict model llama-3-8b --on h200 --precision bf16 --context 2048 --generate 200";
+    model_eager: "predict model llama-3-8b --on h200 --precision bf16 --context 2048 --phase decode --unfused";
+    model_json: "predict model tinyllama-1.1b --on t4 --precision w4a16 --phase decode --context 512 --json";
+    model_parallel: "predict model llama-3.1-70b --on h200 --tp 1,2,8 --phase decode --precision bf16";
+    model_experts: "predict model mixtral-8x7b --on h200,l4 --phase decode --precision bf16,w4a16 --batch 4";
+    sweep: "sweep llama-3-8b --on h200 --precision bf16,w4a16 --phase decode --batch 1..8 --context 1024,4096";
+    sweep_csv: "sweep llama-3-8b --on h200 --precision bf16 --phase decode --scale-bandwidth 1,2 --scale-compute 1,2 --csv";
+    sweep_json: "sweep smollm2-135m --on t4,a100 --precision fp8,fp16 --phase prefill --context 512..1536+512 --json";
+    analyze: "analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s --ttft 0.9s";
+    analyze_above: "analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 1s";
+    tiling: "tiling --m 4096 --n 4096 --k 4096 --on h200";
     formats: "formats";
     formats_detail: "formats nvfp4 int4-g64-zp fp6";
     formats_shape: "formats int8 --shape 1x7";
@@ -125,6 +144,13 @@ snapshots! {
     error_context: "predict attention --heads 32 --head-dim 128 --queries 20 --context 10 --on h200";
     error_file: "predict gemv --n 1 --k 1 --on nowhere.toml";
     error_man: "man predict-gemw";
+    error_model: "predict model lama-3-8b --on h200";
+    error_model_file: "predict model ./nowhere/config.json --on h200";
+    error_model_tp: "predict model llama-3-8b --on h200 --tp 3";
+    error_model_link: "predict model llama-3-8b --on apple_m4_max --tp 2";
+    error_range: "sweep llama-3-8b --on h200 --batch 8..1";
+    error_analyze: "analyze --model mistral-7b --on t4 --prompt 512 --generate 100 --measured 1s --ttft 2s";
+    error_tiling: "tiling --m 1 --n 4096 --k 4096 --on h200";
 }
 
 /// The values that circulate for a 60 GB/s board: 559.51 us for FP16, 279.83 us for INT8.
@@ -149,6 +175,40 @@ fn the_golden_gemv() {
     }
 }
 
+/// A checkpoint's folder, its file, and a file that is none.
+#[test]
+fn a_model_by_path() {
+    let folder = temporary("my-model");
+    let path = folder.join("config.json");
+    let text = r#"{"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+        "tie_word_embeddings": true, "dtype": "bfloat16"}"#;
+    fs::write(&path, text).unwrap();
+    let own = json(&format!("predict model {} --on h200 --precision bf16 --json", folder.display()));
+    let known = json("predict model qwen3-0.6b --on h200 --precision bf16 --json");
+    assert_eq!(own["model"], "my-model");
+    assert_eq!(own["parameters"], known["parameters"]);
+    assert_eq!(own["estimates"], known["estimates"]);
+    assert_eq!(own, json(&format!("predict model {} --on h200 --precision bf16 --json", path.display())));
+    fs::write(&path, text.replace("qwen3", "mamba2")).unwrap();
+    let output = roofline(&format!("predict model {} --on h200", folder.display()));
+    insta::assert_snapshot!("model_unknown", shown(&output));
+    fs::write(&path, "{\"model_type\": \"llama\", \"hidden_size\": 1e999}").unwrap();
+    let output = roofline(&format!("predict model {} --on h200", folder.display()));
+    insta::assert_snapshot!("model_broken", shown(&output));
+}
+
+/// Llama-3 8B on an H200, decoding at 4096: 3.24 ms in BF16, 1.08 ms in W4A16.
+#[test]
+fn the_golden_model() {
+    let answer = json("predict model llama-3-8b --on h200 --precision bf16,w4a16 --phase decode --context 4096 --json");
+    let row = |at: usize, field: &str| answer["estimates"][at][field].as_f64().unwrap();
+    assert!((3200.0..3300.0).contains(&row(0, "predicted_time_us")) && row(1, "predicted_time_us") < 1150.0);
+    assert!((row(0, "weight_bytes") / 16.06e9 - 1.0).abs() < 1e-3 && row(0, "kv_bytes") == 536_870_912.0);
+    assert_eq!((&answer["model"], &answer["device"]), (&"llama-3-8b".into(), &"h200_sxm".into()));
+    assert_eq!(answer["estimates"][0]["fits"], true);
+}
+
 /// Every option changes the numbers, not only their labels.
 #[test]
 fn options_do_something() {
@@ -170,6 +230,14 @@ fn options_do_something() {
     let base = "predict ffn --hidden 4096 --ffn 14336 --on h200 --precision bf16 --json";
     for change in ["--tokens 5", "--no-gate", "--unfused", "--output fp32"] {
         assert_ne!(time(base), time(&format!("{base} {change}")), "{change}");
+    }
+    let base = "predict model llama-3-8b --on h200 --precision bf16 --phase prefill --context 512 --json";
+    let applied = |change: &str| match change.split_once(' ') {
+        Some((flag, value)) if base.contains(flag) => base.replace(&format!("{flag} 512"), &format!("{flag} {value}")),
+        _ => format!("{base} {change}"),
+    };
+    for change in ["--batch 2", "--context 1024", "--tp 2", "--unfused", "--all-logits"] {
+        assert_ne!(time(base), time(&applied(change)), "{change}");
     }
     let base = "devices --json";
     let filters = ["--vendor amd", "--kind soc", "--arch hopper", "--has fp4", "--min-memory 90GB", "--mine"];

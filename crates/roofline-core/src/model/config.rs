@@ -77,7 +77,6 @@ const FAMILIES: &[&str] = &[
     "gemma3_text",
     "phi",
     "phi3",
-    "smollm3",
     "deepseek_v2",
     "deepseek_v3",
     "gpt_oss",

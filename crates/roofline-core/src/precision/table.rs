@@ -78,6 +78,20 @@ pub const NAMED: &[Named] = &[
     weight_only("int2", "INT2 weights in groups of 64, 16-bit activations", Format::INT2_G64),
 ];
 
+/// Below 4 bits a quarter of the weights' norm is lost (`roofline formats`): never advice, whatever the speed.
+const NARROWEST_BITS: u32 = 4;
+
+/// The precisions worth advising, those that change least first: weights before activations, wide before narrow.
+pub(crate) fn advisable() -> impl Iterator<Item = &'static Named> {
+    let wide_enough = |named: &&Named| match named.weights {
+        Slot::Fixed(format) => format.nominal_bits() >= NARROWEST_BITS,
+        Slot::Sixteen => true,
+    };
+    let weight_only = NAMED.iter().filter(|named| named.is_weight_only());
+    let others = NAMED.iter().filter(|named| !named.is_weight_only());
+    weight_only.chain(others).filter(wide_enough)
+}
+
 impl Named {
     pub(super) fn answers_to(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)

@@ -3,7 +3,7 @@
 mod table;
 
 use roofline_core::{
-    Dim, Graph, Plan, Precision,
+    Device, Dim, Error, Graph, Plan, Precision,
     advice::{Advice, advise},
     format::Sizes,
     graph::Ffn,
@@ -100,12 +100,26 @@ struct OperatorRow {
     estimate: Estimate,
 }
 
+/// A combination that has no estimate.
 #[derive(Serialize)]
-struct Unavailable {
+pub(super) struct Unavailable {
     device: String,
     precision: String,
     error: String,
     hint: Option<String>,
+}
+
+impl Unavailable {
+    pub(super) fn new(device: &Device, spec: &PrecisionSpec, error: &Error) -> Self {
+        let (device, precision) = (device.label(), spec.name().to_owned());
+        Self { device, precision, error: error.to_string(), hint: error.hint() }
+    }
+
+    /// What is missing, and what to do about it.
+    pub(super) fn sentence(&self) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        format!("{} on {}: {}{hint}", self.precision, self.device, self.error)
+    }
 }
 
 pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
@@ -134,8 +148,7 @@ pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
                     estimates.push(row);
                 }
                 Err(error) => {
-                    let (device, precision) = (device.label(), spec.name().to_owned());
-                    unavailable.push(Unavailable { device, precision, error: error.to_string(), hint: error.hint() });
+                    unavailable.push(Unavailable::new(device, spec, &error));
                     first_error.get_or_insert(error);
                 }
             }
@@ -158,6 +171,7 @@ fn varies(subject: &Subject) -> Varies<'_> {
         Subject::Gemm(args) => args.product.output.as_deref(),
         Subject::Ffn(args) => args.product.output.as_deref(),
         Subject::Attention(_) => return Varies::Cache,
+        Subject::Model(_) => None,
     })
 }
 
@@ -182,6 +196,7 @@ fn operator(subject: &Subject) -> Result<(Operator, String, &Setting), Failure> 
             let (shape, words) = ffn(args)?;
             (Operator::Ffn { shape, fused: !args.unfused }, words, &args.setting)
         }
+        Subject::Model(_) => return Err(Failure::usage("a model is no operator", "use `predict model`")),
     })
 }
 
@@ -243,13 +258,7 @@ fn ffn(args: &FfnArgs) -> Result<(Ffn, String), Failure> {
     Ok((ffn, words))
 }
 
-fn row(
-    device: &roofline_core::Device,
-    spec: &PrecisionSpec,
-    formats: Precision,
-    forecast: &Forecast,
-    advice: Advice,
-) -> Row {
+fn row(device: &Device, spec: &PrecisionSpec, formats: Precision, forecast: &Forecast, advice: Advice) -> Row {
     let total = forecast.total;
     let operator = |(node, estimate): &(roofline_core::graph::Node, Estimate)| OperatorRow {
         site: node.site,

@@ -30,11 +30,7 @@ impl Report for Prediction {
 impl Prediction {
     /// What could not be estimated, and why.
     fn missing(&self) -> Vec<String> {
-        let line = |row: &Unavailable| {
-            let hint = row.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-            format!("{} on {}: {}{hint}", row.precision, row.device, row.error)
-        };
-        self.unavailable.iter().map(line).collect()
+        self.unavailable.iter().map(Unavailable::sentence).collect()
     }
 
     /// A line per device and bound: that of the first precision it holds for. JSON has all.

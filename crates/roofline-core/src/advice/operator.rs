@@ -1,0 +1,152 @@
+//! What would make one operator faster.
+
+use serde::Serialize;
+
+use crate::{
+    Device, Dim, Format, Graph, Op, Plan, Precision, Result,
+    format::Sizes,
+    op::Linear,
+    precision::{PrecisionSpec, advisable},
+    predict::{Bound, Estimate, Forecast, predict},
+};
+
+use super::WORTHWHILE;
+
+/// A sentence about one estimate, and the numbers in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// What limits it and what would help.
+    pub text: String,
+    /// The fastest named precision of at least 4 bits on this device, if another one is faster.
+    pub alternative: Option<Alternative>,
+    /// For a single memory-bound product: the rows from which it is compute-bound.
+    pub ridge_rows: Option<u64>,
+}
+
+/// Another precision for the same work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// Its name.
+    pub precision: String,
+    /// How many times as fast.
+    pub speedup: f64,
+}
+
+/// Advice on `forecast`, which must be that of `graph` at `precision`.
+pub fn advise(
+    graph: &Graph,
+    forecast: &Forecast,
+    precision: &Precision,
+    sizes: Sizes,
+    device: &Device,
+) -> Result<Advice> {
+    let total = &forecast.total;
+    let distance = total.ridge_distance();
+    let attention = graph.nodes.iter().any(|node| matches!(node.op, Op::Attention(_) | Op::Scores(_)));
+    let mut text = match total.bound() {
+        _ if total.balanced() => "at the ridge: memory and compute take the same time within 2 %".to_owned(),
+        _ if total.is_mixed() => {
+            format!(
+                "{:.0} % of the time in kernels that wait for memory, the rest computes",
+                100.0 * total.memory_share()
+            )
+        }
+        Bound::Memory => format!("memory-bound, {}x below the ridge: fewer bytes are what helps", round(distance)),
+        Bound::Network => "the exchange between devices takes longest".to_owned(),
+        Bound::Compute => {
+            format!("compute-bound, {}x above the ridge: only a faster unit helps", round(1.0 / distance))
+        }
+    };
+    if attention {
+        text += &attention_advice(graph, total, precision, sizes, device)?;
+        return Ok(Advice { text, alternative: None, ridge_rows: None });
+    }
+    let alternative = fastest_precision(graph, total, precision, sizes, device);
+    match &alternative {
+        Some(Alternative { precision, speedup }) => text += &format!("; {precision} would be {speedup:.2}x as fast"),
+        None => text += "; no named precision of 4 bits or more is faster here",
+    }
+    let ridge_rows = match graph.nodes[..] {
+        [node] if total.bound() == Bound::Memory && !total.balanced() => match node.op {
+            Op::Linear(linear) => ridge_rows(linear, precision, sizes, device)?,
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some(rows) = ridge_rows {
+        text += &format!("; compute-bound from {rows} rows on");
+    }
+    Ok(Advice { text, alternative, ridge_rows })
+}
+
+/// What fusing and a narrower cache would bring.
+fn attention_advice(
+    graph: &Graph,
+    total: &Estimate,
+    precision: &Precision,
+    sizes: Sizes,
+    device: &Device,
+) -> Result<String> {
+    let mut text = String::new();
+    let unfused = graph.nodes.iter().find_map(|node| match node.op {
+        Op::Scores(attention) => Some(attention),
+        _ => None,
+    });
+    if let Some(attention) = unfused {
+        let fused = predict(&Graph::attention(attention, true), &Plan::uniform(*precision), sizes, device)?;
+        text += &format!("; one fused kernel would be {}x as fast", round(total.time() / fused.total.time()));
+    }
+    let narrow = Precision { kv: Format::FP8, ..*precision };
+    if narrow.kv.nominal_bits() < precision.kv.nominal_bits() {
+        let gain = total.time() / predict(graph, &Plan::uniform(narrow), sizes, device)?.total.time();
+        if gain >= WORTHWHILE {
+            text += &format!("; an FP8 cache would be {gain:.2}x as fast");
+        }
+    }
+    Ok(text)
+}
+
+/// The fastest of the named precisions that this device multiplies, with the same outputs and cache. One that changes more
+/// - activations after weights, narrower after wider - must be faster by a margin to be preferred.
+fn fastest_precision(
+    graph: &Graph,
+    total: &Estimate,
+    current: &Precision,
+    sizes: Sizes,
+    device: &Device,
+) -> Option<Alternative> {
+    let mut best: Option<Alternative> = None;
+    for named in advisable() {
+        let spec: PrecisionSpec = named.precision();
+        let Ok(precision) = spec.on(device) else { continue };
+        let precision = Precision { output: current.output, kv: current.kv, query: current.query, ..precision };
+        let Ok(forecast) = predict(graph, &Plan::uniform(precision), sizes, device) else { continue };
+        let speedup = total.time() / forecast.total.time();
+        if speedup >= WORTHWHILE * best.as_ref().map_or(1.0, |best| best.speedup) {
+            best = Some(Alternative { precision: named.name.to_owned(), speedup });
+        }
+    }
+    best
+}
+
+/// The smallest `m` at which the product is compute-bound, by bisection: intensity only grows with `m`.
+fn ridge_rows(linear: Linear, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Option<u64>> {
+    let compute_bound = |m: u64| -> Result<bool> {
+        let linear = Linear { m: Dim::new("m", m)?, ..linear };
+        Ok(Estimate::of(&Op::Linear(linear), precision, sizes, device)?.bound() == Bound::Compute)
+    };
+    let (mut low, mut high) = (linear.m.get(), Dim::MAX);
+    if !compute_bound(high)? {
+        return Ok(None);
+    }
+    while high - low > 1 {
+        let middle = u64::midpoint(low, high);
+        if compute_bound(middle)? { high = middle } else { low = middle }
+    }
+    Ok(Some(high))
+}
+
+/// Two significant digits below ten, whole numbers above.
+fn round(factor: f64) -> String {
+    if factor < 10.0 { format!("{factor:.1}") } else { format!("{factor:.0}") }
+}

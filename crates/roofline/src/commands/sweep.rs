@@ -1,0 +1,282 @@
+//! `roofline sweep`: a product of ranges, streamed in order, computed on all cores with flat memory.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufWriter, Write},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc::sync_channel,
+    },
+    thread,
+};
+
+use roofline_core::{
+    Device, Model, Plan,
+    format::Sizes,
+    model::Lowering,
+    predict::predict,
+    units::{Bytes, Flops},
+};
+use serde::Serialize;
+
+use super::{
+    model::{lowerings, phase_name, workload},
+    predict::Unavailable,
+    range::range,
+    setting::{Varies, job},
+    source,
+};
+use crate::{
+    cli::{Phase, SweepArgs},
+    failure::Failure,
+    report::{Format, number, style},
+};
+
+/// Points that a thread computes before it hands them over.
+const CHUNK: usize = 2048;
+
+/// A row; the fields are those of `predict model`.
+#[derive(Serialize)]
+struct Row<'a> {
+    model: &'a str,
+    device: &'a str,
+    precision: &'a str,
+    tensor_parallel: u64,
+    scale_bandwidth: f64,
+    scale_compute: f64,
+    phase: &'static str,
+    batch: u64,
+    context: u64,
+    predicted_time_us: f64,
+    tokens_per_s: f64,
+    bottleneck: String,
+    flops: Flops,
+    bytes: Bytes,
+    ai: f64,
+    weight_bytes: Bytes,
+    kv_bytes: Bytes,
+    memory_bytes: Bytes,
+    fits: Option<bool>,
+}
+
+/// Everything of a point but its batch and context.
+struct Line {
+    model: usize,
+    device: Device,
+    label: String,
+    precision: String,
+    plan: Plan,
+    lowering: Lowering,
+    phase: Phase,
+    scale_bandwidth: f64,
+    scale_compute: f64,
+}
+
+struct Sweep {
+    models: Vec<Model>,
+    lines: Vec<Line>,
+    batches: Vec<u64>,
+    contexts: Vec<u64>,
+    sizes: Sizes,
+}
+
+pub(crate) fn sweep(args: &SweepArgs, form: Format) -> Result<(), Failure> {
+    let sweep = Sweep::new(args)?;
+    let mut out = BufWriter::with_capacity(1 << 16, anstream::AutoStream::auto(io::stdout().lock()));
+    write!(out, "{}", header(form))?;
+    sweep.stream(form, |text| out.write_all(text.as_bytes()))?;
+    out.flush()?;
+    Ok(())
+}
+
+impl Sweep {
+    fn new(args: &SweepArgs) -> Result<Self, Failure> {
+        let models = args.models.iter().map(|name| source::model(name)).collect::<Result<Vec<Model>, Failure>>()?;
+        let job = job(&args.setting, Varies::Product(None))?;
+        let phases = args.phase.map_or_else(|| vec![Phase::Prefill, Phase::Decode], |phase| vec![phase]);
+        let (batches, contexts) = (range("batch", &args.batch)?, range("context", &args.context)?);
+        let mut lines = Vec::new();
+        let mut first_error = None;
+        for (device, specs) in &job.cases {
+            for (spec, scales) in specs.iter().flat_map(|spec| scales(args).into_iter().map(move |scale| (spec, scale)))
+            {
+                let (scale_bandwidth, scale_compute) = scales;
+                let scaled = device.scaled(scale_bandwidth, scale_compute)?;
+                let plan = match Plan::model(spec, &scaled) {
+                    Ok(plan) => plan,
+                    Err(error) => {
+                        style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
+                        first_error.get_or_insert(error);
+                        continue;
+                    }
+                };
+                for lowering in lowerings(&args.lowering)? {
+                    for (model, phase) in
+                        (0..models.len()).flat_map(|model| phases.iter().map(move |phase| (model, *phase)))
+                    {
+                        lines.push(Line {
+                            model,
+                            device: scaled.clone(),
+                            label: device.label(),
+                            precision: spec.name().to_owned(),
+                            plan,
+                            lowering,
+                            phase,
+                            scale_bandwidth,
+                            scale_compute,
+                        });
+                    }
+                }
+            }
+        }
+        match first_error {
+            Some(error) if lines.is_empty() => Err(error.into()),
+            _ => Ok(Self { models, lines, batches, contexts, sizes: job.sizes }),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.lines.len() * self.batches.len() * self.contexts.len()
+    }
+
+    /// Chunks are taken by whoever is free and written in order; the channel holds the fast ones back.
+    fn stream(&self, form: Format, mut write: impl FnMut(&str) -> io::Result<()>) -> Result<(), Failure> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let chunks = self.len().div_ceil(CHUNK);
+        let next = AtomicUsize::new(0);
+        let (sender, receiver) = sync_channel::<(usize, Result<String, roofline_core::Error>)>(threads);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let (sender, next) = (sender.clone(), &next);
+                scope.spawn(move || {
+                    loop {
+                        let chunk = next.fetch_add(1, Ordering::Relaxed);
+                        if chunk >= chunks || sender.send((chunk, self.chunk(chunk, form))).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
+            let mut expected = 0;
+            for (chunk, text) in receiver {
+                waiting.insert(chunk, text?);
+                while let Some(text) = waiting.remove(&expected) {
+                    write(&text)?;
+                    expected += 1;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn chunk(&self, chunk: usize, form: Format) -> Result<String, roofline_core::Error> {
+        let mut text = String::new();
+        for point in chunk * CHUNK..((chunk + 1) * CHUNK).min(self.len()) {
+            text += &render(&self.row(point)?, form);
+        }
+        Ok(text)
+    }
+
+    /// Row `point`: contexts run fastest, then batches, then lines.
+    fn row(&self, point: usize) -> Result<Row<'_>, roofline_core::Error> {
+        let context = self.contexts[point % self.contexts.len()];
+        let batch = self.batches[point / self.contexts.len() % self.batches.len()];
+        let line = &self.lines[point / self.contexts.len() / self.batches.len()];
+        let model = &self.models[line.model];
+        let workload = workload(line.phase, batch, context)?;
+        let total = predict(&model.graph(workload, line.lowering)?, &line.plan, self.sizes, &line.device)?.total;
+        let footprint = model.footprint(workload, line.lowering, &line.plan, self.sizes)?;
+        let tokens = (batch * if line.phase == Phase::Prefill { context } else { 1 }) as f64;
+        Ok(Row {
+            model: &model.key,
+            device: &line.label,
+            precision: &line.precision,
+            tensor_parallel: line.lowering.ranks.get(),
+            scale_bandwidth: line.scale_bandwidth,
+            scale_compute: line.scale_compute,
+            phase: phase_name(line.phase),
+            batch,
+            context,
+            predicted_time_us: total.time().micros(),
+            tokens_per_s: tokens / total.time().value(),
+            bottleneck: total.bound().to_string(),
+            flops: total.work.flops,
+            bytes: total.work.bytes(),
+            ai: total.intensity().value(),
+            weight_bytes: footprint.weights,
+            kv_bytes: footprint.kv,
+            memory_bytes: footprint.total(),
+            fits: line.device.memory.capacity.map(|capacity| footprint.total() <= capacity),
+        })
+    }
+}
+
+fn scales(args: &SweepArgs) -> Vec<(f64, f64)> {
+    let compute = |bandwidth: f64| args.scale_compute.iter().map(move |compute| (bandwidth, *compute));
+    args.scale_bandwidth.iter().flat_map(|bandwidth| compute(*bandwidth)).collect()
+}
+
+fn header(form: Format) -> String {
+    match form {
+        Format::Json => String::new(),
+        Format::Csv => "model,device,precision,tensor_parallel,scale_bandwidth,scale_compute,phase,batch,context,\
+                        predicted_time_us,tokens_per_s,bottleneck,flops,bytes,ai,weight_bytes,kv_bytes,memory_bytes,fits\n"
+            .to_owned(),
+        Format::Markdown => "| model | device | precision | tp | phase | batch | context | time us | tokens/s | bound | fits |\n\
+                             | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- | --- |\n"
+            .to_owned(),
+        Format::Text => style::bold(&format!(
+            "{:<18} {:<20} {:<10} {:>3} {:<8} {:>6} {:>8} {:>12} {:>12} {:<8} fits",
+            "model", "device", "precision", "tp", "phase", "batch", "context", "time us", "tokens/s", "bound"
+        )) + "\n",
+    }
+}
+
+fn render(row: &Row<'_>, form: Format) -> String {
+    let fits = match row.fits {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "",
+    };
+    let scaled = if (row.scale_bandwidth, row.scale_compute) == (1.0, 1.0) {
+        row.device.to_owned()
+    } else {
+        format!("{} x{}/x{}", row.device, row.scale_bandwidth, row.scale_compute)
+    };
+    let (time, speed) = (number(row.predicted_time_us), number(row.tokens_per_s));
+    match form {
+        Format::Json => serde_json::to_string(row).unwrap_or_default() + "\n",
+        Format::Csv => format!(
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+            row.model,
+            row.device,
+            row.precision,
+            row.tensor_parallel,
+            row.scale_bandwidth,
+            row.scale_compute,
+            row.phase,
+            row.batch,
+            row.context,
+            row.predicted_time_us,
+            row.tokens_per_s,
+            row.bottleneck,
+            row.flops.value(),
+            row.bytes.value(),
+            row.ai,
+            row.weight_bytes.value(),
+            row.kv_bytes.value(),
+            row.memory_bytes.value(),
+            row.fits.map_or_else(String::new, |fits| fits.to_string())
+        ),
+        Format::Markdown => format!(
+            "| {} | {scaled} | {} | {} | {} | {} | {} | {time} | {speed} | {} | {fits} |\n",
+            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.bottleneck
+        ),
+        Format::Text => format!(
+            "{:<18} {scaled:<20} {:<10} {:>3} {:<8} {:>6} {:>8} {time:>12} {speed:>12} {:<8} {fits}\n",
+            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.bottleneck
+        ),
+    }
+}

@@ -1,0 +1,78 @@
+//! `roofline tiling`: how a product cuts into tiles.
+
+use roofline_core::{
+    Format,
+    op::Linear,
+    tiling::{Machine, Tiling},
+};
+use serde::Serialize;
+
+use super::setting::device;
+use crate::{
+    cli::TilingArgs,
+    config,
+    failure::Failure,
+    report::{Align, Report, Section, Table},
+};
+
+/// The standard tiles, best first.
+#[derive(Serialize)]
+pub(crate) struct Tilings {
+    device: String,
+    machine: Machine,
+    m: u64,
+    n: u64,
+    k: u64,
+    format: Format,
+    #[serde(rename = "tilings")]
+    rows: Vec<Tiling>,
+}
+
+pub(crate) fn tiling(args: &TilingArgs) -> Result<Tilings, Failure> {
+    let device = device(&config::registry(), &args.on)?;
+    let machine = Machine::of(&device)?;
+    let format: Format = args.format.parse()?;
+    let rows = Tiling::sweep(Linear::new(args.m, args.n, args.k)?, format, machine)?;
+    let TilingArgs { m, n, k, .. } = *args;
+    Ok(Tilings { device: device.label(), machine, m, n, k, format, rows })
+}
+
+impl Report for Tilings {
+    const ROWS: &'static str = "tilings";
+
+    fn sections(&self) -> Vec<Section> {
+        let Self { m, n, k, format, device, machine, .. } = self;
+        let (shared, l2) = (machine.shared_per_sm.value() / 1024.0, machine.l2.value() / 1024.0 / 1024.0);
+        let heading =
+            format!("{m} x {n} x {k} in {format} on {device}: {} SMs, {shared} KiB shared, {l2} MiB L2", machine.sm);
+        let mut table = Table::default()
+            .column("tile", Align::Left, 0)
+            .column("shared", Align::Right, 2)
+            .column("tiles", Align::Right, 3)
+            .column("waves", Align::Right, 0)
+            .column("full waves", Align::Right, 0)
+            .column("full tiles", Align::Right, 1)
+            .column("blocks/SM", Align::Right, 4)
+            .column("occupancy", Align::Right, 1)
+            .column("in L2", Align::Right, 1)
+            .column("score", Align::Right, 0);
+        for tiling in &self.rows {
+            let percent = |value: f64| format!("{:.1} %", 100.0 * value);
+            table.row([
+                format!("{}x{}x{}", tiling.tile.m, tiling.tile.n, tiling.tile.k).into(),
+                format!("{:.0} KiB", tiling.shared_bytes.value() / 1024.0).into(),
+                tiling.tiles.to_string().into(),
+                format!("{:.2}", tiling.waves).into(),
+                percent(tiling.wave_efficiency).into(),
+                percent(tiling.tile_efficiency).into(),
+                tiling.blocks_per_sm.to_string().into(),
+                if tiling.feasible { percent(tiling.occupancy) } else { "does not fit".to_owned() }.into(),
+                percent(tiling.l2_share).into(),
+                format!("{:.3}", tiling.score).into(),
+            ]);
+        }
+        let words = "score = 0.4 full waves + 0.3 occupancy + 0.3 of the operands in L2: a picture of how evenly the work falls, \
+                     not a prediction of time.";
+        vec![Section::Heading(heading), Section::Table(table), Section::Paragraph(words.to_owned())]
+    }
+}
