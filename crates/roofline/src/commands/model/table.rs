@@ -34,6 +34,10 @@ impl Report for ModelPrediction {
                 )));
             }
         }
+        if let Some(max) = self.max_context.filter(|max| *max < first.context) {
+            let text = format!("{} tokens are more than the {max} this model was made for", first.context);
+            sections.push(Section::Paragraph(text));
+        }
         sections.extend(self.does_not_fit().into_iter().map(Section::Paragraph));
         sections.extend(self.unavailable.iter().map(|row| Section::Paragraph(row.sentence())));
         sections
@@ -107,8 +111,10 @@ impl ModelPrediction {
         let place = format!("{} on {}", row.precision, row.device);
         let mut facts = vec![("parameters".to_owned(), format!("{}{active}", billions(self.parameters)))];
         if let Some(context) = row.longest_context {
-            facts
-                .push(("longest context".to_owned(), format!("{context} tokens fit at batch {} ({place})", row.batch)));
+            let made = self.max_context.filter(|max| *max < context);
+            let made = made.map_or_else(String::new, |max| format!("; the model was made for {max}"));
+            let text = format!("{context} tokens fit at batch {} ({place}){made}", row.batch);
+            facts.push(("longest context".to_owned(), text));
         }
         if let Some(batch) = row.largest_batch {
             facts.push((
@@ -159,7 +165,7 @@ impl ModelPrediction {
                 ways.push(format!("{precision} would fit"));
             }
             if let Some(ranks) = shortfall.tensor_parallel {
-                ways.push(format!("{ranks} devices would hold it at 16 bit (--tp {ranks})"));
+                ways.push(format!("{ranks} devices would hold it (--tp {ranks})"));
             }
             let ways = if ways.is_empty() { "nothing we know makes it fit".to_owned() } else { ways.join(", ") };
             let sentence = format!(
@@ -175,8 +181,9 @@ impl ModelPrediction {
 }
 
 fn kernels(row: &Row) -> Table {
+    let shared = if row.tensor_parallel > 1 { format!(" (1 of {})", row.tensor_parallel) } else { String::new() };
     let mut table = Table::default()
-        .column(format!("{} kernel", row.phase), Align::Left, 0)
+        .column(format!("{} kernel{shared}", row.phase), Align::Left, 0)
         .column("times", Align::Right, 3)
         .column("time", Align::Right, 0)
         .column("share", Align::Right, 1)
