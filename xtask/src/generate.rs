@@ -14,6 +14,7 @@ pub(crate) enum Mode {
 /// Page, its title, and the commands whose output it is.
 const PAGES: &[(&str, &str, &[&str])] = &[
     ("devices.md", "Devices", &["devices --md"]),
+    ("models.md", "Models", &["models --md"]),
     ("formats.md", "Number formats", &["formats --md"]),
     ("precisions.md", "Precisions", &["precisions --md"]),
     (
@@ -26,6 +27,11 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "predict gemm --help",
             "predict attention --help",
             "predict ffn --help",
+            "predict model --help",
+            "sweep --help",
+            "analyze --help",
+            "tiling --help",
+            "models --help",
             "formats --help",
             "precisions --help",
             "devices --help",
@@ -44,7 +50,7 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
     for (file, title, commands) in PAGES {
         settle(&folder.join(file), &page(title, commands)?, mode)?;
     }
-    for file in ["README.md", "docs/guide/predict.md", "docs/guide/formats.md"] {
+    for file in ["README.md", "docs/guide/predict.md", "docs/guide/formats.md", "docs/guide/sweep.md"] {
         let path = root().join(file);
         let old = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         settle(&path, &with_examples(&old)?, mode)?;
