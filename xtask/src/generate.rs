@@ -1,7 +1,7 @@
-//! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, and every
-//! block of the README and the guides that starts with `$ roofline`.
+//! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, the pictures, and
+//! every block of the README and the guides that starts with `$ roofline`.
 
-use std::{fs, path::Path, process::Command};
+use std::{env, fs, path::Path, process::Command};
 
 use crate::{cargo, root, run};
 
@@ -29,6 +29,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "predict ffn --help",
             "predict model --help",
             "sweep --help",
+            "plot --help",
             "analyze --help",
             "tiling --help",
             "models --help",
@@ -43,6 +44,18 @@ const PAGES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// Pictures of the README and the guides.
+const PICTURES: &[(&str, &str)] = &[
+    ("roofline-light.svg", "plot roofline llama-3-8b --on h200 --precision bf16,w4a16 --phase prefill --context 512"),
+    (
+        "roofline-dark.svg",
+        "plot roofline llama-3-8b --on h200 --precision bf16,w4a16 --phase prefill --context 512 --theme dark",
+    ),
+    ("batch-light.svg", "plot batch llama-3-8b --on h200,a100 --precision bf16,w4a16"),
+    ("batch-dark.svg", "plot batch llama-3-8b --on h200,a100 --precision bf16,w4a16 --theme dark"),
+    ("shares-light.svg", "plot shares llama-3-8b mixtral-8x7b deepseek-v2-lite --on h200 --precision bf16"),
+];
+
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {
     run(&mut cargo(&["build", "--quiet", "--locked", "--package", "roofline"]))?;
     let folder = root().join("docs/reference");
@@ -50,7 +63,16 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
     for (file, title, commands) in PAGES {
         settle(&folder.join(file), &page(title, commands)?, mode)?;
     }
-    for file in ["README.md", "docs/guide/predict.md", "docs/guide/formats.md", "docs/guide/sweep.md"] {
+    for (file, command) in PICTURES {
+        let picture = env::temp_dir().join(format!("roofline-{}-{file}", std::process::id()));
+        let said = roofline(&format!("{command} --force --out {}", picture.display()))?;
+        let svg = fs::read_to_string(&picture).map_err(|error| format!("{file}: {error}: {said}"))?;
+        let _ = fs::remove_file(&picture);
+        settle(&root().join("docs/images").join(file), &svg, mode)?;
+    }
+    for file in
+        ["README.md", "docs/guide/predict.md", "docs/guide/formats.md", "docs/guide/sweep.md", "docs/guide/plot.md"]
+    {
         let path = root().join(file);
         let old = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         settle(&path, &with_examples(&old)?, mode)?;
@@ -99,8 +121,8 @@ fn page(title: &str, commands: &[&str]) -> Result<String, String> {
 
 /// What the program prints, errors too, wherever it runs: no configuration, no colour, no terminal.
 fn roofline(arguments: &str) -> Result<String, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let program = target.join("debug").join(format!("roofline{}", std::env::consts::EXE_SUFFIX));
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
+    let program = target.join("debug").join(format!("roofline{}", env::consts::EXE_SUFFIX));
     let output = Command::new(&program)
         .args(arguments.split_whitespace())
         .env("ROOFLINE_CONFIG_DIR", "/nonexistent")

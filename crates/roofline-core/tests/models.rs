@@ -145,6 +145,40 @@ fn llama_3_8b_on_an_h200() {
     assert_eq!(prefill.bound(), Bound::Compute);
 }
 
+/// Sums over operators that circulate for Llama-3 8B in FP16. They count a norm per layer instead of two, and leave out
+/// rotations, cache writes, the embedding and the last norm; with those taken away ours are the same to the byte.
+#[test]
+fn eager_sums_match_the_published_ones() {
+    let h200 = device("h200");
+    let model = Model::find("llama-3-8b").unwrap();
+    let sums = |workload, all_logits| {
+        let lowering = Lowering { fused: false, all_logits, ..Lowering::default() };
+        let forecast =
+            predict(&model.graph(workload, lowering).unwrap(), &plan("fp16", &h200), Sizes::Exact, &h200).unwrap();
+        let counted = |site: &str| match site {
+            "rope" | "kv_write" | "embedding" | "final_norm" => 0.0,
+            "rmsnorm" => 0.5,
+            _ => 1.0,
+        };
+        let pairs = |site: &str| ["qk_score", "softmax", "sv_prod"].contains(&site);
+        let mut sums = (0.0, 0.0, 0.0);
+        for (node, estimate) in &forecast.nodes {
+            sums.0 += counted(node.site) * estimate.work.flops.value();
+            sums.1 += counted(node.site) * estimate.work.bytes().value();
+            sums.2 += if pairs(node.site) { estimate.work.flops.value() } else { 0.0 };
+        }
+        sums
+    };
+    let (flops, bytes, _) = sums(Workload::decode(1, 4096).unwrap(), false);
+    assert_eq!((flops, bytes), (17_180_065_792.0, 15_590_623_744.0));
+    // Prefill: logits for every token, and no causal mask, which leaves S(S+1)/2 of the S^2 pairs.
+    let (flops, _, pairs) = sums(Workload::prefill(1, 2048).unwrap(), true);
+    near(flops + pairs * (2.0 * 2048.0 / 2049.0 - 1.0), 3.2964e13, 2e-5);
+    // Mistral 7B's 14,482,931,712 bytes are all parameters but the 65 norms.
+    let mistral = Model::find("mistral-7b").unwrap();
+    assert_eq!(2 * (mistral.parameters() - 65 * 4096), 14_482_931_712);
+}
+
 /// Weights equal the cache at weight bytes / cache bytes per token. 114,512 tokens (28,628 for 4-bit weights) circulates
 /// for Llama-3 8B with the embedding counted and the 4-bit head without its 16 bit; 1600 to 7300 is simply wrong.
 #[test]

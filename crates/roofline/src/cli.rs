@@ -2,10 +2,12 @@
 
 mod devices;
 mod model;
+mod plot;
 mod predict;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
+pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, Setting, SizesArg, Subject};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     Predict(Subject),
     /// How fast it would run over ranges of batch, context, precision and device
     Sweep(SweepArgs),
+    /// Pictures: the roofline, time against batch or context, shares of the time
+    Plot(PlotArgs),
     /// What a measured run achieved: rates, utilisation, distance to the roof
     Analyze(AnalyzeArgs),
     /// How a matrix product cuts into tiles on a device

@@ -6,6 +6,7 @@ mod formats;
 mod manual;
 mod model;
 mod models;
+mod plot;
 mod precisions;
 mod predict;
 mod range;
@@ -27,6 +28,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Predict(subject) => Ok(emit(&predict::predict(subject)?, form)?),
         Command::Models(args) => Ok(emit(&models::models(args)?, form)?),
         Command::Sweep(args) => sweep::sweep(args, form),
+        Command::Plot(args) => plot::plot(args),
         Command::Analyze(args) => Ok(emit(&analyze::analyze(args)?, form)?),
         Command::Tiling(args) => Ok(emit(&tiling::tiling(args)?, form)?),
         Command::Formats(args) => Ok(emit(&formats::formats(args)?, form)?),

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod config;
 mod failure;
+mod plot;
 mod report;
 
 use std::process::ExitCode;

@@ -70,6 +70,7 @@ snapshots! {
     help_sweep: "sweep --help";
     help_analyze: "analyze --help";
     help_tiling: "tiling --help";
+    help_plot: "plot --help";
     help_formats: "formats --help";
     help_precisions: "precisions --help";
     help_devices: "devices --help";
@@ -102,6 +103,13 @@ snapshots! {
     sweep_json: "sweep smollm2-135m --on t4,a100 --precision fp8,fp16 --phase prefill --context 512..1536+512 --json";
     analyze: "analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s --ttft 0.9s";
     analyze_above: "analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 1s";
+    plot_roofline: "plot roofline llama-3-8b --on h200 --precision bf16,w4a16";
+    plot_batch: "plot batch llama-3-8b --on h200 --precision bf16,w4a16 --batch 1..64";
+    plot_context: "plot context gemma-3-27b --on h200 --precision bf16 --context 1024..16384";
+    plot_shares: "plot shares llama-3-8b mixtral-8x7b --on h200 --precision bf16";
+    error_plot_devices: "plot roofline llama-3-8b --on h200,a100";
+    error_plot_range: "plot roofline llama-3-8b --on h200 --batch 1..8";
+    error_plot_file: "plot roofline llama-3-8b --on h200 --out picture.gif";
     tiling: "tiling --m 4096 --n 4096 --k 4096 --on h200";
     formats: "formats";
     formats_detail: "formats nvfp4 int4-g64-zp fp6";
@@ -207,6 +215,35 @@ fn the_golden_model() {
     assert!((row(0, "weight_bytes") / 16.06e9 - 1.0).abs() < 1e-3 && row(0, "kv_bytes") == 536_870_912.0);
     assert_eq!((&answer["model"], &answer["device"]), (&"llama-3-8b".into(), &"h200_sxm".into()));
     assert_eq!(answer["estimates"][0]["fits"], true);
+}
+
+#[test]
+fn pictures_are_written_once() {
+    let folder = temporary("pictures");
+    let draw = |name: &str, extra: &str| {
+        let path = folder.join(name);
+        roofline(&format!("plot roofline llama-3-8b --on h200 --precision bf16 --out {} {extra}", path.display()))
+    };
+    assert!(draw("a.svg", "").status.success() && draw("a.png", "--theme dark --scale 1").status.success());
+    let svg = fs::read_to_string(folder.join("a.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("Llama 3 8B on H200") && svg.contains("@font-face"));
+    assert!(fs::read(folder.join("a.png")).unwrap().starts_with(b"\x89PNG\r\n"));
+    let again = draw("a.svg", "--theme dark");
+    insta::assert_snapshot!("plot_again", shown(&again).replace(folder.to_str().unwrap(), "FOLDER"));
+    assert_eq!(fs::read_to_string(folder.join("a.svg")).unwrap(), svg);
+    assert!(draw("a.svg", "--theme dark --force").status.success());
+    assert_ne!(fs::read_to_string(folder.join("a.svg")).unwrap(), svg);
+    // Measured points are laid over; a bad file is refused before anything is written.
+    let points = folder.join("points.csv");
+    fs::write(&points, "label,precision,ai,tflops\nmy kernel,bf16,300,610\n").unwrap();
+    assert!(draw("b.svg", &format!("--measured {}", points.display())).status.success());
+    assert!(fs::read_to_string(folder.join("b.svg")).unwrap().contains("my kernel"));
+    fs::write(&points, "label,ai,tflops\nmy kernel,0,610\n").unwrap();
+    let refused = draw("c.svg", &format!("--measured {}", points.display()));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(!folder.join("c.svg").exists());
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 4, "{left:?}");
 }
 
 /// Every option changes the numbers, not only their labels.

@@ -1,0 +1,296 @@
+//! `roofline plot`: predictions as pictures, in a file or in the terminal.
+
+mod points;
+
+use std::{fs, io::Write, path::Path};
+
+use roofline_core::{
+    Device, Math, Model, Plan,
+    format::Sizes,
+    model::Lowering,
+    op::Class as OpClass,
+    precision::PrecisionSpec,
+    predict::{Forecast, predict},
+};
+
+use super::{
+    model::{lowerings, phase_name, workload},
+    predict::Unavailable,
+    range::range,
+    setting::{Varies, job},
+    source,
+};
+use crate::{
+    cli::{Phase, PlotArgs, PlotKind, ThemeArg},
+    failure::Failure,
+    plot::{Bar, Ceiling, Class, Lines, Memory, Point, Roofline, Series, Shares, Theme, png},
+    report::style,
+};
+
+/// Size of a terminal nobody can ask.
+const TERMINAL: (usize, usize) = (100, 32);
+
+pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
+    let cases = cases(args)?;
+    let picture = match args.kind {
+        PlotKind::Roofline => Picture::Roofline(roofline(args, &cases)?),
+        PlotKind::Batch | PlotKind::Context => Picture::Lines(lines(args, &cases)?),
+        PlotKind::Shares => Picture::Shares(shares(args, &cases)?),
+    };
+    let Some(path) = &args.out else {
+        let size = terminal_size::terminal_size_of(std::io::stdout());
+        let (width, height) =
+            size.map_or(TERMINAL, |(width, height)| (width.0.into(), usize::from(height.0).saturating_sub(2)));
+        let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
+        return Ok(out.write_all(picture.terminal(width.max(40), height.clamp(12, 60)).as_bytes())?);
+    };
+    let theme = match args.theme {
+        ThemeArg::Light => Theme::Light,
+        ThemeArg::Dark => Theme::Dark,
+    };
+    let svg = picture.svg(theme);
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    let bytes = match extension.as_deref() {
+        Some("svg") => svg.into_bytes(),
+        Some("png") => {
+            png(&svg, args.scale as f32).map_err(|reason| Failure::usage(reason, "choose a smaller `--scale`"))?
+        }
+        _ => return Err(Failure::usage(format!("{}: not a picture", path.display()), "write to a .svg or .png file")),
+    };
+    write(path, &bytes, args.force)?;
+    style::talk("note", &format!("wrote {}", path.display()));
+    Ok(())
+}
+
+/// Written beside and renamed; nothing is replaced unasked.
+fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), Failure> {
+    if path.exists() && !force {
+        return Err(Failure::usage(format!("{} is there already", path.display()), "say `--force` to replace it"));
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        Failure::File { path: path.to_owned(), error }
+    })
+}
+
+enum Picture {
+    Roofline(Roofline),
+    Lines(Lines),
+    Shares(Shares),
+}
+
+impl Picture {
+    fn svg(&self, theme: Theme) -> String {
+        match self {
+            Self::Roofline(picture) => picture.svg(theme),
+            Self::Lines(picture) => picture.svg(theme),
+            Self::Shares(picture) => picture.svg(theme),
+        }
+    }
+
+    /// Colour is taken out again where nobody wants it.
+    fn terminal(&self, width: usize, height: usize) -> String {
+        match self {
+            Self::Roofline(picture) => picture.terminal(width, height, true),
+            Self::Lines(picture) => picture.terminal(width, height, true),
+            Self::Shares(picture) => picture.terminal(width, height, true),
+        }
+    }
+}
+
+/// A model at a precision on a device.
+struct Case {
+    model: Model,
+    device: Device,
+    spec: PrecisionSpec,
+    plan: Plan,
+    lowering: Lowering,
+    sizes: Sizes,
+    /// What tells it from the other cases.
+    label: String,
+}
+
+impl Case {
+    fn forecast(&self, phase: Phase, batch: u64, context: u64) -> Result<Forecast, Failure> {
+        let graph = self.model.graph(workload(phase, batch, context)?, self.lowering)?;
+        Ok(predict(&graph, &self.plan, self.sizes, &self.device)?)
+    }
+}
+
+fn cases(args: &PlotArgs) -> Result<Vec<Case>, Failure> {
+    let models = args.models.iter().map(|name| source::model(name)).collect::<Result<Vec<Model>, Failure>>()?;
+    let job = job(&args.setting, Varies::Product(None))?;
+    let lowerings = lowerings(&args.lowering)?;
+    let (many_devices, many_models, many_counts) = (job.cases.len() > 1, models.len() > 1, lowerings.len() > 1);
+    let (mut cases, mut first_error) = (Vec::new(), None);
+    for (device, specs) in &job.cases {
+        for spec in specs {
+            let plan = match Plan::model(spec, device) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
+                    first_error.get_or_insert(error);
+                    continue;
+                }
+            };
+            for (model, lowering) in
+                models.iter().flat_map(|model| lowerings.iter().map(move |lowering| (model, *lowering)))
+            {
+                let device_name = many_devices.then(|| device.label());
+                let count = many_counts.then(|| format!("tp {}", lowering.ranks));
+                let parts = [many_models.then(|| model.key.clone()), device_name, count, Some(spec.name().to_owned())];
+                cases.push(Case {
+                    model: model.clone(),
+                    device: device.clone(),
+                    spec: spec.clone(),
+                    plan,
+                    lowering,
+                    sizes: job.sizes,
+                    label: parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
+                });
+            }
+        }
+    }
+    match first_error {
+        Some(error) if cases.is_empty() => Err(error.into()),
+        _ => Ok(cases),
+    }
+}
+
+/// The one value of a range that this picture does not vary.
+fn single(what: &'static str, text: Option<&str>, default: u64) -> Result<u64, Failure> {
+    let Some(text) = text else { return Ok(default) };
+    match range(what, text)?[..] {
+        [value] => Ok(value),
+        _ => Err(Failure::usage(format!("--{what}: this picture takes one value"), "ranges are for the other axis")),
+    }
+}
+
+fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
+    let first = &cases[0];
+    if cases.iter().any(|case| case.device != first.device || case.model != first.model) {
+        let hint = "name one model and one device; precisions may be several";
+        return Err(Failure::usage("a roofline belongs to one model on one device", hint));
+    }
+    let (batch, context) =
+        (single("batch", args.batch.as_deref(), 1)?, single("context", args.context.as_deref(), 4096)?);
+    let mut points = Vec::new();
+    for case in cases {
+        let forecast = case.forecast(args.phase, batch, context)?;
+        for (node, estimate) in forecast.nodes.iter().filter(|(_, estimate)| estimate.work.flops.value() > 0.0) {
+            let class = match node.op.class() {
+                OpClass::Attention => Class::Attention,
+                OpClass::Elementwise | OpClass::Network => Class::Elementwise,
+                OpClass::Gemm => Class::Product,
+            };
+            let label =
+                if cases.len() > 1 { format!("{} {}", node.site, case.spec.name()) } else { node.site.to_owned() };
+            let (intensity, rate) = (estimate.intensity(), estimate.rate());
+            points.push(Point { label, intensity, rate, class, series: case.label.clone(), measured: false });
+        }
+        let (intensity, rate) = (forecast.total.intensity(), forecast.total.rate());
+        let label = format!("all {}", case.spec.name());
+        points.push(Point { label, intensity, rate, class: Class::Total, series: case.label.clone(), measured: false });
+    }
+    if let Some(path) = &args.measured {
+        points.extend(points::read(path)?);
+    }
+    let device = &first.device;
+    Ok(Roofline {
+        title: format!("{} on {}", first.model.name, device.name),
+        subtitle: format!("{}, batch {batch}, {context} tokens, ideal roofline", phase_name(args.phase)),
+        memories: vec![Memory { label: "memory".to_owned(), bandwidth: device.memory.bandwidth }],
+        ceilings: ceilings(device),
+        points,
+    })
+}
+
+/// A roof per unit, units of equal peak together; without FP64, which no language model uses, and the 16-bit accumulators.
+fn ceilings(device: &Device) -> Vec<Ceiling> {
+    let unused = [Math::Fp64, Math::Fp64Tensor, Math::Fp16Acc16, Math::Fp8Acc16];
+    let mut ceilings: Vec<Ceiling> = Vec::new();
+    for (math, peak) in device.peaks.iter().filter(|(math, _)| !unused.contains(math)) {
+        match ceilings.iter_mut().find(|ceiling| ceiling.peak == peak) {
+            Some(ceiling) => ceiling.label += &format!(", {}", math.label()),
+            None => ceilings.push(Ceiling { label: math.label().to_owned(), peak }),
+        }
+    }
+    ceilings
+}
+
+fn lines(args: &PlotArgs, cases: &[Case]) -> Result<Lines, Failure> {
+    let over_batch = args.kind == PlotKind::Batch;
+    let (batch, context) = (args.batch.as_deref(), args.context.as_deref());
+    let (values, fixed) = if over_batch {
+        (range("batch", batch.unwrap_or("1..512"))?, single("context", context, 4096)?)
+    } else {
+        (range("context", context.unwrap_or("512..131072"))?, single("batch", batch, 1)?)
+    };
+    let mut series = Vec::new();
+    for case in cases {
+        let mut line = Vec::new();
+        for value in &values {
+            let (batch, context) = if over_batch { (*value, fixed) } else { (fixed, *value) };
+            let time = case.forecast(args.phase, batch, context)?.total.time();
+            let tokens = (batch * if args.phase == Phase::Prefill { context } else { 1 }) as f64;
+            line.push((*value as f64, time.value() * 1e3 / tokens));
+        }
+        series.push(Series { label: case.label.clone(), points: line });
+    }
+    let first = &cases[0];
+    let (axis, other) =
+        if over_batch { ("batch", format!("{fixed} tokens")) } else { ("context", format!("batch {fixed}")) };
+    Ok(Lines {
+        title: format!("{} time per token against {axis}", title(cases)),
+        subtitle: format!("{}, {other}, on {}, ideal roofline", phase_name(args.phase), places(cases, first)),
+        x_label: if over_batch { "sequences".to_owned() } else { "tokens of context".to_owned() },
+        y_label: "ms per token".to_owned(),
+        log_x: true,
+        log_y: true,
+        series,
+    })
+}
+
+fn shares(args: &PlotArgs, cases: &[Case]) -> Result<Shares, Failure> {
+    let (batch, context) =
+        (single("batch", args.batch.as_deref(), 1)?, single("context", args.context.as_deref(), 4096)?);
+    let mut bars = Vec::new();
+    for case in cases {
+        let forecast = case.forecast(args.phase, batch, context)?;
+        let mut parts: Vec<(String, f64)> = Vec::new();
+        for (node, estimate) in &forecast.nodes {
+            let share = estimate.time() / forecast.total.time();
+            match parts.iter_mut().find(|(site, _)| site == node.site) {
+                Some((_, sum)) => *sum += share,
+                None => parts.push((node.site.to_owned(), share)),
+            }
+        }
+        bars.push(Bar { label: case.label.clone(), parts });
+    }
+    Ok(Shares {
+        title: format!("{} share of the time", title(cases)),
+        subtitle: format!(
+            "{}, batch {batch}, {context} tokens, on {}, ideal roofline",
+            phase_name(args.phase),
+            places(cases, &cases[0])
+        ),
+        bars,
+    })
+}
+
+/// The model, or what several are.
+fn title(cases: &[Case]) -> String {
+    let first = &cases[0];
+    let same = cases.iter().all(|case| case.model == first.model);
+    if same { format!("{}:", first.model.name) } else { "Models:".to_owned() }
+}
+
+/// The device, or how many.
+fn places(cases: &[Case], first: &Case) -> String {
+    let mut names: Vec<&str> = cases.iter().map(|case| case.device.name.as_str()).collect();
+    names.dedup();
+    if names.len() == 1 { first.device.name.clone() } else { format!("{} devices", names.len()) }
+}

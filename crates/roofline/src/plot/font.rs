@@ -1,0 +1,98 @@
+//! The font of the pictures: Inter, cut down to Latin, Greek and a few signs, without kerning, so that the width of a
+//! text is the sum of the widths of its letters.
+
+/// The font, for PNG and inside every SVG. Its licence (OFL 1.1) lies beside it.
+pub(super) const TTF: &[u8] = include_bytes!("../../assets/Inter-Regular-subset.ttf");
+pub(super) const FAMILY: &str = "Inter";
+
+/// Advance widths of U+0020 to U+007E, in units of the font.
+const ADVANCES: [u16; 95] = [
+    576, 589, 954, 1297, 1314, 2011, 1319, 614, 747, 747, 1026, 1355, 590, 942, 590, 738, 1292, 833, 1249, 1265, 1323,
+    1215, 1270, 1159, 1267, 1270, 590, 618, 1355, 1355, 1355, 1047, 1978, 1413, 1340, 1496, 1478, 1231, 1209, 1528,
+    1522, 550, 1169, 1376, 1158, 1850, 1543, 1566, 1308, 1566, 1318, 1314, 1322, 1524, 1413, 2018, 1397, 1390, 1288,
+    747, 738, 747, 965, 934, 661, 1150, 1254, 1170, 1254, 1194, 758, 1256, 1211, 496, 496, 1124, 496, 1794, 1210, 1228,
+    1254, 1254, 771, 1081, 670, 1211, 1151, 1676, 1118, 1151, 1131, 873, 681, 873, 1355,
+];
+const UNITS_PER_EM: f64 = 2048.0;
+/// About what the other letters of the font take, and what a letter of another font may take.
+const OTHER: u16 = 1340;
+const FOREIGN: u16 = 2048;
+
+/// The width of `text` at a font size.
+pub(super) fn width(text: &str, size: f64) -> f64 {
+    text.chars().map(advance).sum::<f64>() * size
+}
+
+fn advance(letter: char) -> f64 {
+    let ascii = (letter as usize).checked_sub(0x20).and_then(|at| ADVANCES.get(at)).copied();
+    f64::from(ascii.unwrap_or(if letter < '\u{2000}' { OTHER } else { FOREIGN })) / UNITS_PER_EM
+}
+
+/// As much of `text` as fits, with an ellipsis where something is missing.
+pub(super) fn fit(text: &str, size: f64, room: f64) -> String {
+    if width(text, size) <= room {
+        return text.to_owned();
+    }
+    let mut left = room - width("…", size);
+    let kept = text.chars().take_while(|letter| {
+        left -= advance(*letter) * size;
+        left >= 0.0
+    });
+    kept.collect::<String>().trim_end().to_owned() + "…"
+}
+
+/// Base64, in which an SVG can carry the font.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().fold(0, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let digit = DIGITS[(group >> (18 - 6 * at)) as usize & 63];
+            out.push(if at <= chunk.len() { digit.into() } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use resvg::usvg::{Node, Options, Tree, fontdb};
+
+    use super::*;
+
+    #[test]
+    fn widths_are_those_of_the_font() {
+        let mut fonts = fontdb::Database::new();
+        fonts.load_font_data(TTF.to_vec());
+        let options = Options { fontdb: fonts.into(), ..Options::default() };
+        for text in ["Hxxxxxxxxxx", "mWimm gate_proj 0.99 FLOP/B m", "H200 SXM5, BF16: 989.4 TFLOP/H", "HTo AVA Ty.H"] {
+            let svg = format!(
+                "<svg xmlns='http://www.w3.org/2000/svg' width='999' height='99'>\
+                 <text y='50' font-family='{FAMILY}' font-size='20'>{text}</text></svg>"
+            );
+            let tree = Tree::from_str(&svg, &options).unwrap();
+            let Some(Node::Text(node)) = tree.root().children().first() else { panic!("no text in {svg}") };
+            let drawn = f64::from(node.bounding_box().width());
+            let estimate = width(text, 20.0);
+            // The ink ends before the last advance does.
+            assert!((-1.0..=4.0).contains(&(estimate - drawn)), "{text}: {estimate} against {drawn}");
+        }
+    }
+
+    #[test]
+    fn long_texts_end_in_an_ellipsis() {
+        assert_eq!(fit("short", 12.0, 100.0), "short");
+        let text = fit("a text that is much too long for its place", 12.0, 100.0);
+        assert!(text.ends_with('…') && width(&text, 12.0) <= 100.0, "{text}");
+        assert_eq!(fit("text", 12.0, 0.0), "…");
+    }
+
+    #[test]
+    fn base64_pads_its_end() {
+        assert_eq!(
+            ["", "M", "Ma", "Man", "Many"].map(|s| base64(s.as_bytes())),
+            ["", "TQ==", "TWE=", "TWFu", "TWFueQ=="]
+        );
+    }
+}

@@ -1,0 +1,143 @@
+use resvg::usvg::roxmltree::Document;
+
+use super::{samples, *};
+
+const THEMES: [Theme; 2] = [Theme::Light, Theme::Dark];
+
+/// The SVG without the font, which says nothing in a snapshot.
+fn without_font(svg: &str) -> String {
+    let (before, rest) = svg.split_once("base64,").unwrap();
+    format!("{before}base64,...{}", &rest[rest.find(')').unwrap()..])
+}
+
+fn texts(svg: &str) -> Vec<String> {
+    let document = Document::parse(svg).unwrap();
+    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+    texts.map(|node| node.text().unwrap_or_default().to_owned()).collect()
+}
+
+pub(super) fn rooflines() -> Vec<Roofline> {
+    let mut all = vec![Roofline::default(), samples::h200(), samples::three(), samples::model(), samples::hostile()];
+    all.extend((0..6).map(|seed| samples::scattered(60, seed)));
+    all.push(samples::crowded());
+    all.push(Roofline { memories: Vec::new(), ..samples::three() });
+    all.push(Roofline { ceilings: Vec::new(), ..samples::three() });
+    all.push(Roofline { points: samples::three().points, ..Roofline::default() });
+    all
+}
+
+#[test]
+fn every_svg_is_well_formed_and_finite() {
+    for theme in THEMES {
+        let mut all: Vec<String> = rooflines().iter().map(|roofline| roofline.svg(theme)).collect();
+        all.extend([samples::lines().svg(theme), Lines::default().svg(theme)]);
+        all.extend([samples::shares().svg(theme), Shares::default().svg(theme)]);
+        for svg in all {
+            let document = Document::parse(&svg).unwrap();
+            let numbers = document.descendants().flat_map(|node| node.attributes()).map(|attribute| attribute.value());
+            assert!(numbers.into_iter().all(|value| !value.contains("NaN") && !value.contains("inf")), "{svg}");
+            assert!(document.descendants().all(|node| !node.has_tag_name("script")));
+        }
+    }
+}
+
+#[test]
+fn every_point_keeps_its_tooltip() {
+    let svg = samples::scattered(60, 2).svg(Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let titles: String =
+        document.descendants().filter(|node| node.has_tag_name("title")).filter_map(|n| n.text()).collect();
+    assert!((0..60).all(|at| titles.contains(&format!("layer {at} proj: "))));
+    assert!(titles.contains(" FLOP/B, ") && titles.contains(" TFLOP/s, measured"));
+}
+
+#[test]
+fn texts_from_outside_arrive_as_texts() {
+    let hostile = samples::hostile();
+    let svg = hostile.svg(Theme::Dark);
+    assert!(texts(&svg).iter().any(|text| text.starts_with("</text><script>alert('x')</script>&\"\u{fffd}")));
+    assert!(!svg.contains('\u{1b}') && !svg.contains("<script"));
+    assert!(!hostile.terminal(80, 20, false).contains('\u{1b}'));
+}
+
+#[test]
+fn a_png_has_its_signature_and_size() {
+    let svg = samples::shares().svg(Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let height: u32 = document.root_element().attribute("height").unwrap().parse().unwrap();
+    let png = png(&svg, 2.0).unwrap();
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    let size = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+    assert_eq!(size, [1920, 2 * height]);
+}
+
+#[test]
+fn a_png_that_cannot_be_made_says_so() {
+    let svg = Shares::default().svg(Theme::Light);
+    assert!(png("no svg", 1.0).is_err());
+    assert!([0.0, -1.0, 1e9, f32::NAN].into_iter().all(|scale| png(&svg, scale).is_err()));
+}
+
+#[test]
+fn terminal_pictures_fit_the_width() {
+    for width in [0, 1, 9, 24, 40, 80, 200] {
+        for height in [0, 5, 24] {
+            for color in [false, true] {
+                let mut all: Vec<String> = rooflines().iter().map(|r| r.terminal(width, height, color)).collect();
+                all.push(samples::lines().terminal(width, height, color));
+                all.push(Lines::default().terminal(width, height, color));
+                all.push(samples::shares().terminal(width, height, color));
+                all.push(Shares::default().terminal(width, height, color));
+                for text in all {
+                    let plain = anstream::adapter::strip_str(&text).to_string();
+                    assert!(plain.lines().all(|line| cells::text_width(line) <= width), "{width}:\n{plain}");
+                    assert!(color || plain == text);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn absurd_lines_and_shares_are_drawn_without_their_absurd_parts() {
+    let values = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e308, 1e-310, 1.0];
+    let points: Vec<(f64, f64)> = values.iter().flat_map(|x| values.iter().map(|y| (*x, *y))).collect();
+    for (log_x, log_y) in [(false, false), (true, false), (true, true)] {
+        let series = vec![Series { label: "<&>".to_owned(), points: points.clone() }; 40];
+        let lines = Lines { log_x, log_y, series, ..samples::lines() };
+        assert!(!lines.svg(Theme::Light).contains("NaN") && !lines.terminal(60, 20, true).is_empty());
+    }
+    let parts = values.iter().map(|value| ("<&>".to_owned(), *value)).collect();
+    let shares = Shares { bars: vec![Bar { label: "<&>".to_owned(), parts }], ..Shares::default() };
+    assert!(texts(&shares.svg(Theme::Dark)).contains(&"100 %".to_owned()));
+}
+
+#[test]
+fn small_parts_become_one() {
+    let svg = texts(&samples::shares().svg(Theme::Light));
+    assert!(svg.contains(&"other".to_owned()) && svg.contains(&"gate and up".to_owned()));
+    assert!(!svg.contains(&"sampling".to_owned()));
+}
+
+#[test]
+fn a_roofline() {
+    let roofline = Roofline { ceilings: samples::h200().ceilings.split_off(2), ..samples::three() };
+    insta::assert_snapshot!("roofline_svg", without_font(&roofline.svg(Theme::Light)));
+    insta::assert_snapshot!("roofline_terminal", roofline.terminal(80, 22, false));
+}
+
+#[test]
+fn a_line_chart() {
+    let mut lines = samples::lines();
+    lines.series.truncate(2);
+    insta::assert_snapshot!("lines_svg", without_font(&lines.svg(Theme::Light)));
+    insta::assert_snapshot!("lines_terminal", lines.terminal(70, 18, false));
+}
+
+#[test]
+fn shares_of_time() {
+    let mut shares = samples::shares();
+    shares.bars.truncate(2);
+    insta::assert_snapshot!("shares_svg", without_font(&shares.svg(Theme::Light)));
+    insta::assert_snapshot!("shares_terminal", shares.terminal(70, 18, false));
+}
