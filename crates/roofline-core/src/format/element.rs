@@ -1,6 +1,6 @@
 //! One stored number, before any scale.
 
-use super::minifloat::{Minifloat, Overflow};
+use super::minifloat::{Minifloat, Overflow, round_even};
 
 /// How a single number is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,7 +145,7 @@ impl Element {
     pub fn encode(self, value: f32, overflow: Overflow) -> u64 {
         let integer = |value: f32, bits: u32| {
             let limit = f64::from(1u32 << (bits - 1));
-            let code = f64::from(value).round_ties_even().clamp(-limit, limit - 1.0) as i64;
+            let code = round_even(f64::from(value).clamp(-limit, limit - 1.0)) as i64;
             (code as u64) & (u64::MAX >> (64 - bits))
         };
         match self {

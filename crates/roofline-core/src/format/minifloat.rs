@@ -105,10 +105,10 @@ impl Minifloat {
             };
             return sign | quiet;
         }
-        let magnitude = f64::from(value.abs());
+        let magnitude = f64::from(value.abs()).min(2.0 * f64::from(f32::MAX));
         let exponent = floor_log2(magnitude).max(self.min_exponent());
         let quantum = exp2(exponent - self.mantissa_bits as i32);
-        let steps = (magnitude / quantum).round_ties_even();
+        let steps = round_even(magnitude / quantum);
         let index = steps + f64::from(exponent - self.min_exponent()) * f64::from(1u32 << self.mantissa_bits);
         let max = self.max_index();
         if index <= f64::from(max) {
@@ -124,6 +124,13 @@ impl Minifloat {
     pub(crate) fn round(self, value: f32) -> f32 {
         self.decode(self.encode(value, Overflow::Saturate))
     }
+}
+
+/// `value` rounded to a whole number, ties to even, for magnitudes below 2^51: adding 1.5 * 2^52 leaves no bits for a
+/// fraction. The instruction for it is missing from the oldest x86-64, where the library call costs more than all the rest.
+pub(crate) fn round_even(value: f64) -> f64 {
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    (value + SHIFT) - SHIFT
 }
 
 /// 2^`exponent`, exactly, for exponents of normal `f64` numbers.
@@ -150,6 +157,13 @@ mod tests {
         assert_eq!(Minifloat::E2M1.max(), 6.0);
         assert_eq!(Minifloat::FP16.max(), 65_504.0);
         assert_eq!(Minifloat::FP32.max(), f64::from(f32::MAX));
+    }
+
+    #[test]
+    fn rounding_is_that_of_the_library() {
+        for value in [0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.499_999_999_999_999_94, 1e15 + 0.5, -1e15 - 1.5, 16_777_215.5] {
+            assert_eq!(round_even(value), f64::round_ties_even(value), "{value}");
+        }
     }
 
     #[test]
