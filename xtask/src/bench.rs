@@ -17,22 +17,24 @@ pub(crate) fn bench() -> Result<(), String> {
     run(&mut cargo(&["build", "--quiet", "--release", "--locked", "--package", "roofline"]))?;
     let program = root().join("target/release/roofline");
     let program = program.to_string_lossy();
+    let sweep =
+        "sweep llama-3-8b --on h200 --precision bf16 --phase decode --batch 1..1000+1 --context 128..128000+128 --csv";
     let cases = [
-        ("a program that does nothing", "true".to_owned()),
-        ("predict gemv, 5 precisions", format!("{program} predict gemv --n 4096 --k 4096 --on h200")),
-        (
-            "predict ffn, 3 devices, JSON",
-            format!("{program} predict ffn --hidden 4096 --ffn 14336 --on h200,a100,t4 --json"),
-        ),
-        ("devices", format!("{program} devices")),
-        ("formats", format!("{program} formats")),
+        ("a program that does nothing", "true".to_owned(), RUNS),
+        ("predict gemv, 5 precisions", format!("{program} predict gemv --n 4096 --k 4096 --on h200"), RUNS),
+        ("predict model, 2 precisions", format!("{program} predict model llama-3-8b --on h200 -p bf16,w4a16"), RUNS),
+        ("models", format!("{program} models"), RUNS),
+        ("devices", format!("{program} devices"), RUNS),
+        ("formats", format!("{program} formats"), RUNS / 10),
+        ("plot in the terminal", format!("{program} plot roofline llama-3-8b --on h200 -p bf16"), RUNS / 10),
+        ("sweep of a million points", format!("{program} {sweep}"), RUNS / 60),
     ];
-    println!("{:<32} {:>10} {:>10}   of {RUNS} runs", "", "median", "fastest");
-    for (name, command) in cases {
-        let mut times = (0..RUNS).map(|_| time(&command)).collect::<Result<Vec<Duration>, String>>()?;
+    println!("{:<32} {:>11} {:>11} {:>6}", "", "median", "fastest", "runs");
+    for (name, command, runs) in cases {
+        let mut times = (0..runs).map(|_| time(&command)).collect::<Result<Vec<Duration>, String>>()?;
         times.sort();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
-        println!("{name:<32} {:>7.2} ms {:>7.2} ms", milliseconds(times[RUNS / 2]), milliseconds(times[0]));
+        println!("{name:<32} {:>8.2} ms {:>8.2} ms {runs:>6}", milliseconds(times[runs / 2]), milliseconds(times[0]));
     }
     Ok(())
 }

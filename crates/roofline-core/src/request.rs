@@ -1,7 +1,7 @@
 //! A whole request: the prompt, then token after token, each at its own context.
 
 use crate::{
-    Device, Model, Plan, Result,
+    Device, Error, Model, Plan, Result,
     format::Sizes,
     model::{Lowering, Workload},
     predict::{Estimate, predict},
@@ -35,6 +35,9 @@ impl Timeline {
     }
 }
 
+/// Steps that are summed one by one, in about a second; no model's context is longer.
+const MAX_GENERATE: u64 = 1_000_000;
+
 /// Sums the prompt's pass and every decode step: the first token comes with the prompt, and step `i` of the others sees
 /// `prompt + i` keys.
 pub fn timeline(
@@ -45,6 +48,10 @@ pub fn timeline(
     sizes: Sizes,
     device: &Device,
 ) -> Result<Timeline> {
+    if request.generate > MAX_GENERATE {
+        let text = format!("{} generated tokens are more than {MAX_GENERATE}", request.generate);
+        return Err(Error::Shape(text));
+    }
     let pass = |workload| Ok(predict(&model.graph(workload, lowering)?, plan, sizes, device)?.total);
     let prefill = pass(Workload::prefill(request.batch, request.prompt)?)?;
     let mut decode: Option<Estimate> = None;

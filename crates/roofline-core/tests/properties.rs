@@ -4,10 +4,11 @@
 
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Dim, Error, Format, Graph, Math, Op, Plan, Precision, Registry,
+    Device, Dim, Error, Format, Graph, Math, Model, Op, Plan, Precision, Registry,
     advice::advise,
     format::{CATALOGUE, Shape, Sizes},
     graph::Ffn,
+    model::{Lowering, Workload},
     op::{Attention, Cache},
     precision::{NAMED, PrecisionSpec},
     predict::{Bound, predict},
@@ -117,6 +118,40 @@ proptest! {
         prop_assert!(time(m + more, n, k) >= base);
         prop_assert!(time(m, n + more, k) >= base);
         prop_assert!(time(m, n, k + more) >= base);
+    }
+
+    /// The same for whole models: no pass is under what its bytes or operations take, sums agree, and neither more
+    /// sequences nor a longer context are cheaper.
+    #[test]
+    fn models_keep_the_floor_and_their_order(
+        model in prop::sample::select(Model::builtin()),
+        device in devices(),
+        spec in precisions(),
+        (batch, context) in (1u64..64, 2u64..20_000),
+        prefill in any::<bool>(),
+        fused in any::<bool>(),
+    ) {
+        let Ok(plan) = Plan::model(&spec, &device) else { return Ok(()) };
+        let new = if prefill { context } else { 1 };
+        let run = |batch: u64, new: u64, context: u64| {
+            let graph = model.graph(Workload::chunk(batch, new, context)?, Lowering { fused, ..Lowering::default() })?;
+            predict(&graph, &plan, Sizes::Exact, &device)
+        };
+        let Ok(forecast) = run(batch, new, context) else { return Ok(()) };
+        let total = &forecast.total;
+        let fastest = device.peaks.iter().map(|(_, peak)| peak.value()).fold(0.0, f64::max);
+        let time = total.time().value() * (1.0 + 1e-12);
+        prop_assert!(time >= total.work.bytes().value() / device.memory.bandwidth.value());
+        prop_assert!(time >= total.work.flops.value() / fastest);
+        prop_assert!((total.time().value() / forecast.nodes.iter().map(|(_, e)| e.time().value()).sum::<f64>() - 1.0).abs() < 1e-9);
+        prop_assert!(run(batch + 1, new, context).unwrap().total.time().value() >= total.time().value() * (1.0 - 1e-12));
+        let longer = run(batch, if prefill { context + 1 } else { 1 }, context + 1).unwrap().total;
+        prop_assert!(longer.time().value() >= total.time().value() * (1.0 - 1e-12));
+        let footprint = |context| {
+            let workload = Workload::chunk(batch, 1, context).unwrap();
+            model.footprint(workload, Lowering::default(), &plan, Sizes::Exact).unwrap().total()
+        };
+        prop_assert!(footprint(context + 1) >= footprint(context));
     }
 
     /// Scales only add.

@@ -8,7 +8,7 @@ mod predict;
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
-pub(crate) use predict::{AttentionArgs, FfnArgs, Setting, SizesArg, Subject};
+pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{

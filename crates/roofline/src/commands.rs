@@ -25,7 +25,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
     let form = cli.output.format();
     match &cli.command {
         Command::Predict(Subject::Model(args)) => Ok(emit(&model::predict_model(args)?, form)?),
-        Command::Predict(subject) => Ok(emit(&predict::predict(subject)?, form)?),
+        Command::Predict(Subject::Operator(subject)) => Ok(emit(&predict::predict(subject)?, form)?),
         Command::Models(args) => Ok(emit(&models::models(args)?, form)?),
         Command::Sweep(args) => sweep::sweep(args, form),
         Command::Plot(args) => plot::plot(args),

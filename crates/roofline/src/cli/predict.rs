@@ -6,6 +6,19 @@ use super::{ModelArgs, RateArgs, dimension};
 
 #[derive(Subcommand)]
 pub(crate) enum Subject {
+    #[command(flatten)]
+    Operator(OperatorSubject),
+    /// A whole model: prefill and decode, memory, what fits, what would help
+    #[command(after_help = "\
+Examples:
+  roofline predict model llama-3-8b --on h200 --precision bf16,w4a16
+  roofline predict model llama-3.1-70b --on h200 --tp 1,2,4 --phase decode --batch 16
+  roofline predict model ./my-model --on rtx_4090 --context 8192 --generate 500")]
+    Model(ModelArgs),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum OperatorSubject {
     /// A matrix of n rows and k columns times a vector: a linear layer decoding one token
     #[command(after_help = "\
 Examples:
@@ -30,13 +43,6 @@ Examples:
 Example:
   roofline predict ffn --hidden 4096 --ffn 14336 --tokens 1 --on h200,gb10")]
     Ffn(FfnArgs),
-    /// A whole model: prefill and decode, memory, what fits, what would help
-    #[command(after_help = "\
-Examples:
-  roofline predict model llama-3-8b --on h200 --precision bf16,w4a16
-  roofline predict model llama-3.1-70b --on h200 --tp 1,2,4 --phase decode --batch 16
-  roofline predict model ./my-model --on rtx_4090 --context 8192 --generate 500")]
-    Model(ModelArgs),
 }
 
 /// The device, the precision and how sizes count.

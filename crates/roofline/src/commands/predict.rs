@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::setting::{Varies, job};
 use crate::{
-    cli::{AttentionArgs, FfnArgs, Setting, Subject},
+    cli::{AttentionArgs, FfnArgs, OperatorSubject, Setting},
     failure::Failure,
 };
 
@@ -122,7 +122,7 @@ impl Unavailable {
     }
 }
 
-pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
+pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> {
     let (operator, words, setting) = operator(subject)?;
     let graph = operator.graph();
     let job = job(setting, varies(subject))?;
@@ -165,38 +165,36 @@ pub(crate) fn predict(subject: &Subject) -> Result<Prediction, Failure> {
 }
 
 /// What the precisions of a subject may differ in.
-fn varies(subject: &Subject) -> Varies<'_> {
+fn varies(subject: &OperatorSubject) -> Varies<'_> {
     Varies::Product(match subject {
-        Subject::Gemv(args) => args.product.output.as_deref(),
-        Subject::Gemm(args) => args.product.output.as_deref(),
-        Subject::Ffn(args) => args.product.output.as_deref(),
-        Subject::Attention(_) => return Varies::Cache,
-        Subject::Model(_) => None,
+        OperatorSubject::Gemv(args) => args.product.output.as_deref(),
+        OperatorSubject::Gemm(args) => args.product.output.as_deref(),
+        OperatorSubject::Ffn(args) => args.product.output.as_deref(),
+        OperatorSubject::Attention(_) => return Varies::Cache,
     })
 }
 
 /// What the command line describes, in numbers and in words.
-fn operator(subject: &Subject) -> Result<(Operator, String, &Setting), Failure> {
+fn operator(subject: &OperatorSubject) -> Result<(Operator, String, &Setting), Failure> {
     Ok(match subject {
-        Subject::Gemv(args) => {
+        OperatorSubject::Gemv(args) => {
             let words = format!("GEMV {} x {}", args.n, args.k);
             (Operator::Gemv(Linear::new(1, args.n, args.k)?), words, &args.setting)
         }
-        Subject::Gemm(args) => {
+        OperatorSubject::Gemm(args) => {
             let words = format!("GEMM {} x {} x {} (m, n, k)", args.m, args.n, args.k);
             let shape = Linear::new(args.m, args.n, args.k)?;
             let operator = if shape.m == Dim::ONE { Operator::Gemv(shape) } else { Operator::Gemm(shape) };
             (operator, words, &args.setting)
         }
-        Subject::Attention(args) => {
+        OperatorSubject::Attention(args) => {
             let (shape, words) = attention(args)?;
             (Operator::Attention { shape, fused: !args.unfused }, words, &args.setting)
         }
-        Subject::Ffn(args) => {
+        OperatorSubject::Ffn(args) => {
             let (shape, words) = ffn(args)?;
             (Operator::Ffn { shape, fused: !args.unfused }, words, &args.setting)
         }
-        Subject::Model(_) => return Err(Failure::usage("a model is no operator", "use `predict model`")),
     })
 }
 
