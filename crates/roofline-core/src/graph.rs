@@ -1,4 +1,4 @@
-//! What runs, as data: a list of kernels. Fusion is another list for the same computation.
+//! What runs, as data: a list of kernels, equal ones counted together. Fusion is another list for the same computation.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::{
     op::{ActivatedLinear, Attention, Elementwise, ElementwiseKind, Linear},
 };
 
-/// Kernels in the order they run.
+/// Kernels, those of one layer shape once with a count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     /// The kernels.

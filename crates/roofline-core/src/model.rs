@@ -64,6 +64,19 @@ pub struct Published {
 #[serde(transparent)]
 pub struct Stored(pub String);
 
+impl Stored {
+    /// The named precision that comes closest to what the method stores.
+    pub fn precision(&self) -> Option<&'static str> {
+        Some(match self.0.as_str() {
+            "mxfp4" => "mxfp4a16",
+            "fp8" | "fbgemm_fp8" => "fp8",
+            "awq" | "gptq" => "w4a16",
+            "bitsandbytes" => "nf4",
+            _ => return None,
+        })
+    }
+}
+
 /// How many norms a layer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Norms {

@@ -95,6 +95,27 @@ impl Op {
         }
     }
 
+    /// Inputs and outputs that live only for this kernel: what it moves, but for weights and the cache.
+    pub(crate) fn in_flight(&self, precision: &Precision, sizes: Sizes) -> Bytes {
+        match self {
+            Self::Attention(attention)
+            | Self::Scores(attention)
+            | Self::Softmax(attention)
+            | Self::Values(attention) => {
+                let cache = attention.cache_read(precision, sizes);
+                let moved = self.work(precision, sizes).bytes();
+                match self {
+                    Self::Attention(_) => moved - cache.0 - cache.1,
+                    Self::Scores(_) => moved - cache.0,
+                    Self::Values(_) => moved - cache.1,
+                    _ => moved,
+                }
+            }
+            Self::Elementwise(_) | Self::AllReduce(_) => self.work(precision, sizes).bytes(),
+            _ => Bytes::ZERO,
+        }
+    }
+
     /// The unit that does the work.
     pub fn math(&self, precision: &Precision) -> Math {
         match self {

@@ -10,7 +10,7 @@ use crate::{
     format::Sizes,
     graph::Node,
     op::AllReduce,
-    units::{ByteRate, FlopRate, Intensity, Seconds},
+    units::{ByteRate, FlopRate, Flops, Intensity, Seconds},
 };
 
 /// What limits a kernel.
@@ -62,9 +62,14 @@ impl Estimate {
             return Self::exchange(reduce, precision, sizes, device);
         }
         let math = op.math(precision);
-        let peak = device.peaks.of(math).ok_or_else(|| missing(op, math, device))?;
         let bandwidth = device.memory.bandwidth;
         let work = op.work(precision, sizes);
+        // What only moves bytes needs no multiplying unit.
+        let peak = match device.peaks.of(math) {
+            Some(peak) => peak,
+            None if work.flops == Flops::ZERO => FlopRate::new(f64::INFINITY),
+            None => return Err(missing(op, math, device)),
+        };
         let (memory, compute) = (work.bytes() / bandwidth, work.flops / peak);
         let time = memory.max(compute);
         let memory_bound = if memory >= compute { time } else { Seconds::ZERO };
@@ -82,7 +87,7 @@ impl Estimate {
         let network = sent / bandwidth + hop * (2.0 * (ranks - 1.0));
         let memory = work.bytes() / device.memory.bandwidth;
         let (math, compute, time) = (Math::Fp32, Seconds::ZERO, network.max(memory));
-        let memory_bound = Seconds::ZERO;
+        let memory_bound = time - network;
         Ok(Self { work, math, critical: Intensity::ZERO, memory, compute, network, time, memory_bound })
     }
 
@@ -124,7 +129,7 @@ impl Estimate {
 
     /// The time if all kernels could overlap: what the aggregate intensity would predict.
     pub fn overlapped(&self) -> Seconds {
-        self.memory.max(self.compute)
+        self.memory.max(self.compute).max(self.network)
     }
 
     /// The part of the time that goes to kernels that wait for memory: 0 or 1 for a single kernel.

@@ -131,8 +131,8 @@ impl Tiling {
             STANDARD.iter().filter(fits).map(|tile| Self::of(product, *tile, format, machine)).collect();
         if tilings.is_empty() {
             return Err(Error::Shape(format!(
-                "{} x {} x {} is smaller than every tile: such a product is bound by reading the weights once (see \
-                 `predict gemv`)",
+                "no standard tile (from 64 x 64 x 32) fits {} x {} x {}: a product with so few rows is bound by reading the \
+                 weights once (see `predict gemm`); `--tile` looks at one of your own",
                 product.m, product.n, product.k
             )));
         }
@@ -178,7 +178,7 @@ mod tests {
     fn small_products_are_sent_elsewhere() {
         let machine = Machine::of(&Registry::builtin().find("h200").unwrap()).unwrap();
         let product = Linear::new(1, 4096, 4096).unwrap();
-        assert!(Tiling::sweep(product, Format::BF16, machine).unwrap_err().to_string().contains("predict gemv"));
+        assert!(Tiling::sweep(product, Format::BF16, machine).unwrap_err().to_string().contains("predict gemm"));
         let product = Linear::new(128, 4096, 4096).unwrap();
         let sweep = Tiling::sweep(product, Format::BF16, machine).unwrap();
         assert!(sweep.iter().all(|tiling| tiling.tile.m <= 128) && sweep.is_sorted_by(|a, b| a.score >= b.score));

@@ -187,11 +187,48 @@ fn kv_crossover() {
     let model = Model::find("llama-3-8b").unwrap();
     let plan = plan("bf16", &h200);
     let read = roofline_core::units::Bytes::new(2.0 * (model.parameters() as f64 - 128_256.0 * 4096.0));
-    let crossover = model.kv_crossover(Dim::ONE, &plan, Sizes::Exact, read).unwrap();
+    let crossover = model.kv_crossover(Dim::ONE, Dim::ONE, &plan, Sizes::Exact, read).unwrap();
     near(crossover as f64, 114_512.0, 0.001);
     // A windowed cache never grows to the weights.
     let mistral = Model::find("mistral-7b").unwrap();
-    assert_eq!(mistral.kv_crossover(Dim::ONE, &plan, Sizes::Exact, read), None);
+    assert_eq!(mistral.kv_crossover(Dim::ONE, Dim::ONE, &plan, Sizes::Exact, read), None);
+}
+
+/// A device known by its bandwidth and one peak runs whole models: what only moves bytes needs no unit.
+#[test]
+fn a_custom_device_runs_models() {
+    let custom = Device::custom(
+        "custom",
+        "60 GB/s".parse().unwrap(),
+        roofline_core::device::Peaks::distinct([(roofline_core::Math::Fp16, "2.7 TFLOP/s".parse().unwrap())]).unwrap(),
+        None,
+    );
+    let time = run("llama-3-8b", "fp16", Workload::decode(1, 1).unwrap(), &custom.unwrap()).total.time();
+    near(time.value(), 15.0e9 / 60e9, 0.002);
+}
+
+/// Written scores are memory, too: 32 heads of 131072^2 / 2 halves, and as many bytes again for the softmax.
+#[test]
+fn eager_attention_does_not_fit() {
+    let h200 = device("h200");
+    let model = Model::find("llama-3-8b").unwrap();
+    let lowering = Lowering { fused: false, ..Lowering::default() };
+    let prefill = Workload::prefill(1, 131_072).unwrap();
+    let footprint = model.footprint(prefill, lowering, &plan("bf16", &h200), Sizes::Exact).unwrap();
+    near(footprint.activations.value(), 2.0 * 32.0 * 131_072f64.powi(2) / 2.0 * 2.0, 0.01);
+}
+
+/// Few new tokens over a long context run on the compressed vectors; a prompt expands its keys.
+#[test]
+fn latent_attention_takes_the_cheaper_form() {
+    let model = Model::find("deepseek-v2-lite").unwrap();
+    let expands = |new, context| {
+        let graph = model.graph(Workload::chunk(1, new, context).unwrap(), Lowering::default()).unwrap();
+        graph.nodes.iter().any(|node| {
+            matches!(node.op, roofline_core::Op::Attention(attention) if attention.cache == roofline_core::op::Cache::Expanded)
+        })
+    };
+    assert!(!expands(1, 4096) && !expands(5, 4096) && expands(4096, 4096) && expands(2048, 4096));
 }
 
 #[test]
@@ -223,15 +260,18 @@ fn footprints_match_the_published_sizes() {
 
 #[test]
 fn what_fits() {
-    let (h200, l4) = (device("h200"), device("l4"));
+    let (h200, l4, a100) = (device("h200"), device("l4"), device("a100"));
     let model = Model::find("llama-3.1-70b").unwrap();
     let fits = |precision: &str, device: &Device, ranks: u64| {
         let lowering = Lowering { ranks: Dim::new("ranks", ranks).unwrap(), ..Lowering::default() };
         let decode = Workload::decode(1, 4096).unwrap();
         model.longest_context(decode, lowering, &plan(precision, device), Sizes::Exact, device).unwrap()
     };
-    // 141.1 GB of BF16 weights do not fit 141 GB; two devices share them.
-    assert_eq!(fits("bf16", &h200, 1), None);
+    // 141.1e9 bytes of BF16 weights fit the 143,771 MiB that an H200's driver reports ("141 GB" are GiB), with some 29,000
+    // tokens of 327,680 bytes; they do not fit 80 GiB.
+    let context = fits("bf16", &h200, 1).unwrap();
+    near(context as f64, (143_771.0 * 1_048_576.0 - 141.107e9) / 327_680.0, 0.01);
+    assert_eq!(fits("bf16", &a100, 1), None);
     assert!(fits("bf16", &h200, 2).unwrap() > 100_000);
     assert!(fits("w4a16", &h200, 1).unwrap() > 100_000);
     assert_eq!(fits("w4a16", &l4, 1), None);
@@ -333,6 +373,20 @@ fn config_json() {
     assert!(why(&four.replace("\"hidden_size\": 4096", "\"hidden_size\": 0")).contains("outside 1 to"));
     assert!(why(&four.replace("_value_heads\": 8", "_value_heads\": 7")).contains("cannot share"));
     assert!(why("{}").contains("`model_type` is missing"));
+    // A mixture without experts is refused, not taken for a dense model; Mixtral's class has a default.
+    let mixture = four.replace("llama", "qwen3_moe");
+    assert!(why(&mixture).contains("`num_experts` is missing"));
+    assert!(why(&mixture.replace("\"hidden_size\"", "\"num_experts\": 0, \"hidden_size\"")).contains("outside 1 to"));
+    let mixtral = Model::from_config(&four.replace("llama", "mixtral"), "x").unwrap();
+    assert!(mixtral.parameters() > mixtral.active_parameters());
+    let odd = "\"sliding_window\": 9, \"layer_types\": [\"linear_attention\"], \"hidden_size\"";
+    assert!(why(&four.replace("\"hidden_size\"", odd)).contains("`linear_attention` are not known"));
+    // Published Gemma 3 files nest the text part and leave out what its class fills in.
+    let gemma = r#"{"model_type": "gemma3", "quantization_config": {"quant_method": "awq"}, "text_config": {"model_type":
+        "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}}"#;
+    let gemma = Model::from_config(gemma, "x").unwrap();
+    assert_eq!(gemma.parameters(), Model::find("gemma-3-4b").unwrap().parameters());
+    assert_eq!(gemma.stored.unwrap().precision(), Some("w4a16"));
     assert!(why("[").contains("EOF"));
     let deep = "{\"text_config\": ".repeat(5000);
     assert!(why(&deep).contains("recursion limit"));

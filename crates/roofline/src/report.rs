@@ -5,6 +5,7 @@ mod csv;
 pub(crate) mod style;
 mod table;
 
+pub(crate) use csv::quoted;
 pub(crate) use table::{Align, Cell, Table};
 
 use std::io::{self, Write};

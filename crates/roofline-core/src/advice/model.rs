@@ -107,13 +107,18 @@ impl Pass<'_> {
 
     /// Tokens per second of a larger batch: the weights are read once for all of it.
     fn batch(&self, base: &Estimate, steps: &mut Vec<Step>) -> Result<()> {
-        let Workload { sequences, context, .. } = self.workload;
-        let Ok(workload) = Workload::decode(sequences.get().saturating_mul(BATCH), context.get()) else {
-            return Ok(());
+        let Self { model, workload, lowering, plan, sizes, device } = *self;
+        let Workload { sequences, context, .. } = workload;
+        // No more than the memory holds, where it is known.
+        let largest = match device.memory.usable() {
+            Some(_) => model.largest_batch(workload, lowering, plan, sizes, device)?.unwrap_or(0),
+            None => u64::MAX,
         };
+        let batch = sequences.get().saturating_mul(BATCH).min(largest);
+        let Ok(workload) = Workload::decode(batch, context.get()) else { return Ok(()) };
         let time = Pass { workload, ..*self }.estimate()?.time();
-        let gain = base.time() * BATCH as f64 / time;
-        let text = format!("{BATCH} times the batch would give {gain:.2}x the tokens/s");
+        let gain = base.time() * (batch as f64 / sequences.float()) / time;
+        let text = format!("a batch of {batch} would give {gain:.2}x the tokens/s");
         steps.push(Step { what: "batch", text, gain });
         Ok(())
     }

@@ -86,7 +86,7 @@ impl fmt::Display for Confidence {
 pub struct Memory {
     /// Peak bandwidth.
     pub bandwidth: ByteRate,
-    /// Size.
+    /// Size. Vendors write GB and mean GiB.
     pub capacity: Option<Bytes>,
     /// HBM3e, LPDDR5, ...
     #[serde(rename = "type")]
@@ -97,6 +97,13 @@ pub struct Memory {
     pub gbps_per_pin: Option<f64>,
     /// The size its driver reports.
     pub reported: Option<Bytes>,
+}
+
+impl Memory {
+    /// What programs can use: the size the driver reports, where known.
+    pub fn usable(&self) -> Option<Bytes> {
+        self.reported.or(self.capacity)
+    }
 }
 
 /// How many of what; vendors cut their chips differently.

@@ -38,7 +38,6 @@ pub(super) struct Config {
     num_experts_per_tok: Option<u64>,
     moe_intermediate_size: Option<u64>,
     n_shared_experts: Option<u64>,
-    shared_expert_intermediate_size: Option<u64>,
     first_k_dense_replace: Option<u64>,
     moe_layer_freq: Option<u64>,
     decoder_sparse_step: Option<u64>,
@@ -93,14 +92,38 @@ impl Config {
         if let Some(text) = &self.text_config {
             let mut text = text.as_ref().clone();
             text.tie_word_embeddings = text.tie_word_embeddings.or(self.tie_word_embeddings);
+            text.quantization_config = text.quantization_config.or_else(|| self.quantization_config.clone());
+            text.model_type = text.model_type.or_else(|| self.model_type.clone());
             return text.model(file);
         }
         if !FAMILIES.contains(&family) {
             let hint = format!("known: {}", FAMILIES.join(", "));
             return Err(Error::unknown("architecture", family, FAMILIES.iter().copied(), hint));
         }
-        let reader = Reader { config: self, family, file };
-        reader.model()
+        let config = &self.with_defaults(family);
+        Reader { config, family, file }.model()
+    }
+}
+
+impl Config {
+    /// What a family's configuration class fills in, where published checkpoints leave it out (transformers 5:
+    /// `Gemma3TextConfig`, `MixtralConfig`).
+    fn with_defaults(&self, family: &str) -> Self {
+        let mut config = self.clone();
+        match family {
+            "gemma3" | "gemma3_text" => {
+                config.num_attention_heads = config.num_attention_heads.or(Some(8));
+                config.num_key_value_heads = config.num_key_value_heads.or(Some(4));
+                config.head_dim = config.head_dim.or(Some(256));
+                config.vocab_size = config.vocab_size.or(Some(262_208));
+            }
+            "mixtral" => {
+                config.num_local_experts = config.num_local_experts.or(Some(8));
+                config.num_experts_per_tok = config.num_experts_per_tok.or(Some(2));
+            }
+            _ => {}
+        }
+        config
     }
 }
 
@@ -226,6 +249,9 @@ impl Reader<'_> {
         let Some(window) = config.sliding_window else { return Ok(None) };
         let slides = if let Some(types) = &config.layer_types {
             let name = types.get(at as usize).ok_or_else(|| self.refuse("`layer_types` is shorter than the layers"))?;
+            if !["sliding_attention", "full_attention"].contains(&name.as_str()) {
+                return Err(self.refuse(format!("layers of type `{name}` are not known")));
+            }
             name == "sliding_attention"
         } else {
             match self.family {
@@ -244,9 +270,12 @@ impl Reader<'_> {
         let config = self.config;
         let gated = self.family != "phi";
         let bias = self.family == "phi" || config.mlp_bias == Some(true);
-        let experts =
-            config.n_routed_experts.or(config.num_local_experts).or(config.num_experts).filter(|count| *count > 1);
-        let Some(experts) = experts.filter(|_| self.is_sparse(at)) else {
+        let mixture = matches!(self.family, "mixtral" | "qwen3_moe" | "gpt_oss" | "deepseek_v2" | "deepseek_v3");
+        let experts = config.n_routed_experts.or(config.num_local_experts).or(config.num_experts);
+        if mixture {
+            self.required("num_experts", experts)?;
+        }
+        let Some(experts) = experts.filter(|_| mixture && self.is_sparse(at)) else {
             let inner = self.required("intermediate_size", config.intermediate_size)?;
             return Ok(FeedForward::Dense { inner, gated, bias });
         };
@@ -257,7 +286,6 @@ impl Reader<'_> {
             return Err(self.refuse(format!("{active} of {experts} experts cannot be active")));
         }
         let shared = config.n_shared_experts.filter(|count| *count > 0).map(|count| count.saturating_mul(inner.get()));
-        let shared = shared.or(config.shared_expert_intermediate_size.filter(|size| *size > 0));
         Ok(FeedForward::Experts {
             experts: Dim::new("num_experts", experts)?,
             active,

@@ -77,7 +77,7 @@ impl Model {
             lower.attention(&layer.attention, layer.count)?;
             lower.feed_forward(&layer.feed_forward, layer.count);
         }
-        lower.head()?;
+        lower.head();
         Ok(Graph { nodes: lower.nodes })
     }
 }
@@ -113,6 +113,14 @@ impl Lower<'_> {
         Dim::new("share", whole.get().div_ceil(self.lowering.ranks.get())).unwrap_or(Dim::ONE)
     }
 
+    fn shareable(&self, what: &str, count: Dim) -> Result<()> {
+        let ranks = self.lowering.ranks;
+        if count.get().is_multiple_of(ranks.get()) {
+            return Ok(());
+        }
+        Err(Error::Shape(format!("{count} {what} cannot be shared evenly by {ranks} devices")))
+    }
+
     fn product(what: &'static str, a: Dim, b: Dim) -> Result<Dim> {
         Dim::new(what, a.get() * b.get())
     }
@@ -125,7 +133,8 @@ impl Lower<'_> {
     fn norms(&mut self, layers: u64) {
         if !self.lowering.fused {
             let (one, hidden) = (Dim::ONE, self.model.hidden);
-            self.elementwise("rmsnorm", ElementwiseKind::Norm, one, hidden, layers * self.model.norms.per_layer);
+            let site = if self.model.norms.bias { "layernorm" } else { "rmsnorm" };
+            self.elementwise(site, ElementwiseKind::Norm, one, hidden, layers * self.model.norms.per_layer);
             self.elementwise("residual", ElementwiseKind::Residual, one, hidden, 2 * layers);
         }
     }
@@ -141,12 +150,12 @@ impl Lower<'_> {
     fn attention(&mut self, layer: &AttentionLayer, count: u64) -> Result<()> {
         let hidden = self.model.hidden;
         let out = match *layer {
-            AttentionLayer::Grouped { heads, kv_heads, head_dim, rotary_dim, window, .. } => {
-                let ranks = self.lowering.ranks;
-                if heads.get() % ranks.get() != 0 {
-                    return Err(Error::Shape(format!("{heads} attention heads cannot be shared by {ranks} devices")));
-                }
+            AttentionLayer::Grouped { heads, kv_heads, head_dim, rotary_dim, window, query_key_norm, .. } => {
+                self.shareable("attention heads", heads)?;
                 // Fewer KV heads than devices: each keeps a copy of the one it needs.
+                if kv_heads > self.lowering.ranks {
+                    self.shareable("KV heads", kv_heads)?;
+                }
                 let (heads, kv_heads) = (self.share(heads), self.share(kv_heads));
                 let query = Self::product("heads x head_dim", heads, head_dim)?;
                 let key = Self::product("kv heads x head_dim", kv_heads, head_dim)?;
@@ -158,6 +167,9 @@ impl Lower<'_> {
                     self.linear("k_proj", key, hidden, count);
                     self.linear("v_proj", key, hidden, count);
                     let rotated = Dim::new("heads", heads.get() + kv_heads.get())?;
+                    if query_key_norm {
+                        self.elementwise("qk_norm", ElementwiseKind::Norm, rotated, head_dim, count);
+                    }
                     self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
                     let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
                     self.elementwise("kv_write", ElementwiseKind::KvWrite, vectors, head_dim, count);
@@ -167,10 +179,7 @@ impl Lower<'_> {
                 query
             }
             AttentionLayer::Latent { heads, query_rank, rank, plain_dim, rotary_dim, value_dim } => {
-                let ranks = self.lowering.ranks;
-                if heads.get() % ranks.get() != 0 {
-                    return Err(Error::Shape(format!("{heads} attention heads cannot be shared by {ranks} devices")));
-                }
+                self.shareable("attention heads", heads)?;
                 let heads = self.share(heads);
                 let key_dim = Dim::new("qk head dim", plain_dim.get() + rotary_dim.get())?;
                 let queries = Self::product("heads x qk head dim", heads, key_dim)?;
@@ -184,18 +193,23 @@ impl Lower<'_> {
                 let latent = Dim::new("kv rank", rank.get() + rotary_dim.get())?;
                 self.linear("kv_a_proj", latent, hidden, count);
                 if !self.lowering.fused {
+                    if let Some(rank) = query_rank {
+                        self.elementwise("q_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, count);
+                    }
+                    self.elementwise("kv_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, count);
                     let rotated = Dim::new("heads", heads.get() + 1)?;
                     self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
                     self.elementwise("kv_write", ElementwiseKind::KvWrite, Dim::ONE, latent, count);
                 }
                 let expanded = Dim::new("kv_b", heads.get() * (plain_dim.get() + value_dim.get()))?;
-                if self.workload.new == Dim::ONE {
-                    // Decode: the expansion is absorbed into queries and outputs, one product per head with the same
-                    // weights and operations, and attention runs on the compressed vectors.
+                let (long, short) = (latent.get() + rank.get(), key_dim.get() + value_dim.get());
+                if self.absorbs(long, short, expanded.get() * rank.get() / heads.get()) {
+                    // The expansion is absorbed into queries and outputs, one product per head with the same weights and
+                    // operations, and attention runs on the compressed vectors.
                     self.linear("kv_b_proj", expanded, rank, count);
                     self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, count)?;
                 } else {
-                    // Prefill: keys and values of the whole context are expanded.
+                    // Keys and values of the whole context are expanded.
                     let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
                     self.push("kv_b_proj", Op::Linear(Linear { m: keys, n: expanded, k: rank }), count, false);
                     self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, count)?;
@@ -206,6 +220,14 @@ impl Lower<'_> {
         self.linear("o_proj", hidden, out, count);
         self.all_reduce(count);
         Ok(())
+    }
+
+    /// Whether absorbing takes fewer operations than expanding: `new` tokens pay `long` instead of `short` features per key,
+    /// and save expanding the keys before them. Per head and sequence, a multiply-add each.
+    fn absorbs(&self, long: u64, short: u64, expansion: u64) -> bool {
+        let (new, context) = (self.workload.new.float(), self.workload.context.float());
+        let extra = new * context * (long as f64 - short as f64);
+        extra <= (context - new) * expansion as f64
     }
 
     /// Scores, softmax and values.
@@ -284,7 +306,7 @@ impl Lower<'_> {
 
     fn experts(&mut self, (experts, active, inner): (Dim, Dim, Dim), gated: bool, count: u64) {
         let (tokens, hidden) = (self.tokens, self.model.hidden);
-        let side = |side, n, k| Op::Experts(Experts { tokens, experts, total: experts, active, n, k, side });
+        let side = |side, n, k| Op::Experts(Experts { tokens, experts, active, n, k, side });
         match (self.lowering.fused, gated) {
             (true, true) => self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, false),
             (_, gated) => {
@@ -304,7 +326,7 @@ impl Lower<'_> {
     }
 
     /// The last norm and the logits.
-    fn head(&mut self) -> Result<()> {
+    fn head(&mut self) {
         let hidden = self.model.hidden;
         let rows = if self.lowering.all_logits { self.tokens } else { self.workload.sequences };
         if !self.lowering.fused {
@@ -312,8 +334,7 @@ impl Lower<'_> {
             let op = Elementwise { kind, tokens, vectors: Dim::ONE, width: hidden };
             self.push("final_norm", Op::Elementwise(op), 1, true);
         }
-        let n = Dim::new("vocabulary", self.model.vocabulary.get())?;
-        self.push("logit_proj", Op::Linear(Linear { m: rows, n: self.share(n), k: hidden }), 1, true);
-        Ok(())
+        let n = self.share(self.model.vocabulary);
+        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, true);
     }
 }

@@ -36,7 +36,10 @@ impl Model {
         let mut largest = Bytes::ZERO;
         for node in &graph.nodes {
             let precision = plan.at(node.wide);
-            let Some(matrix) = weight_matrices(&node.op) else { continue };
+            let Some(matrix) = weight_matrices(&node.op) else {
+                largest = largest.max(node.op.in_flight(precision, sizes));
+                continue;
+            };
             let (shape, count) = (Shape::matrix(matrix.n, matrix.k), matrix.count * u128::from(node.count));
             weights += precision.weights.bytes(shape, sizes) * count as f64;
             elements += shape.elements() * count;
@@ -77,10 +80,10 @@ impl Model {
 
     /// The context at which reading the cache takes as many bytes as reading the weights; none where windows keep the
     /// cache below that for ever.
-    pub fn kv_crossover(&self, sequences: Dim, plan: &Plan, sizes: Sizes, weights: Bytes) -> Option<u64> {
+    pub fn kv_crossover(&self, sequences: Dim, ranks: Dim, plan: &Plan, sizes: Sizes, weights: Bytes) -> Option<u64> {
         let enough = |context: u64| {
             let context = Dim::new("context", context).ok()?;
-            (self.kv_bytes(sequences, context, Dim::ONE, &plan.layers, sizes) >= weights).then_some(())
+            (self.kv_bytes(sequences, context, ranks, &plan.layers, sizes) >= weights).then_some(())
         };
         enough(Dim::MAX)?;
         Some(first(1, Dim::MAX, |context| enough(context).is_some()))
@@ -118,7 +121,7 @@ impl Model {
 
 /// The largest size whose footprint the device holds.
 fn largest(device: &Device, footprint: impl Fn(u64) -> Result<Footprint>) -> Result<Option<u64>> {
-    let Some(capacity) = device.memory.capacity else { return Ok(None) };
+    let Some(capacity) = device.memory.usable() else { return Ok(None) };
     // What overflows a dimension does not fit either.
     let fits = |size: u64| footprint(size).is_ok_and(|footprint| footprint.total() <= capacity);
     if !fits(1) {

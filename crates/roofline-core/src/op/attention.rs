@@ -110,6 +110,18 @@ impl Attention {
         format.bytes(Shape::new(rows, features), sizes)
     }
 
+    /// The cached bytes that the scores and the values read; expanded keys and values are not cached.
+    pub(super) fn cache_read(&self, precision: &Precision, sizes: Sizes) -> (Bytes, Bytes) {
+        match self.cache {
+            Cache::Expanded => (Bytes::ZERO, Bytes::ZERO),
+            Cache::Latent => (self.cache_bytes(self.head_dim, precision, sizes), Bytes::ZERO),
+            Cache::Separate => {
+                let bytes = |features| self.cache_bytes(features, precision, sizes);
+                (bytes(self.head_dim), bytes(self.value_dim))
+            }
+        }
+    }
+
     /// The score matrix, without what the mask removes.
     fn scores_bytes(&self, precision: &Precision) -> Bytes {
         Bytes::new(self.all_pairs() * f64::from(precision.query.nominal_bits()) / 8.0)

@@ -13,10 +13,8 @@ use crate::{
 pub struct Experts {
     /// Tokens in flight.
     pub tokens: Dim,
-    /// Routed experts on this device.
+    /// Routed experts.
     pub experts: Dim,
-    /// Experts in all, which is what a token chooses from.
-    pub total: Dim,
     /// How many a token uses.
     pub active: Dim,
     /// Output features.
@@ -40,21 +38,22 @@ pub enum ExpertSide {
 }
 
 impl Experts {
-    /// Expected number of distinct experts that `tokens` choose, if each draws `active` of `total` independently and
-    /// evenly: `total (1 - (1 - active/total)^tokens)`, of which this device holds its share.
+    /// Expected number of distinct experts that `tokens` choose, if each draws `active` of `experts` independently and
+    /// evenly: `experts (1 - (1 - active/experts)^tokens)`.
     pub fn distinct(&self) -> f64 {
-        let missed = (1.0 - self.active.float() / self.total.float()).powf(self.tokens.float());
+        let missed = (1.0 - self.active.float() / self.experts.float()).powf(self.tokens.float());
         self.experts.float() * (1.0 - missed)
     }
 
-    /// Rows that this device's experts see: every token `active` times, spread over all experts.
+    /// Rows that the experts see: every token `active` times.
     fn rows(&self) -> u128 {
-        let routed = self.tokens.wide() * self.active.wide() * self.experts.wide();
-        routed.div_ceil(self.total.wide())
+        self.tokens.wide() * self.active.wide()
     }
 
     pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
         let rows = self.rows();
+        // The tokens themselves are read once, whichever experts they go to; between the products there is a row per expert.
+        let inputs = if self.side == ExpertSide::Down { rows } else { rows.min(self.tokens.wide()) };
         let matrices = if self.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
         let weights = precision.weights.bytes(Shape::matrix(self.n, self.k), sizes);
         let written = match self.side {
@@ -64,7 +63,8 @@ impl Experts {
         };
         Work {
             flops: Flops::new(matrices * 2.0 * rows as f64 * self.n.float() * self.k.float()),
-            read: precision.activations.bytes(Shape::new(rows, self.k), sizes) + weights * (matrices * self.distinct()),
+            read: precision.activations.bytes(Shape::new(inputs, self.k), sizes)
+                + weights * (matrices * self.distinct()),
             write: written,
         }
     }

@@ -1,7 +1,7 @@
 //! `roofline models`, `predict model`, `sweep`, `analyze`, `tiling`.
 
 use clap::{Args, ValueEnum};
-use roofline_core::units::Seconds;
+use roofline_core::{tiling::Tile, units::Seconds};
 
 use super::{Setting, dimension};
 
@@ -140,6 +140,17 @@ pub(crate) struct TilingArgs {
     /// Format of the operands
     #[arg(long, default_value = "fp16")]
     pub(crate) format: String,
+    /// One tile, as MxNxK, instead of the standard ones
+    #[arg(long, value_name = "TILE", value_parser = tile)]
+    pub(crate) tile: Option<Tile>,
+}
+
+fn tile(text: &str) -> Result<Tile, String> {
+    let sides: Vec<u64> = text.split(['x', 'X']).map(dimension).collect::<Result<_, _>>()?;
+    match sides[..] {
+        [m, n, k] if sides.iter().all(|side| *side <= 1 << 20) => Ok(Tile { m, n, k }),
+        _ => Err("write MxNxK, for example 128x128x32".to_owned()),
+    }
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -2,6 +2,7 @@
 
 use roofline_core::{
     Error, Plan,
+    model::Workload,
     predict::Estimate,
     request::{Request, timeline},
     units::{Bytes, Flops, Seconds},
@@ -9,7 +10,7 @@ use roofline_core::{
 use serde::Serialize;
 
 use super::{
-    model::lowerings,
+    model::{fit, lowerings},
     setting::{Varies, job},
     source,
 };
@@ -78,6 +79,14 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
             let plan = Plan::model(spec, device)?;
             let timeline = timeline(&model, request, lowering, &plan, job.sizes, device)?;
             let total = timeline.decode.map_or(timeline.prefill, |decode| timeline.prefill.then(decode));
+            let end = Workload::decode(request.batch, request.prompt + request.generate)?;
+            let short = fit::shortfall(&model, end, lowering, &plan, job.sizes, device)?;
+            let memory = short.map_or_else(String::new, |short| {
+                format!(
+                    "; it needs {} more memory than the device has, so it did not run like this",
+                    short.missing_bytes
+                )
+            });
             let decode_time = args.ttft.map(|ttft| args.measured - ttft);
             let mut parts =
                 vec![part("whole", &total, Some(args.measured)), part("prefill", &timeline.prefill, args.ttft)];
@@ -88,7 +97,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
                 precision: spec.name().to_owned(),
                 tensor_parallel: lowering.ranks.get(),
                 generated_tokens_per_s: (args.batch * args.generate) as f64 / args.measured.value(),
-                verdict: verdict(&parts[0], &total),
+                verdict: verdict(&parts[0], &total) + &memory,
                 parts,
             });
         }

@@ -1,6 +1,6 @@
 //! `roofline predict model`: prefill and decode of a whole model, its memory, and what would help.
 
-mod fit;
+pub(super) mod fit;
 mod table;
 
 use std::collections::BTreeMap;
@@ -37,6 +37,8 @@ pub(crate) struct ModelPrediction {
     active_parameters: f64,
     /// The longest context it was made for.
     max_context: Option<u64>,
+    /// How its checkpoint stores the weights, where that is quantized.
+    ships_in: Option<String>,
     device: String,
     sizes: Sizes,
     estimates: Vec<Row>,
@@ -128,7 +130,7 @@ struct Case<'a> {
 
 pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure> {
     let model = source::model(&args.model)?;
-    let job = job(&args.setting, Varies::Product(None))?;
+    let job = job(&args.setting, Varies::Model(&model))?;
     let phases = args.phase.map_or_else(|| vec![Phase::Prefill, Phase::Decode], |phase| vec![phase]);
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
@@ -163,6 +165,7 @@ pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure
         parameters: model.parameters() as f64,
         active_parameters: model.active_parameters() as f64,
         max_context: model.max_context.map(Dim::get),
+        ships_in: model.stored.as_ref().map(|stored| stored.0.clone()),
         model: model.key,
         model_name: model.name,
         device: devices.join(","),
@@ -190,6 +193,11 @@ pub(super) fn workload(phase: Phase, batch: u64, context: u64) -> roofline_core:
     }
 }
 
+/// Tokens that a pass of a phase processes.
+pub(super) fn tokens(phase: Phase, batch: u64, context: u64) -> f64 {
+    batch as f64 * if phase == Phase::Prefill { context as f64 } else { 1.0 }
+}
+
 pub(super) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Prefill => "prefill",
@@ -205,10 +213,10 @@ impl Case<'_> {
         let forecast = predict(&model.graph(workload, lowering)?, &plan, sizes, device)?;
         let total = forecast.total;
         let footprint = model.footprint(workload, lowering, &plan, sizes)?;
-        let tokens = (args.batch * if phase == Phase::Prefill { args.context } else { 1 }) as f64;
+        let tokens = tokens(phase, args.batch, args.context);
         let decode = Workload::decode(args.batch, args.context)?;
-        let read = decode_weights(model, &plan, lowering, sizes, device)?;
-        let fits = device.memory.capacity.map(|capacity| footprint.total() <= capacity);
+        let read = decode_weights(model, args.batch, &plan, lowering, sizes, device)?;
+        let fits = device.memory.usable().map(|capacity| footprint.total() <= capacity);
         let shortfall = fit::shortfall(model, workload, lowering, &plan, sizes, device)?;
         Ok(Row {
             device: device.label(),
@@ -242,9 +250,10 @@ impl Case<'_> {
             network_time_us: total.network.micros(),
             overlapped_time_us: total.overlapped().micros(),
             speedup: None,
-            kv_crossover_context: model.kv_crossover(decode.sequences, &plan, sizes, read),
+            kv_crossover_context: model.kv_crossover(decode.sequences, lowering.ranks, &plan, sizes, read),
             ffn_share_of_flops: ffn_share(&forecast),
-            request: self.request(args, &plan)?,
+            // One timeline answers for both phases.
+            request: if phase == Phase::Prefill || args.phase.is_some() { self.request(args, &plan)? } else { None },
             advice: Pass { model, workload, lowering, plan: &plan, sizes, device }.advice()?,
             operators: operators(&forecast),
             total,
@@ -270,12 +279,13 @@ impl Case<'_> {
 /// Bytes that one decode step reads but for its cache: its weights, mostly.
 fn decode_weights(
     model: &Model,
+    batch: u64,
     plan: &Plan,
     lowering: Lowering,
     sizes: Sizes,
     device: &Device,
 ) -> roofline_core::Result<Bytes> {
-    let workload = Workload::decode(1, 1)?;
+    let workload = Workload::decode(batch, 1)?;
     Ok(predict(&model.graph(workload, lowering)?, plan, sizes, device)?.total.work.read)
 }
 
@@ -319,5 +329,5 @@ fn operators(forecast: &Forecast) -> Vec<OperatorRow> {
 
 /// What a footprint is short of a device's memory.
 fn missing(footprint: Footprint, device: &Device) -> Option<Bytes> {
-    device.memory.capacity.filter(|capacity| footprint.total() > *capacity).map(|capacity| footprint.total() - capacity)
+    device.memory.usable().filter(|capacity| footprint.total() > *capacity).map(|capacity| footprint.total() - capacity)
 }

@@ -9,12 +9,11 @@ use roofline_core::{
     format::Sizes,
     model::Lowering,
     op::Class as OpClass,
-    precision::PrecisionSpec,
     predict::{Forecast, predict},
 };
 
 use super::{
-    model::{lowerings, phase_name, workload},
+    model::{lowerings, phase_name, tokens, workload},
     predict::Unavailable,
     range::range,
     setting::{Varies, job},
@@ -105,7 +104,6 @@ impl Picture {
 struct Case {
     model: Model,
     device: Device,
-    spec: PrecisionSpec,
     plan: Plan,
     lowering: Lowering,
     sizes: Sizes,
@@ -145,7 +143,6 @@ fn cases(args: &PlotArgs) -> Result<Vec<Case>, Failure> {
                 cases.push(Case {
                     model: model.clone(),
                     device: device.clone(),
-                    spec: spec.clone(),
                     plan,
                     lowering,
                     sizes: job.sizes,
@@ -186,13 +183,12 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
                 OpClass::Elementwise | OpClass::Network => Class::Elementwise,
                 OpClass::Gemm => Class::Product,
             };
-            let label =
-                if cases.len() > 1 { format!("{} {}", node.site, case.spec.name()) } else { node.site.to_owned() };
+            let label = if cases.len() > 1 { format!("{} {}", node.site, case.label) } else { node.site.to_owned() };
             let (intensity, rate) = (estimate.intensity(), estimate.rate());
             points.push(Point { label, intensity, rate, class, series: case.label.clone(), measured: false });
         }
         let (intensity, rate) = (forecast.total.intensity(), forecast.total.rate());
-        let label = format!("all {}", case.spec.name());
+        let label = format!("all {}", case.label);
         points.push(Point { label, intensity, rate, class: Class::Total, series: case.label.clone(), measured: false });
     }
     if let Some(path) = &args.measured {
@@ -201,7 +197,11 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
     let device = &first.device;
     Ok(Roofline {
         title: format!("{} on {}", first.model.name, device.name),
-        subtitle: format!("{}, batch {batch}, {context} tokens, ideal roofline", phase_name(args.phase)),
+        subtitle: format!(
+            "{}, batch {batch}, {context} tokens{}, ideal roofline",
+            phase_name(args.phase),
+            manner(args)
+        ),
         memories: vec![Memory { label: "memory".to_owned(), bandwidth: device.memory.bandwidth }],
         ceilings: ceilings(device),
         points,
@@ -235,7 +235,7 @@ fn lines(args: &PlotArgs, cases: &[Case]) -> Result<Lines, Failure> {
         for value in &values {
             let (batch, context) = if over_batch { (*value, fixed) } else { (fixed, *value) };
             let time = case.forecast(args.phase, batch, context)?.total.time();
-            let tokens = (batch * if args.phase == Phase::Prefill { context } else { 1 }) as f64;
+            let tokens = tokens(args.phase, batch, context);
             line.push((*value as f64, time.value() * 1e3 / tokens));
         }
         series.push(Series { label: case.label.clone(), points: line });
@@ -245,9 +245,14 @@ fn lines(args: &PlotArgs, cases: &[Case]) -> Result<Lines, Failure> {
         if over_batch { ("batch", format!("{fixed} tokens")) } else { ("context", format!("batch {fixed}")) };
     Ok(Lines {
         title: format!("{} time per token against {axis}", title(cases)),
-        subtitle: format!("{}, {other}, on {}, ideal roofline", phase_name(args.phase), places(cases, first)),
+        subtitle: format!(
+            "{}, {other}, on {}{}, ideal roofline",
+            phase_name(args.phase),
+            places(cases, first),
+            manner(args)
+        ),
         x_label: if over_batch { "sequences".to_owned() } else { "tokens of context".to_owned() },
-        y_label: "ms per token".to_owned(),
+        y_label: "ms per token of the batch (step time / tokens)".to_owned(),
         log_x: true,
         log_y: true,
         series,
@@ -273,12 +278,22 @@ fn shares(args: &PlotArgs, cases: &[Case]) -> Result<Shares, Failure> {
     Ok(Shares {
         title: format!("{} share of the time", title(cases)),
         subtitle: format!(
-            "{}, batch {batch}, {context} tokens, on {}, ideal roofline",
+            "{}, batch {batch}, {context} tokens, on {}{}, ideal roofline",
             phase_name(args.phase),
-            places(cases, &cases[0])
+            places(cases, &cases[0]),
+            manner(args)
         ),
         bars,
     })
+}
+
+/// How the model runs, where that is not the usual way.
+fn manner(args: &PlotArgs) -> String {
+    let shared = match args.lowering.tp[..] {
+        [count] if count > 1 => format!(", shared by {count}"),
+        _ => String::new(),
+    };
+    format!("{shared}{}", if args.lowering.unfused { ", unfused" } else { "" })
 }
 
 /// The model, or what several are.
@@ -292,5 +307,5 @@ fn title(cases: &[Case]) -> String {
 fn places(cases: &[Case], first: &Case) -> String {
     let mut names: Vec<&str> = cases.iter().map(|case| case.device.name.as_str()).collect();
     names.dedup();
-    if names.len() == 1 { first.device.name.clone() } else { format!("{} devices", names.len()) }
+    if names.len() == 1 { first.device.name.clone() } else { names.join(" and ") }
 }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use roofline_core::{
-    Device, Registry,
+    Device, Model, Registry,
     device::Peaks,
     format::Sizes,
+    model::Stored,
     precision::{NAMED, Output, PrecisionSpec},
 };
 
@@ -33,6 +34,8 @@ pub(super) enum Varies<'a> {
     Product(Option<&'a str>),
     /// The cache.
     Cache,
+    /// A model's layers; what its checkpoint ships in is among the usual suspects.
+    Model(&'a Model),
 }
 
 pub(super) fn job(setting: &Setting, varies: Varies<'_>) -> Result<Job, Failure> {
@@ -75,6 +78,11 @@ fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Fai
     let sixteen = device.sixteen_bit().to_string();
     let narrow: Vec<String> = match varies {
         Varies::Product(_) => COMMON.iter().map(ToString::to_string).collect(),
+        Varies::Model(model) => {
+            let stored = model.stored.as_ref().and_then(Stored::precision);
+            let common = COMMON.iter().copied().filter(|name| Some(*name) != stored);
+            stored.into_iter().chain(common).map(str::to_owned).collect()
+        }
         Varies::Cache => COMMON_KV.iter().map(|kv| format!("{sixteen}/{sixteen}/{kv}")).collect(),
     };
     let all = std::iter::once(sixteen).chain(narrow);

@@ -6,7 +6,7 @@ use roofline_core::Model;
 
 use crate::{config, failure::Failure};
 
-/// A path when it looks like one or is one; a name otherwise.
+/// A name of the registry; else a path, when it looks like one or is one.
 pub(super) fn model(text: &str) -> Result<Model, Failure> {
     let path = Path::new(text);
     let named = Model::find(text);

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{self, BufWriter, Write},
     sync::{
+        Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::sync_channel,
     },
@@ -20,7 +21,7 @@ use roofline_core::{
 use serde::Serialize;
 
 use super::{
-    model::{lowerings, phase_name, workload},
+    model::{lowerings, phase_name, tokens, workload},
     predict::Unavailable,
     range::range,
     setting::{Varies, job},
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     cli::{Phase, SweepArgs},
     failure::Failure,
-    report::{Format, number, style},
+    report::{Format, number, quoted, style},
 };
 
 /// Points that a thread computes before it hands them over.
@@ -78,6 +79,8 @@ struct Sweep {
     batches: Vec<u64>,
     contexts: Vec<u64>,
     sizes: Sizes,
+    /// Why points were left out, and how many.
+    skipped: Mutex<(Vec<String>, usize)>,
 }
 
 pub(crate) fn sweep(args: &SweepArgs, form: Format) -> Result<(), Failure> {
@@ -131,7 +134,7 @@ impl Sweep {
         }
         match first_error {
             Some(error) if lines.is_empty() => Err(error.into()),
-            _ => Ok(Self { models, lines, batches, contexts, sizes: job.sizes }),
+            _ => Ok(Self { models, lines, batches, contexts, sizes: job.sizes, skipped: Mutex::default() }),
         }
     }
 
@@ -174,9 +177,27 @@ impl Sweep {
     fn chunk(&self, chunk: usize, form: Format) -> Result<String, roofline_core::Error> {
         let mut text = String::new();
         for point in chunk * CHUNK..((chunk + 1) * CHUNK).min(self.len()) {
-            text += &render(&self.row(point)?, form);
+            match self.row(point) {
+                Ok(row) => text += &render(&row, form),
+                Err(error) => self.skip(&error)?,
+            }
         }
         Ok(text)
+    }
+
+    /// Says once why a point is left out; a sweep in which every point fails is an error.
+    fn skip(&self, error: &roofline_core::Error) -> Result<(), roofline_core::Error> {
+        let mut said = self.skipped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        said.1 += 1;
+        if said.1 == self.len() {
+            return Err(error.clone());
+        }
+        let text = error.to_string();
+        if said.0.len() < 10 && !said.0.contains(&text) {
+            style::talk("warning", &format!("left out: {text}"));
+            said.0.push(text);
+        }
+        Ok(())
     }
 
     /// Row `point`: contexts run fastest, then batches, then lines.
@@ -188,7 +209,7 @@ impl Sweep {
         let workload = workload(line.phase, batch, context)?;
         let total = predict(&model.graph(workload, line.lowering)?, &line.plan, self.sizes, &line.device)?.total;
         let footprint = model.footprint(workload, line.lowering, &line.plan, self.sizes)?;
-        let tokens = (batch * if line.phase == Phase::Prefill { context } else { 1 }) as f64;
+        let tokens = tokens(line.phase, batch, context);
         Ok(Row {
             model: &model.key,
             device: &line.label,
@@ -208,7 +229,7 @@ impl Sweep {
             weight_bytes: footprint.weights,
             kv_bytes: footprint.kv,
             memory_bytes: footprint.total(),
-            fits: line.device.memory.capacity.map(|capacity| footprint.total() <= capacity),
+            fits: line.device.memory.usable().map(|capacity| footprint.total() <= capacity),
         })
     }
 }
@@ -250,9 +271,9 @@ fn render(row: &Row<'_>, form: Format) -> String {
         Format::Json => serde_json::to_string(row).unwrap_or_default() + "\n",
         Format::Csv => format!(
             "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
-            row.model,
-            row.device,
-            row.precision,
+            quoted(row.model),
+            quoted(row.device),
+            quoted(row.precision),
             row.tensor_parallel,
             row.scale_bandwidth,
             row.scale_compute,

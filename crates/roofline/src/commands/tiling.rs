@@ -32,7 +32,11 @@ pub(crate) fn tiling(args: &TilingArgs) -> Result<Tilings, Failure> {
     let device = device(&config::registry(), &args.on)?;
     let machine = Machine::of(&device)?;
     let format: Format = args.format.parse()?;
-    let rows = Tiling::sweep(Linear::new(args.m, args.n, args.k)?, format, machine)?;
+    let product = Linear::new(args.m, args.n, args.k)?;
+    let rows = match args.tile {
+        Some(tile) => vec![Tiling::of(product, tile, format, machine)],
+        None => Tiling::sweep(product, format, machine)?,
+    };
     let TilingArgs { m, n, k, .. } = *args;
     Ok(Tilings { device: device.label(), machine, m, n, k, format, rows })
 }

@@ -11,8 +11,8 @@ fn tera(rate: Option<FlopRate>) -> String {
     rate.map_or_else(String::new, |rate| number(rate.value() / 1e12))
 }
 
-fn gigabytes(size: Option<Bytes>) -> String {
-    size.map_or_else(String::new, |size| number(size.value() / 1e9).trim_end_matches(".0").to_owned())
+fn gibibytes(size: Option<Bytes>) -> String {
+    size.map_or_else(String::new, |size| number(size.value() / (1u64 << 30) as f64).trim_end_matches(".0").to_owned())
 }
 
 /// The faster 16-bit unit.
@@ -24,7 +24,7 @@ pub(super) fn list(devices: &[&Device]) -> Vec<Section> {
     let mut table = Table::default()
         .column("device", Align::Left, 0)
         .column("name", Align::Left, 6)
-        .column("GB", Align::Right, 1)
+        .column("GiB", Align::Right, 1)
         .column("GB/s", Align::Right, 0)
         .column("16 bit", Align::Right, 0)
         .column("FP8", Align::Right, 2)
@@ -39,7 +39,7 @@ pub(super) fn list(devices: &[&Device]) -> Vec<Section> {
         table.row([
             device.key.as_str().into(),
             device.name.as_str().into(),
-            gigabytes(device.memory.capacity).into(),
+            gibibytes(device.memory.capacity).into(),
             number(device.memory.bandwidth.value() / 1e9).into(),
             tera(sixteen(device).and_then(|math| device.peaks.of(math))).into(),
             tera(device.peaks.of(Math::Fp8)).into(),
@@ -132,7 +132,7 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
         ("architecture", device.architecture.clone()),
         ("compute capability", shown(device.compute_capability.clone())),
         ("year", shown(device.year.map(|year| year.to_string()))),
-        ("memory", device.memory.capacity.map_or_else(String::new, |size| format!("{size}{memory}"))),
+        ("memory", device.memory.capacity.map_or_else(String::new, |size| format!("{}{memory}", binary(size)))),
         ("bandwidth", device.memory.bandwidth.to_string()),
         ("units", shown(count)),
         ("clock", clocks.join(", ")),
@@ -144,11 +144,17 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Caches are binary: 60 MiB, not 62.91 MB.
+/// Memories are binary: 60 MiB, not 62.91 MB.
 fn binary(size: Bytes) -> String {
     const KIB: f64 = 1024.0;
     let size = size.value();
-    if size >= KIB * KIB { format!("{} MiB", size / KIB / KIB) } else { format!("{} KiB", size / KIB) }
+    if size >= KIB * KIB * KIB {
+        format!("{} GiB", number(size / KIB / KIB / KIB).trim_end_matches(".0"))
+    } else if size >= KIB * KIB {
+        format!("{} MiB", size / KIB / KIB)
+    } else {
+        format!("{} KiB", size / KIB)
+    }
 }
 
 fn facts(device: &Device) -> Vec<(String, String)> {

@@ -13,15 +13,15 @@ use super::missing;
 
 /// How much is missing, and what would help.
 #[derive(Serialize)]
-pub(super) struct Shortfall {
-    pub(super) missing_bytes: Bytes,
+pub(crate) struct Shortfall {
+    pub(crate) missing_bytes: Bytes,
     /// The widest named precision of at least 4 bits that fits.
     pub(super) precision: Option<&'static str>,
     /// The fewest devices that can share it, up to 32.
     pub(super) tensor_parallel: Option<u64>,
 }
 
-pub(super) fn shortfall(
+pub(crate) fn shortfall(
     model: &Model,
     workload: Workload,
     lowering: Lowering,
@@ -41,6 +41,6 @@ pub(super) fn shortfall(
     });
     let share = |ranks: &u64| Dim::new("tp", *ranks).is_ok_and(|ranks| fits(plan, Lowering { ranks, ..lowering }));
     let more = [2, 4, 8, 16, 32].into_iter().filter(|ranks| *ranks > lowering.ranks.get());
-    let tensor_parallel = more.into_iter().find(share);
+    let tensor_parallel = more.into_iter().find(share).filter(|_| device.link().is_ok());
     Ok(Some(Shortfall { missing_bytes, precision: precision.map(|named| named.name), tensor_parallel }))
 }

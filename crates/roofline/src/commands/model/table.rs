@@ -11,7 +11,11 @@ impl Report for ModelPrediction {
 
     fn sections(&self) -> Vec<Section> {
         let first = &self.estimates[0];
-        let device = if self.several { String::new() } else { format!(" on {} ({})", first.device_name, first.device) };
+        let same_count = self.estimates.iter().all(|row| row.tensor_parallel == first.tensor_parallel);
+        let many = first.tensor_parallel > 1 && same_count;
+        let count = if many { format!("{} x ", first.tensor_parallel) } else { String::new() };
+        let device =
+            if self.several { String::new() } else { format!(" on {count}{} ({})", first.device_name, first.device) };
         let place = format!("batch {}, {} tokens", first.batch, first.context);
         let mut sections = vec![
             Section::Heading(format!("{}{device}, {place}: ideal roofline", self.model_name)),
@@ -108,7 +112,9 @@ impl ModelPrediction {
         } else {
             format!(", {} active per token", billions(self.active_parameters))
         };
-        let place = format!("{} on {}", row.precision, row.device);
+        let shared =
+            |row: &Row| if row.tensor_parallel > 1 { format!("{} x ", row.tensor_parallel) } else { String::new() };
+        let place = format!("{} on {}{}", row.precision, shared(row), row.device);
         let mut facts = vec![("parameters".to_owned(), format!("{}{active}", billions(self.parameters)))];
         if let Some(context) = row.longest_context {
             let made = self.max_context.filter(|max| *max < context);
@@ -127,6 +133,12 @@ impl ModelPrediction {
             None => "sliding windows keep the cache smaller than the weights at any context".to_owned(),
         };
         facts.push(("cache".to_owned(), crossover));
+        if self.estimates.iter().any(|row| row.tensor_parallel > 1) {
+            facts.push(("sizes".to_owned(), "weights, cache and memory are those of each device".to_owned()));
+        }
+        if let Some(method) = &self.ships_in {
+            facts.push(("ships in".to_owned(), format!("{method}, which the 16-bit rows do not use")));
+        }
         facts.push((
             "feed-forward".to_owned(),
             format!("{:.0} % of the layers' operations", 100.0 * row.ffn_share_of_flops),
@@ -138,7 +150,11 @@ impl ModelPrediction {
                     .time_per_output_token_us
                     .map_or_else(String::new, |each| format!(", then {} per token", time(each)));
                 facts.push((
-                    format!("request {}", row.precision),
+                    format!(
+                        "request {}{}",
+                        row.precision,
+                        if self.one_place() { String::new() } else { format!(" {}{}", shared(row), row.device) }
+                    ),
                     format!(
                         "{} to the first token{each}: {} for {} tokens, {} tokens/s",
                         time(request.ttft_us),
@@ -150,6 +166,11 @@ impl ModelPrediction {
             }
         }
         facts
+    }
+
+    fn one_place(&self) -> bool {
+        let place = |row: &Row| (row.device.clone(), row.tensor_parallel);
+        self.estimates.windows(2).all(|pair| place(&pair[0]) == place(&pair[1]))
     }
 
     fn one_phase(&self) -> bool {

@@ -30,23 +30,37 @@ fn parse(text: &str) -> Result<Vec<Point>, String> {
     let series = column(&["precision", "series"]);
     lines
         .map(|(at, line)| {
-            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+            let cells = fields(line);
             let number = |column: usize| {
                 let value = cells.get(column).and_then(|cell| cell.parse::<f64>().ok());
-                value.filter(|value| value.is_finite() && *value > 0.0).ok_or_else(|| {
-                    format!("line {}: `{}` is no positive number", at + 1, cells.get(column).unwrap_or(&""))
+                value.filter(|value| (1e-9..=1e9).contains(value)).ok_or_else(|| {
+                    let cell = cells.get(column).map_or("", String::as_str);
+                    format!("line {}: `{cell}` is no number that a roofline shows", at + 1)
                 })
             };
             Ok(Point {
-                label: cells.get(label).unwrap_or(&"").to_string(),
+                label: cells.get(label).cloned().unwrap_or_default(),
                 intensity: Intensity::new(number(intensity)?),
                 rate: FlopRate::new(number(rate)? * 1e12),
                 class: Class::Product,
-                series: series.and_then(|at| cells.get(at)).map_or("measured", |series| series).to_owned(),
+                series: series.and_then(|at| cells.get(at)).map_or("measured", String::as_str).to_owned(),
                 measured: true,
             })
         })
         .collect()
+}
+
+/// The fields of a line; one in quotes may hold commas.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut quoted) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            _ => fields.last_mut().into_iter().for_each(|field| field.push(letter)),
+        }
+    }
+    fields.into_iter().map(|field| field.trim().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -58,6 +72,7 @@ mod tests {
         let points = parse("tflops, OI ,name\n4.1,0.99,q_proj\n\n500,300,gemm\n").unwrap();
         assert_eq!((points.len(), points[0].label.as_str(), points[1].rate.value()), (2, "q_proj", 5e14));
         assert!(points.iter().all(|point| point.measured && point.series == "measured"));
+        assert_eq!(parse("label,ai,tflops\n\"a, b\",1,2").unwrap()[0].label, "a, b");
         assert_eq!(parse("label,precision,ai,tflops\nx,bf16,1,2").unwrap()[0].series, "bf16");
     }
 
@@ -66,9 +81,9 @@ mod tests {
         let why = |text: &str| parse(text).err().unwrap();
         assert_eq!(why(""), "no header");
         assert_eq!(why("label,ai\nx,1"), "no column `tflops`");
-        assert_eq!(why("label,ai,tflops\nx,1,fast"), "line 2: `fast` is no positive number");
-        assert_eq!(why("label,ai,tflops\nx,0,1"), "line 2: `0` is no positive number");
-        assert_eq!(why("label,ai,tflops\nx"), "line 2: `` is no positive number");
-        assert_eq!(why("label,ai,tflops\nx,NaN,1"), "line 2: `NaN` is no positive number");
+        assert_eq!(why("label,ai,tflops\nx,1,fast"), "line 2: `fast` is no number that a roofline shows");
+        assert_eq!(why("label,ai,tflops\nx,0,1"), "line 2: `0` is no number that a roofline shows");
+        assert_eq!(why("label,ai,tflops\nx"), "line 2: `` is no number that a roofline shows");
+        assert_eq!(why("label,ai,tflops\nx,NaN,1"), "line 2: `NaN` is no number that a roofline shows");
     }
 }
