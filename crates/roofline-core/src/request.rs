@@ -19,6 +19,19 @@ pub struct Request {
     pub generate: u64,
 }
 
+impl Request {
+    /// Steps are summed one by one, a million in about a second; no model's context is longer.
+    const MAX_GENERATE: u64 = 1_000_000;
+
+    /// Refuses more tokens than anybody waits for.
+    pub fn check(&self) -> Result<()> {
+        if self.generate <= Self::MAX_GENERATE {
+            return Ok(());
+        }
+        Err(Error::Shape(format!("{} generated tokens are more than {}", self.generate, Self::MAX_GENERATE)))
+    }
+}
+
 /// How long it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timeline {
@@ -35,9 +48,6 @@ impl Timeline {
     }
 }
 
-/// Steps that are summed one by one, in about a second; no model's context is longer.
-const MAX_GENERATE: u64 = 1_000_000;
-
 /// Sums the prompt's pass and every decode step: the first token comes with the prompt, and step `i` of the others sees
 /// `prompt + i` keys.
 pub fn timeline(
@@ -48,10 +58,7 @@ pub fn timeline(
     sizes: Sizes,
     device: &Device,
 ) -> Result<Timeline> {
-    if request.generate > MAX_GENERATE {
-        let text = format!("{} generated tokens are more than {MAX_GENERATE}", request.generate);
-        return Err(Error::Shape(text));
-    }
+    request.check()?;
     let pass = |workload| Ok(predict(&model.graph(workload, lowering)?, plan, sizes, device)?.total);
     let prefill = pass(Workload::prefill(request.batch, request.prompt)?)?;
     let mut decode: Option<Estimate> = None;

@@ -156,6 +156,7 @@ snapshots! {
     error_model_file: "predict model ./nowhere/config.json --on h200";
     error_model_tp: "predict model llama-3-8b --on h200 --tp 3";
     error_model_link: "predict model llama-3-8b --on apple_m4_max --tp 2";
+    error_generate: "predict model llama-3-8b --on h200 -p bf16 --generate 1000000000";
     error_range: "sweep llama-3-8b --on h200 --batch 8..1";
     error_analyze: "analyze --model mistral-7b --on t4 --prompt 512 --generate 100 --measured 1s --ttft 2s";
     error_tiling: "tiling --m 1 --n 4096 --k 4096 --on h200";

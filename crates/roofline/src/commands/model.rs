@@ -130,6 +130,7 @@ struct Case<'a> {
 
 pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure> {
     let model = source::model(&args.model)?;
+    Request { batch: args.batch, prompt: args.context, generate: args.generate.unwrap_or(1) }.check()?;
     let job = job(&args.setting, Varies::Model(&model))?;
     let phases = args.phase.map_or_else(|| vec![Phase::Prefill, Phase::Decode], |phase| vec![phase]);
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
