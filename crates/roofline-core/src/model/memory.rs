@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{AttentionLayer, Lowering, Model, Workload};
 use crate::{
-    Device, Dim, Op, Plan, Precision, Result,
+    Device, Dim, Graph, Op, Plan, Precision, Result,
     format::{Shape, Sizes},
     units::Bytes,
 };
@@ -30,7 +30,11 @@ impl Footprint {
 impl Model {
     /// Memory that a pass needs on each of the devices that share it.
     pub fn footprint(&self, workload: Workload, lowering: Lowering, plan: &Plan, sizes: Sizes) -> Result<Footprint> {
-        let graph = self.graph(workload, lowering)?;
+        Ok(self.footprint_of(&self.graph(workload, lowering)?, workload, lowering.ranks, plan, sizes))
+    }
+
+    /// The same for a graph that is there already: that of `workload`, shared by `ranks` devices.
+    pub fn footprint_of(&self, graph: &Graph, workload: Workload, ranks: Dim, plan: &Plan, sizes: Sizes) -> Footprint {
         let mut weights = Bytes::ZERO;
         let mut elements: u128 = 0;
         let mut largest = Bytes::ZERO;
@@ -46,7 +50,8 @@ impl Model {
             let read = precision.weights.bytes(shape, sizes) * matrix.read;
             largest = largest.max(node.op.work(precision, sizes).bytes() - read);
         }
-        let ranks = lowering.ranks.wide();
+        let kv = self.kv_bytes(workload.sequences, workload.context, ranks, &plan.layers, sizes);
+        let ranks = ranks.wide();
         // A tied embedding is the LM head; an untied one is a table of its own. Biases and norms are the rest.
         let embedding = self.vocabulary.wide() * self.hidden.wide();
         let whole = if self.tied { self.parameters() } else { self.parameters() - embedding };
@@ -56,8 +61,7 @@ impl Model {
         weights += Bytes::new((rest + table) as f64 * wide);
         let residual =
             plan.layers.query.bytes(Shape::new(workload.sequences.wide() * workload.new.wide(), self.hidden), sizes);
-        let kv = self.kv_bytes(workload.sequences, workload.context, lowering.ranks, &plan.layers, sizes);
-        Ok(Footprint { weights, kv, activations: residual + largest })
+        Footprint { weights, kv, activations: residual + largest }
     }
 
     /// The cache of `sequences` with `context` tokens each, on each of `ranks` devices. A sliding-window layer keeps its

@@ -211,9 +211,10 @@ impl Case<'_> {
         let Self { model, device, spec, lowering, phase, sizes } = *self;
         let plan = Plan::model(spec, device)?;
         let workload = workload(phase, args.batch, args.context)?;
-        let forecast = predict(&model.graph(workload, lowering)?, &plan, sizes, device)?;
+        let graph = model.graph(workload, lowering)?;
+        let forecast = predict(&graph, &plan, sizes, device)?;
         let total = forecast.total;
-        let footprint = model.footprint(workload, lowering, &plan, sizes)?;
+        let footprint = model.footprint_of(&graph, workload, lowering.ranks, &plan, sizes);
         let tokens = tokens(phase, args.batch, args.context);
         let decode = Workload::decode(args.batch, args.context)?;
         let read = decode_weights(model, args.batch, &plan, lowering, sizes, device)?;

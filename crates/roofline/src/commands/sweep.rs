@@ -207,8 +207,9 @@ impl Sweep {
         let line = &self.lines[point / self.contexts.len() / self.batches.len()];
         let model = &self.models[line.model];
         let workload = workload(line.phase, batch, context)?;
-        let total = predict(&model.graph(workload, line.lowering)?, &line.plan, self.sizes, &line.device)?.total;
-        let footprint = model.footprint(workload, line.lowering, &line.plan, self.sizes)?;
+        let graph = model.graph(workload, line.lowering)?;
+        let total = predict(&graph, &line.plan, self.sizes, &line.device)?.total;
+        let footprint = model.footprint_of(&graph, workload, line.lowering.ranks, &line.plan, self.sizes);
         let tokens = tokens(line.phase, batch, context);
         Ok(Row {
             model: &model.key,
