@@ -46,10 +46,15 @@ const PAGES: &[(&str, &str, &[&str])] = &[
 
 /// Pictures of the README and the guides.
 const PICTURES: &[(&str, &str)] = &[
-    ("roofline-light.svg", "plot roofline llama-3-8b --on h200 --precision bf16,w4a16 --phase prefill --context 512"),
+    (
+        "roofline-light.svg",
+        "plot roofline llama-3-8b --on h200 --precision bf16 --phase prefill --context 512 \
+         --measured docs/results/2026-11-15-h200-torch-prefill.csv",
+    ),
     (
         "roofline-dark.svg",
-        "plot roofline llama-3-8b --on h200 --precision bf16,w4a16 --phase prefill --context 512 --theme dark",
+        "plot roofline llama-3-8b --on h200 --precision bf16 --phase prefill --context 512 \
+         --measured docs/results/2026-11-15-h200-torch-prefill.csv --theme dark",
     ),
     ("batch-light.svg", "plot batch llama-3-8b --on h200,a100 --precision bf16,w4a16"),
     ("batch-dark.svg", "plot batch llama-3-8b --on h200,a100 --precision bf16,w4a16 --theme dark"),
@@ -125,6 +130,7 @@ fn roofline(arguments: &str) -> Result<String, String> {
     let program = target.join("debug").join(format!("roofline{}", env::consts::EXE_SUFFIX));
     let output = Command::new(&program)
         .args(arguments.split_whitespace())
+        .current_dir(root())
         .env("ROOFLINE_CONFIG_DIR", "/nonexistent")
         .env("NO_COLOR", "1")
         .env_remove("COLUMNS")

@@ -255,6 +255,26 @@ fn ffn_work() {
     assert_eq!(plain, weights + 9.0 * (row(4096.0) + 2.0 * row(14_336.0) + 2.0 * 4096.0));
 }
 
+/// PyTorch 2.11's BF16 products on an H200, cold caches, from a CUDA graph (`docs/results/h200_products.py`): none is under
+/// the floor, and the floor is not far below.
+#[test]
+fn no_measured_product_is_faster_than_predicted() {
+    let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/2026-11-15-h200-torch-");
+    for (phase, most) in [("decode", 1.95), ("prefill", 1.45)] {
+        let text = std::fs::read_to_string(format!("{folder}{phase}.csv")).unwrap();
+        let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+        assert_eq!(rows.len(), 4);
+        for row in rows {
+            let size = |at: usize| row[at].parse::<u64>().unwrap();
+            let graph = Graph::gemm(size(2), size(3), size(4)).unwrap();
+            let ideal = run(&graph, row[1], Sizes::Exact, &h200).total.time().micros();
+            let slower = row[5].parse::<f64>().unwrap() / ideal;
+            assert!((1.0..most).contains(&slower), "{row:?} is {slower} times the ideal {ideal}");
+        }
+    }
+}
+
 #[test]
 fn a_speed_up_says_which_ratio_it_is() {
     let h200 = Registry::builtin().find("h200").unwrap().into_owned();
