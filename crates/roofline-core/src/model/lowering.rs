@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::{AttentionLayer, FeedForward, Model};
 use crate::{
     Dim, Error, Graph, Op, Result,
-    graph::Node,
-    op::{ActivatedLinear, AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
+    graph::{Ffn, Node},
+    op::{AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
 };
 
 /// One forward pass: `sequences` of `new` tokens each, over `context` keys (the new ones included).
@@ -81,6 +81,24 @@ impl Model {
         Ok(Graph { nodes: lower.nodes })
     }
 }
+
+/// Attention of sliding-window layers.
+const WINDOW: &[(&str, &str)] = &[
+    ("attention", "window_attention"),
+    ("qk_score", "window_qk_score"),
+    ("softmax", "window_softmax"),
+    ("sv_prod", "window_sv_prod"),
+];
+
+/// Experts that every token meets.
+const SHARED: &[(&str, &str)] = &[
+    ("gate_up_proj", "shared_gate_up_proj"),
+    ("gate_proj", "shared_gate_proj"),
+    ("up_proj", "shared_up_proj"),
+    ("silu_mul", "shared_silu_mul"),
+    ("activation", "shared_activation"),
+    ("down_proj", "shared_down_proj"),
+];
 
 struct Lower<'a> {
     model: &'a Model,
@@ -239,69 +257,36 @@ impl Lower<'_> {
         let attention =
             Attention { batch, heads, kv_heads, head_dim, value_dim, queries, context, causal, window, cache }
                 .checked()?;
-        let windowed = window.is_some();
-        if self.lowering.fused {
-            let site = if windowed { "window_attention" } else { "attention" };
-            self.push(site, Op::Attention(attention), count, false);
-        } else {
-            let sites = if windowed {
-                ["window_qk_score", "window_softmax", "window_sv_prod"]
-            } else {
-                ["qk_score", "softmax", "sv_prod"]
-            };
-            self.push(sites[0], Op::Scores(attention), count, false);
-            self.push(sites[1], Op::Softmax(attention), count, false);
-            self.push(sites[2], Op::Values(attention), count, false);
-        }
+        let names = if window.is_some() { WINDOW } else { &[] };
+        self.append(&Graph::attention(attention, self.lowering.fused), names, count);
         Ok(())
     }
 
+    /// Kernels of a part of a layer, under other names where it stands in another place.
+    fn append(&mut self, part: &Graph, names: &[(&str, &'static str)], count: u64) {
+        for node in &part.nodes {
+            let other = names.iter().find(|(site, _)| *site == node.site).map(|(_, other)| *other);
+            self.push(other.unwrap_or(node.site), node.op, count, false);
+        }
+    }
+
     fn feed_forward(&mut self, layer: &FeedForward, count: u64) {
+        let (tokens, hidden) = (self.tokens, self.model.hidden);
+        let dense = |lower: &Self, inner: Dim, gated: bool| {
+            Graph::ffn(Ffn { tokens, hidden, inner: lower.share(inner), gated }, lower.lowering.fused)
+        };
         match *layer {
-            FeedForward::Dense { inner, gated, .. } => {
-                let sites = ["gate_up_proj", "gate_proj", "up_proj", "silu_mul", "activation", "down_proj"];
-                self.dense(sites, self.share(inner), gated, count);
-            }
+            FeedForward::Dense { inner, gated, .. } => self.append(&dense(self, inner, gated), &[], count),
             FeedForward::Experts { experts, active, inner, shared, gated, .. } => {
-                let router = Linear { m: self.tokens, n: experts, k: self.model.hidden };
+                let router = Linear { m: tokens, n: experts, k: hidden };
                 self.push("router", Op::Linear(router), count, true);
                 self.experts((experts, active, self.share(inner)), gated, count);
                 if let Some(shared) = shared {
-                    let sites = [
-                        "shared_gate_up_proj",
-                        "shared_gate_proj",
-                        "shared_up_proj",
-                        "shared_silu_mul",
-                        "shared_activation",
-                        "shared_down_proj",
-                    ];
-                    self.dense(sites, self.share(shared), gated, count);
+                    self.append(&dense(self, shared, gated), SHARED, count);
                 }
             }
         }
         self.all_reduce(count);
-    }
-
-    fn dense(&mut self, sites: [&'static str; 6], inner: Dim, gated: bool, count: u64) {
-        let hidden = self.model.hidden;
-        let [fused, gate, up, gated_activation, plain_activation, down] = sites;
-        let product = Linear { m: self.tokens, n: inner, k: hidden };
-        if self.lowering.fused {
-            let site = if gated { fused } else { up };
-            self.push(site, Op::ActivatedLinear(ActivatedLinear { linear: product, gated }), count, false);
-        } else {
-            if gated {
-                self.push(gate, Op::Linear(product), count, false);
-            }
-            self.push(up, Op::Linear(product), count, false);
-            let (site, kind) = if gated {
-                (gated_activation, ElementwiseKind::GatedActivation)
-            } else {
-                (plain_activation, ElementwiseKind::Activation)
-            };
-            self.elementwise(site, kind, Dim::ONE, inner, count);
-        }
-        self.linear(down, hidden, inner, count);
     }
 
     fn experts(&mut self, (experts, active, inner): (Dim, Dim, Dim), gated: bool, count: u64) {
