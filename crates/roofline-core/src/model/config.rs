@@ -192,12 +192,15 @@ impl Reader<'_> {
         let config = self.config;
         let heads = self.required("num_attention_heads", config.num_attention_heads)?;
         if let Some(rank) = config.kv_lora_rank {
+            // The cached vector is both of them.
+            let rotary = self.required("qk_rope_head_dim", config.qk_rope_head_dim)?;
+            Dim::new("kv_lora_rank + qk_rope_head_dim", rank.saturating_add(rotary.get()))?;
             return Ok(AttentionLayer::Latent {
                 heads,
                 query_rank: config.q_lora_rank.map(|rank| Dim::new("q_lora_rank", rank)).transpose()?,
                 rank: Dim::new("kv_lora_rank", rank)?,
                 plain_dim: self.required("qk_nope_head_dim", config.qk_nope_head_dim)?,
-                rotary_dim: self.required("qk_rope_head_dim", config.qk_rope_head_dim)?,
+                rotary_dim: rotary,
                 value_dim: self.required("v_head_dim", config.v_head_dim)?,
             });
         }

@@ -38,13 +38,14 @@ impl Workload {
         if new > context {
             return Err(Error::Shape(format!("{new} new tokens do not fit a context of {context}")));
         }
-        Dim::new("batch x tokens", sequences.get() * new.get())?;
-        Ok(Self { sequences, new, context })
+        let workload = Self { sequences, new, context };
+        workload.tokens()?;
+        Ok(workload)
     }
 
-    /// Tokens in flight; [`Workload::chunk`] checked that they are a dimension.
-    fn tokens(self) -> Dim {
-        Dim::new("batch x tokens", self.sequences.get() * self.new.get()).unwrap_or(Dim::ONE)
+    /// Tokens in flight.
+    fn tokens(self) -> Result<Dim> {
+        Dim::new("batch x tokens", self.sequences.get() * self.new.get())
     }
 }
 
@@ -70,7 +71,7 @@ impl Model {
     /// The kernels of one pass, on each of the devices that share it.
     pub fn graph(&self, workload: Workload, lowering: Lowering) -> Result<Graph> {
         let mut lower =
-            Lower { model: self, workload, lowering, tokens: workload.tokens(), nodes: Vec::with_capacity(24) };
+            Lower { model: self, workload, lowering, tokens: workload.tokens()?, nodes: Vec::with_capacity(24) };
         lower.embedding();
         for layer in &self.layers {
             lower.norms(layer.count);
