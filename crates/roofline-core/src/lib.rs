@@ -21,6 +21,8 @@
 //! # Ok::<(), roofline_core::Error>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod advice;
 pub mod device;
 pub mod dim;

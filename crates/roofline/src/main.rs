@@ -1,5 +1,7 @@
 //! `roofline`: how fast a language model can run, how fast it does run, which number format to use, and what that costs.
 
+#![forbid(unsafe_code)]
+
 mod cli;
 mod commands;
 mod config;

@@ -1,0 +1,4 @@
+//! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
+
+pub mod buffer;
+pub mod pool;

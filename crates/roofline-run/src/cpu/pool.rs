@@ -1,0 +1,197 @@
+//! Threads that wait by spinning, so that starting a kernel costs a microsecond and not a trip through the scheduler.
+//!
+//! A kernel of a decode step takes tens of microseconds; waking a sleeping thread takes as long. Workers therefore spin
+//! for a while after each job before they sleep. The caller is worker 0.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+};
+
+/// Turns of the waiting loop before a worker sleeps: a few milliseconds.
+const SPINS: u32 = 1 << 16;
+
+/// As many threads as the machine has, or as were asked for.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Handles to wake sleeping workers by.
+    wake: Vec<Thread>,
+}
+
+struct Shared {
+    /// The job, as a thin pointer to a fat one on the caller's stack; valid while `running` is above zero.
+    job: AtomicUsize,
+    /// Counts jobs; a worker runs each new value once.
+    turn: AtomicUsize,
+    /// Workers that have not finished the current job.
+    running: AtomicUsize,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+}
+
+type Job<'a> = &'a (dyn Fn(usize) + Sync);
+
+impl Pool {
+    /// One thread per core that this process may use.
+    pub fn all() -> Self {
+        Self::new(thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// `threads` of them, the caller included.
+    pub fn new(threads: usize) -> Self {
+        let shared = Arc::new(Shared {
+            job: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+        });
+        let worker = |index: usize| {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new().name(format!("kernel-{index}")).spawn(move || shared.work(index))
+        };
+        // A machine that gives fewer threads than cores still gets its kernels run.
+        let workers: Vec<JoinHandle<()>> = (1..threads.max(1)).map_while(|index| worker(index).ok()).collect();
+        let wake = workers.iter().map(|worker| worker.thread().clone()).collect();
+        Self { shared, workers, wake }
+    }
+
+    /// Threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `job(index)` once on each thread and returns when all are done. It takes `&mut self` because jobs do not nest.
+    pub fn run(&mut self, job: impl Fn(usize) + Sync) {
+        let job: Job<'_> = &job;
+        let shared = &*self.shared;
+        shared.running.store(self.workers.len(), Ordering::Relaxed);
+        shared.job.store(std::ptr::from_ref(&job) as usize, Ordering::Relaxed);
+        shared.turn.fetch_add(1, Ordering::Release);
+        self.wake.iter().for_each(Thread::unpark);
+        let wait = Wait(shared);
+        job(0);
+        drop(wait);
+        assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a kernel panicked");
+    }
+
+    /// Runs `job` on each thread with its share of `items`, cut at multiples of `step`.
+    pub fn split(&mut self, items: usize, step: usize, job: impl Fn(usize, Range<usize>) + Sync) {
+        let threads = self.threads();
+        self.run(|index| {
+            let part = share(items, step, index, threads);
+            if !part.is_empty() {
+                job(index, part);
+            }
+        });
+    }
+}
+
+/// The part of `items` that thread `index` of `threads` gets: as even as multiples of `step` allow.
+pub fn share(items: usize, step: usize, index: usize, threads: usize) -> Range<usize> {
+    let steps = items.div_ceil(step);
+    let cut = |index: usize| (steps * index / threads * step).min(items);
+    cut(index)..cut(index + 1)
+}
+
+/// Waits for the workers, also when the caller's own part panics: they hold a pointer to its stack.
+struct Wait<'a>(&'a Shared);
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut spins = 0u32;
+        while self.0.running.load(Ordering::Acquire) > 0 {
+            spins += 1;
+            if spins > SPINS { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            let mut spins = 0;
+            while self.turn.load(Ordering::Acquire) == seen {
+                if spins < SPINS {
+                    spins += 1;
+                    std::hint::spin_loop();
+                } else {
+                    thread::park(); // `run` unparks after it has raised `turn`; a token left over costs one more turn
+                }
+            }
+            seen += 1;
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            // SAFETY: `run` put the address of a `Job` on its stack here and waits until `running` is zero.
+            let job = unsafe { *(self.job.load(Ordering::Relaxed) as *const Job<'_>) };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(index)));
+            if result.is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            self.running.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.turn.fetch_add(1, Ordering::Release);
+        self.wake.iter().for_each(Thread::unpark);
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::AtomicU64, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn every_item_runs_once() {
+        for threads in [1, 2, 5] {
+            let mut pool = Pool::new(threads);
+            for (items, step) in [(0, 1), (1, 4), (7, 4), (1000, 16)] {
+                let counts: Vec<AtomicU64> = (0..items).map(|_| AtomicU64::new(0)).collect();
+                pool.split(items, step, |_, part| {
+                    assert!(part.start.is_multiple_of(step));
+                    part.for_each(|item| {
+                        counts[item].fetch_add(1, Ordering::Relaxed);
+                    });
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn workers_wake_from_sleep() {
+        let mut pool = Pool::new(3);
+        for pause in [0, 50, 0] {
+            thread::sleep(Duration::from_millis(pause));
+            let count = AtomicU64::new(0);
+            pool.run(|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.into_inner(), 3);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a kernel panicked")]
+    fn a_panic_reaches_the_caller() {
+        Pool::new(2).run(|index| assert_eq!(index, 0));
+    }
+}

@@ -1,0 +1,4 @@
+//! The half of `roofline` that touches hardware: backends that run operators, the protocol that times them, and what a
+//! machine is made of.
+
+pub mod cpu;
