@@ -105,6 +105,21 @@ impl Encoded {
         self.len() == 0
     }
 
+    /// What it is packed in.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Rows that were packed.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
     /// The shape that was packed.
     pub fn shape(&self) -> Shape {
         let columns = Dim::new("columns", self.columns as u64).unwrap_or(Dim::ONE);

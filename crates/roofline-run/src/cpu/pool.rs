@@ -69,6 +69,10 @@ impl Pool {
     }
 
     /// Runs `job(index)` once on each thread and returns when all are done. It takes `&mut self` because jobs do not nest.
+    ///
+    /// # Panics
+    ///
+    /// When a job panics.
     pub fn run(&mut self, job: impl Fn(usize) + Sync) {
         let job: Job<'_> = &job;
         let shared = &*self.shared;
