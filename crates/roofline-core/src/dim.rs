@@ -1,12 +1,12 @@
 //! A dimension of a tensor, checked once at the border so that nothing downstream has to.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
 /// A positive length up to [`Dim::MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u64", try_from = "u64")]
 pub struct Dim(u32);
 
 impl Dim {
@@ -36,6 +36,20 @@ impl Dim {
 
     pub(crate) fn wide(self) -> u128 {
         u128::from(self.0)
+    }
+}
+
+impl TryFrom<u64> for Dim {
+    type Error = Error;
+
+    fn try_from(value: u64) -> Result<Self> {
+        Self::new("a dimension", value)
+    }
+}
+
+impl From<Dim> for u64 {
+    fn from(dim: Dim) -> Self {
+        dim.get()
     }
 }
 

@@ -87,6 +87,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// Measurements that no calibration can be made from, or a calibration that makes no sense.
+    #[error("calibration of `{device}`: {reason}")]
+    Calibration {
+        /// The device's key.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
+
     /// A model description that does not parse or makes no sense.
     #[error("model `{key}`: {reason}")]
     Model {
@@ -139,6 +148,7 @@ impl Error {
             Self::NoUnit { .. } => "no_unit",
             Self::Twice { .. } => "twice",
             Self::Device { .. } => "device",
+            Self::Calibration { .. } => "calibration",
             Self::Model { .. } => "model",
             Self::PowerMode { .. } => "power_mode",
             Self::Encode { .. } => "encode",

@@ -19,7 +19,7 @@ pub use element::{Element, NF4};
 pub use loss::Distribution;
 pub use minifloat::Overflow;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Dim, units::Bytes};
 
@@ -306,6 +306,12 @@ impl Layout {
                 }
             }
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Format {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -24,12 +24,15 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod calibration;
+pub mod compare;
 pub mod device;
 pub mod dim;
 mod error;
 pub mod format;
 pub mod graph;
 pub mod math;
+pub mod measurement;
 pub mod model;
 mod nearest;
 pub mod op;

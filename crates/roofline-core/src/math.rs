@@ -3,14 +3,14 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Format};
 
 macro_rules! maths {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $label:literal;)*) => {
         /// A multiplying unit of a device, with its accumulator.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Math {
             $($(#[$doc])* #[serde(rename = $key)] $variant,)*
         }

@@ -13,7 +13,7 @@ pub use elementwise::{Elementwise, ElementwiseKind};
 pub use experts::{ExpertSide, Experts};
 pub use linear::{ActivatedLinear, Linear};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Dim, Math, Precision, Work,
@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// One kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Op {
     /// `y[m,n] = x[m,k] * W[n,k]^T`; a matrix-vector product when `m` is 1.
     Linear(Linear),
@@ -45,7 +46,7 @@ pub enum Op {
 }
 
 /// A sum over `ranks` devices that each hold `tokens` rows of `width`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllReduce {
     /// Tokens in flight.
     pub tokens: Dim,
@@ -122,6 +123,36 @@ impl Op {
             Self::Linear(_) | Self::ActivatedLinear(_) | Self::Experts(_) => precision.math,
             Self::Attention(_) | Self::Scores(_) | Self::Values(_) => precision.attention,
             Self::Softmax(_) | Self::Elementwise(_) | Self::AllReduce(_) => Math::Fp32,
+        }
+    }
+
+    /// Kind and shape in words, for a kernel at `site`.
+    pub fn words(&self, site: &str) -> String {
+        match self {
+            Self::Linear(linear) => format!("{site} {} x {} x {}", linear.m, linear.n, linear.k),
+            Self::ActivatedLinear(activated) => {
+                let linear = activated.linear;
+                let matrices = if activated.gated { "2 x " } else { "" };
+                format!("{site} {} x {matrices}{} x {}", linear.m, linear.n, linear.k)
+            }
+            Self::Experts(experts) => {
+                format!(
+                    "{site} {} x {} of {} x {} x {}",
+                    experts.tokens, experts.active, experts.experts, experts.n, experts.k
+                )
+            }
+            Self::Attention(attention)
+            | Self::Scores(attention)
+            | Self::Softmax(attention)
+            | Self::Values(attention) => {
+                let (batch, heads, kv_heads) = (attention.batch, attention.heads, attention.kv_heads);
+                let (queries, context, width) = (attention.queries, attention.context, attention.head_dim);
+                format!("{site} {batch} x {queries} over {context}, {heads}/{kv_heads} heads of {width}")
+            }
+            Self::Elementwise(elementwise) => {
+                format!("{site} {} x {} x {}", elementwise.tokens, elementwise.vectors, elementwise.width)
+            }
+            Self::AllReduce(reduce) => format!("{site} {} x {} over {}", reduce.tokens, reduce.width, reduce.ranks),
         }
     }
 

@@ -11,10 +11,11 @@ pub use table::{NAMED, Named};
 
 use std::{fmt, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Device, Error, Format, Math, Result,
+    device::Kind,
     format::{BlockScaling, Element},
 };
 
@@ -51,7 +52,7 @@ pub(crate) enum Slot {
 }
 
 /// A precision on a device: every format known, and the units that multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Precision {
     /// Stored weights.
     pub weights: Format,
@@ -119,7 +120,7 @@ impl PrecisionSpec {
         let (weights, activations) = (format(self.weights), format(self.activations));
         let units = multiplying_units(weights.element(), activations.element())
             .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
-        let math = device.fastest(units).ok_or_else(|| self.missing(device, units[0], activations))?;
+        let math = unit(device, units).ok_or_else(|| self.missing(device, units[0], activations))?;
         if !device.takes(activations) {
             return Err(self.unscaled(device, activations));
         }
@@ -131,7 +132,7 @@ impl PrecisionSpec {
             Some(Output::Accumulator) => math.accumulator(),
         };
         let attention_units = multiplying_units(query.element(), query.element()).unwrap_or(units);
-        let attention = device.fastest(attention_units).unwrap_or(attention_units[0]);
+        let attention = unit(device, attention_units).unwrap_or(attention_units[0]);
         Ok(Precision { weights, activations, kv: format(self.kv), output, query, math, attention })
     }
 
@@ -167,6 +168,13 @@ impl PrecisionSpec {
         let math = math.to_owned();
         Error::MissingPeak { what: format!("`{}`", self.name), math, device: device.name.clone(), hint }
     }
+}
+
+/// The fastest of `units` that `device` has. A processor without 16-bit units widens such operands to FP32 in registers:
+/// every BF16 and FP16 number is one, so only the rate differs.
+fn unit(device: &Device, units: &[Math]) -> Option<Math> {
+    let widens = device.kind == Kind::Cpu && units.iter().any(|unit| matches!(unit, Math::Bf16 | Math::Fp16));
+    device.fastest(units).or_else(|| device.fastest(FP32).filter(|_| widens))
 }
 
 /// The units that can multiply a pair of elements, or none: a narrower operand is converted to the wider type on the fly.
@@ -274,7 +282,11 @@ impl fmt::Display for PrecisionSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Registry;
+    use crate::{
+        Registry,
+        device::Peaks,
+        units::{ByteRate, FlopRate},
+    };
 
     fn on(precision: &str, device: &str) -> Result<Precision> {
         precision.parse::<PrecisionSpec>()?.on(&*Registry::builtin().find(device)?)
@@ -287,6 +299,24 @@ mod tests {
         assert_eq!(on("w4a16", "t4").unwrap().output, Format::FP16);
         assert_eq!(on("w4a16", "tpu_v5e").unwrap().math, Math::Bf16); // no FP16 on TPUs
         assert_eq!(on("w4a16", "mi100").unwrap().math, Math::Fp16); // BF16 at half the rate
+    }
+
+    #[test]
+    fn a_processor_widens_what_it_cannot_multiply() {
+        let peaks = Peaks::distinct([(Math::Fp32, FlopRate::new(1e11))]).unwrap();
+        let device = Device::custom("plain", ByteRate::new(1e10), peaks, None).unwrap();
+        let on = |name: &str, kind: Kind| {
+            name.parse::<PrecisionSpec>()
+                .unwrap()
+                .on(&Device { kind, ..device.clone() })
+                .map(|precision| precision.math)
+        };
+        for name in ["bf16", "fp16", "w4a16", "nf4", "fp8a16"] {
+            assert_eq!(on(name, Kind::Cpu), Ok(Math::Fp32), "{name}");
+            assert!(on(name, Kind::Gpu).is_err(), "{name}");
+        }
+        assert!(on("int8", Kind::Cpu).is_err());
+        assert!(on("fp8", Kind::Cpu).is_err());
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum Bound {
     Compute,
     /// Exchanging with other devices.
     Network,
+    /// Starting kernels; only the expected tier knows it.
+    Launch,
 }
 
 impl std::fmt::Display for Bound {
@@ -32,6 +34,7 @@ impl std::fmt::Display for Bound {
             Self::Memory => "memory",
             Self::Compute => "compute",
             Self::Network => "network",
+            Self::Launch => "launch",
         })
     }
 }

@@ -39,10 +39,26 @@ macro_rules! quantity {
                 self.0
             }
 
+            /// The smaller of two.
+            #[must_use]
+            pub fn min(self, other: Self) -> Self {
+                Self(self.0.min(other.0))
+            }
+
             /// The larger of two.
             #[must_use]
             pub fn max(self, other: Self) -> Self {
                 Self(self.0.max(other.0))
+            }
+        }
+
+        impl Quantity for $name {
+            fn of(base_units: f64) -> Self {
+                Self(base_units)
+            }
+
+            fn base_units(self) -> f64 {
+                self.0
             }
         }
 
@@ -119,6 +135,32 @@ macro_rules! quantity {
             }
         }
     };
+}
+
+/// Quantities as plain numbers of base units in both directions, for files that only this program writes and whose field
+/// names say the unit: `#[serde(with = "units::number")]`.
+pub mod number {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Quantity;
+
+    /// Writes base units.
+    pub fn serialize<Q: Quantity, S: Serializer>(quantity: &Q, serializer: S) -> Result<S::Ok, S::Error> {
+        quantity.base_units().serialize(serializer)
+    }
+
+    /// Reads base units.
+    pub fn deserialize<'de, Q: Quantity, D: Deserializer<'de>>(deserializer: D) -> Result<Q, D::Error> {
+        f64::deserialize(deserializer).map(Q::of)
+    }
+}
+
+/// Any quantity.
+pub trait Quantity: Copy {
+    /// From a number of base units.
+    fn of(base_units: f64) -> Self;
+    /// The number of base units.
+    fn base_units(self) -> f64;
 }
 
 /// A whole number is written without a fraction, so that byte and FLOP counts read as the integers they are.
@@ -210,6 +252,11 @@ impl Seconds {
     /// Microseconds, the unit of machine output for operator times.
     pub fn micros(self) -> f64 {
         self.0 * 1e6
+    }
+
+    /// From microseconds.
+    pub fn from_micros(micros: f64) -> Self {
+        Self(micros / 1e6)
     }
 }
 

@@ -53,6 +53,7 @@ pub fn advise(
         }
         Bound::Memory => format!("memory-bound, {}x below the ridge: fewer bytes are what helps", round(distance)),
         Bound::Network => "the exchange between devices takes longest".to_owned(),
+        Bound::Launch => "starting kernels takes longest: fewer, larger ones are what helps".to_owned(),
         Bound::Compute => {
             format!("compute-bound, {}x above the ridge: only a faster unit helps", round(1.0 / distance))
         }

@@ -1,6 +1,6 @@
 //! Attention over a KV cache, fused or not.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Dim, Error, Precision, Result, Work,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// `batch` sequences of `queries` new tokens over `context` cached ones (the new ones included).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attention {
     /// Sequences.
     pub batch: Dim,
@@ -34,7 +34,7 @@ pub struct Attention {
 }
 
 /// Where keys and values come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
     /// A cache with both, in its own format.
@@ -120,6 +120,13 @@ impl Attention {
                 (bytes(self.head_dim), bytes(self.value_dim))
             }
         }
+    }
+
+    /// Keys and values that are read, each once.
+    pub(crate) fn cached_elements(&self) -> f64 {
+        let vectors = (self.batch.wide() * self.kv_heads.wide() * self.keys()) as f64;
+        let values = if self.cache == Cache::Latent { 0.0 } else { self.value_dim.float() };
+        vectors * (self.head_dim.float() + values)
     }
 
     /// The score matrix, without what the mask removes.

@@ -1,6 +1,6 @@
 //! Kernels that touch each element a few times: never more than a few operations per byte.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Dim, Format, Precision, Work,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A kernel over `tokens` times `vectors` rows of `width` features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elementwise {
     /// What it does.
     pub kind: ElementwiseKind,
@@ -22,7 +22,7 @@ pub struct Elementwise {
 }
 
 /// What an element-wise kernel does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ElementwiseKind {
     /// RMSNorm or LayerNorm: square, sum, scale, multiply, round (5).

@@ -1,6 +1,6 @@
 //! Linear layers and the activation function between them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Dim, Precision, Result, Work,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// `y[m,n] = x[m,k] * W[n,k]^T`: `m` tokens, `n` output features, `k` input features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
     /// Rows of the input: tokens in flight.
     pub m: Dim,
@@ -38,7 +38,7 @@ impl Linear {
 }
 
 /// A linear layer that applies the activation function before it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivatedLinear {
     /// The product.
     pub linear: Linear,

@@ -1,0 +1,207 @@
+//! Fitting the terms to measurements.
+//!
+//! The error is `|ln(predicted / measured)|`: relative, and the same for twice too slow as for twice too fast. Each term
+//! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
+//! derivatives; a few dozen terms over a hundred samples take milliseconds.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Calibration, Quality, Spread,
+    terms::{Demand, Family, Rate, Terms, Unpack},
+};
+use crate::{
+    Device, Error, Format, Math, Op, Precision, Result,
+    format::Sizes,
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+/// One measured kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// What was computed.
+    pub op: Op,
+    /// Its formats.
+    pub precision: Precision,
+    /// The median.
+    pub time: Seconds,
+}
+
+/// Errors below this are noise, and are not fought over.
+const NOISE: f64 = 0.02;
+/// Fewest samples that say anything about so many terms.
+const FEWEST: usize = 12;
+
+/// Fits terms to two thirds of the shapes in `samples` and states their error on the other third, all precisions of a
+/// shape on one side. `thin_rows` is where the stack changes kernels.
+pub fn fit(
+    samples: &[Sample],
+    device: &Device,
+    stack: &str,
+    provenance: String,
+    thin_rows: u64,
+    spread: Spread,
+) -> Result<Calibration> {
+    let sizes = Sizes::Exact;
+    let refuse = |reason: String| Error::Calibration { device: device.key.clone(), reason };
+    let known = |sample: &&Sample| Demand::of(&sample.op, &sample.precision, sizes, thin_rows).is_some();
+    let samples: Vec<Sample> = samples.iter().filter(known).copied().collect();
+    if samples.len() < FEWEST {
+        return Err(refuse(format!("{} measurements are too few: {FEWEST} is the least", samples.len())));
+    }
+    let (mut seen, mut unseen): (Vec<Sample>, Vec<Sample>) = (Vec::new(), Vec::new());
+    let held_out = held_out(&samples);
+    for sample in samples {
+        if held_out.contains(&shape(&sample.op)) { unseen.push(sample) } else { seen.push(sample) }
+    }
+    let terms = Search::new(&seen, device, thin_rows).run();
+    // What no seen shape has a term for cannot be predicted, nor counted.
+    unseen.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+    if unseen.len() < 4 {
+        return Err(refuse("too few shapes to hold some out".to_owned()));
+    }
+    let quality = Quality::of(&terms, &seen, &unseen, device, spread)?;
+    Ok(Calibration { device: device.key.clone(), stack: stack.to_owned(), provenance, terms, quality })
+}
+
+/// An operator without its precision, in words that sort.
+fn shape(op: &Op) -> String {
+    format!("{op:?}")
+}
+
+/// Every third shape of each family, in an order that has nothing to do with size: that of a hash.
+fn held_out(samples: &[Sample]) -> Vec<String> {
+    let mut families: BTreeMap<Family, BTreeMap<u64, String>> = BTreeMap::new();
+    for sample in samples {
+        let Some(demand) = Demand::of(&sample.op, &sample.precision, Sizes::Exact, 16) else { continue };
+        let shape = shape(&sample.op);
+        families.entry(demand.family).or_default().insert(hash(&shape), shape);
+    }
+    families.into_values().flat_map(|shapes| shapes.into_values().skip(1).step_by(3)).collect()
+}
+
+/// FNV-1a: the same on every machine and in every version, so that a split can be repeated.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Where each term stands in the vector that is searched.
+struct Search {
+    demands: Vec<(Demand, f64)>,
+    rates: Vec<(Family, Math)>,
+    formats: Vec<(Family, Format)>,
+    thin_rows: u64,
+    start: Vec<f64>,
+}
+
+const LAUNCH: usize = 0;
+const READ: usize = 1;
+const WRITE: usize = 2;
+const OVERLAP: usize = 3;
+const FIRST: usize = 4;
+
+impl Search {
+    fn new(samples: &[Sample], device: &Device, thin_rows: u64) -> Self {
+        let demands: Vec<(Demand, f64)> = samples
+            .iter()
+            .filter_map(|sample| {
+                let demand = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
+                Some((demand, sample.time.value()))
+            })
+            .collect();
+        let (mut rates, mut formats) = (Vec::new(), Vec::new());
+        for (demand, _) in &demands {
+            if demand.flops > 0.0 && !rates.contains(&(demand.family, demand.math)) {
+                rates.push((demand.family, demand.math));
+            }
+            if let Some(format) = demand.format.filter(|format| !formats.contains(&(demand.family, *format))) {
+                formats.push((demand.family, format));
+            }
+        }
+        // Costs: seconds per call, per byte read, per byte written, per operation, per element.
+        let fastest = demands.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+        let byte = 1.0 / device.memory.bandwidth.value();
+        let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
+        let peak = |math: Math| device.peaks.of(math).map_or(1e9, FlopRate::value);
+        start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
+        start.extend(formats.iter().map(|_| byte / 4.0));
+        Self { demands, rates, formats, thin_rows, start }
+    }
+
+    /// The best of several starts: how much overlaps is the one term with two very different answers.
+    fn run(&self) -> Terms {
+        let starts = [1.0, 0.5, 0.0].map(|overlap| {
+            let mut costs = self.start.clone();
+            costs[OVERLAP] = overlap;
+            self.descend(costs)
+        });
+        let best = starts.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        self.terms(&best.map_or_else(|| self.start.clone(), |(costs, _)| costs))
+    }
+
+    fn descend(&self, mut costs: Vec<f64>) -> (Vec<f64>, f64) {
+        let mut error = self.error(&costs);
+        let mut step = 1.0_f64;
+        while step > 1e-3 {
+            let before = error;
+            for term in 0..costs.len() {
+                for direction in [step, -step] {
+                    let kept = costs[term];
+                    costs[term] =
+                        if term == OVERLAP { (kept + direction / 4.0).clamp(0.0, 1.0) } else { kept * direction.exp() };
+                    let tried = self.error(&costs);
+                    if tried < error {
+                        error = tried;
+                        break;
+                    }
+                    costs[term] = kept;
+                }
+            }
+            if before - error < 1e-6 * before {
+                step /= 2.0;
+            }
+        }
+        (costs, error)
+    }
+
+    fn error(&self, costs: &[f64]) -> f64 {
+        let one = |(demand, time): &(Demand, f64)| {
+            let off = (self.time(demand, costs) / time).ln();
+            (off * off + NOISE * NOISE).sqrt() - NOISE
+        };
+        self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64
+    }
+
+    fn time(&self, demand: &Demand, costs: &[f64]) -> f64 {
+        let rate = self.rates.iter().position(|key| *key == (demand.family, demand.math));
+        let multiply = rate.map_or(0.0, |at| demand.flops * costs[FIRST + at]);
+        let format = self.formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
+        let unpack = format.map_or(0.0, |at| demand.elements * costs[FIRST + self.rates.len() + at]);
+        let memory = demand.read * costs[READ] + demand.write * costs[WRITE];
+        let compute = multiply + unpack;
+        costs[LAUNCH] + memory.max(compute) + (1.0 - costs[OVERLAP]) * memory.min(compute)
+    }
+
+    fn terms(&self, costs: &[f64]) -> Terms {
+        let (rates, formats) = (&self.rates, &self.formats);
+        let rate = |(at, (family, math)): (usize, &(Family, Math))| Rate {
+            family: *family,
+            math: *math,
+            rate: FlopRate::new(1.0 / costs[FIRST + at]),
+        };
+        let unpack = |(at, (family, format)): (usize, &(Family, Format))| Unpack {
+            family: *family,
+            format: *format,
+            cost: Seconds::new(costs[FIRST + rates.len() + at]),
+        };
+        Terms {
+            launch: Seconds::new(costs[LAUNCH]),
+            read: ByteRate::new(1.0 / costs[READ]),
+            write: ByteRate::new(1.0 / costs[WRITE]),
+            overlap: costs[OVERLAP],
+            thin_rows: self.thin_rows,
+            rates: rates.iter().enumerate().map(rate).collect(),
+            unpack: formats.iter().enumerate().map(unpack).collect(),
+        }
+    }
+}

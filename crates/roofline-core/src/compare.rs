@@ -1,0 +1,280 @@
+//! Theory against measurement: errors, verdicts, speed-ups and what explains the rest.
+
+mod diagnosis;
+mod insight;
+mod verdict;
+
+pub use diagnosis::Diagnosis;
+pub use verdict::{Status, Verdict};
+
+use serde::Serialize;
+
+use crate::{
+    Device, Op, Precision, Result,
+    calibration::{Calibration, Expected},
+    format::Sizes,
+    measurement::{Measurement, Path, Residency, Warning, quantile},
+    predict::{Bound, Estimate},
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+/// A measured time, whoever measured it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// Where the kernel belongs.
+    pub site: String,
+    /// The precision's name.
+    pub precision: String,
+    /// What was computed.
+    pub op: Op,
+    /// Its formats.
+    pub formats: Precision,
+    /// The median, or whatever was reported.
+    pub time: Seconds,
+    /// 5th and 95th percentile, where known.
+    pub range: Option<(Seconds, Seconds)>,
+    /// Where the operands were, where known.
+    pub residency: Option<Residency>,
+    /// How the kernel reads its weights, where known.
+    pub path: Option<Path>,
+    /// The code that ran, where known.
+    pub kernel: Option<String>,
+    /// Doubts that came with it.
+    pub warnings: Vec<Warning>,
+}
+
+impl From<&Measurement> for Observation {
+    fn from(measured: &Measurement) -> Self {
+        let summary = measured.summary();
+        Self {
+            site: measured.site.clone(),
+            precision: measured.precision.clone(),
+            op: measured.op,
+            formats: measured.formats,
+            time: measured.time(),
+            range: Some((summary.p5, summary.p95)),
+            residency: Some(measured.residency),
+            path: Some(measured.kernel.path),
+            kernel: Some(measured.kernel.name.clone()),
+            warnings: measured.warnings.clone(),
+        }
+    }
+}
+
+/// A prediction beside its measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// What was measured.
+    pub observation: Observation,
+    /// The speed of light.
+    pub ideal: Estimate,
+    /// What the calibration expects, where there is one that covers the kernel.
+    pub expected: Option<Expected>,
+    /// What explains an error that needs explaining.
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+impl Pair {
+    /// The prediction that is judged: the expected time, else the ideal one.
+    pub fn predicted(&self) -> Seconds {
+        self.expected.map_or(self.ideal.time(), |expected| expected.time)
+    }
+
+    /// What the judged prediction is limited by.
+    pub fn bound(&self) -> Bound {
+        self.expected.map_or(self.ideal.bound(), |expected| expected.bound())
+    }
+
+    /// Measured over predicted.
+    pub fn ratio(&self) -> f64 {
+        self.observation.time / self.predicted()
+    }
+
+    /// `|predicted - measured| / predicted`.
+    pub fn error(&self) -> f64 {
+        (self.ratio() - 1.0).abs()
+    }
+
+    /// `(measured - predicted) / predicted`: positive when slower than predicted.
+    pub fn signed_error(&self) -> f64 {
+        self.ratio() - 1.0
+    }
+
+    /// `|predicted - measured| / measured`.
+    pub fn error_vs_measured(&self) -> f64 {
+        (1.0 / self.ratio() - 1.0).abs()
+    }
+
+    /// `|ideal - measured| / ideal`.
+    pub fn ideal_error(&self) -> f64 {
+        (self.observation.time / self.ideal.time() - 1.0).abs()
+    }
+
+    /// Ideal over measured: the share of the roof that was reached.
+    pub fn efficiency(&self) -> f64 {
+        self.ideal.time() / self.observation.time
+    }
+
+    /// Measured operations per second.
+    pub fn rate(&self) -> FlopRate {
+        self.ideal.work.flops / self.observation.time
+    }
+
+    /// Measured bytes per second.
+    pub fn bandwidth(&self) -> ByteRate {
+        self.ideal.work.bytes() / self.observation.time
+    }
+
+    /// Whether the error needs no explaining.
+    pub fn status(&self) -> Status {
+        Status::of(self.error())
+    }
+}
+
+/// A speed-up between two precisions of one operator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpeedupPair {
+    /// The operator, in words.
+    pub subject: String,
+    /// From this precision.
+    pub from: String,
+    /// To this one.
+    pub to: String,
+    /// By the ideal roofline.
+    pub ideal: f64,
+    /// By the judged prediction.
+    pub predicted: f64,
+    /// In fact.
+    pub measured: f64,
+}
+
+impl SpeedupPair {
+    /// `|predicted - measured| / predicted`.
+    pub fn error(&self) -> f64 {
+        (self.measured / self.predicted - 1.0).abs()
+    }
+}
+
+/// All pairs together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Totals {
+    /// Pairs.
+    pub count: usize,
+    /// Mean `error`, in percent.
+    pub mean_error_pct: f64,
+    /// Half are better.
+    pub median_error_pct: f64,
+    /// The worst.
+    pub max_error_pct: f64,
+    /// How many are below 15 %.
+    pub within_15_pct: usize,
+    /// The ideal roofline's mean error.
+    pub ideal_mean_error_pct: f64,
+    /// Its median.
+    pub ideal_median_error_pct: f64,
+    /// The verdict on the mean.
+    pub verdict: Verdict,
+}
+
+/// A finished comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Each kernel.
+    pub pairs: Vec<Pair>,
+    /// Precisions of one operator against each other.
+    pub speedups: Vec<SpeedupPair>,
+    /// Over all pairs.
+    pub totals: Totals,
+    /// What to take home, in a sentence with its numbers.
+    pub insight: Option<String>,
+}
+
+/// Sets measurements beside what theory says of them on `device`.
+pub fn compare(
+    observations: &[Observation],
+    device: &Device,
+    calibration: Option<&Calibration>,
+    sizes: Sizes,
+) -> Result<Comparison> {
+    let pair = |observation: &Observation| {
+        let (op, formats) = (&observation.op, &observation.formats);
+        let ideal = Estimate::of(op, formats, sizes, device)?;
+        let expected = calibration.and_then(|calibration| calibration.expect(op, formats, sizes));
+        let mut pair = Pair { observation: observation.clone(), ideal, expected, diagnoses: Vec::new() };
+        pair.diagnoses = diagnosis::diagnose(&pair, device);
+        Ok(pair)
+    };
+    let pairs: Vec<Pair> = observations.iter().map(pair).collect::<Result<_>>()?;
+    if pairs.is_empty() {
+        return Err(crate::Error::Shape("nothing was measured, so there is nothing to compare".to_owned()));
+    }
+    let speedups = speedups(&pairs);
+    let (totals, insight) = (totals(&pairs), insight::insight(&pairs, &speedups));
+    Ok(Comparison { pairs, speedups, totals, insight })
+}
+
+fn totals(pairs: &[Pair]) -> Totals {
+    let sorted = |error: fn(&Pair) -> f64| {
+        let mut errors: Vec<f64> = pairs.iter().map(|pair| error(pair) * 100.0).collect();
+        errors.sort_by(f64::total_cmp);
+        errors
+    };
+    let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len() as f64;
+    let (errors, ideal) = (sorted(Pair::error), sorted(Pair::ideal_error));
+    Totals {
+        count: errors.len(),
+        mean_error_pct: mean(&errors),
+        median_error_pct: quantile(&errors, 0.5),
+        max_error_pct: quantile(&errors, 1.0),
+        within_15_pct: errors.iter().filter(|error| **error < 15.0).count(),
+        ideal_mean_error_pct: mean(&ideal),
+        ideal_median_error_pct: quantile(&ideal, 0.5),
+        verdict: Verdict::of(mean(&errors) / 100.0),
+    }
+}
+
+/// Each narrower precision over each baseline of the same operator; a baseline stores its weights or, in attention, its
+/// cache in at least 16 bits.
+fn speedups(pairs: &[Pair]) -> Vec<SpeedupPair> {
+    let emulated = |pair: &Pair| pair.observation.path == Some(Path::CastEmulated);
+    let mut all = Vec::new();
+    for base in pairs.iter().filter(|pair| pair.stored_bits() >= 16 && !emulated(pair)) {
+        for pair in pairs.iter().filter(|pair| pair.stored_bits() < base.stored_bits()) {
+            if pair.observation.op != base.observation.op || pair.observation.residency != base.observation.residency {
+                continue;
+            }
+            all.push(SpeedupPair {
+                subject: pair.subject(),
+                from: base.observation.precision.clone(),
+                to: pair.label(),
+                ideal: base.ideal.time() / pair.ideal.time(),
+                predicted: base.predicted() / pair.predicted(),
+                measured: base.observation.time / pair.observation.time,
+            });
+        }
+    }
+    all
+}
+
+impl Pair {
+    /// Bits of a stored weight or cached number.
+    fn stored_bits(&self) -> u32 {
+        let formats = &self.observation.formats;
+        match self.observation.op {
+            Op::Attention(_) | Op::Scores(_) | Op::Softmax(_) | Op::Values(_) => formats.kv.nominal_bits(),
+            Op::Elementwise(_) | Op::AllReduce(_) => formats.query.nominal_bits(),
+            _ => formats.weights.nominal_bits(),
+        }
+    }
+
+    /// The operator in words.
+    pub fn subject(&self) -> String {
+        self.observation.op.words(&self.observation.site)
+    }
+
+    /// The precision, and how it was run where that matters.
+    pub fn label(&self) -> String {
+        let cast = if self.observation.path == Some(Path::CastEmulated) { " (cast)" } else { "" };
+        format!("{}{cast}", self.observation.precision)
+    }
+}

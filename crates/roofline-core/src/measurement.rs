@@ -1,0 +1,302 @@
+//! What was measured: samples, doubts and provenance, never a mean alone.
+//!
+//! These are plain data, so that a run made on one machine can be analysed on any other; `roofline-run` fills them.
+
+mod summary;
+mod warning;
+
+pub use summary::Summary;
+pub(crate) use summary::quantile;
+pub use warning::Warning;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Math, Op, Precision, Work,
+    format::Sizes,
+    units::{ByteRate, Bytes, FlopRate, Seconds},
+};
+
+/// Where the operands were before each sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Residency {
+    /// In memory: every sample reads another copy, and all copies together are past the caches.
+    #[default]
+    Cold,
+    /// In the caches, as far as they fit: every sample reads the same copy.
+    Warm,
+}
+
+impl std::fmt::Display for Residency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+        })
+    }
+}
+
+/// How a kernel comes from stored numbers to multiplied ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Path {
+    /// What is stored is what multiplies.
+    Native,
+    /// Stored narrow, widened in registers or on the way into the cache: memory sees the narrow bytes only.
+    FusedDequant,
+    /// Widened to memory first, then read again: slower than storing wide.
+    CastEmulated,
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Native => "native",
+            Self::FusedDequant => "fused_dequant",
+            Self::CastEmulated => "cast_emulated",
+        })
+    }
+}
+
+/// The code that ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Its name, such as `gemv int4-g128 avx512`.
+    pub name: String,
+    /// How it reads its weights.
+    pub path: Path,
+    /// The unit it multiplies with.
+    pub math: Math,
+}
+
+/// How far a kernel's result was from a float64 reference. Only [`Check::of`] makes one, and it refuses a result that is
+/// too far off: nothing wrong is ever timed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Root mean square of the error over that of the reference.
+    pub error: f64,
+    /// Largest error over the root mean square of the reference.
+    pub worst: f64,
+    /// The largest `error` that is accepted.
+    pub limit: f64,
+    /// Values compared.
+    pub values: u64,
+}
+
+/// A single wrong value hides in the root mean square of many; it may be this many limits off.
+const WORST: f64 = 64.0;
+
+impl Check {
+    /// Compares `result` with `reference`; the text of the error says how far they are apart.
+    pub fn of(result: &[f64], reference: &[f64], limit: f64) -> Result<Self, String> {
+        if result.len() != reference.len() || result.is_empty() {
+            return Err(format!("{} values, {} expected", result.len(), reference.len()));
+        }
+        let mean = |sum: f64| (sum / result.len() as f64).sqrt();
+        let scale = mean(reference.iter().map(|value| value * value).sum());
+        let off = || result.iter().zip(reference).map(|(result, reference)| (result - reference).abs());
+        // A reference of zeros is matched exactly or not at all.
+        let relative = |off: f64| if off == 0.0 { 0.0 } else { off / scale };
+        let error = relative(mean(off().map(|off| off * off).sum()));
+        let worst = relative(off().fold(0.0, f64::max));
+        let check = Self { error, worst, limit, values: result.len() as u64 };
+        // Written so that a NaN fails.
+        if check.error <= limit && check.worst <= limit * WORST {
+            Ok(check)
+        } else {
+            Err(format!("relative error {error:.2e} (worst value {worst:.2e}) where {limit:.0e} is allowed"))
+        }
+    }
+}
+
+/// One kernel's time on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct Measurement {
+    /// Where the kernel belongs: `gemv`, `q_proj`, ...
+    pub site: String,
+    /// The precision's name, as asked for.
+    pub precision: String,
+    /// What was computed.
+    pub op: Op,
+    /// Its formats.
+    pub formats: Precision,
+    /// Where the operands were.
+    pub residency: Residency,
+    /// Who ran it: `cpu`, `cuda`, `null`.
+    pub backend: String,
+    /// The code that ran.
+    pub kernel: Kernel,
+    /// How right it was.
+    pub check: Check,
+    /// Each accepted sample: one call of the kernel.
+    #[serde(rename = "samples_us", with = "micros")]
+    samples: Vec<Seconds>,
+    /// Samples that were taken while something else held the machine, and thrown away.
+    pub discarded: u32,
+    /// Bytes that had to move at least: the operator's, at their exact stored sizes.
+    #[serde(with = "crate::units::number")]
+    pub bytes: Bytes,
+    /// Doubts.
+    pub warnings: Vec<Warning>,
+    /// What the samples say.
+    summary: Summary,
+}
+
+/// A measurement as a file holds it; the summary is made from the samples, whatever the file says.
+#[derive(Deserialize)]
+struct Stored {
+    site: String,
+    precision: String,
+    op: Op,
+    formats: Precision,
+    residency: Residency,
+    backend: String,
+    kernel: Kernel,
+    check: Check,
+    #[serde(rename = "samples_us", with = "micros")]
+    samples: Vec<Seconds>,
+    discarded: u32,
+    warnings: Vec<Warning>,
+}
+
+impl TryFrom<Stored> for Measurement {
+    type Error = String;
+
+    fn try_from(stored: Stored) -> Result<Self, String> {
+        let Stored { site, precision, op, formats, residency, backend, kernel, check, samples, discarded, warnings } =
+            stored;
+        let subject = Subject { site, precision, op, formats };
+        let measured = Self::new(subject, residency, backend, kernel, check, samples);
+        measured
+            .map(|measured| Self { discarded, warnings, ..measured })
+            .ok_or_else(|| "a measurement without positive samples".to_owned())
+    }
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    /// Where the kernel belongs.
+    pub site: String,
+    /// The precision's name.
+    pub precision: String,
+    /// What is computed.
+    pub op: Op,
+    /// Its formats.
+    pub formats: Precision,
+}
+
+impl Measurement {
+    /// None where there is no sample, or one that is no time.
+    pub fn new(
+        subject: Subject,
+        residency: Residency,
+        backend: String,
+        kernel: Kernel,
+        check: Check,
+        samples: Vec<Seconds>,
+    ) -> Option<Self> {
+        let summary = Summary::of(&samples)?;
+        let Subject { site, precision, op, formats } = subject;
+        let bytes = op.work(&formats, Sizes::Exact).bytes();
+        let (discarded, warnings) = (0, Vec::new());
+        Some(Self {
+            site,
+            precision,
+            op,
+            formats,
+            residency,
+            backend,
+            kernel,
+            check,
+            samples,
+            discarded,
+            bytes,
+            warnings,
+            summary,
+        })
+    }
+
+    /// Each accepted sample.
+    pub fn samples(&self) -> &[Seconds] {
+        &self.samples
+    }
+
+    /// What the samples say.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The median, which is what a measurement is quoted as.
+    pub fn time(&self) -> Seconds {
+        self.summary.median
+    }
+
+    /// The operator's work, at exact sizes.
+    pub fn work(&self) -> Work {
+        self.op.work(&self.formats, Sizes::Exact)
+    }
+
+    /// Operations per second.
+    pub fn rate(&self) -> FlopRate {
+        self.work().flops / self.time()
+    }
+
+    /// Bytes per second.
+    pub fn bandwidth(&self) -> ByteRate {
+        self.bytes / self.time()
+    }
+
+    /// Whether `other` measured the same thing the same way, so that a resumed run need not do it again.
+    pub fn repeats(&self, subject: &Subject, residency: Residency, backend: &str) -> bool {
+        self.op == subject.op
+            && self.formats == subject.formats
+            && self.precision == subject.precision
+            && self.site == subject.site
+            && self.residency == residency
+            && self.backend == backend
+    }
+}
+
+/// Times as microseconds.
+mod micros {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::units::Seconds;
+
+    pub(super) fn serialize<S: Serializer>(times: &[Seconds], serializer: S) -> Result<S::Ok, S::Error> {
+        // A nanosecond is finer than any clock used here.
+        let rounded = |time: &Seconds| (time.micros() * 1e3).round() / 1e3;
+        times.iter().map(rounded).collect::<Vec<f64>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Seconds>, D::Error> {
+        Ok(Vec::<f64>::deserialize(deserializer)?.into_iter().map(Seconds::from_micros).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_result_is_no_check() {
+        let reference: Vec<f64> = (0..1000).map(|value| f64::from(value) - 500.0).collect();
+        let near: Vec<f64> = reference.iter().map(|value| value * 1.001).collect();
+        let check = Check::of(&near, &reference, 2e-3).unwrap();
+        assert!((check.error - 1e-3).abs() < 1e-9, "{}", check.error);
+        assert!(Check::of(&near, &reference, 5e-4).unwrap_err().contains("where 5e-4 is allowed"));
+        // One value out of a thousand, off by twice the scale: 6 % in the root mean square, and 200 % itself.
+        let mut one = reference.clone();
+        one[3] += 600.0;
+        assert!(Check::of(&one, &reference, 0.1).is_ok());
+        assert!(Check::of(&one, &reference, 1e-2).is_err());
+        one[3] = f64::NAN;
+        assert!(Check::of(&one, &reference, 0.1).is_err());
+        assert!(Check::of(&[0.0], &[0.0], 1e-9).is_ok());
+        assert!(Check::of(&[1e-30], &[0.0], 1e-9).is_err());
+        assert!(Check::of(&[], &[], 1.0).is_err());
+    }
+}

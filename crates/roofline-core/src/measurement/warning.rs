@@ -1,0 +1,77 @@
+//! Doubts about a measurement: what is wrong, why, and what to do about it.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that may have made a number untrue.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Warning {
+    /// Faster than the roof: a cache served the bytes, or the roof is wrong.
+    AboveRoofline {
+        /// Measured over possible.
+        ratio: f64,
+    },
+    /// The median is not known as well as was asked for.
+    Noisy {
+        /// Half width of its 95 % confidence interval, in percent.
+        confidence_pct: f64,
+        /// What was asked for.
+        wanted_pct: f64,
+    },
+    /// The clock fell; samples taken meanwhile were discarded.
+    Throttled {
+        /// Samples thrown away.
+        discarded: u32,
+        /// Lowest clock seen, over the highest.
+        clock_ratio: f64,
+    },
+    /// Somebody else had the processor.
+    Interrupted {
+        /// Time that a hypervisor gave to others, in percent of the run.
+        stolen_pct: f64,
+        /// Times that the scheduler took a core away.
+        preemptions: u64,
+    },
+    /// So short that the clock's own cost shows.
+    TooFast {
+        /// The clock's cost over the sample.
+        overhead_pct: f64,
+    },
+    /// The copies do not fit past the caches: what was called cold is partly warm.
+    NotCold {
+        /// Bytes of all copies over the bytes of the caches.
+        times_cache: f64,
+    },
+}
+
+impl Warning {
+    /// In a sentence, with what to do.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::AboveRoofline { ratio } => format!(
+                "{ratio:.2} times the roof: a cache served part of the bytes, or the device's peak is set too low; \
+                 measure without --warm and look at `roofline devices this`"
+            ),
+            Self::Noisy { confidence_pct, wanted_pct } => format!(
+                "the median is known to {confidence_pct:.1} % only ({wanted_pct:.1} % wanted): close other programs or \
+                 give it more time by --seconds"
+            ),
+            Self::Throttled { discarded, clock_ratio } => format!(
+                "the clock fell to {:.0} % of its best; {discarded} samples were discarded: let the machine cool, or \
+                 fix its frequency",
+                clock_ratio * 100.0
+            ),
+            Self::Interrupted { stolen_pct, preemptions } => format!(
+                "others had the processor: {stolen_pct:.1} % of the time stolen, {preemptions} preemptions; measure on \
+                 an idle machine"
+            ),
+            Self::TooFast { overhead_pct } => {
+                format!("so short that reading the clock is {overhead_pct:.0} % of it; take a larger shape")
+            }
+            Self::NotCold { times_cache } => format!(
+                "all copies together are only {times_cache:.1} times the caches, so part of the bytes came from there; \
+                 free some memory"
+            ),
+        }
+    }
+}

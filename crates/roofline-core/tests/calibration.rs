@@ -1,0 +1,140 @@
+//! The fit finds the terms that made the times, says how well it predicts what it did not see, and refuses nonsense.
+
+use roofline_core::{
+    Device, Graph, Math, Precision,
+    calibration::{Calibration, Family, Quality, Rate, Sample, Spread, Terms, Unpack, fit},
+    device::{Kind, Peaks},
+    format::Sizes,
+    precision::PrecisionSpec,
+    predict::Bound,
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+fn device() -> Device {
+    let peaks = Peaks::distinct([(Math::Fp32, FlopRate::new(300e9)), (Math::Bf16, FlopRate::new(3e12))]).unwrap();
+    let device = Device::custom("synthetic", ByteRate::new(29e9), peaks, None).unwrap();
+    Device { kind: Kind::Cpu, ..device }
+}
+
+fn precision(name: &str) -> Precision {
+    name.parse::<PrecisionSpec>().unwrap().on(&device()).unwrap()
+}
+
+/// A machine whose terms we know.
+fn truth() -> Calibration {
+    let rate = |family, math, rate| Rate { family, math, rate: FlopRate::new(rate) };
+    let unpack = |family, format: &str, cost: f64| {
+        let (format, cost) = (format.parse().unwrap(), Seconds::new(cost));
+        Unpack { family, format, cost }
+    };
+    let terms = Terms {
+        launch: Seconds::new(4e-6),
+        read: ByteRate::new(27e9),
+        write: ByteRate::new(12e9),
+        overlap: 1.0,
+        thin_rows: 16,
+        rates: vec![
+            rate(Family::Thin, Math::Fp32, 150e9),
+            rate(Family::Thin, Math::Bf16, 140e9),
+            rate(Family::Tiled, Math::Fp32, 260e9),
+            rate(Family::Tiled, Math::Bf16, 1.8e12),
+        ],
+        unpack: vec![
+            unpack(Family::Thin, "fp32", 1e-13),
+            unpack(Family::Thin, "bf16", 1e-12),
+            unpack(Family::Thin, "int4-g128", 12e-12),
+            unpack(Family::Tiled, "fp32", 100e-12),
+            unpack(Family::Tiled, "bf16", 120e-12),
+            unpack(Family::Tiled, "int4-g128", 200e-12),
+        ],
+    };
+    let quality = Quality {
+        fitted: 0,
+        fitted_mean: 0.0,
+        held_out: 0,
+        mean: 0.0,
+        median: 0.0,
+        p90: 0.0,
+        max: 0.0,
+        ideal_mean: 0.0,
+        ideal_median: 0.0,
+        interval: 0.0,
+        spread: Spread::default(),
+    };
+    let (device, stack, provenance) = ("synthetic".to_owned(), "roofline".to_owned(), "a test".to_owned());
+    Calibration { device, stack, provenance, terms, quality }
+}
+
+/// A grid of products with the true times, each off by up to `noise` in a fixed pattern.
+fn samples(noise: f64) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for m in [1, 2, 4, 8, 16, 32, 64, 128, 512, 1024] {
+        for (n, k) in [(1024, 1024), (2048, 1024), (4096, 4096), (14336, 4096), (4096, 14336), (512, 2048)] {
+            let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
+            for name in ["fp32", "bf16", "w4a16"] {
+                let precision = precision(name);
+                let time = truth().expect(&op, &precision, Sizes::Exact).unwrap().time;
+                let wobble = 1.0 + noise * ((samples.len() * 7919 % 101) as f64 / 50.0 - 1.0);
+                samples.push(Sample { op, precision, time: time * wobble });
+            }
+        }
+    }
+    samples
+}
+
+fn fitted(noise: f64) -> Calibration {
+    fit(&samples(noise), &device(), "roofline", "a test".to_owned(), 16, Spread::default()).unwrap()
+}
+
+#[test]
+fn exact_times_give_the_terms_back() {
+    let calibration = fitted(0.0);
+    let quality = calibration.quality;
+    assert!(quality.held_out >= 30 && quality.fitted > 2 * quality.held_out - 12, "{quality:?}");
+    assert!(quality.mean < 0.02 && quality.max < 0.10, "{quality:?}");
+    assert!(quality.ideal_mean > 0.3, "the ideal should be far off: {quality:?}");
+    let close = |found: f64, truth: f64| (found / truth - 1.0).abs() < 0.05;
+    let (terms, truth) = (&calibration.terms, truth().terms);
+    assert!(close(terms.launch.value(), truth.launch.value()), "{terms:?}");
+    assert!(close(terms.read.value(), truth.read.value()), "{terms:?}");
+    let tiled = terms.rates.iter().find(|rate| rate.family == Family::Tiled && rate.math == Math::Fp32).unwrap();
+    assert!(close(tiled.rate.value(), 260e9), "{terms:?}");
+}
+
+/// With 10 % noise the error on unseen shapes is about the noise, and the interval covers nine of ten.
+#[test]
+fn noise_is_not_fitted() {
+    let quality = fitted(0.10).quality;
+    assert!(quality.mean < 0.09 && quality.median < 0.08, "{quality:?}");
+    assert!((0.05..0.15).contains(&quality.interval), "{quality:?}");
+}
+
+#[test]
+fn an_interval_surrounds_the_expected_time() {
+    let calibration = fitted(0.10);
+    let op = Graph::gemv(8192, 8192).unwrap().nodes[0].op;
+    let expected = calibration.expect(&op, &precision("bf16"), Sizes::Exact).unwrap();
+    assert!(expected.low < expected.time && expected.time < expected.high);
+    assert_eq!(expected.bound(), Bound::Memory);
+    let tiny = Graph::gemv(16, 64).unwrap().nodes[0].op;
+    assert_eq!(calibration.expect(&tiny, &precision("fp32"), Sizes::Exact).unwrap().bound(), Bound::Launch);
+    // Nothing was measured in this format, so nothing is expected of it.
+    assert_eq!(calibration.expect(&op, &precision("nf4"), Sizes::Exact), None);
+}
+
+#[test]
+fn a_calibration_survives_its_file() {
+    let calibration = fitted(0.05);
+    let text = serde_json::to_string(&calibration).unwrap();
+    assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), calibration);
+}
+
+#[test]
+fn too_little_is_refused() {
+    let some = &samples(0.0)[..6];
+    let error = fit(some, &device(), "roofline", String::new(), 16, Spread::default()).unwrap_err();
+    assert!(error.to_string().contains("6 measurements are too few"), "{error}");
+    // Many precisions of one shape leave nothing to hold out.
+    let one: Vec<Sample> = std::iter::repeat_n(samples(0.0)[0], 20).collect();
+    assert!(fit(&one, &device(), "roofline", String::new(), 16, Spread::default()).is_err());
+}
