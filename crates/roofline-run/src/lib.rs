@@ -1,4 +1,27 @@
 //! The half of `roofline` that touches hardware: backends that run operators, the protocol that times them, and what a
 //! machine is made of.
+//!
+//! ```text
+//! Subject ──Backend::prepare──▶ Case ──check──▶ Check ──protocol──▶ Measurement ──▶ run file
+//! ```
+//!
+//! A result that does not match its float64 reference is never timed, a finished measurement is on disk before the next
+//! one starts, and every doubt travels with the number as a typed warning.
 
+pub mod backend;
 pub mod cpu;
+mod error;
+mod measure;
+pub mod null;
+pub mod protocol;
+mod run_file;
+
+pub use backend::{Backend, Case};
+pub use error::Error;
+pub use measure::measure;
+pub use null::Null;
+pub use protocol::Protocol;
+pub use run_file::{Header, Line, Run, RunFile, Skipped};
+
+/// What a call of this crate returns when a machine, a kernel or a file may be in the way.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,70 @@
+//! The seam between the protocol and whatever runs a kernel.
+
+use roofline_core::{
+    Device,
+    measurement::{Check, Kernel, Residency, Subject},
+    units::{Hertz, Seconds},
+};
+
+use crate::Result;
+
+/// Something that runs operators: the processor, a GPU, or the null backend.
+pub trait Backend {
+    /// Its name on the command line and in results.
+    fn name(&self) -> &'static str;
+
+    /// What it runs on.
+    fn device(&self) -> &Device;
+
+    /// The code that would run `subject`; [`crate::Error::Unsupported`] says why there is none.
+    fn supports(&self, subject: &Subject) -> Result<Kernel>;
+
+    /// Operands in memory, as many copies as `residency` asks for.
+    fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>>;
+
+    /// Rows up to which products are thin, which is where its kernels change.
+    fn thin_rows(&self) -> u64 {
+        16
+    }
+}
+
+/// An operator with its operands, ready to run.
+pub trait Case {
+    /// The code that runs.
+    fn kernel(&self) -> Kernel;
+
+    /// Runs once and compares with a float64 reference.
+    fn check(&mut self) -> Result<Check>;
+
+    /// Runs once, on the next copy of the operands, and says how long that took.
+    fn sample(&mut self) -> Seconds;
+
+    /// What a sample of nothing takes: the instrument's own share.
+    fn overhead(&mut self) -> Seconds {
+        Seconds::ZERO
+    }
+
+    /// Bytes of all copies over the bytes of the caches; none where copies do not matter.
+    fn times_cache(&self) -> Option<f64> {
+        None
+    }
+
+    /// The clock now; none where it cannot be known.
+    fn clock(&mut self) -> Option<Hertz> {
+        None
+    }
+
+    /// What others took of the machine since it started.
+    fn interference(&mut self) -> Interference {
+        Interference::default()
+    }
+}
+
+/// Counters that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interference {
+    /// Core time that a hypervisor gave to others.
+    pub stolen: Seconds,
+    /// Times that the scheduler took a core away.
+    pub preemptions: u64,
+}

@@ -1,0 +1,90 @@
+//! What can go wrong between a subject and its measurement.
+
+use std::{io, path::PathBuf};
+
+/// A measurement that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The backend has no kernel for it. Nothing similar stands in.
+    #[error("not supported by the {backend} backend: {reason}")]
+    Unsupported {
+        /// Which backend.
+        backend: &'static str,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The kernel's result is not what the reference says.
+    #[error("{kernel} computes something else: {reason}")]
+    Wrong {
+        /// The kernel.
+        kernel: String,
+        /// How far off.
+        reason: String,
+    },
+    /// The operands do not fit the machine.
+    #[error("{needed} is needed and {available} is free")]
+    Memory {
+        /// Bytes of all operands.
+        needed: roofline_core::units::Bytes,
+        /// What the machine has left.
+        available: roofline_core::units::Bytes,
+    },
+    /// No sample was accepted.
+    #[error("no sample could be accepted: {reason}")]
+    NoSamples {
+        /// Why.
+        reason: String,
+    },
+    /// A run file could not be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A run file that is not one.
+    #[error("{}: {reason}", path.display())]
+    NotARun {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The subject itself is wrong.
+    #[error(transparent)]
+    Core(#[from] roofline_core::Error),
+}
+
+impl Error {
+    /// A word for machine output.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unsupported { .. } => "unsupported",
+            Self::Wrong { .. } => "wrong_result",
+            Self::Memory { .. } => "memory",
+            Self::NoSamples { .. } => "no_samples",
+            Self::File { .. } => "file",
+            Self::NotARun { .. } => "not_a_run",
+            Self::Core(error) => error.kind(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unsupported { .. } => {
+                Some("`roofline precisions` lists the names; leave it out with --precision".into())
+            }
+            Self::Wrong { .. } => {
+                Some("this is a defect of the kernel: please report it with the output of --json".into())
+            }
+            Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
+            Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
+            Self::NotARun { .. } => Some("name a file that `measure`, `compare` or `sweep --measure` wrote".into()),
+            Self::File { .. } => None,
+            Self::Core(error) => error.hint(),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! One subject: check, warm up, sample until the median is known, say what may be wrong with it.
+
+use std::time::Instant;
+
+use roofline_core::{
+    format::Sizes,
+    measurement::{Measurement, Residency, Subject, Warning},
+    predict::Estimate,
+    units::Seconds,
+};
+
+use crate::{
+    Backend, Case, Error, Protocol, Result,
+    backend::Interference,
+    protocol::{clock::Watch, overhead},
+};
+
+/// Blocks of samples between two looks at the clock last about this long.
+const BLOCK: Seconds = Seconds::new(2e-3);
+/// Samples a block has at most.
+const BLOCK_SAMPLES: usize = 64;
+/// Stolen core time, in percent, that is worth a word.
+const STOLEN: f64 = 1.0;
+/// A measurement may beat its roof by the error of the roof's own measurement.
+const ABOVE: f64 = 1.05;
+
+/// Measures `subject`. Nothing is timed that was not right.
+pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
+    let name = backend.name();
+    let roof = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, backend.device()).map(|roof| roof.time());
+    let mut case = backend.prepare(subject, protocol.residency)?;
+    let kernel = case.kernel();
+    let check = case.check()?;
+    protocol.warmup.run(|| case.sample());
+    let sampled = sample(&mut *case, protocol);
+    let Sampled { samples, instrument, watch, before, after, spent } = sampled;
+    let times_cache = case.times_cache();
+    let none = || Error::NoSamples { reason: format!("the clock kept falling; {} discarded", watch.discarded()) };
+    let measured = Measurement::new(subject.clone(), protocol.residency, name.to_owned(), kernel, check, samples);
+    let mut measured = measured.ok_or_else(none)?;
+    measured.discarded = watch.discarded();
+    let summary = *measured.summary();
+    let mut warnings = Vec::new();
+    if let Some(ratio) = roof.ok().map(|roof| roof / summary.median).filter(|ratio| *ratio > ABOVE) {
+        warnings.push(Warning::AboveRoofline { ratio });
+    }
+    if summary.confidence > protocol.stop.confidence {
+        let (confidence_pct, wanted_pct) = (summary.confidence * 100.0, protocol.stop.confidence * 100.0);
+        warnings.push(Warning::Noisy { confidence_pct, wanted_pct });
+    }
+    warnings.extend(watch.warning());
+    warnings.extend(interrupted(before, after, spent));
+    warnings.extend(overhead::warning(summary.median, instrument));
+    let leaks = times_cache.filter(|times| protocol.residency == Residency::Cold && *times < 2.0);
+    warnings.extend(leaks.map(|times_cache| Warning::NotCold { times_cache }));
+    measured.warnings = warnings;
+    Ok(measured)
+}
+
+struct Sampled {
+    samples: Vec<Seconds>,
+    instrument: Seconds,
+    watch: Watch,
+    before: Interference,
+    after: Interference,
+    spent: Seconds,
+}
+
+/// Blocks of samples, each between two looks at the clock.
+fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
+    let instrument = case.overhead();
+    let (start, before) = (Instant::now(), case.interference());
+    let mut watch = Watch::default();
+    watch.accept(case.clock(), 0);
+    let mut samples: Vec<Seconds> = Vec::new();
+    let mut fake = Seconds::ZERO;
+    loop {
+        let (first, mut block) = (samples.len(), Seconds::ZERO);
+        while block < BLOCK && samples.len() - first < BLOCK_SAMPLES {
+            let sample = case.sample();
+            block += sample;
+            samples.push(overhead::subtract(sample, instrument));
+            if protocol.stop.enough(&samples, fake + block) {
+                break;
+            }
+        }
+        fake += block;
+        if !watch.accept(case.clock(), samples.len() - first) {
+            samples.truncate(first);
+        }
+        // A backend with fake times finishes by those; a real one by the clock on the wall.
+        let spent = fake.max(Seconds::new(start.elapsed().as_secs_f64()));
+        let hopeless = samples.is_empty() && spent > protocol.stop.budget * 4.0;
+        if protocol.stop.enough(&samples, spent) || hopeless {
+            return Sampled { samples, instrument, watch, before, after: case.interference(), spent };
+        }
+    }
+}
+
+fn interrupted(before: Interference, after: Interference, spent: Seconds) -> Option<Warning> {
+    let stolen_pct = (after.stolen - before.stolen) / spent * 100.0;
+    let preemptions = after.preemptions - before.preemptions;
+    // A scheduler tick now and then is life; one in every ten milliseconds is company.
+    let often = preemptions as f64 > 10.0 + spent.value() * 100.0;
+    (stolen_pct > STOLEN || often).then_some(Warning::Interrupted { stolen_pct, preemptions })
+}
