@@ -29,6 +29,8 @@ pub struct Observation {
     pub op: Op,
     /// Its formats.
     pub formats: Precision,
+    /// How often it runs in whatever it is a part of.
+    pub count: u64,
     /// The median, or whatever was reported.
     pub time: Seconds,
     /// 5th and 95th percentile, where known.
@@ -51,6 +53,7 @@ impl From<&Measurement> for Observation {
             precision: measured.precision.clone(),
             op: measured.op,
             formats: measured.formats,
+            count: measured.count,
             time: measured.time(),
             range: Some((summary.p5, summary.p95)),
             residency: Some(measured.residency),
@@ -209,11 +212,14 @@ pub fn compare(
         return Err(crate::Error::Shape("nothing was measured, so there is nothing to compare".to_owned()));
     }
     let speedups = speedups(&pairs);
-    let (totals, insight) = (totals(&pairs), insight::insight(&pairs, &speedups));
+    // An emulated kernel is shown and explained, but it is not what was predicted.
+    let comparable: Vec<&Pair> = pairs.iter().filter(|pair| !pair.emulated()).collect();
+    let comparable = if comparable.is_empty() { pairs.iter().collect() } else { comparable };
+    let (totals, insight) = (totals(&comparable), insight::insight(&pairs, &speedups));
     Ok(Comparison { pairs, speedups, totals, insight })
 }
 
-fn totals(pairs: &[Pair]) -> Totals {
+fn totals(pairs: &[&Pair]) -> Totals {
     let sorted = |error: fn(&Pair) -> f64| {
         let mut errors: Vec<f64> = pairs.iter().map(|pair| error(pair) * 100.0).collect();
         errors.sort_by(f64::total_cmp);
@@ -236,9 +242,8 @@ fn totals(pairs: &[Pair]) -> Totals {
 /// Each narrower precision over each baseline of the same operator; a baseline stores its weights or, in attention, its
 /// cache in at least 16 bits.
 fn speedups(pairs: &[Pair]) -> Vec<SpeedupPair> {
-    let emulated = |pair: &Pair| pair.observation.path == Some(Path::CastEmulated);
     let mut all = Vec::new();
-    for base in pairs.iter().filter(|pair| pair.stored_bits() >= 16 && !emulated(pair)) {
+    for base in pairs.iter().filter(|pair| pair.stored_bits() >= 16 && !pair.emulated()) {
         for pair in pairs.iter().filter(|pair| pair.stored_bits() < base.stored_bits()) {
             if pair.observation.op != base.observation.op || pair.observation.residency != base.observation.residency {
                 continue;
@@ -267,6 +272,10 @@ impl Pair {
         }
     }
 
+    fn emulated(&self) -> bool {
+        self.observation.path == Some(Path::CastEmulated)
+    }
+
     /// The operator in words.
     pub fn subject(&self) -> String {
         self.observation.op.words(&self.observation.site)
@@ -274,7 +283,7 @@ impl Pair {
 
     /// The precision, and how it was run where that matters.
     pub fn label(&self) -> String {
-        let cast = if self.observation.path == Some(Path::CastEmulated) { " (cast)" } else { "" };
+        let cast = if self.emulated() { " (cast)" } else { "" };
         format!("{}{cast}", self.observation.precision)
     }
 }

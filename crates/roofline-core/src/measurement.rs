@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Math, Op, Precision, Work,
     format::Sizes,
+    graph::Node,
     units::{ByteRate, Bytes, FlopRate, Seconds},
 };
 
@@ -122,6 +123,8 @@ pub struct Measurement {
     pub op: Op,
     /// Its formats.
     pub formats: Precision,
+    /// How often it runs in whatever it is a part of; it was timed alone.
+    pub count: u64,
     /// Where the operands were.
     pub residency: Residency,
     /// Who ran it: `cpu`, `cuda`, `null`.
@@ -151,6 +154,7 @@ struct Stored {
     precision: String,
     op: Op,
     formats: Precision,
+    count: u64,
     residency: Residency,
     backend: String,
     kernel: Kernel,
@@ -165,9 +169,10 @@ impl TryFrom<Stored> for Measurement {
     type Error = String;
 
     fn try_from(stored: Stored) -> Result<Self, String> {
-        let Stored { site, precision, op, formats, residency, backend, kernel, check, samples, discarded, warnings } =
-            stored;
-        let subject = Subject { site, precision, op, formats };
+        let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
+        let Stored { kernel, check, samples, discarded, warnings, .. } = stored;
+        let cast = kernel.path == Path::CastEmulated;
+        let subject = Subject { site, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);
         measured
             .map(|measured| Self { discarded, warnings, ..measured })
@@ -186,6 +191,24 @@ pub struct Subject {
     pub op: Op,
     /// Its formats.
     pub formats: Precision,
+    /// How often it runs in whatever it is a part of.
+    pub count: u64,
+    /// Whether to cast the weights to memory first, which is what not to do.
+    pub cast: bool,
+}
+
+impl Subject {
+    /// A node of a graph at a precision.
+    pub fn new(node: &Node, precision: &str, formats: Precision) -> Self {
+        let (site, op, count) = (node.site.to_owned(), node.op, node.count);
+        Self { site, precision: precision.to_owned(), op, formats, count, cast: false }
+    }
+
+    /// Kind, shape and precision in words.
+    pub fn words(&self) -> String {
+        let cast = if self.cast { " (cast)" } else { "" };
+        format!("{} {}{cast}", self.op.words(&self.site), self.precision)
+    }
 }
 
 impl Measurement {
@@ -199,7 +222,7 @@ impl Measurement {
         samples: Vec<Seconds>,
     ) -> Option<Self> {
         let summary = Summary::of(&samples)?;
-        let Subject { site, precision, op, formats } = subject;
+        let Subject { site, precision, op, formats, count, .. } = subject;
         let bytes = op.work(&formats, Sizes::Exact).bytes();
         let (discarded, warnings) = (0, Vec::new());
         Some(Self {
@@ -207,6 +230,7 @@ impl Measurement {
             precision,
             op,
             formats,
+            count,
             residency,
             backend,
             kernel,
@@ -257,6 +281,7 @@ impl Measurement {
             && self.site == subject.site
             && self.residency == residency
             && self.backend == backend
+            && (self.kernel.path == Path::CastEmulated) == subject.cast
     }
 }
 

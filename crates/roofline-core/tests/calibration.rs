@@ -1,5 +1,7 @@
 //! The fit finds the terms that made the times, says how well it predicts what it did not see, and refuses nonsense.
 
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
 use roofline_core::{
     Device, Graph, Math, Precision,
     calibration::{Calibration, Family, Quality, Rate, Sample, Spread, Terms, Unpack, fit},

@@ -45,7 +45,11 @@ impl Backend for Null {
             return Err(Error::Unsupported { backend: "null", reason });
         }
         let formats = &subject.formats;
-        let path = if formats.weights == formats.activations { Path::Native } else { Path::FusedDequant };
+        let path = match subject.cast {
+            true => Path::CastEmulated,
+            false if formats.weights == formats.activations => Path::Native,
+            false => Path::FusedDequant,
+        };
         let name = format!("{} {} null", subject.site, formats.weights);
         Ok(Kernel { name, path, math: subject.op.math(formats) })
     }
@@ -90,9 +94,9 @@ mod tests {
     fn times_are_exact() {
         let h200 = Registry::builtin().find("h200").unwrap().into_owned();
         let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&h200).unwrap();
-        let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
-        let subject = Subject { site: "gemv".into(), precision: "bf16".into(), op, formats };
-        let ideal = Estimate::of(&op, &formats, Sizes::Exact, &h200).unwrap().time();
+        let node = Graph::gemv(4096, 4096).unwrap().nodes[0];
+        let subject = Subject::new(&node, "bf16", formats);
+        let ideal = Estimate::of(&node.op, &formats, Sizes::Exact, &h200).unwrap().time();
         let mut null = Null::new(h200);
         let measured = measure(&mut null, &subject, &Protocol::default()).unwrap();
         let off = measured.time() / (LAUNCH + ideal * SLOWER) - 1.0;

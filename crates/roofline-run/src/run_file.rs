@@ -208,8 +208,8 @@ mod tests {
     fn subject(n: u64) -> Subject {
         let h200 = Registry::builtin().find("h200").unwrap().into_owned();
         let formats = "w4a16".parse::<PrecisionSpec>().unwrap().on(&h200).unwrap();
-        let op = Graph::gemv(n, 4096).unwrap().nodes[0].op;
-        Subject { site: "gemv".into(), precision: "w4a16".into(), op, formats }
+        let node = Graph::gemv(n, 4096).unwrap().nodes[0];
+        Subject::new(&node, "w4a16", formats)
     }
 
     fn measured(n: u64) -> Measurement {
