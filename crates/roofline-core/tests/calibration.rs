@@ -1,6 +1,6 @@
 //! The fit finds the terms that made the times, says how well it predicts what it did not see, and refuses nonsense.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use roofline_core::{
     Device, Graph, Math, Precision,
