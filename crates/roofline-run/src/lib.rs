@@ -2,3 +2,5 @@
 //! machine is made of.
 
 pub mod cpu;
+pub mod environment;
+mod stored;
