@@ -6,7 +6,7 @@ use roofline_core::{
     units::{Hertz, Seconds},
 };
 
-use crate::Result;
+use crate::{Result, cpu::interference::Interference};
 
 /// Something that runs operators: the processor, a GPU, or the null backend.
 pub trait Backend {
@@ -58,13 +58,4 @@ pub trait Case {
     fn interference(&mut self) -> Interference {
         Interference::default()
     }
-}
-
-/// Counters that only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Interference {
-    /// Core time that a hypervisor gave to others.
-    pub stolen: Seconds,
-    /// Times that the scheduler took a core away.
-    pub preemptions: u64,
 }

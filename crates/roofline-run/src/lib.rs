@@ -10,13 +10,16 @@
 
 pub mod backend;
 pub mod cpu;
+pub mod environment;
 mod error;
 mod measure;
 pub mod null;
 pub mod protocol;
 mod run_file;
+mod stored;
 
 pub use backend::{Backend, Case};
+pub use environment::Environment;
 pub use error::Error;
 pub use measure::measure;
 pub use null::Null;

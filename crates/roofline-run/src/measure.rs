@@ -11,7 +11,7 @@ use roofline_core::{
 
 use crate::{
     Backend, Case, Error, Protocol, Result,
-    backend::Interference,
+    cpu::interference::Interference,
     protocol::{clock::Watch, overhead},
 };
 
@@ -98,8 +98,9 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
 }
 
 fn interrupted(before: Interference, after: Interference, spent: Seconds) -> Option<Warning> {
-    let stolen_pct = (after.stolen - before.stolen) / spent * 100.0;
-    let preemptions = after.preemptions - before.preemptions;
+    let meanwhile = after.since(before);
+    let stolen_pct = meanwhile.stolen.map_or(0.0, |stolen| stolen / spent * 100.0);
+    let preemptions = meanwhile.preemptions.unwrap_or(0);
     // A scheduler tick now and then is life; one in every ten milliseconds is company.
     let often = preemptions as f64 > 10.0 + spent.value() * 100.0;
     (stolen_pct > STOLEN || often).then_some(Warning::Interrupted { stolen_pct, preemptions })
