@@ -69,6 +69,11 @@ impl Graph {
         ])
     }
 
+    /// One element-wise kernel.
+    pub fn elementwise(elementwise: Elementwise) -> Self {
+        Self::of([(elementwise.kind.site(), Op::Elementwise(elementwise))])
+    }
+
     /// A feed-forward layer; fused, the activation runs inside the kernel before it and its inputs never reach memory.
     pub fn ffn(ffn: Ffn, fused: bool) -> Self {
         let Ffn { tokens, hidden, inner, gated } = ffn;

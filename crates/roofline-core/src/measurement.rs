@@ -243,6 +243,13 @@ impl Measurement {
         })
     }
 
+    /// The same kernel where `subject` has it.
+    #[must_use]
+    pub fn at(self, subject: &Subject) -> Self {
+        let (site, precision, count) = (subject.site.clone(), subject.precision.clone(), subject.count);
+        Self { site, precision, count, ..self }
+    }
+
     /// Each accepted sample.
     pub fn samples(&self) -> &[Seconds] {
         &self.samples

@@ -1,11 +1,13 @@
 //! The command line as typed. Everything here parses; `commands` gives it meaning.
 
 mod devices;
+mod measure;
 mod model;
 mod plot;
 mod predict;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
+pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject};
@@ -30,6 +32,7 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  roofline compare
   roofline predict gemv --n 4096 --k 4096 --on h200,a100
   roofline predict gemm --m 512 --n 14336 --k 4096 --on h200 --precision bf16,fp8,w4a16
   roofline predict model llama-3-8b --on h200 --precision bf16,w4a16 --context 4096
@@ -79,6 +82,12 @@ pub(crate) enum Command {
     /// How fast can it run: time, bound and reason of an operator or a model, from theory
     #[command(subcommand)]
     Predict(Subject),
+    /// How fast does it run: kernels on this machine, checked and then timed
+    Measure(MeasureArgs),
+    /// Theory against measurement: error, speed-ups, and what explains the rest
+    Compare(Box<CompareArgs>),
+    /// What this machine really does, for `predict` to use
+    Calibrate(CalibrateArgs),
     /// How fast it would run over ranges of batch, context, precision and device
     Sweep(SweepArgs),
     /// Pictures: the roofline, time against batch or context, shares of the time

@@ -1,18 +1,25 @@
 //! One file per command: parse, one call of the library, report.
 
 mod analyze;
+mod calibrate;
+mod compare;
 mod devices;
 mod formats;
 mod manual;
+mod measure;
 mod model;
 mod models;
 mod plot;
 mod precisions;
 mod predict;
 mod range;
+mod runner;
 mod setting;
+mod shapes;
 mod source;
+mod subjects;
 mod sweep;
+mod this;
 mod tiling;
 
 use crate::{
@@ -27,6 +34,10 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Predict(Subject::Model(args)) => Ok(emit(&model::predict_model(args)?, form)?),
         Command::Predict(Subject::Operator(subject)) => Ok(emit(&predict::predict(subject)?, form)?),
         Command::Models(args) => Ok(emit(&models::models(args)?, form)?),
+        Command::Measure(args) => Ok(emit(&measure::measure(args)?, form)?),
+        Command::Compare(args) => compare::compare(args, form),
+        Command::Calibrate(args) => calibrate::calibrate(args, form),
+        Command::Sweep(args) if args.models.is_empty() => shapes::sweep(args, form),
         Command::Sweep(args) => sweep::sweep(args, form),
         Command::Plot(args) => plot::plot(args),
         Command::Analyze(args) => Ok(emit(&analyze::analyze(args)?, form)?),

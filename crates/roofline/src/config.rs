@@ -1,4 +1,5 @@
-//! The user's own devices: TOML files in `devices/` of the configuration folder.
+//! What the program keeps: the user's devices (`devices/`), this machine's ceilings (`machines/`), calibrations
+//! (`calibrations/`) and runs (`runs/`).
 
 use std::{
     collections::HashMap,
@@ -8,37 +9,95 @@ use std::{
 };
 
 use roofline_core::{Device, Registry, device::key_of};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{failure::Failure, report::style};
 
 /// Longest file that is read: a device is a page of text, a `config.json` a few.
 const MAX_LENGTH: u64 = 1 << 20;
 
-/// `$ROOFLINE_CONFIG_DIR`, else the platform's place for configuration.
-fn folder() -> Option<PathBuf> {
+/// `name` in `$ROOFLINE_CONFIG_DIR`, else in the platform's place for configuration, or for data where that differs.
+fn folder(name: &str) -> Option<PathBuf> {
     let from = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(own) = from("ROOFLINE_CONFIG_DIR") {
-        return Some(own.join("devices"));
+        return Some(own.join(name));
     }
+    let (variable, hidden) =
+        if name == "runs" { ("XDG_DATA_HOME", ".local/share") } else { ("XDG_CONFIG_HOME", ".config") };
     let base = if cfg!(windows) {
         from("APPDATA")
     } else if cfg!(target_os = "macos") {
         from("HOME").map(|home| home.join("Library/Application Support"))
     } else {
-        from("XDG_CONFIG_HOME").or_else(|| from("HOME").map(|home| home.join(".config")))
+        from(variable).or_else(|| from("HOME").map(|home| home.join(hidden)))
     };
-    base.map(|base| base.join("roofline/devices"))
+    base.map(|base| base.join("roofline").join(name))
 }
 
-fn required_folder() -> Result<PathBuf, Failure> {
-    folder().ok_or_else(|| {
-        Failure::usage("there is no configuration folder to keep devices in", "set ROOFLINE_CONFIG_DIR to a folder")
+/// The same, where nothing works without it.
+pub(crate) fn required_folder(name: &str) -> Result<PathBuf, Failure> {
+    folder(name).ok_or_else(|| {
+        Failure::usage(format!("there is no folder to keep {name} in"), "set ROOFLINE_CONFIG_DIR to a folder")
+    })
+}
+
+/// What is kept as JSON under `name` in `folder`; none where there is none. A file that is broken is said and left out.
+pub(crate) fn load<T: DeserializeOwned>(folder_name: &str, name: &str) -> Option<T> {
+    let path = folder(folder_name)?.join(format!("{name}.json"));
+    if !path.exists() {
+        return None;
+    }
+    let read = read_text(&path).map_err(|failure| failure.message());
+    match read.and_then(|text| serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))) {
+        Ok(value) => Some(value),
+        Err(message) => {
+            style::talk("warning", &format!("left out {message}"));
+            None
+        }
+    }
+}
+
+/// Keeps `value` as JSON under `name` in `folder`.
+pub(crate) fn keep<T: Serialize>(folder_name: &str, name: &str, value: &T) -> Result<PathBuf, Failure> {
+    let path = required_folder(folder_name)?.join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)? + "\n";
+    replace(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+/// Forgets what is kept under `name`; false where there was nothing.
+pub(crate) fn forget(folder_name: &str, name: &str) -> Result<bool, Failure> {
+    let path = required_folder(folder_name)?.join(format!("{name}.json"));
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::File { path, error }),
+    }
+}
+
+/// Written beside, synced and renamed: a reader sees the old file or the new one, never half of it.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    let write = || {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        Failure::File { path: path.to_owned(), error }
     })
 }
 
 /// The registered files, by name. A folder that is not there holds none; one that cannot be read is said.
 fn files() -> Vec<PathBuf> {
-    let Some(folder) = folder() else { return Vec::new() };
+    let Some(folder) = folder("devices") else { return Vec::new() };
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) => {
@@ -128,24 +187,12 @@ pub(crate) fn register(name: &str, text: &str, force: bool) -> Result<(String, P
         let hint = "change its key, `name`, `aliases` or `reported_names`, or say `--force` to hide the built-in one";
         return Err(Failure::usage(message, hint));
     }
-    let folder = required_folder()?;
-    let path = folder.join(format!("{key}.toml"));
+    let path = required_folder("devices")?.join(format!("{key}.toml"));
     if path.exists() && !force {
         let hint = "pick another name, or say `--force` to replace it";
         return Err(Failure::usage(format!("`{key}` is registered already"), hint));
     }
-    let beside = folder.join(format!(".{key}.{}.tmp", std::process::id()));
-    let write = || {
-        fs::create_dir_all(&folder)?;
-        let mut file = fs::File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)
-    };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        Failure::File { path: path.clone(), error }
-    })?;
+    replace(&path, text.as_bytes())?;
     Ok((key, path))
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Usage { message: String, hint: Option<String> },
     /// A file could not be read or written.
     File { path: PathBuf, error: io::Error },
+    /// A machine, a kernel or a run was in the way.
+    Run(roofline_run::Error),
     /// Standard output went away.
     Output(io::Error),
 }
@@ -22,6 +24,16 @@ pub(crate) enum Failure {
 impl From<roofline_core::Error> for Failure {
     fn from(error: roofline_core::Error) -> Self {
         Self::Input(error)
+    }
+}
+
+impl From<roofline_run::Error> for Failure {
+    fn from(error: roofline_run::Error) -> Self {
+        match error {
+            roofline_run::Error::Core(error) => Self::Input(error),
+            roofline_run::Error::File { path, error } => Self::File { path, error },
+            error => Self::Run(error),
+        }
     }
 }
 
@@ -52,6 +64,7 @@ impl Failure {
             Self::Input(error) => error.to_string(),
             Self::Usage { message, .. } => message.clone(),
             Self::File { path, error } => format!("{}: {error}", path.display()),
+            Self::Run(error) => error.to_string(),
             Self::Output(error) => error.to_string(),
         }
     }
@@ -65,6 +78,7 @@ impl Failure {
             Self::Output(_) => ("output", None, 1),
             Self::File { .. } => ("file", None, 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
+            Self::Run(error) => (error.kind(), error.hint(), 1),
             Self::Input(error) => (error.kind(), error.hint(), 2),
         };
         if format == Format::Json {

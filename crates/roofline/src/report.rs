@@ -2,15 +2,19 @@
 //! made for reading. stdout carries data, stderr talk.
 
 mod csv;
+mod html;
 pub(crate) mod style;
 mod table;
 
 pub(crate) use csv::quoted;
+pub(crate) use html::html;
 pub(crate) use table::{Align, Cell, Table};
 
 use std::io::{self, Write};
 
 use serde::Serialize;
+
+use crate::plot::Roofline;
 
 /// The form a result is printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub(crate) enum Section {
     Facts(Vec<(String, String)>),
     /// A sentence, wrapped to the width of the terminal.
     Paragraph(String),
+    /// A picture, in whatever the form can show.
+    Picture(Box<Roofline>),
 }
 
 /// Prints a result, all at once.
@@ -65,6 +71,8 @@ fn width() -> Option<usize> {
     columns.or_else(|| terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into()))
 }
 
+/// Lines of a picture among text.
+const PICTURE: usize = 28;
 /// Longest line of prose.
 const MEASURE: usize = 100;
 
@@ -77,6 +85,7 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
         Section::Table(table) => table.text(width),
         Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
         Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
+        Section::Picture(picture) => picture.terminal(width.unwrap_or(MEASURE).clamp(40, MEASURE), PICTURE, true),
     });
     parts.collect::<Vec<_>>().join("\n")
 }
@@ -103,6 +112,10 @@ fn markdown(sections: &[Section]) -> String {
             table.markdown()
         }
         Section::Paragraph(paragraph) => format!("{}\n", style::printable(paragraph)),
+        Section::Picture(picture) => {
+            let plain = picture.terminal(MEASURE, PICTURE, false);
+            format!("```text\n{plain}```\n")
+        }
     });
     parts.collect::<Vec<_>>().join("\n")
 }

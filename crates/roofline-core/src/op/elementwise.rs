@@ -41,6 +41,21 @@ pub enum ElementwiseKind {
     Activation,
 }
 
+impl ElementwiseKind {
+    /// What such a kernel is called in a graph.
+    pub const fn site(self) -> &'static str {
+        match self {
+            Self::Norm => "norm",
+            Self::Rope => "rope",
+            Self::Residual => "residual",
+            Self::KvWrite => "kv_write",
+            Self::Embedding => "embedding",
+            Self::GatedActivation => "silu_mul",
+            Self::Activation => "activation",
+        }
+    }
+}
+
 impl Elementwise {
     /// Reads what the kernel before wrote and writes what the next one reads.
     pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {

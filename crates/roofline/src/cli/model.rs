@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use roofline_core::{tiling::Tile, units::Seconds};
 
-use super::{Setting, dimension};
+use super::{RunArgs, Setting, dimension};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -64,14 +64,25 @@ pub(crate) enum Phase {
 Ranges are lists (1,2,8), doublings (1..512) or steps (512..4096+512). Text is a table, --csv and --json
 are streamed row by row (--json as JSON lines).
 
+Without a model it is a sweep over shapes of products, ten standard ones or those of --shapes, predicted and, with
+--measure, measured.
+
 Examples:
+  roofline sweep --on h200
+  roofline sweep --measure --precision fp32,bf16,w4a16 --out sweep.jsonl
   roofline sweep llama-3-8b --on h200 --phase decode --batch 1..256 --context 512..131072 --csv
   roofline sweep llama-3.1-70b --on h200,b200,mi300x --precision bf16,fp8,w4a16 --tp 1,2,4,8
   roofline sweep llama-3-8b --on h200 --scale-bandwidth 0.5,1,2 --scale-compute 0.5,1,2")]
 pub(crate) struct SweepArgs {
-    /// Models: names, `config.json` files or folders
-    #[arg(value_name = "MODEL", required = true)]
+    /// Models: names, `config.json` files or folders; shapes of products when left out
+    #[arg(value_name = "MODEL")]
     pub(crate) models: Vec<String>,
+    /// Shapes of products, as MxNxK
+    #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = product, conflicts_with = "models")]
+    pub(crate) shapes: Vec<(u64, u64, u64)>,
+    /// Measure the shapes, too
+    #[arg(long, conflicts_with = "models")]
+    pub(crate) measure: bool,
     /// Which pass; both when left out
     #[arg(long, value_enum)]
     pub(crate) phase: Option<Phase>,
@@ -91,6 +102,8 @@ pub(crate) struct SweepArgs {
     pub(crate) lowering: LoweringArgs,
     #[command(flatten)]
     pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Args)]
@@ -150,6 +163,14 @@ fn tile(text: &str) -> Result<Tile, String> {
     match sides[..] {
         [m, n, k] if sides.iter().all(|side| *side <= 1 << 20) => Ok(Tile { m, n, k }),
         _ => Err("write MxNxK, for example 128x128x32".to_owned()),
+    }
+}
+
+fn product(text: &str) -> Result<(u64, u64, u64), String> {
+    let sides: Vec<u64> = text.split(['x', 'X']).map(dimension).collect::<Result<_, _>>()?;
+    match sides[..] {
+        [m, n, k] => Ok((m, n, k)),
+        _ => Err("write MxNxK, for example 16x4096x4096".to_owned()),
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod points;
 
-use std::{fs, io::Write, path::Path};
+pub(super) use points::fields;
+
+use std::io::Write;
 
 use roofline_core::{
     Device, Math, Model, Plan,
@@ -21,6 +23,7 @@ use super::{
 };
 use crate::{
     cli::{Phase, PlotArgs, PlotKind, ThemeArg},
+    config,
     failure::Failure,
     plot::{Bar, Ceiling, Class, Lines, Memory, Point, Roofline, Series, Shares, Theme, png},
     report::style,
@@ -56,23 +59,12 @@ pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
         }
         _ => return Err(Failure::usage(format!("{}: not a picture", path.display()), "write to a .svg or .png file")),
     };
-    write(path, &bytes, args.force)?;
-    style::talk("note", &format!("wrote {}", path.display()));
-    Ok(())
-}
-
-/// Written beside and renamed; nothing is replaced unasked.
-fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), Failure> {
-    if path.exists() && !force {
+    if path.exists() && !args.force {
         return Err(Failure::usage(format!("{} is there already", path.display()), "say `--force` to replace it"));
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(name);
-    fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        Failure::File { path: path.to_owned(), error }
-    })
+    config::replace(path, &bytes)?;
+    style::talk("note", &format!("wrote {}", path.display()));
+    Ok(())
 }
 
 enum Picture {
@@ -209,7 +201,7 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
 }
 
 /// A roof per unit, units of equal peak together; without FP64, which no language model uses, and the 16-bit accumulators.
-fn ceilings(device: &Device) -> Vec<Ceiling> {
+pub(super) fn ceilings(device: &Device) -> Vec<Ceiling> {
     let unused = [Math::Fp64, Math::Fp64Tensor, Math::Fp16Acc16, Math::Fp8Acc16];
     let mut ceilings: Vec<Ceiling> = Vec::new();
     for (math, peak) in device.peaks.iter().filter(|(math, _)| !unused.contains(math)) {

@@ -37,7 +37,7 @@ pub(crate) struct Prediction {
 /// What was computed, in numbers.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Operator {
+pub(super) enum Operator {
     Gemv(Linear),
     Gemm(Linear),
     Attention {
@@ -165,7 +165,7 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
 }
 
 /// What the precisions of a subject may differ in.
-fn varies(subject: &OperatorSubject) -> Varies<'_> {
+pub(super) fn varies(subject: &OperatorSubject) -> Varies<'_> {
     Varies::Product(match subject {
         OperatorSubject::Gemv(args) => args.product.output.as_deref(),
         OperatorSubject::Gemm(args) => args.product.output.as_deref(),
@@ -175,7 +175,7 @@ fn varies(subject: &OperatorSubject) -> Varies<'_> {
 }
 
 /// What the command line describes, in numbers and in words.
-fn operator(subject: &OperatorSubject) -> Result<(Operator, String, &Setting), Failure> {
+pub(super) fn operator(subject: &OperatorSubject) -> Result<(Operator, String, &Setting), Failure> {
     Ok(match subject {
         OperatorSubject::Gemv(args) => {
             let words = format!("GEMV {} x {}", args.n, args.k);
@@ -200,7 +200,7 @@ fn operator(subject: &OperatorSubject) -> Result<(Operator, String, &Setting), F
 
 impl Operator {
     /// As kernels.
-    fn graph(&self) -> Graph {
+    pub(super) fn graph(&self) -> Graph {
         match *self {
             Self::Gemv(shape) | Self::Gemm(shape) => Graph::linear(shape),
             Self::Attention { shape, fused } => Graph::attention(shape, fused),

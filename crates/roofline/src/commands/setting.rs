@@ -4,12 +4,13 @@ use std::path::Path;
 
 use roofline_core::{
     Device, Model, Registry,
-    device::Peaks,
+    device::{Kind, Peaks},
     format::Sizes,
     model::Stored,
     precision::{NAMED, Output, PrecisionSpec},
 };
 
+use super::this;
 use crate::{
     cli::{RateArgs, Setting, SizesArg},
     config,
@@ -39,27 +40,30 @@ pub(super) enum Varies<'a> {
 }
 
 pub(super) fn job(setting: &Setting, varies: Varies<'_>) -> Result<Job, Failure> {
-    let specs = setting.precision.iter().map(|text| text.parse()).collect::<Result<Vec<PrecisionSpec>, _>>()?;
-    let output = match varies {
-        Varies::Product(Some(text)) => Some(output(text)?),
-        _ => None,
-    };
     let cases = devices(&setting.on, &setting.rates)?
         .into_iter()
         .map(|device| {
-            let specs = if specs.is_empty() { common(&device, varies)? } else { specs.clone() };
-            let with_output = |spec: PrecisionSpec| match output {
-                Some(output) => spec.with_output(output),
-                None => spec,
-            };
-            Ok((device, specs.into_iter().map(with_output).collect()))
+            let specs = precisions(&setting.precision, varies, &device)?;
+            Ok((device, specs))
         })
         .collect::<Result<_, Failure>>()?;
-    let sizes = match setting.sizes {
+    Ok(Job { cases, sizes: sizes(setting.sizes) })
+}
+
+pub(super) fn sizes(sizes: SizesArg) -> Sizes {
+    match sizes {
         SizesArg::Exact => Sizes::Exact,
         SizesArg::Nominal => Sizes::Nominal,
-    };
-    Ok(Job { cases, sizes })
+    }
+}
+
+/// The precisions that were asked for, else the usual ones of `device`.
+pub(super) fn precisions(names: &[String], varies: Varies<'_>, device: &Device) -> Result<Vec<PrecisionSpec>, Failure> {
+    let specs = names.iter().map(|text| text.parse()).collect::<Result<Vec<PrecisionSpec>, _>>()?;
+    let specs = if specs.is_empty() { common(device, varies)? } else { specs };
+    let Varies::Product(Some(text)) = varies else { return Ok(specs) };
+    let output = output(text)?;
+    Ok(specs.into_iter().map(|spec| spec.with_output(output)).collect())
 }
 
 fn output(text: &str) -> Result<Output, Failure> {
@@ -76,6 +80,8 @@ fn output(text: &str) -> Result<Output, Failure> {
 /// The baseline this device multiplies fastest, and the common quantized precisions it has units for.
 fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Failure> {
     let sixteen = device.sixteen_bit().to_string();
+    // A processor's own number is FP32; what is narrower is there to move fewer bytes.
+    let wide = (device.kind == Kind::Cpu && !matches!(varies, Varies::Cache)).then(|| "fp32".to_owned());
     let narrow: Vec<String> = match varies {
         Varies::Product(_) => COMMON.iter().map(ToString::to_string).collect(),
         Varies::Model(model) => {
@@ -85,7 +91,7 @@ fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Fai
         }
         Varies::Cache => COMMON_KV.iter().map(|kv| format!("{sixteen}/{sixteen}/{kv}")).collect(),
     };
-    let all = std::iter::once(sixteen).chain(narrow);
+    let all = wide.into_iter().chain([sixteen]).chain(narrow);
     let specs: Vec<PrecisionSpec> = all.map(|name| name.parse()).collect::<Result<_, _>>()?;
     let usable: Vec<PrecisionSpec> = specs.into_iter().filter(|spec| spec.on(device).is_ok()).collect();
     if usable.is_empty() {
@@ -120,6 +126,9 @@ fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>, Failure> {
 
 /// A device by name, or a file; `@MODE` for a power mode of either.
 pub(super) fn device(registry: &Registry, name: &str) -> Result<Device, Failure> {
+    if name == "this" {
+        return this::device();
+    }
     let (file, mode) = name.split_once('@').map_or((name, None), |(file, mode)| (file, Some(mode)));
     if Path::new(file).extension().is_none_or(|extension| extension != "toml") {
         return Ok(registry.find(name)?.into_owned());

@@ -148,6 +148,13 @@ impl Table {
         out
     }
 
+    /// Names of the columns, with whether they hold numbers, and the texts of the rows.
+    pub(super) fn cells(&self) -> (Vec<(&str, bool)>, Vec<Vec<&str>>) {
+        let names = self.columns.iter().map(|column| (column.name.as_str(), column.align == Align::Right)).collect();
+        let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect()).collect();
+        (names, rows)
+    }
+
     pub(super) fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let escape = |text: &str| printable(text).replace('|', "\\|");

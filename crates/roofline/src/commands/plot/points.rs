@@ -51,7 +51,7 @@ fn parse(text: &str) -> Result<Vec<Point>, String> {
 }
 
 /// The fields of a line; one in quotes may hold commas.
-fn fields(line: &str) -> Vec<String> {
+pub(crate) fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for letter in line.chars() {
         match letter {

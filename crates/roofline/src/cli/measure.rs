@@ -1,0 +1,144 @@
+//! `roofline measure`, `compare`, `calibrate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{OperatorSubject, Subject};
+
+/// Who runs the kernels, for how long, and where the results go.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Who runs the kernels
+    #[arg(long, global = true, value_enum, default_value_t, help_heading = "Measuring")]
+    pub(crate) backend: BackendArg,
+    /// Read the same operands every time, so that caches serve what they hold
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub(crate) warm: bool,
+    /// Fewer shapes, and a quarter of a second for each
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub(crate) quick: bool,
+    /// Longest time for each kernel; it ends earlier when the median is known
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Measuring")]
+    pub(crate) seconds: Option<f64>,
+    /// Where the run is kept, one line per finished measurement; a new file in the data folder when left out
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Measuring")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the run in --out: what it holds is not measured again
+    #[arg(long, global = true, requires = "out", help_heading = "Measuring")]
+    pub(crate) resume: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendArg {
+    /// The processor of this machine, all cores
+    #[default]
+    Cpu,
+    /// Exact fake times on any device, for tests and demonstrations
+    Null,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  roofline measure gemv --n 4096 --k 4096 --precision fp32,bf16,w8a16,w4a16
+  roofline measure attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192
+  roofline measure model llama-3.2-1b --phase decode --precision bf16,w4a16
+  roofline measure --saturate
+  roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume")]
+pub(crate) struct MeasureArgs {
+    #[command(subcommand)]
+    pub(crate) subject: Option<Subject>,
+    /// The highest rates: products and matrix-vector products large enough to fill the machine
+    #[arg(long)]
+    pub(crate) saturate: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Without a subject it is a tour of this machine: what it is made of, what theory says of it, what it does.
+
+A file of measurements made elsewhere (--measured) is a CSV with the columns m, n, k, precision and time_us, or
+JSON of the form {\"benchmarks\": [{\"kernel_type\": \"gemm\", \"shape\": [m, n, k], \"precision\": ..., \"measured_time_us\": ...}]}.
+
+Examples:
+  roofline compare
+  roofline compare gemv --n 4096 --k 4096
+  roofline compare model llama-3.2-1b --phase decode --precision bf16,w4a16
+  roofline compare sizes                               does the error change with size?
+  roofline compare --from run.jsonl                    analyse a run again, on any machine
+  roofline compare --measured points.csv --on gb10     somebody else's measurements")]
+pub(crate) struct CompareArgs {
+    #[command(subcommand)]
+    pub(crate) subject: Option<CompareSubject>,
+    /// Analyse a run that is on disk; nothing is measured
+    #[arg(long, value_name = "FILE", conflicts_with = "measured")]
+    pub(crate) from: Option<PathBuf>,
+    /// Analyse measurements made elsewhere; needs --on
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) measured: Option<PathBuf>,
+    /// The device that --measured was made on, that --from is to be judged by, or that the null backend plays
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) on: Option<String>,
+    /// Precisions of the tour
+    #[arg(short, long, value_name = "PRECISION", value_delimiter = ',')]
+    pub(crate) precision: Vec<String>,
+    /// Where the report in HTML goes; beside the run when left out
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Output")]
+    pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum CompareSubject {
+    #[command(flatten)]
+    Operator(OperatorSubject),
+    /// A whole model: each of its kernels once, counted as often as it runs
+    Model(super::ModelArgs),
+    /// Square matrix-vector products from small to large: does the error change with size?
+    Sizes(SquaresArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct SquaresArgs {
+    /// Sides of the matrices
+    #[arg(long, value_name = "RANGE", default_value = "256..16384")]
+    pub(crate) n: String,
+    #[command(flatten)]
+    pub(crate) setting: super::Setting,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Measures a grid of kernels, fits the terms of the expected tier to two thirds of the shapes, states the error on the
+others, and keeps the result: from then on `predict` shows what to expect of this machine beside the ideal.
+
+Examples:
+  roofline calibrate
+  roofline calibrate --quick
+  roofline calibrate --show                            the terms in use, and how good they are
+  roofline calibrate --from run.jsonl                  fit again, without measuring")]
+pub(crate) struct CalibrateArgs {
+    /// Show the calibration in use; nothing is measured
+    #[arg(long, conflicts_with_all = ["from", "forget"])]
+    pub(crate) show: bool,
+    /// Remove the calibration in use
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) forget: bool,
+    /// Fit to a run that is on disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// The device, where it is not this machine
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) on: Option<String>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "seconds are a number such as 0.5".to_owned())?;
+    if (0.001..=3600.0).contains(&value) { Ok(value) } else { Err("seconds are between 0.001 and 3600".to_owned()) }
+}

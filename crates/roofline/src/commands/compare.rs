@@ -1,0 +1,398 @@
+//! `roofline compare`: theory against measurement.
+
+mod import;
+mod page;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use roofline_core::{
+    Device, Dim, Graph,
+    calibration::{Calibration, Quality},
+    compare::{Comparison, Diagnosis, Observation, Pair, SpeedupPair, Status, Totals, compare as compared},
+    device::Kind,
+    format::Sizes,
+    measurement::{Path as KernelPath, Residency, Subject as Measurable, Warning},
+    op::{Attention, Cache},
+    units::{Bytes, Flops},
+};
+use roofline_run::{Run, Skipped};
+use serde::Serialize;
+
+use super::{
+    calibrate,
+    range::range,
+    runner::{Outcome, Runner},
+    setting::{self, Varies, precisions},
+    subjects::{Subjects, at_precisions, of_model, of_operator, refuse_theory},
+    this,
+};
+use crate::{
+    cli::{BackendArg, CompareArgs, CompareSubject, OperatorSubject, SquaresArgs},
+    config,
+    failure::Failure,
+    report::{Format, emit, style},
+};
+
+/// Predictions beside measurements.
+#[derive(Serialize)]
+pub(super) struct Compared {
+    subject: String,
+    device: String,
+    device_name: String,
+    backend: Option<String>,
+    tier: &'static str,
+    stack: Option<String>,
+    comparisons: Vec<Row>,
+    /// Whole passes, where kernels were counted as often as they run.
+    passes: Vec<Pass>,
+    speedups: Vec<SpeedupPair>,
+    summary: Totals,
+    insight: Option<String>,
+    calibration: Option<Basis>,
+    skipped: Vec<Skipped>,
+    run: Option<PathBuf>,
+    report: Option<PathBuf>,
+    environment: serde_json::Value,
+    #[serde(skip)]
+    on: Device,
+    #[serde(skip)]
+    made_of: Vec<(String, String)>,
+    #[serde(skip)]
+    pairs: Vec<Pair>,
+}
+
+/// What the expected tier rests on.
+#[derive(Serialize)]
+struct Basis {
+    provenance: String,
+    quality: Quality,
+}
+
+#[derive(Serialize)]
+struct Row {
+    site: String,
+    shape: String,
+    precision: String,
+    count: u64,
+    tier: &'static str,
+    predicted_time_us: f64,
+    ideal_time_us: f64,
+    lo_us: Option<f64>,
+    hi_us: Option<f64>,
+    measured_time_us: f64,
+    p5_us: Option<f64>,
+    p95_us: Option<f64>,
+    error_pct: f64,
+    signed_pct: f64,
+    error_vs_measured_pct: f64,
+    ideal_error_pct: f64,
+    ratio: f64,
+    /// Ideal over measured: the share of the roof that was reached.
+    efficiency: f64,
+    status: Status,
+    bottleneck: String,
+    flops: Flops,
+    bytes: Bytes,
+    ai: f64,
+    critical_ai: f64,
+    predicted_tflops: f64,
+    measured_tflops: f64,
+    measured_bandwidth_gb_s: f64,
+    kernel: Option<String>,
+    kernel_path: Option<KernelPath>,
+    residency: Option<Residency>,
+    warnings: Vec<Warning>,
+    diagnoses: Vec<Explained>,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    #[serde(flatten)]
+    diagnosis: Diagnosis,
+    text: String,
+}
+
+/// A pass of a model at one precision.
+#[derive(Serialize)]
+struct Pass {
+    precision: String,
+    kernels: u64,
+    ideal_time_us: f64,
+    predicted_time_us: f64,
+    measured_time_us: f64,
+    error_pct: f64,
+}
+
+pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
+    let compared = if let Some(path) = &args.measured {
+        imported(args, path)?
+    } else if let Some(path) = &args.from {
+        from_run(args, path)?
+    } else {
+        fresh(args)?
+    };
+    if let Some(path) = &compared.report {
+        config::replace(path, page::page(&compared).as_bytes())?;
+    }
+    emit(&compared, form)?;
+    if let (Some(path), true) = (&compared.report, form != Format::Text) {
+        style::talk("note", &format!("report: {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Measures, then compares.
+fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
+    let on = match &args.subject {
+        Some(subject) => named(subject),
+        None => args.on.as_deref(),
+    };
+    let mut runner = Runner::start(&args.run, on, "compare")?;
+    let device = runner.device().clone();
+    let subjects = match &args.subject {
+        Some(CompareSubject::Operator(subject)) => of_operator(subject, &device)?,
+        Some(CompareSubject::Model(args)) => of_model(args, &device)?,
+        Some(CompareSubject::Sizes(args)) => squares(args, &device)?,
+        None => tour(&args.precision, &device, args.run.quick)?,
+    };
+    let calibration = match calibrate::stored(&device) {
+        Some(calibration) => Some(calibration),
+        // The newcomer gets an expected tier, too: a short calibration comes first.
+        None if args.run.backend == BackendArg::Cpu && args.subject.is_none() => {
+            style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
+            let calibration = calibrate::measured(&mut runner, true)?;
+            config::keep("calibrations", &device.key, &calibration)?;
+            Some(calibration)
+        }
+        None => None,
+    };
+    let Outcome { measured, skipped } = runner.measure(&subjects.all)?;
+    if let (true, Some(first)) = (measured.is_empty(), skipped.first()) {
+        let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
+        return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
+    }
+    let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
+    let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let report = args.report.clone().unwrap_or_else(|| runner.path().with_extension("html"));
+    let environment = serde_json::to_value(&runner.environment).map_err(std::io::Error::from)?;
+    let mut compared = Compared::new(subjects.words, &device, calibration.as_ref(), comparison);
+    compared.backend = Some(runner.backend.name().to_owned());
+    compared.skipped = skipped;
+    compared.run = Some(runner.path().to_owned());
+    compared.report = Some(report);
+    compared.environment = environment;
+    if runner.backend.name() == "cpu" {
+        compared.made_of = this::facts()?;
+    }
+    Ok(compared)
+}
+
+/// Compares a run that is on disk.
+fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
+    if args.subject.is_some() {
+        return Err(Failure::usage("a run has its own subjects", "leave out the subject, or leave out --from"));
+    }
+    let run = Run::read(path)?;
+    let device = match &args.on {
+        Some(on) => setting::device(&config::registry(), on)?,
+        None => device_of(&run)?,
+    };
+    let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
+    let calibration = calibrate::stored(&device);
+    let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let words = format!("{}, started {}", path.display(), run.header.started);
+    let mut compared = Compared::new(words, &device, calibration.as_ref(), comparison);
+    compared.backend = Some(run.header.backend);
+    compared.skipped = run.skipped;
+    compared.run = Some(path.to_owned());
+    compared.report.clone_from(&args.report);
+    compared.environment = run.header.environment;
+    Ok(compared)
+}
+
+/// Compares somebody else's measurements.
+fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
+    if args.subject.is_some() {
+        return Err(Failure::usage("a file has its own subjects", "leave out the subject, or leave out --measured"));
+    }
+    let on = args.on.as_deref().unwrap_or_default();
+    let device = setting::device(&config::registry(), on)?;
+    let observations = import::read(path, &device)?;
+    let comparison = compared(&observations, &device, calibrate::stored(&device).as_ref(), Sizes::Exact)?;
+    let mut compared =
+        Compared::new(path.display().to_string(), &device, calibrate::stored(&device).as_ref(), comparison);
+    compared.report.clone_from(&args.report);
+    Ok(compared)
+}
+
+/// The device that a run was made on: its own description, else the registry's.
+pub(super) fn device_of(run: &Run) -> Result<Device, Failure> {
+    match &run.header.device_toml {
+        Some(text) => Ok(Device::from_toml(text, &run.header.device)?),
+        None => setting::device(&config::registry(), &run.header.device),
+    }
+}
+
+fn named(subject: &CompareSubject) -> Option<&str> {
+    let setting = match subject {
+        CompareSubject::Operator(OperatorSubject::Gemv(args)) => &args.setting,
+        CompareSubject::Operator(OperatorSubject::Gemm(args)) => &args.setting,
+        CompareSubject::Operator(OperatorSubject::Attention(args)) => &args.setting,
+        CompareSubject::Operator(OperatorSubject::Ffn(args)) => &args.setting,
+        CompareSubject::Model(args) => &args.setting,
+        CompareSubject::Sizes(args) => &args.setting,
+    };
+    setting.on.first().map(String::as_str)
+}
+
+/// Square matrix-vector products from small to large.
+fn squares(args: &SquaresArgs, device: &Device) -> Result<Subjects, Failure> {
+    refuse_theory(&args.setting)?;
+    let names =
+        if args.setting.precision.is_empty() { vec!["fp32".to_owned()] } else { args.setting.precision.clone() };
+    let specs = precisions(&names, Varies::Product(None), device)?;
+    let mut all = Vec::new();
+    for side in range("n", &args.n)? {
+        all.extend(at_precisions(&Graph::gemv(side, side)?, &specs, device)?);
+    }
+    Ok(Subjects { words: "square matrix-vector products".to_owned(), all })
+}
+
+/// What a newcomer sees: products from decode to prefill, attention, and what not to do.
+fn tour(names: &[String], device: &Device, quick: bool) -> Result<Subjects, Failure> {
+    let specs = precisions(names, Varies::Product(None), device)?;
+    let cpu = device.kind == Kind::Cpu;
+    let rows: &[u64] = match (cpu, quick) {
+        (_, true) => &[1, 128],
+        (true, false) => &[1, 8, 128, 1024],
+        (false, false) => &[1, 128, 1024, 4096],
+    };
+    let mut all = Vec::new();
+    for m in rows {
+        all.extend(at_precisions(&Graph::gemm(*m, 4096, 4096)?, &specs, device)?);
+    }
+    let naive = all.iter().find(|subject| cpu && subject.precision == "w8a16").cloned();
+    all.extend(naive.map(|subject| Measurable { cast: true, ..subject }));
+    let dim = |value| Dim::new("attention", value);
+    let attention = Attention {
+        batch: Dim::ONE,
+        heads: dim(32)?,
+        kv_heads: dim(8)?,
+        head_dim: dim(128)?,
+        value_dim: dim(128)?,
+        queries: Dim::ONE,
+        context: dim(8192)?,
+        causal: true,
+        window: None,
+        cache: Cache::Separate,
+    };
+    let wide: Vec<_> = specs.iter().filter(|spec| matches!(spec.name(), "fp32" | "bf16" | "fp16")).cloned().collect();
+    if !wide.is_empty() {
+        all.extend(at_precisions(&Graph::attention(attention, true), &wide, device)?);
+    }
+    Ok(Subjects { words: "A tour".to_owned(), all })
+}
+
+impl Compared {
+    fn new(subject: String, device: &Device, calibration: Option<&Calibration>, comparison: Comparison) -> Self {
+        let Comparison { pairs, speedups, totals, insight } = comparison;
+        let expected = pairs.iter().any(|pair| pair.expected.is_some());
+        Self {
+            subject,
+            device: device.label(),
+            device_name: device.name.clone(),
+            backend: None,
+            tier: tier(expected),
+            stack: calibration.map(|calibration| calibration.stack.clone()),
+            comparisons: pairs.iter().map(row).collect(),
+            passes: passes(&pairs),
+            speedups,
+            summary: totals,
+            insight,
+            calibration: calibration
+                .map(|calibration| Basis { provenance: calibration.provenance.clone(), quality: calibration.quality }),
+            skipped: Vec::new(),
+            run: None,
+            report: None,
+            environment: serde_json::Value::Null,
+            on: device.clone(),
+            made_of: Vec::new(),
+            pairs,
+        }
+    }
+}
+
+fn tier(expected: bool) -> &'static str {
+    if expected { "expected" } else { "ideal" }
+}
+
+/// Sums over kernels that were counted, per precision.
+fn passes(pairs: &[Pair]) -> Vec<Pass> {
+    let mut passes: Vec<Pass> = Vec::new();
+    if pairs.iter().all(|pair| pair.observation.count == 1) {
+        return passes;
+    }
+    for pair in pairs {
+        let (name, count) = (&pair.observation.precision, pair.observation.count);
+        let times =
+            [pair.ideal.time(), pair.predicted(), pair.observation.time].map(|time| time.micros() * count as f64);
+        let at = passes.iter().position(|pass| pass.precision == *name).unwrap_or_else(|| {
+            let (ideal_time_us, predicted_time_us, measured_time_us, error_pct) = (0.0, 0.0, 0.0, 0.0);
+            let precision = name.clone();
+            passes.push(Pass { precision, kernels: 0, ideal_time_us, predicted_time_us, measured_time_us, error_pct });
+            passes.len() - 1
+        });
+        let pass = &mut passes[at];
+        pass.kernels += count;
+        pass.ideal_time_us += times[0];
+        pass.predicted_time_us += times[1];
+        pass.measured_time_us += times[2];
+    }
+    for pass in &mut passes {
+        pass.error_pct = (pass.measured_time_us / pass.predicted_time_us - 1.0).abs() * 100.0;
+    }
+    passes
+}
+
+fn row(pair: &Pair) -> Row {
+    let Observation { site, count, range, path, kernel, residency, warnings, .. } = &pair.observation;
+    Row {
+        site: site.clone(),
+        shape: pair.subject(),
+        precision: pair.label(),
+        count: *count,
+        tier: tier(pair.expected.is_some()),
+        predicted_time_us: pair.predicted().micros(),
+        ideal_time_us: pair.ideal.time().micros(),
+        lo_us: pair.expected.map(|expected| expected.low.micros()),
+        hi_us: pair.expected.map(|expected| expected.high.micros()),
+        measured_time_us: pair.observation.time.micros(),
+        p5_us: range.map(|(low, _)| low.micros()),
+        p95_us: range.map(|(_, high)| high.micros()),
+        error_pct: pair.error() * 100.0,
+        signed_pct: pair.signed_error() * 100.0,
+        error_vs_measured_pct: pair.error_vs_measured() * 100.0,
+        ideal_error_pct: pair.ideal_error() * 100.0,
+        ratio: pair.ratio(),
+        efficiency: pair.efficiency(),
+        status: pair.status(),
+        bottleneck: pair.bound().to_string(),
+        flops: pair.ideal.work.flops,
+        bytes: pair.ideal.work.bytes(),
+        ai: pair.ideal.intensity().value(),
+        critical_ai: pair.ideal.critical.value(),
+        predicted_tflops: (pair.ideal.work.flops / pair.predicted()).value() / 1e12,
+        measured_tflops: pair.rate().value() / 1e12,
+        measured_bandwidth_gb_s: pair.bandwidth().value() / 1e9,
+        kernel: kernel.clone(),
+        kernel_path: *path,
+        residency: *residency,
+        warnings: warnings.clone(),
+        diagnoses: pair
+            .diagnoses
+            .iter()
+            .map(|diagnosis| Explained { diagnosis: *diagnosis, text: diagnosis.sentence() })
+            .collect(),
+    }
+}

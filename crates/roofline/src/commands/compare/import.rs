@@ -1,0 +1,201 @@
+//! Measurements made elsewhere: a CSV, or the JSON that benchmark scripts of this field print.
+
+use std::path::Path;
+
+use roofline_core::{Device, Graph, compare::Observation, precision::PrecisionSpec, units::Seconds};
+use serde::Deserialize;
+
+use crate::{commands::plot::fields, config, failure::Failure};
+
+/// `{"benchmarks": [...]}`; a field that is not needed may be there.
+#[derive(Deserialize)]
+struct Benchmarks {
+    benchmarks: Vec<Benchmark>,
+}
+
+#[derive(Deserialize)]
+struct Benchmark {
+    kernel_type: String,
+    /// `[m, n, k]`, `[n, k]` of a matrix-vector product, or an object with those names.
+    shape: Shape,
+    precision: String,
+    measured_time_us: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Shape {
+    List(Vec<u64>),
+    #[serde(alias = "M")]
+    Named {
+        #[serde(alias = "M")]
+        m: Option<u64>,
+        #[serde(alias = "N")]
+        n: u64,
+        #[serde(alias = "K")]
+        k: u64,
+    },
+}
+
+/// One product and how long it took.
+struct Point {
+    m: u64,
+    n: u64,
+    k: u64,
+    precision: String,
+    time_us: f64,
+}
+
+pub(super) fn read(path: &Path, device: &Device) -> Result<Vec<Observation>, Failure> {
+    let text = config::read_text(path)?;
+    let refuse = |reason: String| {
+        let hint = "a CSV with the columns m, n, k, precision, time_us, or JSON with a list `benchmarks`";
+        Failure::usage(format!("{}: {reason}", path.display()), hint)
+    };
+    let points = if text.trim_start().starts_with(['{', '[']) { json(&text) } else { csv(&text) }.map_err(refuse)?;
+    if points.is_empty() {
+        return Err(refuse("no measurement".to_owned()));
+    }
+    points.into_iter().map(|point| observation(point, device)).collect()
+}
+
+fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
+    let Point { m, n, k, precision, time_us } = point;
+    let node = Graph::gemm(m, n, k)?.nodes[0];
+    let spec: PrecisionSpec = spelled(&precision).parse()?;
+    Ok(Observation {
+        site: node.site.to_owned(),
+        precision: spec.name().to_owned(),
+        op: node.op,
+        formats: spec.on(device)?,
+        count: 1,
+        time: Seconds::from_micros(time_us),
+        range: None,
+        residency: None,
+        path: None,
+        kernel: None,
+        warnings: Vec::new(),
+    })
+}
+
+/// Names that other tools give to precisions.
+fn spelled(name: &str) -> String {
+    let lower = name.trim().to_ascii_lowercase();
+    match lower.as_str() {
+        "fp8_e4m3" | "fp8-e4m3" => "fp8".to_owned(),
+        "float16" | "half" => "fp16".to_owned(),
+        "bfloat16" => "bf16".to_owned(),
+        "float32" => "fp32".to_owned(),
+        _ => lower,
+    }
+}
+
+fn json(text: &str) -> Result<Vec<Point>, String> {
+    let parsed: Benchmarks = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map(|benchmarks| Benchmarks { benchmarks })
+    } else {
+        serde_json::from_str(text)
+    }
+    .map_err(|error| error.to_string())?;
+    let point = |(at, benchmark): (usize, Benchmark)| {
+        let vector = benchmark.kernel_type.eq_ignore_ascii_case("gemv");
+        let (m, n, k) = match benchmark.shape {
+            Shape::List(list) => match list[..] {
+                [n, k] if vector => (1, n, k),
+                [m, n, k] => (m, n, k),
+                _ => return Err(format!("benchmark {}: its shape has {} numbers", at + 1, list.len())),
+            },
+            Shape::Named { m, n, k } => (m.unwrap_or(1), n, k),
+        };
+        let time_us = positive(benchmark.measured_time_us).ok_or_else(|| format!("benchmark {}: no time", at + 1))?;
+        Ok(Point { m, n, k, precision: benchmark.precision, time_us })
+    };
+    parsed.benchmarks.into_iter().enumerate().map(point).collect()
+}
+
+fn csv(text: &str) -> Result<Vec<Point>, String> {
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, header) = lines.next().ok_or("no header")?;
+    let names: Vec<String> = header.split(',').map(|name| name.trim().to_lowercase()).collect();
+    let find = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
+    let column = |known: &[&str]| find(known).ok_or_else(|| format!("no column `{}`", known[0]));
+    let (m, n, k) = (find(&["m"]), column(&["n"])?, column(&["k"])?);
+    let precision = column(&["precision", "dtype"])?;
+    let time = column(&["time_us", "measured_time_us", "meas_time_us", "us", "latency_us"])?;
+    lines
+        .map(|(at, line)| {
+            let cells = fields(line);
+            let cell = |column: usize| cells.get(column).map_or("", String::as_str);
+            let wrong = |column: usize| format!("line {}: `{}` is no {}", at + 1, cell(column), names[column]);
+            let whole = |column: usize| cell(column).parse::<u64>().map_err(|_| wrong(column));
+            let time_us = cell(time).parse::<f64>().ok().and_then(positive).ok_or_else(|| wrong(time))?;
+            let m = m.map_or(Ok(1), whole)?;
+            Ok(Point { m, n: whole(n)?, k: whole(k)?, precision: cell(precision).to_owned(), time_us })
+        })
+        .collect()
+}
+
+fn positive(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::{Registry, compare::compare, format::Sizes};
+
+    use super::*;
+
+    #[test]
+    fn columns_in_any_order_and_by_several_names() {
+        let points = csv("precision, K ,n,time_us\nbf16,4096,14336,56.4\n\nint8,4096,4096,9\n").unwrap();
+        assert_eq!((points.len(), points[0].m, points[0].n, points[1].k), (2, 1, 14336, 4096));
+        for (text, why) in [
+            ("", "no header"),
+            ("m,n,k,precision\n1,2,3,bf16", "no column `time_us`"),
+            ("m,n,k,precision,time_us\n1,2,x,bf16,3", "line 2: `x` is no k"),
+            ("m,n,k,precision,time_us\n1,2,3,bf16,-3", "line 2: `-3` is no time_us"),
+            ("m,n,k,precision,time_us\n1,2,3,bf16", "line 2: `` is no time_us"),
+        ] {
+            assert!(csv(text).err().unwrap().contains(why), "{text}");
+        }
+    }
+
+    /// Ten timings of a GB10 that a benchmark script of the field printed (PyTorch, FP16 products without a tuned
+    /// library): the ideal roofline finds the GEMVs limited by memory, FP8 near it, INT8 far off because it was cast, and
+    /// the FP16 product ten times slower than the chip can do.
+    #[test]
+    fn somebody_elses_timings_of_a_gb10() {
+        let gemv = [("FP16", 203.4), ("BF16", 199.9), ("TF32", 277.9), ("FP8_E4M3", 34.8), ("INT8", 409.5)];
+        let gemm = [("FP16", 14339.4), ("BF16", 14275.1), ("TF32", 3681.2), ("FP8_E4M3", 834.0), ("INT8", 2528.8)];
+        let entry = |kind: &str, shape: &str, (precision, time): (&str, f64)| {
+            format!(
+                "{{\"kernel_type\":\"{kind}\",\"shape\":{shape},\"precision\":\"{precision}\",\"measured_time_us\":{time}}}"
+            )
+        };
+        let all: Vec<String> = gemv
+            .map(|point| entry("gemv", "[4096,4096]", point))
+            .into_iter()
+            .chain(gemm.map(|point| entry("gemm", "{\"M\":4096,\"N\":4096,\"K\":4096}", point)))
+            .collect();
+        let text = format!("{{\"hardware_key\":\"gb10\",\"benchmarks\":[{}]}}", all.join(","));
+        let device = Registry::builtin().find("gb10").unwrap().into_owned();
+        let points = json(&text).unwrap();
+        let observations: Vec<Observation> =
+            points.into_iter().map(|point| observation(point, &device)).collect::<Result<_, _>>().unwrap();
+        let comparison = compare(&observations, &device, None, Sizes::Exact).unwrap();
+        let pair = |site: &str, precision: &str| {
+            let is = |pair: &&roofline_core::compare::Pair| {
+                pair.observation.site == site && pair.observation.precision == precision
+            };
+            comparison.pairs.iter().find(is).unwrap()
+        };
+        assert_eq!(comparison.totals.count, 10);
+        // 33.6 MB at 273 GB/s is 123 us.
+        assert!((0.55..0.65).contains(&pair("gemv", "fp16").efficiency()), "{}", pair("gemv", "fp16").efficiency());
+        // Faster than the memory can deliver 16.8 MB: they fit the 24 MiB cache.
+        assert_eq!(pair("gemv", "fp8").diagnoses[0].name(), "cache resident");
+        assert!(pair("gemv", "int8").efficiency() < 0.2);
+        assert!(pair("gemm", "fp16").efficiency() < 0.2);
+        assert_eq!(comparison.totals.verdict.to_string(), "INVESTIGATE");
+    }
+}

@@ -1,0 +1,312 @@
+//! `roofline measure`: kernels on this machine, checked against a reference and then timed.
+
+use std::path::PathBuf;
+
+use roofline_core::{
+    Device, Graph, Op,
+    format::Sizes,
+    measurement::{Measurement, Path as KernelPath, Residency, Warning},
+    predict::Estimate,
+    units::{Bytes, Flops},
+};
+use roofline_run::Skipped;
+use serde::Serialize;
+
+use super::{
+    runner::Runner,
+    setting::{Varies, precisions},
+    subjects::{Subjects, at_precisions, of_model, of_operator},
+};
+use crate::{
+    cli::{MeasureArgs, OperatorSubject, Subject},
+    failure::Failure,
+    report::{Align, Report, Section, Table, number},
+};
+
+/// Everything that was measured, and what could not be.
+#[derive(Serialize)]
+pub(crate) struct Measured {
+    subject: String,
+    device: String,
+    device_name: String,
+    backend: &'static str,
+    /// The run on disk.
+    run: PathBuf,
+    measurements: Vec<Row>,
+    skipped: Vec<Skipped>,
+    /// The highest rates, where those were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saturation: Option<Saturation>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    site: String,
+    shape: String,
+    op: Op,
+    precision: String,
+    count: u64,
+    kernel: String,
+    kernel_path: KernelPath,
+    residency: Residency,
+    measured_time_us: f64,
+    p5_us: f64,
+    p95_us: f64,
+    mad_us: f64,
+    samples: usize,
+    discarded: u32,
+    confidence_pct: f64,
+    measured_tflops: f64,
+    measured_bandwidth_gb_s: f64,
+    ai: f64,
+    flops: Flops,
+    bytes: Bytes,
+    /// Ideal over measured; above 1 the roof or the measurement is wrong.
+    roof_share: Option<f64>,
+    check_error: f64,
+    check_limit: f64,
+    warnings: Vec<Warning>,
+}
+
+/// The best of what was tried.
+#[derive(Serialize)]
+struct Saturation {
+    product: Option<Best>,
+    per_precision: Vec<Best>,
+    stream: Option<Best>,
+}
+
+#[derive(Clone, Serialize)]
+struct Best {
+    shape: String,
+    precision: String,
+    tflops: f64,
+    bandwidth_gb_s: f64,
+    /// Of the device's peak, or of its bandwidth.
+    share: Option<f64>,
+}
+
+/// Shapes of products that fill a machine, smallest first.
+const PRODUCTS: [(u64, u64, u64); 6] = [
+    (4096, 4096, 4096),
+    (8192, 4096, 4096),
+    (8192, 8192, 4096),
+    (8192, 8192, 8192),
+    (16384, 4096, 4096),
+    (16384, 8192, 4096),
+];
+/// The same for matrix-vector products.
+const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (4096, 14336)];
+
+pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
+    let on = args.subject.as_ref().and_then(on);
+    let nothing =
+        || Failure::usage("nothing to measure was named", "`roofline measure gemv --n 4096 --k 4096`, or --saturate");
+    if args.subject.is_none() && !args.saturate {
+        return Err(nothing());
+    }
+    let mut runner = Runner::start(&args.run, on, "measure")?;
+    let device = runner.device().clone();
+    let subjects = match &args.subject {
+        Some(Subject::Operator(subject)) => of_operator(subject, &device)?,
+        Some(Subject::Model(args)) => of_model(args, &device)?,
+        None => saturating(&device, args.run.quick)?,
+    };
+    let outcome = runner.measure(&subjects.all)?;
+    if let (true, Some(first)) = (outcome.measured.is_empty(), outcome.skipped.first()) {
+        let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
+        return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
+    }
+    let saturation = args.saturate.then(|| Saturation::of(&outcome.measured, &device));
+    Ok(Measured {
+        subject: subjects.words,
+        device: device.label(),
+        device_name: device.name.clone(),
+        backend: runner.backend.name(),
+        run: runner.path().to_owned(),
+        measurements: outcome.measured.iter().map(|measured| row(measured, &device)).collect(),
+        skipped: outcome.skipped,
+        saturation,
+    })
+}
+
+/// The device that a subject names.
+pub(super) fn on(subject: &Subject) -> Option<&str> {
+    let setting = match subject {
+        Subject::Operator(OperatorSubject::Gemv(args)) => &args.setting,
+        Subject::Operator(OperatorSubject::Gemm(args)) => &args.setting,
+        Subject::Operator(OperatorSubject::Attention(args)) => &args.setting,
+        Subject::Operator(OperatorSubject::Ffn(args)) => &args.setting,
+        Subject::Model(args) => &args.setting,
+    };
+    setting.on.first().map(String::as_str)
+}
+
+fn saturating(device: &Device, quick: bool) -> Result<Subjects, Failure> {
+    let specs = precisions(&[], Varies::Product(None), device)?;
+    let products = PRODUCTS.iter().take(if quick { 1 } else { PRODUCTS.len() });
+    let graphs = products
+        .map(|(m, n, k)| Graph::gemm(*m, *n, *k))
+        .chain(STREAMS.iter().map(|(n, k)| Graph::gemv(*n, *k)))
+        .collect::<Result<Vec<Graph>, _>>()?;
+    let mut all = Vec::new();
+    for graph in &graphs {
+        all.extend(at_precisions(graph, &specs, device)?);
+    }
+    Ok(Subjects { words: "saturation".to_owned(), all })
+}
+
+fn row(measured: &Measurement, device: &Device) -> Row {
+    let (summary, work) = (measured.summary(), measured.work());
+    let ideal = Estimate::of(&measured.op, &measured.formats, Sizes::Exact, device);
+    Row {
+        site: measured.site.clone(),
+        shape: measured.op.words(&measured.site),
+        op: measured.op,
+        precision: measured.precision.clone(),
+        count: measured.count,
+        kernel: measured.kernel.name.clone(),
+        kernel_path: measured.kernel.path,
+        residency: measured.residency,
+        measured_time_us: measured.time().micros(),
+        p5_us: summary.p5.micros(),
+        p95_us: summary.p95.micros(),
+        mad_us: summary.mad.micros(),
+        samples: summary.samples,
+        discarded: measured.discarded,
+        confidence_pct: summary.confidence * 100.0,
+        measured_tflops: measured.rate().value() / 1e12,
+        measured_bandwidth_gb_s: measured.bandwidth().value() / 1e9,
+        ai: work.intensity().value(),
+        flops: work.flops,
+        bytes: work.bytes(),
+        roof_share: ideal.ok().map(|ideal| ideal.time() / measured.time()),
+        check_error: measured.check.error,
+        check_limit: measured.check.limit,
+        warnings: measured.warnings.clone(),
+    }
+}
+
+impl Saturation {
+    fn of(all: &[Measurement], device: &Device) -> Self {
+        let stream = |measured: &&Measurement| matches!(measured.op, Op::Linear(linear) if linear.m.get() == 1);
+        let best = |measured: &Measurement, share: Option<f64>| Best {
+            shape: measured.op.words(&measured.site),
+            precision: measured.precision.clone(),
+            tflops: measured.rate().value() / 1e12,
+            bandwidth_gb_s: measured.bandwidth().value() / 1e9,
+            share,
+        };
+        let product = |measured: &Measurement| {
+            let peak = device.peaks.of(measured.formats.math);
+            best(measured, peak.map(|peak| measured.rate() / peak))
+        };
+        let fastest = |one: &&Measurement, other: &&Measurement| one.rate().value().total_cmp(&other.rate().value());
+        let mut names: Vec<&str> = Vec::new();
+        for measured in all {
+            if !names.contains(&measured.precision.as_str()) {
+                names.push(&measured.precision);
+            }
+        }
+        let products = || all.iter().filter(|measured| !stream(measured));
+        let per = |name: &str| products().filter(|measured| measured.precision == name).max_by(fastest).map(product);
+        let read =
+            |one: &&Measurement, other: &&Measurement| one.bandwidth().value().total_cmp(&other.bandwidth().value());
+        let streamed = all.iter().filter(stream).max_by(read);
+        Self {
+            product: products().max_by(fastest).map(product),
+            per_precision: names.into_iter().filter_map(per).collect(),
+            stream: streamed.map(|measured| best(measured, Some(measured.bandwidth() / device.memory.bandwidth))),
+        }
+    }
+}
+
+impl Report for Measured {
+    const ROWS: &'static str = "measurements";
+
+    fn sections(&self) -> Vec<Section> {
+        let fake = if self.backend == "null" { ", fake times" } else { "" };
+        let heading = format!("{} on {} ({} backend{fake})", self.subject, self.device_name, self.backend);
+        let mut sections = vec![Section::Heading(heading), Section::Table(self.table())];
+        sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturation.table())));
+        sections.extend(self.doubts().into_iter().map(Section::Paragraph));
+        sections.push(Section::Paragraph(format!("The run is kept in {}.", self.run.display())));
+        sections
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.doubts()
+    }
+}
+
+impl Measured {
+    fn doubts(&self) -> Vec<String> {
+        let measured = self.measurements.iter().flat_map(|row| {
+            row.warnings.iter().map(move |warning| format!("{} {}: {}", row.shape, row.precision, warning.sentence()))
+        });
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
+        measured.chain(skipped).collect()
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::default()
+            .column("kernel", Align::Left, 0)
+            .column("precision", Align::Left, 0)
+            .column("time us", Align::Right, 0)
+            .column("p5-p95", Align::Right, 3)
+            .column("n", Align::Right, 6)
+            .column("GB/s", Align::Right, 1)
+            .column("GFLOP/s", Align::Right, 2)
+            .column("of roof", Align::Right, 1)
+            .column("error", Align::Right, 5)
+            .column("code", Align::Left, 4);
+        for row in &self.measurements {
+            table.row([
+                row.shape.as_str().into(),
+                row.precision.as_str().into(),
+                number(row.measured_time_us).into(),
+                format!("{}-{}", number(row.p5_us), number(row.p95_us)).into(),
+                row.samples.to_string().into(),
+                number(row.measured_bandwidth_gb_s).into(),
+                number(row.measured_tflops * 1e3).into(),
+                row.roof_share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)).into(),
+                number(row.check_error).into(),
+                format!("{} ({})", row.kernel, row.kernel_path).into(),
+            ]);
+        }
+        table
+    }
+}
+
+impl Saturation {
+    fn table(&self) -> Table {
+        let mut table = Table::default()
+            .column("best", Align::Left, 0)
+            .column("shape", Align::Left, 0)
+            .column("precision", Align::Left, 0)
+            .column("GFLOP/s", Align::Right, 0)
+            .column("GB/s", Align::Right, 0)
+            .column("of peak", Align::Right, 0);
+        let named = |what: &'static str| move |best: &Best| (what, best.clone());
+        let rows = self
+            .product
+            .iter()
+            .map(named("product"))
+            .chain(self.per_precision.iter().map(named("product in")))
+            .chain(self.stream.iter().map(named("stream")));
+        for (what, best) in rows {
+            table.row([
+                what.into(),
+                best.shape.into(),
+                best.precision.into(),
+                number(best.tflops * 1e3).into(),
+                number(best.bandwidth_gb_s).into(),
+                best.share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)).into(),
+            ]);
+        }
+        table
+    }
+}

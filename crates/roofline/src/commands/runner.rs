@@ -1,0 +1,254 @@
+//! Measuring a list of kernels: a backend, a run file, a progress bar.
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use roofline_core::{
+    Device,
+    measurement::{Measurement, Residency, Subject},
+    units::Seconds,
+};
+use roofline_run::{Backend, Environment, Header, Line, Null, Protocol, Run, RunFile, Skipped, measure};
+
+use super::{setting, this};
+use crate::{
+    cli::{BackendArg, RunArgs},
+    config,
+    failure::Failure,
+    report::style,
+};
+
+/// A backend at work, with what it has measured.
+pub(super) struct Runner {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) protocol: Protocol,
+    pub(super) environment: Environment,
+    file: RunFile,
+    /// What the run held when it was resumed, and what has been measured since.
+    measured: Vec<Measurement>,
+    skipped: Vec<Skipped>,
+}
+
+/// What a list of subjects became.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) measured: Vec<Measurement>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Runner {
+    /// Opens the backend and the run file, so that what can fail fails before anything is measured. `verb` names the file.
+    pub(super) fn start(args: &RunArgs, on: Option<&str>, verb: &str) -> Result<Self, Failure> {
+        let mut protocol = if args.quick { Protocol::quick() } else { Protocol::default() };
+        if let Some(seconds) = args.seconds {
+            protocol.stop.budget = Seconds::new(seconds);
+        }
+        if args.warm {
+            protocol.residency = Residency::Warm;
+        }
+        let earlier = args.out.as_deref().filter(|_| args.resume).map(RunFile::resume).transpose()?;
+        let path = earlier.is_none().then(|| place(args.out.as_deref(), verb)).transpose()?;
+        // A place that cannot be written must not cost the time of a measurement.
+        if let Some(path) = &path {
+            writable(path)?;
+        }
+        let backend = backend(args.backend, on)?;
+        let environment = Environment::collect();
+        let (file, run) = match (earlier, path) {
+            (Some((file, run)), _) => {
+                same_machine(&run, &*backend)?;
+                (file, Some(run))
+            }
+            (None, path) => {
+                let path = path.unwrap_or_default();
+                (RunFile::create(&path, &header(&*backend, &environment)?)?, None)
+            }
+        };
+        if let Some(run) = &run {
+            let cut = if run.truncated { "; its last line was cut short and is measured again" } else { "" };
+            style::talk("note", &format!("resuming with {} finished measurements{cut}", run.measurements.len()));
+        }
+        let (measured, skipped) = run.map_or_else(Default::default, |run| (run.measurements, run.skipped));
+        Ok(Self { backend, protocol, environment, file, measured, skipped })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Measures each subject that the run does not hold yet; every one is on disk before the next starts.
+    pub(super) fn measure(&mut self, subjects: &[Subject]) -> Result<Outcome, Failure> {
+        let bar = progress(subjects.len());
+        let mut outcome = Outcome::default();
+        for subject in subjects {
+            bar.set_message(subject.words());
+            match self.one(subject)? {
+                Ok(measured) => outcome.measured.push(measured),
+                Err(skipped) => outcome.skipped.push(skipped),
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(outcome)
+    }
+
+    fn one(&mut self, subject: &Subject) -> Result<Result<Measurement, Skipped>, Failure> {
+        let (residency, name) = (self.protocol.residency, self.backend.name());
+        if let Some(known) = self.measured.iter().find(|known| known.repeats(subject, residency, name)) {
+            return Ok(Ok(known.clone()));
+        }
+        // The same kernel at another site needs no second look.
+        let elsewhere = |known: &&Measurement| {
+            let moved = Subject { site: known.site.clone(), precision: known.precision.clone(), ..subject.clone() };
+            known.repeats(&moved, residency, name)
+        };
+        let again = self.measured.iter().find(elsewhere).map(|known| known.clone().at(subject));
+        let result = match again {
+            Some(known) => Ok(known),
+            None => measure(&mut *self.backend, subject, &self.protocol),
+        };
+        match result {
+            Ok(measured) => {
+                self.file.write(&Line::Measured(Box::new(measured.clone())))?;
+                self.measured.push(measured.clone());
+                Ok(Ok(measured))
+            }
+            // What this machine cannot do is a result; a file that cannot be written is the end.
+            Err(error @ roofline_run::Error::File { .. }) => Err(error.into()),
+            Err(error) => {
+                let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
+                let skipped = Skipped { site, precision, op, reason: error.to_string() };
+                if !self.skipped.contains(&skipped) {
+                    self.file.write(&Line::Skipped(skipped.clone()))?;
+                    self.skipped.push(skipped.clone());
+                }
+                Ok(Err(skipped))
+            }
+        }
+    }
+
+    /// Measures each subject again, whatever the run holds, and keeps the run as it is.
+    pub(super) fn repeat(&mut self, subjects: &[Subject]) -> Vec<Measurement> {
+        let bar = progress(subjects.len());
+        let again = subjects.iter().filter_map(|subject| {
+            bar.set_message(format!("{} again", subject.words()));
+            let measured = measure(&mut *self.backend, subject, &self.protocol).ok();
+            bar.inc(1);
+            measured
+        });
+        let again = again.collect();
+        bar.finish_and_clear();
+        again
+    }
+
+    /// The device that is measured.
+    pub(super) fn device(&self) -> &Device {
+        self.backend.device()
+    }
+}
+
+fn backend(backend: BackendArg, on: Option<&str>) -> Result<Box<dyn Backend>, Failure> {
+    match (backend, on) {
+        (BackendArg::Cpu, None | Some("this")) => Ok(Box::new(this::backend()?)),
+        (BackendArg::Cpu, Some(on)) => {
+            let hint = "leave out --on, or say `--backend null` for fake times on any device";
+            Err(Failure::usage(format!("the processor of this machine cannot run as `{on}`"), hint))
+        }
+        (BackendArg::Null, Some(on)) => Ok(Box::new(Null::new(setting::device(&config::registry(), on)?))),
+        (BackendArg::Null, None) => {
+            Err(Failure::usage("the null backend plays a device that you name", "say which by `--on h200`"))
+        }
+    }
+}
+
+fn header(backend: &dyn Backend, environment: &Environment) -> Result<Header, Failure> {
+    let device = backend.device();
+    let toml = (backend.name() == "cpu").then(this::description).transpose()?.flatten();
+    let environment = serde_json::to_value(environment).map_err(std::io::Error::from)?;
+    Ok(Header::new(utc(SystemTime::now()), device.label(), toml, backend.name(), environment))
+}
+
+/// Measurements of two machines do not belong in one run.
+fn same_machine(run: &Run, backend: &dyn Backend) -> Result<(), Failure> {
+    let Header { backend: name, device, .. } = &run.header;
+    if *name == backend.name() && *device == backend.device().label() {
+        return Ok(());
+    }
+    let message = format!(
+        "the run was made by {name} on `{device}`, this is {} on `{}`",
+        backend.name(),
+        backend.device().label()
+    );
+    Err(Failure::usage(message, "start a new run with another --out"))
+}
+
+/// Where the run goes: the file that was named, which must be new, or one of today's.
+fn place(out: Option<&Path>, verb: &str) -> Result<PathBuf, Failure> {
+    if let Some(out) = out {
+        if out.exists() {
+            let hint = "say `--resume` to go on with it, or name another file";
+            return Err(Failure::usage(format!("{} is there already", out.display()), hint));
+        }
+        return Ok(out.to_owned());
+    }
+    let folder = config::required_folder("runs")?;
+    let stem = format!("{}-{verb}", utc(SystemTime::now()).replace(':', "-"));
+    let name = |again: u32| if again == 0 { format!("{stem}.jsonl") } else { format!("{stem}-{again}.jsonl") };
+    let free = (0..1000).map(|again| folder.join(name(again))).find(|path| !path.exists());
+    free.ok_or_else(|| Failure::usage(format!("{}: a thousand runs in a second", folder.display()), "wait a second"))
+}
+
+/// Whether a file can be made at `path`; leaves nothing behind.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::File { path: path.to_owned(), error };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path)).map_err(failed)
+}
+
+/// A bar on standard error, where somebody looks at it.
+fn progress(length: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// RFC 3339 in UTC, to the second. Days to dates after Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+pub(super) fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let at = |seconds: u64| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+}

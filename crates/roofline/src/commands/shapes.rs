@@ -1,0 +1,282 @@
+//! `roofline sweep` without a model: products of many shapes and precisions, predicted and, if asked for, measured.
+
+use std::path::PathBuf;
+
+use roofline_core::{
+    Device, Graph, Op,
+    compare::{Comparison, Observation, Pair, compare},
+    format::Sizes,
+    measurement::Subject,
+    predict::Estimate,
+};
+use serde::Serialize;
+
+use super::{
+    calibrate,
+    runner::{Outcome, Runner},
+    setting::{self, Varies, precisions},
+    subjects::{at_precisions, refuse_theory},
+};
+use crate::{
+    cli::SweepArgs,
+    config,
+    failure::Failure,
+    report::{Align, Format, Report, Section, Table, emit, number},
+};
+
+/// From a decoded token to a long prompt.
+const SHAPES: [(u64, u64, u64); 10] = [
+    (1, 4096, 4096),
+    (1, 4096, 14336),
+    (1, 14336, 4096),
+    (16, 4096, 4096),
+    (128, 4096, 4096),
+    (512, 4096, 4096),
+    (1024, 4096, 4096),
+    (2048, 4096, 4096),
+    (2048, 4096, 14336),
+    (4096, 4096, 4096),
+];
+const QUICK: [(u64, u64, u64); 3] = [(1, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 4096)];
+
+/// Every point, and the best precision of each shape.
+#[derive(Serialize)]
+struct Sweep {
+    device: String,
+    tier: &'static str,
+    points: Vec<Record>,
+    best: Vec<Best>,
+    skipped: Vec<String>,
+    run: Option<PathBuf>,
+    #[serde(skip)]
+    device_name: String,
+}
+
+/// A point: `sim_` is the prediction, `meas_` the measurement.
+#[derive(Serialize)]
+struct Record {
+    #[serde(rename = "M")]
+    m: u64,
+    #[serde(rename = "N")]
+    n: u64,
+    #[serde(rename = "K")]
+    k: u64,
+    precision: String,
+    sim_ai: f64,
+    sim_tflops: f64,
+    sim_time_us: f64,
+    sim_ideal_time_us: f64,
+    sim_bottleneck: String,
+    meas_ai: Option<f64>,
+    meas_tflops: Option<f64>,
+    meas_time_us: Option<f64>,
+    meas_bandwidth_gb_s: Option<f64>,
+    gap_pct: Option<f64>,
+    power_w: Option<f64>,
+    energy_j: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Best {
+    shape: String,
+    precision: String,
+    /// Over the first 16-bit precision of the shape, else over its first.
+    speedup: f64,
+    over: String,
+    measured: bool,
+}
+
+pub(crate) fn sweep(args: &SweepArgs, form: Format) -> Result<(), Failure> {
+    refuse_theory(&args.setting)?;
+    Ok(emit(&if args.measure { measured(args)? } else { simulated(args)? }, form)?)
+}
+
+fn subjects(args: &SweepArgs, device: &Device) -> Result<Vec<Subject>, Failure> {
+    let specs = precisions(&args.setting.precision, Varies::Product(None), device)?;
+    let standard: &[(u64, u64, u64)] = if args.run.quick { &QUICK } else { &SHAPES };
+    let shapes = if args.shapes.is_empty() { standard } else { &args.shapes };
+    let mut all = Vec::new();
+    for (m, n, k) in shapes {
+        all.extend(at_precisions(&Graph::gemm(*m, *n, *k)?, &specs, device)?);
+    }
+    Ok(all)
+}
+
+fn simulated(args: &SweepArgs) -> Result<Sweep, Failure> {
+    let on = match &args.setting.on[..] {
+        [on] => on.as_str(),
+        [] => "this",
+        _ => return Err(Failure::usage("a sweep of shapes is over one device", "name one by --on")),
+    };
+    let device = setting::device(&config::registry(), on)?;
+    let calibration = calibrate::stored(&device);
+    let point = |subject: &Subject| {
+        let ideal = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, &device)?;
+        let expected = calibration.as_ref().and_then(|known| known.expect(&subject.op, &subject.formats, Sizes::Exact));
+        let time = expected.map_or(ideal.time(), |expected| expected.time);
+        let bound = expected.map_or(ideal.bound(), |expected| expected.bound());
+        Ok(record(&subject.op, &subject.precision, &ideal, time.micros(), bound.to_string()))
+    };
+    let points: Vec<Record> = subjects(args, &device)?.iter().map(point).collect::<Result<_, Failure>>()?;
+    let tier = if calibration.is_some() { "expected" } else { "ideal" };
+    Ok(Sweep::new(&device, tier, points, Vec::new(), None))
+}
+
+fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
+    let mut runner = Runner::start(&args.run, args.setting.on.first().map(String::as_str), "sweep")?;
+    let device = runner.device().clone();
+    let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?;
+    let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
+    let calibration = calibrate::stored(&device);
+    let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let tier = if pairs.iter().any(|pair| pair.expected.is_some()) { "expected" } else { "ideal" };
+    let skipped = skipped
+        .iter()
+        .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
+    let points = pairs.iter().map(pair).collect();
+    Ok(Sweep::new(&device, tier, points, skipped.collect(), Some(runner.path().to_owned())))
+}
+
+fn pair(pair: &Pair) -> Record {
+    let observation = &pair.observation;
+    let time = pair.predicted().micros();
+    Record {
+        meas_ai: Some(pair.ideal.intensity().value()),
+        meas_tflops: Some(pair.rate().value() / 1e12),
+        meas_time_us: Some(observation.time.micros()),
+        meas_bandwidth_gb_s: Some(pair.bandwidth().value() / 1e9),
+        gap_pct: Some(pair.error() * 100.0),
+        ..record(&observation.op, &pair.label(), &pair.ideal, time, pair.bound().to_string())
+    }
+}
+
+fn record(op: &Op, precision: &str, ideal: &Estimate, time_us: f64, bound: String) -> Record {
+    let (m, n, k) = match op {
+        Op::Linear(linear) => (linear.m.get(), linear.n.get(), linear.k.get()),
+        _ => (0, 0, 0),
+    };
+    Record {
+        m,
+        n,
+        k,
+        precision: precision.to_owned(),
+        sim_ai: ideal.intensity().value(),
+        sim_tflops: ideal.work.flops.value() / time_us / 1e6,
+        sim_time_us: time_us,
+        sim_ideal_time_us: ideal.time().micros(),
+        sim_bottleneck: bound,
+        meas_ai: None,
+        meas_tflops: None,
+        meas_time_us: None,
+        meas_bandwidth_gb_s: None,
+        gap_pct: None,
+        power_w: None,
+        energy_j: None,
+    }
+}
+
+impl Sweep {
+    fn new(
+        device: &Device,
+        tier: &'static str,
+        points: Vec<Record>,
+        skipped: Vec<String>,
+        run: Option<PathBuf>,
+    ) -> Self {
+        let best = best(&points);
+        Self { device: device.label(), tier, points, best, skipped, run, device_name: device.name.clone() }
+    }
+}
+
+/// The fastest precision of each shape, over 16 bit.
+fn best(points: &[Record]) -> Vec<Best> {
+    let mut shapes: Vec<(u64, u64, u64)> = Vec::new();
+    for point in points {
+        let shape = (point.m, point.n, point.k);
+        if !shapes.contains(&shape) {
+            shapes.push(shape);
+        }
+    }
+    let time = |point: &Record| point.meas_time_us.unwrap_or(point.sim_time_us);
+    let of = |shape: (u64, u64, u64)| {
+        let here = || points.iter().filter(move |point| (point.m, point.n, point.k) == shape);
+        let base =
+            here().find(|point| matches!(point.precision.as_str(), "bf16" | "fp16")).or_else(|| here().next())?;
+        let best = here().min_by(|one, other| time(one).total_cmp(&time(other)))?;
+        Some(Best {
+            shape: format!("{} x {} x {}", shape.0, shape.1, shape.2),
+            precision: best.precision.clone(),
+            speedup: time(base) / time(best),
+            over: base.precision.clone(),
+            measured: best.meas_time_us.is_some(),
+        })
+    };
+    shapes.into_iter().filter_map(of).collect()
+}
+
+impl Report for Sweep {
+    const ROWS: &'static str = "points";
+
+    fn sections(&self) -> Vec<Section> {
+        let measured = self.run.is_some();
+        let against = if measured { " against measurement" } else { ", nothing measured" };
+        let heading = format!("Products on {} ({} tier{against})", self.device_name, self.tier);
+        let mut sections =
+            vec![Section::Heading(heading), Section::Table(self.table()), Section::Table(self.best_table())];
+        sections.extend(self.skipped.iter().cloned().map(Section::Paragraph));
+        sections
+            .extend(self.run.iter().map(|path| Section::Paragraph(format!("The run is kept in {}.", path.display()))));
+        sections
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.skipped.clone()
+    }
+}
+
+impl Sweep {
+    fn table(&self) -> Table {
+        let mut table = Table::default()
+            .column("shape", Align::Left, 0)
+            .column("precision", Align::Left, 0)
+            .column("FLOP/B", Align::Right, 3)
+            .column("sim TFLOP/s", Align::Right, 2)
+            .column("sim us", Align::Right, 0)
+            .column("bound", Align::Left, 1)
+            .column("meas TFLOP/s", Align::Right, 2)
+            .column("meas us", Align::Right, 0)
+            .column("gap", Align::Right, 0);
+        let some = |value: Option<f64>| value.map_or_else(String::new, number);
+        for point in &self.points {
+            table.row([
+                format!("{} x {} x {}", point.m, point.n, point.k).into(),
+                point.precision.as_str().into(),
+                number(point.sim_ai).into(),
+                number(point.sim_tflops).into(),
+                number(point.sim_time_us).into(),
+                point.sim_bottleneck.as_str().into(),
+                some(point.meas_tflops).into(),
+                some(point.meas_time_us).into(),
+                point.gap_pct.map_or_else(String::new, |gap| format!("{gap:.0} %")).into(),
+            ]);
+        }
+        table.without_empty_columns()
+    }
+
+    fn best_table(&self) -> Table {
+        let mut table = Table::default()
+            .column("shape", Align::Left, 0)
+            .column("fastest", Align::Left, 0)
+            .column("speed-up", Align::Right, 0)
+            .column("over", Align::Left, 0);
+        for best in &self.best {
+            table.row([
+                best.shape.as_str().into(),
+                best.precision.as_str().into(),
+                format!("{:.2}x", best.speedup).into(),
+                best.over.as_str().into(),
+            ]);
+        }
+        table
+    }
+}

@@ -1,0 +1,80 @@
+//! A report as one HTML page: no script, no request, readable in light and in dark.
+
+use super::{Section, table::Table};
+use crate::plot::Theme;
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1f2933;--muted:#5f6c7b;--line:#dfe4ea;--back:#fff;--row:#f6f8fa}\
+@media(prefers-color-scheme:dark){:root{--ink:#e7ebf0;--muted:#9ba7b4;--line:#2a323c;--back:#12161c;--row:#1b2129}}\
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:70rem;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}\
+.wide{overflow-x:auto}table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums;font-size:.9rem}\
+th,td{padding:.25rem .75rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\
+tbody tr:nth-child(odd){background:var(--row)}.number{text-align:right}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}dt{color:var(--muted)}dd{margin:0}\
+svg{max-width:100%;height:auto}.dark{display:none}\
+@media(prefers-color-scheme:dark){.light{display:none}.dark{display:block}}";
+
+/// A page with `title` and the sections below it; the first heading is the title itself and is not repeated.
+pub(crate) fn html(title: &str, sections: &[Section]) -> String {
+    let title = escape(title);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    );
+    let skip = usize::from(matches!(sections.first(), Some(Section::Heading(_))));
+    for section in &sections[skip..] {
+        page += &match section {
+            Section::Heading(heading) => format!("<h2>{}</h2>\n", escape(heading)),
+            Section::Table(table) => rows(table),
+            Section::Facts(facts) => {
+                let fact =
+                    |(name, value): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+                format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>())
+            }
+            Section::Paragraph(paragraph) => format!("<p>{}</p>\n", escape(paragraph)),
+            Section::Picture(picture) => format!(
+                "<div class=\"light\">{}</div>\n<div class=\"dark\">{}</div>\n",
+                picture.svg(Theme::Light),
+                picture.svg(Theme::Dark)
+            ),
+        };
+    }
+    page + "</body>\n</html>\n"
+}
+
+fn rows(table: &Table) -> String {
+    let (names, rows) = table.cells();
+    let cell = |tag: &str, right: bool, text: &str| {
+        let class = if right { " class=\"number\"" } else { "" };
+        format!("<{tag}{class}>{}</{tag}>", escape(text))
+    };
+    let head: String = names.iter().map(|(name, right)| cell("th", *right, name)).collect();
+    let row =
+        |row: &Vec<&str>| row.iter().zip(&names).map(|(text, (_, right))| cell("td", *right, text)).collect::<String>();
+    let body = rows.iter().map(row).collect::<Vec<_>>().join("</tr><tr>");
+    format!("<div class=\"wide\"><table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table></div>\n")
+}
+
+fn escape(text: &str) -> String {
+    super::style::printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Align;
+
+    #[test]
+    fn what_a_file_says_is_text_not_markup() {
+        let mut table = Table::default().column("<b>", Align::Left, 0).column("us", Align::Right, 0);
+        table.row(["<script>".into(), "1 & 2".into()]);
+        let facts = vec![("a\"b".to_owned(), "</dl>".to_owned())];
+        let page = html("<title>", &[Section::Heading("<title>".into()), Section::Table(table), Section::Facts(facts)]);
+        assert!(page.contains("<h1>&lt;title&gt;</h1>") && page.matches("&lt;title&gt;").count() == 2, "{page}");
+        assert!(page.contains("<td>&lt;script&gt;</td><td class=\"number\">1 &amp; 2</td>"), "{page}");
+        assert!(page.contains("<dt>a&quot;b</dt><dd>&lt;/dl&gt;</dd>"), "{page}");
+        assert!(!page.contains("http"), "nothing outside the file");
+    }
+}
