@@ -1,5 +1,10 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
 pub mod buffer;
+pub mod linear;
 pub mod pool;
+pub mod simd;
 pub mod tensor;
+#[cfg(target_arch = "x86_64")]
+mod tile;
+pub mod yardstick;

@@ -2,3 +2,4 @@
 //! machine is made of.
 
 pub mod cpu;
+pub mod reference;
