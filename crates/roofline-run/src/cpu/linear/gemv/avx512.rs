@@ -12,7 +12,7 @@ use std::{
     arch::x86_64::{
         __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch,
         _mm256_and_si256, _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_set1_epi16, _mm256_set1_epi64x,
-        _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm512_and_si512,
+        _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_slli_epi16, _mm256_srli_epi16, _mm512_add_ps, _mm512_and_si512,
         _mm512_broadcastd_epi32, _mm512_broadcastq_epi64, _mm512_castsi512_ps, _mm512_cvtepi8_epi32,
         _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
         _mm512_permutevar_ps, _mm512_permutexvar_ps, _mm512_reduce_add_ps, _mm512_set1_epi32, _mm512_set1_epi64,
@@ -28,8 +28,8 @@ use super::{
 
 /// Bytes that are decoded at a time.
 const BLOCK: usize = 64;
-/// How far ahead of its use a line is asked for: past what the hardware's own prefetcher runs ahead at the start of a row.
-const AHEAD: usize = 1024;
+/// How far ahead of its use a line is asked for, at least.
+const AHEAD: usize = 4096;
 
 pub(super) fn kernel(stored: &Stored) -> Kernel {
     match (stored.code, stored.scale, stored.block) {
@@ -349,8 +349,15 @@ unsafe fn step<D: Decoder, const M: usize>(
 ) {
     // SAFETY: the caller's pointers, passed on.
     unsafe {
-        if D::SCALES == 0 {
+        if D::SCALES == 0 && D::ELEMENTS <= 32 {
             decoder.multiply(codes, x, pitch, sums);
+        } else if D::SCALES == 0 {
+            // Four dependent sums a block would take longer than reading it.
+            let mut block = [_mm512_setzero_ps(); M];
+            decoder.multiply(codes, x, pitch, &mut block);
+            for (sum, block) in sums.iter_mut().zip(block) {
+                *sum = _mm512_add_ps(*sum, block);
+            }
         } else {
             let mut block = [_mm512_setzero_ps(); M];
             decoder.multiply(codes, x, pitch, &mut block);
@@ -372,9 +379,11 @@ unsafe fn group<D: Decoder, const M: usize, const R: usize>(decoder: D, job: &Jo
         let mut sums = [[_mm512_setzero_ps(); M]; R];
         let row_bytes = job.w.stored.row_bytes;
         let full = row_bytes / BLOCK;
+        // Whole groups of rows, so that every line is asked for once.
+        let ahead = AHEAD.next_multiple_of(R * row_bytes);
         for block in 0..full {
             for r in 0..R {
-                _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(block * BLOCK + AHEAD).cast());
+                _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(block * BLOCK + ahead).cast());
                 let scales = scales[r].add(block * D::SCALES);
                 step(decoder, codes[r].add(block * BLOCK), scales, x.add(block * D::ELEMENTS), job.pitch, &mut sums[r]);
             }
