@@ -1,8 +1,15 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
+pub mod backend;
 pub mod buffer;
 pub mod clock;
 pub mod interference;
+pub mod linear;
 pub mod machine;
+mod operands;
 pub mod pool;
+pub mod simd;
 pub mod tensor;
+#[cfg(target_arch = "x86_64")]
+mod tile;
+pub mod yardstick;

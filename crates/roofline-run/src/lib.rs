@@ -15,6 +15,7 @@ mod error;
 mod measure;
 pub mod null;
 pub mod protocol;
+pub mod reference;
 mod run_file;
 mod stored;
 

@@ -1,0 +1,208 @@
+//! The processor behind the seam that the protocol uses.
+
+mod linear;
+
+use std::time::Instant;
+
+use roofline_core::{
+    Device, Format, Op,
+    measurement::{Check, Kernel, Residency, Subject},
+    units::{Bytes, Hertz, Seconds},
+};
+
+use super::{
+    buffer::Buffer, clock, interference::Interference, machine::Machine, operands::Slots, pool::Pool, simd::Simd,
+};
+use crate::{Backend, Case, Error, Result, protocol::rotation::Rotation};
+
+/// Caches of a processor that does not say.
+const CACHE: Bytes = Bytes::new(64e6);
+/// Memory of a machine that does not say.
+const MEMORY: Bytes = Bytes::new(4e9);
+
+/// All cores of this machine.
+pub struct Cpu {
+    device: Device,
+    simd: Simd,
+    pool: Pool,
+    /// Copies of the operands; kept from one case to the next, because touching memory for the first time is slow.
+    arena: Buffer,
+    cache: Bytes,
+    free: Bytes,
+}
+
+impl Cpu {
+    /// The machine as `device`, with one thread per core that the process may use.
+    pub fn new(machine: &Machine, device: Device) -> Self {
+        let arena = Buffer::from_bytes(&[]).expect("no bytes always fit");
+        Self {
+            device,
+            simd: Simd::detect(),
+            pool: Pool::new(machine.threads),
+            arena,
+            cache: machine.last_level_cache().unwrap_or(CACHE),
+            free: machine.available.or(machine.memory).unwrap_or(MEMORY),
+        }
+    }
+
+    /// Copies of `slots` in memory, as many as `residency` asks for.
+    fn load(&mut self, slots: &Slots, residency: Residency) -> Result<Rotation> {
+        let operands = slots.bytes();
+        let short = || Error::Memory { needed: operands, available: self.free };
+        let rotation = match residency {
+            Residency::Cold => Rotation::cold(operands, self.cache, self.free).ok_or_else(short)?,
+            Residency::Warm if operands < self.free => Rotation::warm(operands, self.cache),
+            Residency::Warm => return Err(short()),
+        };
+        let needed = slots.stride() * rotation.copies;
+        if self.arena.len() < needed {
+            self.arena = Buffer::from_bytes(&[]).ok_or_else(short)?;
+            self.arena = Buffer::zeroed(needed).ok_or_else(short)?;
+        }
+        let (stride, memory) = (slots.stride(), Shares(self.arena.as_mut_ptr()));
+        self.pool.split(rotation.copies, 1, |_, copies| {
+            for copy in copies {
+                // SAFETY: every copy is filled by one thread, and the arena holds all of them.
+                #[allow(unsafe_code)]
+                let slot = unsafe { std::slice::from_raw_parts_mut(memory.at(copy * stride), stride) };
+                slots.fill(slot);
+            }
+        });
+        Ok(rotation)
+    }
+}
+
+/// A place in memory that several threads write different parts of.
+#[derive(Clone, Copy)]
+struct Shares(*mut u8);
+
+impl Shares {
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.0.wrapping_add(offset)
+    }
+}
+
+// SAFETY: whoever uses it writes to disjoint parts.
+#[allow(unsafe_code)]
+unsafe impl Send for Shares {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Shares {}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn supports(&self, subject: &Subject) -> Result<Kernel> {
+        match &subject.op {
+            Op::Linear(shape) => linear::kernel(&linear::plan(self, *shape, subject)?),
+            op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
+        }
+    }
+
+    fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
+        match &subject.op {
+            Op::Linear(shape) => linear::prepare(self, *shape, subject, residency),
+            op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
+        }
+    }
+}
+
+fn unsupported(reason: String) -> Error {
+    Error::Unsupported { backend: "cpu", reason }
+}
+
+/// What every case on the processor does the same way.
+trait Run {
+    fn kernel(&self) -> Kernel;
+    /// Runs on copy `copy` of the operands.
+    fn run(&mut self, pool: &mut Pool, memory: &[u8], copy: usize);
+    /// What the last run wrote, against a reference.
+    fn check(&self) -> std::result::Result<Check, String>;
+}
+
+/// A [`Run`] with its copies.
+struct CpuCase<'a, R> {
+    run: R,
+    pool: &'a mut Pool,
+    memory: &'a [u8],
+    rotation: Rotation,
+    next: usize,
+}
+
+impl<R: Run> Case for CpuCase<'_, R> {
+    fn kernel(&self) -> Kernel {
+        self.run.kernel()
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        self.run.run(self.pool, self.memory, 0);
+        self.run.check().map_err(|reason| Error::Wrong { kernel: self.run.kernel().name, reason })
+    }
+
+    fn sample(&mut self) -> Seconds {
+        self.next = (self.next + 1) % self.rotation.copies;
+        let start = Instant::now();
+        self.run.run(self.pool, self.memory, self.next);
+        Seconds::new(start.elapsed().as_secs_f64())
+    }
+
+    fn overhead(&mut self) -> Seconds {
+        let empty = || {
+            let start = Instant::now();
+            Seconds::new(start.elapsed().as_secs_f64())
+        };
+        (0..200).map(|_| empty()).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+    }
+
+    fn times_cache(&self) -> Option<f64> {
+        Some(self.rotation.times_cache)
+    }
+
+    fn clock(&mut self) -> Option<Hertz> {
+        clock::probe()
+    }
+
+    fn interference(&mut self) -> Interference {
+        Interference::now()
+    }
+}
+
+/// How far a result in `output`, computed through numbers of `through`, may be from the exact one: a few times what
+/// rounding each product and the result costs in the root mean square (`2^-mantissa / sqrt(12)` each).
+fn limit(output: Format, through: Format) -> f64 {
+    let step = |format: Format| match format {
+        Format::BF16 => 2f64.powi(-8),
+        Format::FP16 => 2f64.powi(-11),
+        _ => 2f64.powi(-18),
+    };
+    1.5 * step(output).max(step(through))
+}
+
+/// The numbers in `bytes` of a plain format.
+fn decoded(bytes: &[u8], format: Format) -> Vec<f64> {
+    let wide = |value: f32| f64::from(value);
+    match format {
+        Format::BF16 => bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|bytes| wide(f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16)))
+            .collect(),
+        Format::FP16 => {
+            let element = format.element();
+            bytes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|bytes| wide(element.decode(u64::from(u16::from_le_bytes(*bytes)))))
+                .collect()
+        }
+        _ => bytes.as_chunks::<4>().0.iter().map(|bytes| wide(f32::from_le_bytes(*bytes))).collect(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Linear layers on the processor: `y[m,n] = x[m,k] * W[n,k]^T`, with `W` read at its stored size.
+//!
+//! [`Product::plan`] decides once how a product runs; [`Product::run`] runs it as often as wanted without allocating:
+//!
+//! ```text
+//! few rows of x   ──▶ gemv: decode W in registers, multiply, sum along k; as fast as W can be read
+//! many rows of x  ──▶ gemm: decode W into panels that fit the caches, multiply tiles; as fast as the units multiply
+//! ```
+
+mod gemv;
+mod number;
+mod output;
+mod stored;
+
+use std::fmt;
+
+use roofline_core::{Format, Math, Precision, op::Linear};
+
+use self::{
+    gemv::{Gemv, integer::IntegerGemv},
+    number::Wide,
+    output::Output,
+    stored::{Code, Stored},
+};
+use super::{
+    pool::Pool,
+    simd::{Level, Simd},
+    tensor::Tensor,
+};
+
+/// How stored weights reach the unit that multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The stored format is what multiplies.
+    Native,
+    /// Decoded in registers, or while panels are packed.
+    FusedDequant,
+    /// Decoded to memory first, and read again from there.
+    CastFirst,
+}
+
+/// Why there is no kernel for a product, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(String);
+
+impl Unsupported {
+    fn new(reason: String) -> Self {
+        Self(reason)
+    }
+
+    fn memory() -> Self {
+        Self("there is no memory for what the kernel keeps beside its operands".to_owned())
+    }
+}
+
+/// A product that is ready to run.
+pub struct Product {
+    m: usize,
+    n: usize,
+    k: usize,
+    weights: Format,
+    activations: Format,
+    output: Wide,
+    stored: Stored,
+    threads: usize,
+    kernel: Kernel,
+    /// The instructions that the kernel's name ends with.
+    unit: &'static str,
+    math: Math,
+}
+
+enum Kernel {
+    Gemv(Gemv, Wide),
+    IntegerGemv(IntegerGemv),
+}
+
+impl Product {
+    /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
+    pub fn plan(simd: Simd, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
+        let Precision { weights, activations, output, .. } = *precision;
+        let output = Wide::of(output)
+            .ok_or_else(|| Unsupported::new(format!("no processor kernel writes outputs stored as {output}")))?;
+        let stored = Stored::new(weights, k)?;
+        let integers = activations == Format::INT8;
+        if integers && stored.code != Code::Int8 {
+            return Err(Unsupported::new(format!(
+                "no processor kernel multiplies {weights} weights with int8 activations"
+            )));
+        }
+        let wide = Wide::of(activations);
+        let (kernel, unit, math) = match wide {
+            None if integers => {
+                let unit = if simd.vnni { "avx512-vnni" } else { level_name(simd.level) };
+                (Kernel::IntegerGemv(IntegerGemv::plan(simd, m, k)?), unit, Math::Int8)
+            }
+            None => {
+                return Err(Unsupported::new(format!("no processor kernel reads activations stored as {activations}")));
+            }
+            Some(wide) => (Kernel::Gemv(Gemv::plan(simd, m, &stored)?, wide), level_name(simd.level), Math::Fp32),
+        };
+        Ok(Self { m, n, k, weights, activations, output, stored, threads, kernel, unit, math })
+    }
+
+    /// What runs: the shape's kind, the stored weights and the instructions, such as `gemv int4-g128 avx512`.
+    pub fn kernel_name(&self) -> String {
+        let kind = match self.kernel {
+            Kernel::Gemv(..) | Kernel::IntegerGemv(_) => "gemv",
+        };
+        let weights = if self.activations == Format::INT8 { "w8a8".to_owned() } else { self.weights.to_string() };
+        format!("{kind} {weights} {}", self.unit)
+    }
+
+    /// How the stored weights reach the unit that multiplies.
+    pub fn path(&self) -> Path {
+        let native = match self.math {
+            Math::Int8 => self.stored.code == Code::Int8,
+            Math::Bf16 => self.stored.code == Code::Bf16,
+            _ => self.stored.code == Code::Fp32,
+        };
+        if native { Path::Native } else { Path::FusedDequant }
+    }
+
+    /// The unit that really multiplies.
+    pub fn math(&self) -> Math {
+        self.math
+    }
+
+    /// Computes `y`, row-major in the output format of the precision.
+    ///
+    /// # Panics
+    ///
+    /// When an operand is not what was planned for, or the pool has more threads.
+    pub fn run(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, y: &mut [u8]) {
+        assert_eq!((x.rows, x.columns, x.format), (self.m, self.k, self.activations), "x is not what was planned for");
+        assert_eq!((w.rows, w.columns, w.format), (self.n, self.k, self.weights), "w is not what was planned for");
+        assert_eq!(y.len(), self.m * self.n * self.output.bytes(), "y is not what was planned for");
+        assert!(pool.threads() <= self.threads, "the pool has more threads than were planned for");
+        let rows = self.stored.rows(&w);
+        let y = Output::new(y, self.n, self.output);
+        match &mut self.kernel {
+            Kernel::Gemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
+            Kernel::IntegerGemv(gemv) => gemv.run(pool, &x, rows, y),
+        }
+    }
+}
+
+impl fmt::Debug for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}x{}x{}", self.kernel_name(), self.m, self.n, self.k)
+    }
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Portable => "portable",
+        Level::Avx2 => "avx2",
+        Level::Avx512 => "avx512",
+        Level::Neon => "neon",
+    }
+}
+
+#[cfg(test)]
+mod tests;

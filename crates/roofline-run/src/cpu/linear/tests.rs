@@ -1,0 +1,151 @@
+//! Every kernel at every restriction of this machine's instructions, against FP64 on decoded values.
+
+use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
+
+use super::*;
+use crate::reference::linear::{Deviation, linear};
+
+const WEIGHTS: [&str; 11] =
+    ["fp32", "fp16", "bf16", "int8", "fp8", "int4-g32", "int4-g64", "int4-g128", "nf4", "mxfp4", "nvfp4"];
+
+fn format(name: &str) -> Format {
+    name.parse().unwrap()
+}
+
+fn precision(weights: Format, activations: Format, math: Math) -> Precision {
+    let wide = Format::FP32;
+    Precision { weights, activations, kv: wide, output: wide, query: wide, math, attention: math }
+}
+
+/// Numbers that look random, mostly within two, so that sums of products neither cancel nor grow.
+fn noise(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next() + next()).collect()
+}
+
+fn encode(format: Format, rows: usize, columns: usize, seed: u32) -> Encoded {
+    format.encode(&noise(rows * columns, seed), Dim::new("columns", columns as u64).unwrap()).unwrap()
+}
+
+fn run(product: &mut Product, pool: &mut Pool, x: &Encoded, w: &Encoded) -> Vec<f32> {
+    let mut y = vec![0xff; x.rows() * w.rows() * product.output.bytes()];
+    product.run(pool, x.into(), w.into(), &mut y);
+    let mut values = vec![0.0; x.rows() * w.rows()];
+    product.output.decode(&y, &mut values);
+    values
+}
+
+fn reference(x: &Encoded, w: &Encoded) -> Vec<f64> {
+    let all = |count: usize| (0..count).collect::<Vec<_>>();
+    linear(&x.decode(), &w.decode(), x.columns(), &all(x.rows()), &all(w.rows()))
+}
+
+/// What rounding may cost, as a relative root mean square and for the worst element: FP32 sums in any order, or operands
+/// rounded to BF16 (2^-9 each, independently).
+fn tolerance(math: Math, path: Path) -> (f64, f64) {
+    match (math, path) {
+        (Math::Bf16, Path::FusedDequant) => (4e-3, 2e-2),
+        _ => (1e-6, 1e-5),
+    }
+}
+
+fn check(shape: (usize, usize, usize), weights: &str, activations: Format, math: Math, pool: &mut Pool) {
+    let (m, n, k) = shape;
+    let x = encode(activations, m, k, 1);
+    let w = encode(format(weights), n, k, 2);
+    let want = reference(&x, &w);
+    for simd in Simd::restrictions() {
+        let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
+        let precision = precision(format(weights), activations, math);
+        let mut product = Product::plan(simd, shape, &precision, pool.threads()).unwrap();
+        let off = Deviation::between(&run(&mut product, pool, &x, &w), &want);
+        let (rms, worst) = tolerance(product.math(), product.path());
+        assert!(off.within(rms, worst), "{product:?} {simd} {activations}: {off:?}");
+    }
+}
+
+fn shapes(weights: &str) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+    let narrow = weights != "nf4";
+    let list = [(1, 130, 256), (1, 7, 200), (2, 61, 384), (3, 1, 128), (5, 7, 200), (17, 61, 256), (33, 130, 200)];
+    list.into_iter().map(move |(m, n, k)| (m, n, if narrow || k % 64 == 0 { k } else { 192 }))
+}
+
+#[test]
+fn every_weight_format_multiplies_in_fp32() {
+    let mut pool = Pool::new(2);
+    for weights in WEIGHTS {
+        for shape in shapes(weights) {
+            check(shape, weights, Format::FP32, Math::Fp32, &mut pool);
+        }
+    }
+}
+
+#[test]
+fn every_weight_format_multiplies_in_bf16() {
+    let mut pool = Pool::new(2);
+    for weights in WEIGHTS {
+        for shape in shapes(weights) {
+            check(shape, weights, Format::BF16, Math::Bf16, &mut pool);
+        }
+    }
+}
+
+#[test]
+fn fp16_activations_and_outputs() {
+    let mut pool = Pool::new(1);
+    check((2, 7, 200), "fp16", Format::FP16, Math::Fp16, &mut pool);
+    check((33, 61, 200), "fp16", Format::FP16, Math::Fp16, &mut pool);
+    let (x, w) = (encode(Format::FP16, 3, 128, 1), encode(Format::FP16, 5, 128, 2));
+    for output in [Format::FP16, Format::BF16] {
+        let precision = Precision { output, ..precision(Format::FP16, Format::FP16, Math::Fp16) };
+        let mut product = Product::plan(Simd::detect(), Linear::new(3, 5, 128).unwrap(), &precision, 1).unwrap();
+        let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &reference(&x, &w));
+        assert!(off.within(4e-3, 1e-2), "{output}: {off:?}");
+    }
+}
+
+#[test]
+fn integers_sum_exactly() {
+    let mut pool = Pool::new(2);
+    for (m, n, k) in [(1, 130, 256), (2, 7, 200), (5, 61, 384), (17, 1, 200), (33, 61, 200), (40, 130, 1200)] {
+        let (x, w) = (encode(Format::INT8, m, k, 1), encode(Format::INT8, n, k, 2));
+        let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
+        let precision = precision(Format::INT8, Format::INT8, Math::Int8);
+        let scale = |encoded: &Encoded, row: usize| {
+            number::from_bf16(u16::from_le_bytes([encoded.scales[2 * row], encoded.scales[2 * row + 1]]))
+        };
+        let want: Vec<f32> = (0..m * n)
+            .map(|at| {
+                let (row, column) = (at / n, at % n);
+                let pairs = x.codes[row * k..][..k].iter().zip(&w.codes[column * k..][..k]);
+                let sum: i32 = pairs.map(|(x, w)| i32::from(*x as i8) * i32::from(*w as i8)).sum();
+                sum as f32 * (scale(&x, row) * scale(&w, column))
+            })
+            .collect();
+        for simd in Simd::restrictions() {
+            let mut product = Product::plan(simd, shape, &precision, 2).unwrap();
+            assert_eq!(run(&mut product, &mut pool, &x, &w), want, "{product:?}");
+            assert_eq!((product.math(), product.path()), (Math::Int8, Path::Native));
+        }
+    }
+}
+
+#[test]
+fn what_has_no_kernel_is_refused_in_words() {
+    let shape = Linear::new(1, 8, 200).unwrap();
+    let why = |weights: &str, activations: &str| {
+        let precision = precision(format(weights), format(activations), Math::Fp32);
+        Product::plan(Simd::detect(), shape, &precision, 1).unwrap_err().to_string()
+    };
+    assert_eq!(why("int4-g128-zp", "bf16"), "no processor kernel reads weights stored as int4-g128-zp");
+    assert_eq!(why("nf4", "bf16"), "nf4 blocks of 64 straddle rows of 200 elements");
+    assert_eq!(why("bf16", "fp8"), "no processor kernel reads activations stored as fp8-e4m3");
+    assert_eq!(why("nf4", "int8"), "nf4 blocks of 64 straddle rows of 200 elements");
+    assert_eq!(why("fp8", "int8"), "no processor kernel multiplies fp8-e4m3 weights with int8 activations");
+}

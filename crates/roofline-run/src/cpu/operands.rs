@@ -1,0 +1,203 @@
+//! Operands to time and to check: real numbers in their stored format, never zeros.
+//!
+//! A stored tensor is made of a few distinct rows, repeated. A processor's memory does not notice; a kernel that mixes up
+//! rows does, because the number of distinct ones is a prime that no block or vector is a multiple of.
+
+use std::ops::Range;
+
+use roofline_core::{Dim, Format, format::Encoded, units::Bytes};
+
+use super::tensor::Tensor;
+use crate::Result;
+
+/// Distinct rows of a tensor.
+const DISTINCT: usize = 61;
+/// Parts of a slot start on cache lines.
+const LINE: usize = 64;
+
+/// The rows of a stored tensor.
+pub(super) struct Pattern {
+    encoded: Encoded,
+    /// Rows of the whole tensor.
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// What the distinct rows decode to.
+    pub(super) values: Vec<f32>,
+}
+
+impl Pattern {
+    /// `rows` of normally distributed numbers of standard deviation `scale`; equal seeds give equal numbers.
+    pub(super) fn new(format: Format, rows: usize, columns: usize, scale: f32, seed: u64) -> Result<Self> {
+        // NF4 blocks run over row ends where the width is no multiple of them; then no row repeats another.
+        let repeats = format.block().is_none_or(|block| columns.is_multiple_of(block as usize));
+        let distinct = if repeats { rows.min(DISTINCT) } else { rows };
+        let mut random = Random(seed);
+        let values: Vec<f32> = (0..distinct * columns).map(|_| random.normal() * scale).collect();
+        let encoded = format.encode(&values, Dim::new("columns", columns as u64)?)?;
+        let values = encoded.decode();
+        Ok(Self { encoded, rows, columns, values })
+    }
+
+    /// Distinct rows.
+    pub(super) fn distinct(&self) -> usize {
+        self.encoded.rows()
+    }
+
+    fn codes(&self) -> usize {
+        self.encoded.codes.len() * self.rows / self.distinct()
+    }
+
+    fn scales(&self) -> usize {
+        self.encoded.scales.len() * self.rows / self.distinct()
+    }
+
+    /// Where codes and scales are in a slot that starts at zero, and where it ends.
+    fn parts(&self) -> (Range<usize>, Range<usize>, usize) {
+        let scales = self.codes().next_multiple_of(LINE);
+        let end = scales + self.scales();
+        (0..self.codes(), scales..end, end.next_multiple_of(LINE))
+    }
+
+    /// Bytes of the whole tensor in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts().2
+    }
+
+    /// Writes the whole tensor.
+    pub(super) fn write(&self, slot: &mut [u8]) {
+        let (codes, scales, _) = self.parts();
+        repeat(&mut slot[codes], &self.encoded.codes);
+        repeat(&mut slot[scales], &self.encoded.scales);
+    }
+
+    /// The tensor that was written to `slot`.
+    pub(super) fn tensor<'a>(&'a self, slot: &'a [u8]) -> Tensor<'a> {
+        let (codes, scales, _) = self.parts();
+        Tensor {
+            format: self.encoded.format(),
+            rows: self.rows,
+            columns: self.columns,
+            codes: &slot[codes],
+            scales: &slot[scales],
+            tensor: &self.encoded.tensor,
+        }
+    }
+
+    /// What row `row` decodes to.
+    pub(super) fn row(&self, row: usize) -> &[f32] {
+        let start = row % self.distinct() * self.columns;
+        &self.values[start..start + self.columns]
+    }
+}
+
+/// Fills `place` with copies of `pattern`, the last cut off where the tensor ends.
+fn repeat(place: &mut [u8], pattern: &[u8]) {
+    if !pattern.is_empty() {
+        place.chunks_mut(pattern.len()).for_each(|part| part.copy_from_slice(&pattern[..part.len()]));
+    }
+}
+
+/// Copies of several tensors that are read together, one after the other in memory.
+pub(super) struct Slots {
+    patterns: Vec<Pattern>,
+    /// Bytes from one copy to the next: an odd number of pages, so that copies do not all start in the same cache set.
+    stride: usize,
+}
+
+impl Slots {
+    pub(super) fn new(patterns: Vec<Pattern>) -> Self {
+        const PAGE: usize = 4096;
+        let pages = patterns.iter().map(Pattern::bytes).sum::<usize>().div_ceil(PAGE);
+        Self { patterns, stride: (pages | 1) * PAGE }
+    }
+
+    /// Bytes of one copy.
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes::new(self.stride as f64)
+    }
+
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub(super) fn pattern(&self, at: usize) -> &Pattern {
+        &self.patterns[at]
+    }
+
+    /// Writes one copy to each stride of `memory`.
+    pub(super) fn fill(&self, memory: &mut [u8]) {
+        for copy in memory.chunks_exact_mut(self.stride) {
+            let mut rest = copy;
+            for pattern in &self.patterns {
+                let (slot, after) = rest.split_at_mut(pattern.bytes());
+                pattern.write(slot);
+                rest = after;
+            }
+        }
+    }
+
+    /// Tensor `at` of copy `copy`.
+    pub(super) fn tensor<'a>(&'a self, memory: &'a [u8], copy: usize, at: usize) -> Tensor<'a> {
+        let before: usize = self.patterns[..at].iter().map(Pattern::bytes).sum();
+        let start = copy * self.stride + before;
+        let pattern = &self.patterns[at];
+        pattern.tensor(&memory[start..start + pattern.bytes()])
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): small, fast, and good enough for numbers that are only multiplied.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The sum of four uniform numbers, shifted and scaled to mean 0 and standard deviation 1: near enough to normal.
+    pub(super) fn normal(&mut self) -> f32 {
+        let bits = self.next();
+        let sum: u64 = (0..4).map(|part| bits >> (16 * part) & 0xffff).sum();
+        (sum as f32 / 65535.0 - 2.0) * 3f32.sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::format::{Shape, Sizes};
+
+    use super::*;
+
+    #[test]
+    fn a_repeated_tensor_decodes_row_by_row_and_has_its_exact_size() {
+        for name in ["fp32", "bf16", "int8", "int4-g128", "nf4", "fp8", "mxfp4", "nvfp4"] {
+            let format: Format = name.parse().unwrap();
+            let (rows, columns) = (130, 256);
+            let pattern = Pattern::new(format, rows, columns, 1.0, 7).unwrap();
+            let mut slot = vec![0; pattern.bytes()];
+            pattern.write(&mut slot);
+            let tensor = pattern.tensor(&slot);
+            let stored = tensor.codes.len() + tensor.scales.len() + tensor.tensor.len();
+            let shape = Shape::matrix(Dim::new("rows", 130).unwrap(), Dim::new("columns", 256).unwrap());
+            assert_eq!(stored as f64, format.bytes(shape, Sizes::Exact).value(), "{name}");
+            // Rows 61 and 122 are row 0 again, bytes and all.
+            let bytes = tensor.codes.len() / rows;
+            let row = |at: usize| &tensor.codes[at * bytes..(at + 1) * bytes];
+            assert_eq!((row(0), row(60)), (row(122), row(121)), "{name}");
+            assert_ne!(row(0), row(1), "{name}");
+            assert_eq!(pattern.row(62), pattern.row(1));
+        }
+    }
+
+    #[test]
+    fn numbers_are_centred_and_of_unit_size() {
+        let mut random = Random(1);
+        let values: Vec<f32> = (0..10_000).map(|_| random.normal()).collect();
+        let mean = values.iter().sum::<f32>() / 1e4;
+        let square = values.iter().map(|value| value * value).sum::<f32>() / 1e4;
+        assert!(mean.abs() < 0.05 && (square - 1.0).abs() < 0.05, "{mean} {square}");
+    }
+}

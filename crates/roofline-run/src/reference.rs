@@ -1,0 +1,3 @@
+//! What operators should give: straightforward FP64 on decoded values, for the elements asked for.
+
+pub mod linear;
