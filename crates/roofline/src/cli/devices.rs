@@ -15,6 +15,7 @@ Examples:
   roofline devices --vendor nvidia --has fp8 --sort bandwidth
   roofline devices h200                       one device, with sources and power modes
   roofline devices h200 b200 mi300x           side by side
+  roofline devices this                       this machine: what it is made of, what it was measured to do
   roofline devices add my-chip --bandwidth 1.2TB/s --peak bf16=300TFLOP/s --memory 64GB"
 )]
 pub(crate) struct DevicesArgs {
@@ -31,6 +32,9 @@ pub(crate) struct DevicesArgs {
     /// Order of the table; peak is the 16-bit one
     #[arg(long, value_enum, default_value_t)]
     pub(crate) sort: DeviceOrder,
+    /// Measure this machine again (`roofline devices this`)
+    #[arg(long, requires = "names")]
+    pub(crate) measure: bool,
     /// Smallest first for numbers, last first for names
     #[arg(long)]
     pub(crate) reverse: bool,

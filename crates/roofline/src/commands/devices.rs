@@ -11,7 +11,10 @@ use roofline_core::{
 };
 use serde::Serialize;
 
-use super::setting::device;
+use super::{
+    setting::device,
+    this::{This, ThisReport},
+};
 use crate::{
     cli::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs, RateArgs},
     config,
@@ -58,6 +61,7 @@ pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
             style::talk("note", &format!("removed {}", path.display()));
             Ok(())
         }
+        None if args.names == ["this"] => Ok(emit(&ThisReport::new(This::thorough(args.measure)?)?, form)?),
         None => Ok(emit(&select(args)?, form)?),
     }
 }

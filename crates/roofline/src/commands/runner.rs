@@ -167,7 +167,7 @@ fn backend(backend: BackendArg, on: Option<&str>) -> Result<Box<dyn Backend>, Fa
 
 fn header(backend: &dyn Backend, environment: &Environment) -> Result<Header, Failure> {
     let device = backend.device();
-    let toml = (backend.name() == "cpu").then(this::description).transpose()?.flatten();
+    let toml = (backend.name() == "cpu").then(this::description).transpose()?;
     let environment = serde_json::to_value(environment).map_err(std::io::Error::from)?;
     Ok(Header::new(utc(SystemTime::now()), device.label(), toml, backend.name(), environment))
 }

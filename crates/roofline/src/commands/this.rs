@@ -1,19 +1,288 @@
 //! This machine as a device: what it is made of, and what it was measured to do.
 
-use roofline_core::Device;
-use roofline_run::Backend;
+use std::time::SystemTime;
 
-use crate::failure::Failure;
+use roofline_core::{Device, device::key_of, units::ByteRate};
+use roofline_run::cpu::{
+    backend::Cpu,
+    ceilings::{Ceilings, Effort, Level, Stream, StreamKind, device as as_device},
+    machine::Machine,
+    pool::Pool,
+};
+use serde::{Deserialize, Serialize};
 
+use super::runner::utc;
+use crate::{
+    config,
+    failure::Failure,
+    report::{Align, Report, Section, Table, number, style},
+};
+
+/// What is kept of a machine.
+#[derive(Serialize, Deserialize)]
+pub(super) struct This {
+    measured: String,
+    effort: Effort,
+    machine: Machine,
+    ceilings: Ceilings,
+}
+
+/// `--on this`.
 pub(super) fn device() -> Result<Device, Failure> {
-    Err(Failure::usage("not yet", "soon"))
+    This::known()?.device()
 }
-pub(super) fn backend() -> Result<roofline_run::Null, Failure> {
-    Err(Failure::usage("not yet", "soon"))
+
+/// The processor, ready to run kernels.
+pub(super) fn backend() -> Result<Cpu, Failure> {
+    Ok(Cpu::new(&Machine::detect(), device()?))
 }
-pub(super) fn description() -> Result<Option<String>, Failure> {
-    Ok(None)
+
+/// This machine as a device file, so that its runs can be analysed elsewhere.
+pub(super) fn description() -> Result<String, Failure> {
+    let device = device()?;
+    let text = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let mut toml = format!("name = {}\nkind = \"cpu\"\n", text(&device.name));
+    toml += &format!("source = {}\n", text(device.source.as_deref().unwrap_or_default()));
+    toml += &format!("\n[memory]\nbandwidth = \"{} B/s\"\n", device.memory.bandwidth.value());
+    if let Some(capacity) = device.memory.capacity {
+        toml += &format!("capacity = \"{} B\"\n", capacity.value());
+    }
+    toml += "\n[peaks]\n";
+    for (math, peak) in device.peaks.iter() {
+        toml += &format!("{} = \"{} FLOP/s\"\n", math.key(), peak.value());
+    }
+    Ok(toml)
 }
+
+/// The machine in a few lines, for the top of a report.
 pub(super) fn facts() -> Result<Vec<(String, String)>, Failure> {
-    Ok(Vec::new())
+    Ok(This::known()?.facts())
+}
+
+/// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, and its threads.
+fn key(machine: &Machine) -> String {
+    let name = machine.name.as_deref().unwrap_or("processor");
+    let plain = name.split('@').next().unwrap_or(name).replace("(R)", " ").replace("(TM)", " ");
+    let words: Vec<&str> = plain.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor")).collect();
+    let name: String = key_of(&words.join("_")).chars().take(48).collect();
+    format!("{name}_{}t", machine.threads)
+}
+
+impl This {
+    /// What is kept of this machine, else what a few seconds of measuring say.
+    pub(super) fn known() -> Result<Self, Failure> {
+        let machine = Machine::detect();
+        match config::load::<Self>("machines", &key(&machine)) {
+            Some(this) => Ok(this),
+            None => Self::measure(machine, Effort::Quick),
+        }
+    }
+
+    /// Measures this machine, and keeps the result.
+    pub(super) fn measure(machine: Machine, effort: Effort) -> Result<Self, Failure> {
+        let long = if effort == Effort::Full { "about half a minute" } else { "a few seconds" };
+        style::talk("note", &format!("measuring this machine's ceilings takes {long}, once"));
+        let ceilings = Ceilings::measure(&mut Pool::new(machine.threads), &machine, effort, &mut |_| {});
+        let this = Self { measured: utc(SystemTime::now()), effort, machine, ceilings };
+        this.device()?;
+        config::keep("machines", &key(&this.machine), &this)?;
+        Ok(this)
+    }
+
+    /// For `roofline devices this`: the thorough numbers, measured again where that is asked for.
+    pub(super) fn thorough(again: bool) -> Result<Self, Failure> {
+        let machine = Machine::detect();
+        let kept = config::load::<Self>("machines", &key(&machine));
+        match kept.filter(|this| !again && this.effort == Effort::Full) {
+            Some(this) => Ok(this),
+            None => Self::measure(machine, Effort::Full),
+        }
+    }
+
+    fn device(&self) -> Result<Device, Failure> {
+        let key = key(&self.machine);
+        Ok(Device { key, ..as_device(&self.machine, &self.ceilings)? })
+    }
+
+    fn read(&self, level: Level) -> Option<&Stream> {
+        self.ceilings.stream(StreamKind::Read, level)
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let Machine { name, architecture, sockets, cores, threads, hypervisor, memory, governor, .. } = &self.machine;
+        let mut facts = Vec::new();
+        let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
+        let family = architecture.as_ref().map(|family| format!(" ({family})")).unwrap_or_default();
+        fact("machine", format!("{}{family}", name.as_deref().unwrap_or("unnamed processor")));
+        let some = |count: Option<usize>, what: &str| count.map(|count| format!("{count} {what}, ")).unwrap_or_default();
+        let host = hypervisor.as_ref().map(|host| format!(", virtual ({host})")).unwrap_or_default();
+        fact("cores", format!("{}{}{threads} threads used{host}", some(*sockets, "sockets"), some(*cores, "cores")));
+        fact("vectors", self.vectors());
+        if let Some(clock) = self.ceilings.clock {
+            let governor = governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default();
+            fact("clock", format!("{clock} measured{governor}"));
+        }
+        let caches: Vec<String> = [1, 2, 3]
+            .into_iter()
+            .filter_map(|level| Some(format!("L{level} {}", binary(self.machine.cache(level)?.total.value()))))
+            .collect();
+        let room = memory.map(|memory| format!(", memory {}", binary(memory.value()))).unwrap_or_default();
+        fact("caches", format!("{}{room}", caches.join(", ")));
+        if let Some(read) = self.read(Level::Memory) {
+            let one = self.single(StreamKind::Read).map(|one| format!(", {one} by one core")).unwrap_or_default();
+            let copy = self.ceilings.stream(StreamKind::Copy, Level::Memory);
+            let copy = copy.map(|copy| format!(", copy {}", copy.best)).unwrap_or_default();
+            fact("memory", format!("read {}{one}{copy} (measured)", read.best));
+        }
+        let peaks: Vec<String> =
+            self.ceilings.peaks.iter().map(|peak| format!("{} {} ({})", peak.math, peak.best, peak.unit)).collect();
+        fact("peaks", format!("{} (measured)", peaks.join(", ")));
+        facts
+    }
+
+    fn vectors(&self) -> String {
+        let shown = ["AVX2", "FMA", "AVX-512", "VNNI", "BF16", "FP16", "AMX", "NEON", "SVE", "I8MM"];
+        let plain = |text: &str| text.to_lowercase().replace(['-', '_'], "");
+        let known: Vec<&str> = self
+            .machine
+            .features
+            .iter()
+            .map(String::as_str)
+            .filter(|feature| shown.iter().any(|name| plain(feature).contains(&plain(name))))
+            .collect();
+        if known.is_empty() { "none known".to_owned() } else { known.join(", ") }
+    }
+
+    /// What one core streams from memory.
+    fn single(&self, kind: StreamKind) -> Option<ByteRate> {
+        let one = |stream: &&Stream| stream.kind == kind && stream.level == Level::Memory && stream.threads == 1;
+        self.ceilings.streams.iter().find(one).filter(|_| self.machine.threads > 1).map(|stream| stream.best)
+    }
+}
+
+/// A size in binary units, as caches and memory come.
+fn binary(bytes: f64) -> String {
+    let (value, unit) = match bytes {
+        bytes if bytes >= 1024f64.powi(3) => (bytes / 1024f64.powi(3), "GiB"),
+        bytes if bytes >= 1024f64.powi(2) => (bytes / 1024f64.powi(2), "MiB"),
+        bytes => (bytes / 1024.0, "KiB"),
+    };
+    format!("{} {unit}", if value.fract() == 0.0 { format!("{value}") } else { number(value) })
+}
+
+/// Everything that was measured of this machine.
+#[derive(Serialize)]
+pub(super) struct ThisReport {
+    measured: String,
+    device: Device,
+    machine: Machine,
+    #[serde(flatten)]
+    ceilings: Ceilings,
+    #[serde(skip)]
+    this: This,
+}
+
+impl ThisReport {
+    pub(super) fn new(this: This) -> Result<Self, Failure> {
+        let (machine, ceilings) = (this.machine.clone(), this.ceilings.clone());
+        Ok(Self { measured: this.measured.clone(), device: this.device()?, machine, ceilings, this })
+    }
+}
+
+impl Report for ThisReport {
+    const ROWS: &'static str = "streams";
+
+    fn sections(&self) -> Vec<Section> {
+        let this = &self.this;
+        let mut peaks = Table::default()
+            .column("math", Align::Left, 0)
+            .column("unit", Align::Left, 0)
+            .column("threads", Align::Right, 2)
+            .column("best", Align::Right, 0)
+            .column("median", Align::Right, 2)
+            .column("theory", Align::Right, 0)
+            .column("of theory", Align::Right, 1);
+        for peak in &this.ceilings.peaks {
+            peaks.row([
+                peak.math.label().into(),
+                peak.unit.as_str().into(),
+                peak.threads.to_string().into(),
+                peak.best.to_string().into(),
+                peak.median.to_string().into(),
+                peak.theory.map_or_else(String::new, |theory| theory.to_string()).into(),
+                peak.theory.map_or_else(String::new, |theory| format!("{:.0} %", peak.best / theory * 100.0)).into(),
+            ]);
+        }
+        let mut streams = Table::default()
+            .column("level", Align::Left, 0)
+            .column("stream", Align::Left, 0)
+            .column("threads", Align::Right, 0)
+            .column("working set", Align::Right, 1)
+            .column("best", Align::Right, 0)
+            .column("median", Align::Right, 1)
+            .column("worst", Align::Right, 2);
+        for stream in &this.ceilings.streams {
+            streams.row([
+                level_name(stream.level).into(),
+                kind_name(stream.kind).into(),
+                stream.threads.to_string().into(),
+                binary(stream.bytes.value()).into(),
+                stream.best.to_string().into(),
+                stream.median.to_string().into(),
+                stream.worst.to_string().into(),
+            ]);
+        }
+        let heading = format!("This machine: {} ({}), measured {}", self.device.name, self.device.key, this.measured);
+        vec![
+            Section::Heading(heading),
+            Section::Facts(this.facts()),
+            Section::Heading("Multiplying, operands in registers".to_owned()),
+            Section::Table(peaks),
+            Section::Heading("Streams, counted as STREAM counts them".to_owned()),
+            Section::Table(streams),
+            Section::Paragraph(
+                "The theory of a peak is operations per cycle and core, times the measured clock and the cores, with two \
+                 vector units per core. `roofline devices this --measure` measures again."
+                    .to_owned(),
+            ),
+        ]
+    }
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::L1 => "L1",
+        Level::L2 => "L2",
+        Level::L3 => "L3",
+        Level::Memory => "memory",
+    }
+}
+
+fn kind_name(kind: StreamKind) -> &'static str {
+    match kind {
+        StreamKind::Read => "read",
+        StreamKind::Write => "write",
+        StreamKind::Copy => "copy",
+        StreamKind::Triad => "triad",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_machines_apart() {
+        let key = |name: &str, threads| key(&Machine { name: Some(name.to_owned()), threads, ..Machine::default() });
+        assert_eq!(key("Intel(R) Xeon(R) Processor", 2), "intel_xeon_2t");
+        assert_eq!(key("Intel(R) Core(TM) i9-13900K CPU @ 3.00GHz", 32), "intel_core_i9_13900k_32t");
+        assert_eq!(key("AMD EPYC 9654 96-Core Processor", 192), "amd_epyc_9654_96_core_192t");
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(binary(98_304.0), "96 KiB");
+        assert_eq!(binary(272_629_760.0), "260 MiB");
+        assert_eq!(binary(25_292_177_408.0), "23.6 GiB");
+    }
 }
