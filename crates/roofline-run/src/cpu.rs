@@ -1,8 +1,10 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
 pub mod buffer;
+pub mod ceilings;
 pub mod clock;
 pub mod interference;
 pub mod machine;
 pub mod pool;
 pub mod tensor;
+pub mod vector;
