@@ -1,5 +1,6 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
+pub mod attention;
 pub mod buffer;
 pub mod ceilings;
 pub mod clock;
@@ -7,4 +8,5 @@ pub mod interference;
 pub mod machine;
 pub mod pool;
 pub mod tensor;
+pub mod unsupported;
 pub mod vector;

@@ -3,4 +3,5 @@
 
 pub mod cpu;
 pub mod environment;
+pub mod reference;
 mod stored;

@@ -9,6 +9,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod convert;
 pub(crate) mod half;
 mod portable;
 pub(crate) mod stored;
@@ -115,6 +116,15 @@ pub(crate) trait Vector: Copy {
     unsafe fn maximum(self) -> f32;
     /// The sums of four vectors, written side by side.
     unsafe fn sum4(vectors: [Self; 4], to: *mut f32);
+
+    /// Asks for the line at `at`, which need not be readable.
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
 
     #[inline(always)]
     unsafe fn zero() -> Self {
