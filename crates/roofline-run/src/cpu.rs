@@ -1,7 +1,9 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
+pub mod attention;
 pub mod backend;
 pub mod buffer;
+pub mod ceilings;
 pub mod clock;
 pub mod interference;
 pub mod linear;
@@ -12,4 +14,6 @@ pub mod simd;
 pub mod tensor;
 #[cfg(target_arch = "x86_64")]
 mod tile;
+pub mod unsupported;
+pub mod vector;
 pub mod yardstick;

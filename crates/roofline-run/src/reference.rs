@@ -1,3 +1,4 @@
 //! What operators should give: straightforward FP64 on decoded values, for the elements asked for.
 
+pub mod attention;
 pub mod linear;

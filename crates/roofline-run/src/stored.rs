@@ -1,7 +1,10 @@
 //! Quantities in result files: numbers of base units, which is what the core writes; what it reads are device files,
 //! where a quantity is a text with its unit.
 
-use roofline_core::units::{ByteRate, Bytes, FlopRate, Hertz, Seconds};
+use roofline_core::{
+    Math,
+    units::{ByteRate, Bytes, FlopRate, Hertz, Seconds},
+};
 use serde::{Deserialize, Deserializer};
 
 /// A quantity that is stored as a number of base units.
@@ -30,4 +33,9 @@ pub(crate) fn number<'de, D: Deserializer<'de>, T: Quantity>(deserializer: D) ->
 /// Reads a number or nothing.
 pub(crate) fn optional<'de, D: Deserializer<'de>, T: Quantity>(deserializer: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.map(T::of))
+}
+
+/// Reads the key of a multiplying unit.
+pub(crate) fn math<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Math, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }

@@ -1,0 +1,46 @@
+//! Prints what the machine is, what it can do at most, and how near the kernels come.
+//!
+//! `cargo run --release -p roofline-run --example ceilings [full]`
+
+use std::time::Instant;
+
+use roofline_run::cpu::{
+    ceilings::{Ceilings, Effort, device},
+    machine::Machine,
+    pool::Pool,
+};
+
+fn main() {
+    let full = std::env::args().any(|argument| argument == "full");
+    let machine = Machine::detect();
+    println!("{machine:#?}");
+    let mut pool = Pool::all();
+    let start = Instant::now();
+    let effort = if full { Effort::Full } else { Effort::Quick };
+    let ceilings = Ceilings::measure(&mut pool, &machine, effort, &mut |step| eprintln!("{step}"));
+    println!("measured in {:.2} s", start.elapsed().as_secs_f64());
+    println!("clock {}", ceilings.clock.map_or_else(|| "unknown".to_owned(), |clock| clock.to_string()));
+    for stream in &ceilings.streams {
+        println!(
+            "{:6} {:6} {} threads {:>10}: {:>10} (median {}, worst {}, {:?})",
+            format!("{:?}", stream.level),
+            format!("{:?}", stream.kind),
+            stream.threads,
+            stream.bytes.to_string(),
+            stream.best.to_string(),
+            stream.median,
+            stream.worst,
+            stream.stores,
+        );
+    }
+    for peak in &ceilings.peaks {
+        let theory = peak
+            .theory
+            .map_or_else(String::new, |theory| format!(", {:.1}% of {theory}", 100.0 * (peak.best / theory)));
+        println!("{:5} {:14}: {} (median {}{theory})", peak.math.key(), peak.unit, peak.best, peak.median);
+    }
+    match device(&machine, &ceilings) {
+        Ok(device) => println!("{}: {}, {}", device.key, device.name, device.memory.bandwidth),
+        Err(error) => println!("{error}"),
+    }
+}

@@ -1,0 +1,210 @@
+//! What this machine can do at most, measured: how fast each level of memory streams and how fast each unit multiplies.
+//!
+//! A roofline drawn from a data sheet says what the chip might do; in a virtual machine, on a laptop or with one memory
+//! channel filled it says nothing. The ceiling is the best of several trials, because everything that disturbs a trial
+//! makes it slower; the median stands beside it.
+
+mod device;
+mod peaks;
+mod streams;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+pub use device::device;
+
+use std::time::Duration;
+
+use roofline_core::{
+    Math,
+    units::{ByteRate, Bytes, FlopRate, Hertz},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cpu::{clock, machine::Machine, pool::Pool},
+    stored,
+};
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// A few seconds: each kind of stream, for one thread and for all.
+    Quick,
+    /// About a quarter of a minute: more trials, and the curve from one thread to all.
+    Full,
+}
+
+/// Measured ceilings of a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Streams over each level of memory.
+    pub streams: Vec<Stream>,
+    /// Multiplying units.
+    pub peaks: Vec<Peak>,
+    /// The clock of the fastest core with all cores busy; none where it cannot be measured.
+    #[serde(deserialize_with = "stored::optional")]
+    pub clock: Option<Hertz>,
+}
+
+/// What a stream does. Bytes are counted as STREAM counts them: what the program reads and writes, without the lines
+/// that a plain store makes the cache read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// `sum += a[i]`: what weights and caches cost in decode.
+    Read,
+    /// `a[i] = s`.
+    Write,
+    /// `a[i] = b[i]`: two streams.
+    Copy,
+    /// `a[i] = b[i] + s * c[i]`: three streams.
+    Triad,
+}
+
+/// Where the working set lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// First-level cache.
+    L1,
+    /// Second-level cache.
+    L2,
+    /// Third-level cache.
+    L3,
+    /// Beyond every cache.
+    Memory,
+}
+
+/// How a stream stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stores {
+    /// Not at all.
+    None,
+    /// Through the caches.
+    Plain,
+    /// Past the caches, without reading a line before it is overwritten.
+    Streaming,
+}
+
+/// The rate of one stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// What it does.
+    pub kind: StreamKind,
+    /// Where.
+    pub level: Level,
+    /// Threads.
+    pub threads: usize,
+    /// Working set of all threads together.
+    #[serde(deserialize_with = "stored::number")]
+    pub bytes: Bytes,
+    /// The stores that were faster.
+    pub stores: Stores,
+    /// The fastest trial: the ceiling.
+    #[serde(deserialize_with = "stored::number")]
+    pub best: ByteRate,
+    /// The middle one.
+    #[serde(deserialize_with = "stored::number")]
+    pub median: ByteRate,
+    /// The slowest one.
+    #[serde(deserialize_with = "stored::number")]
+    pub worst: ByteRate,
+    /// How many.
+    pub trials: usize,
+}
+
+/// The rate of one multiplying unit, with operands in registers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// What it multiplies.
+    #[serde(deserialize_with = "stored::math")]
+    pub math: Math,
+    /// The instruction: `AVX-512 FMA`, `AMX`, ...
+    pub unit: String,
+    /// Threads.
+    pub threads: usize,
+    /// The fastest trial: the ceiling.
+    #[serde(deserialize_with = "stored::number")]
+    pub best: FlopRate,
+    /// The middle one.
+    #[serde(deserialize_with = "stored::number")]
+    pub median: FlopRate,
+    /// The slowest one.
+    #[serde(deserialize_with = "stored::number")]
+    pub worst: FlopRate,
+    /// How many.
+    pub trials: usize,
+    /// Operations per cycle and core that the unit is built for, times the measured clock and the cores. Vector units are
+    /// taken to be two per core, which server parts and large cores have; where there is one, half of it is reached.
+    #[serde(deserialize_with = "stored::optional")]
+    pub theory: Option<FlopRate>,
+}
+
+impl Ceilings {
+    /// Measures everything that `machine` has, on the threads of `pool`. `progress` is told what comes next.
+    pub fn measure(pool: &mut Pool, machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {
+        progress("core clock");
+        let clock = busy_clock(pool);
+        let peaks = peaks::measure(pool, machine, effort, clock, progress);
+        let streams = streams::measure(pool, machine, effort, progress);
+        Self { streams, peaks, clock }
+    }
+
+    /// The best rate of a stream on the most threads it was measured with.
+    pub fn stream(&self, kind: StreamKind, level: Level) -> Option<&Stream> {
+        let matching = self.streams.iter().filter(|stream| stream.kind == kind && stream.level == level);
+        matching.max_by_key(|stream| stream.threads)
+    }
+
+    /// The fastest unit for `math`.
+    pub fn peak(&self, math: Math) -> Option<&Peak> {
+        let matching = self.peaks.iter().filter(|peak| peak.math == math);
+        matching.max_by(|a, b| a.best.value().total_cmp(&b.best.value()))
+    }
+}
+
+/// The highest clock among the cores while all of them run.
+fn busy_clock(pool: &mut Pool) -> Option<Hertz> {
+    let best = std::sync::Mutex::new(None::<Hertz>);
+    pool.run(|_| {
+        let clock = clock::measure(Duration::from_millis(10));
+        if let (Some(clock), Ok(mut best)) = (clock, best.lock()) {
+            *best = Some(best.map_or(clock, |best| best.max(clock)));
+        }
+    });
+    best.into_inner().ok().flatten()
+}
+
+/// Rates of several trials, in units per second.
+struct Trials(Vec<f64>);
+
+impl Trials {
+    fn best(&self) -> f64 {
+        self.0.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn worst(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let half = sorted.len() / 2;
+        if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_trials() {
+        assert_eq!(Trials(vec![3.0, 1.0, 2.0]).median(), 2.0);
+        assert_eq!(Trials(vec![3.0, 1.0, 2.0, 10.0]).median(), 2.5);
+        assert_eq!((Trials(vec![3.0, 1.0]).best(), Trials(vec![3.0, 1.0]).worst()), (3.0, 1.0));
+    }
+}

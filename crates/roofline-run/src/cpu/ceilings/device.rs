@@ -1,0 +1,91 @@
+//! A measured machine as a device, so that predictions for it need no file.
+
+use roofline_core::{
+    Device, Error, Math, Result,
+    device::{Cache, Clock, Confidence, Kind, Origin, Peaks, Units},
+};
+
+use super::{Ceilings, Level, StreamKind};
+use crate::cpu::machine::Machine;
+
+/// The longest name whose key a device may have.
+const LONGEST: usize = 64;
+
+/// `machine` with the measured rates as its peaks: bandwidth is the best read by all threads, and each number format has
+/// the fastest unit that multiplies it.
+pub fn device(machine: &Machine, ceilings: &Ceilings) -> Result<Device> {
+    let name: String = machine.name.as_deref().unwrap_or("this machine").chars().take(LONGEST).collect();
+    let read = ceilings.stream(StreamKind::Read, Level::Memory).ok_or_else(|| Error::Device {
+        key: name.clone(),
+        reason: "its memory bandwidth was not measured: there was no memory to stream".to_owned(),
+    })?;
+    let peaks = Math::ALL.iter().filter_map(|math| Some((*math, ceilings.peak(*math)?.best)));
+    let device = Device::custom(&name, read.best, Peaks::distinct(peaks)?, machine.memory)?;
+    let total = |level: u8| machine.cache(level).map(|size| size.total);
+    Ok(Device {
+        vendor: machine.vendor.clone().unwrap_or_default(),
+        architecture: machine.architecture.clone().unwrap_or_default(),
+        kind: Kind::Cpu,
+        confidence: Confidence::User,
+        source: Some("measured by roofline on this machine".to_owned()),
+        units: Units { cores: machine.cores.and_then(|cores| u32::try_from(cores).ok()), ..Units::default() },
+        clock: Clock { boost: ceilings.clock, ..Clock::default() },
+        cache: Cache { l2: total(2), l3: total(3), ..Cache::default() },
+        origin: Origin::User,
+        ..device
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::units::{ByteRate, Bytes, FlopRate, Hertz};
+
+    use super::*;
+    use crate::cpu::ceilings::{Peak, Stores, Stream};
+
+    fn ceilings() -> Ceilings {
+        let stream = |threads, rate| Stream {
+            kind: StreamKind::Read,
+            level: Level::Memory,
+            threads,
+            bytes: Bytes::new(1e9),
+            stores: Stores::None,
+            best: ByteRate::new(rate),
+            median: ByteRate::new(rate / 2.0),
+            worst: ByteRate::new(rate / 4.0),
+            trials: 3,
+        };
+        let peak = |math, unit: &str, rate| Peak {
+            math,
+            unit: unit.to_owned(),
+            threads: 2,
+            best: FlopRate::new(rate),
+            median: FlopRate::new(rate),
+            worst: FlopRate::new(rate),
+            trials: 5,
+            theory: None,
+        };
+        let peaks = vec![peak(Math::Fp32, "FMA", 1e11), peak(Math::Bf16, "dot", 2e11), peak(Math::Bf16, "AMX", 3e12)];
+        Ceilings { streams: vec![stream(2, 3e10), stream(1, 1.5e10)], peaks, clock: Some(Hertz::new(3e9)) }
+    }
+
+    #[test]
+    fn the_best_of_all_threads_is_the_device() {
+        let machine = Machine { cores: Some(2), threads: 2, ..Machine::default() };
+        let device = device(&machine, &ceilings()).unwrap();
+        assert_eq!(device.memory.bandwidth, ByteRate::new(3e10));
+        assert_eq!(device.peaks.of(Math::Bf16), Some(FlopRate::new(3e12)));
+        assert_eq!((device.peaks.of(Math::Int8), device.units.cores), (None, Some(2)));
+        assert_eq!(device.key, "this_machine");
+        let long = Machine { name: Some("x".repeat(500)), ..machine };
+        assert!(super::device(&long, &ceilings()).is_ok());
+        let nothing = Ceilings { streams: Vec::new(), ..ceilings() };
+        assert!(super::device(&long, &nothing).is_err());
+    }
+
+    #[test]
+    fn ceilings_survive_a_file() {
+        let text = serde_json::to_string(&ceilings()).unwrap();
+        assert_eq!(serde_json::from_str::<Ceilings>(&text).unwrap(), ceilings());
+    }
+}

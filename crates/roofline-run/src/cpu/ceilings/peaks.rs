@@ -1,0 +1,223 @@
+//! How fast the units multiply when nothing has to be fetched: independent accumulators in registers, on all threads.
+//!
+//! A fused multiply-add takes four cycles and starts twice per cycle, so eight accumulators keep two units busy; twelve
+//! leave room for longer ones.
+
+#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+
+use std::{hint::black_box, time::Instant};
+
+use roofline_core::{
+    Math,
+    units::{FlopRate, Hertz},
+};
+
+use super::{Effort, Peak, Trials};
+use crate::cpu::{
+    machine::Machine,
+    pool::Pool,
+    vector::{Isa, Kernel, Vector, launch},
+};
+
+const ACCUMULATORS: usize = 12;
+/// Vector units per core that the theory assumes.
+const UNITS: f64 = 2.0;
+/// What a trial takes at least, in seconds.
+const TRIAL: f64 = 2e-3;
+
+/// A unit to measure: a loop, and what one turn of it counts.
+pub(super) struct Unit {
+    pub(super) math: Math,
+    pub(super) name: &'static str,
+    /// Runs that many turns.
+    pub(super) run: fn(u64),
+    /// Operations of a turn.
+    pub(super) operations: f64,
+    /// Operations per cycle and core that it is built for, where that is known.
+    pub(super) per_cycle: Option<f64>,
+}
+
+pub(super) fn measure(
+    pool: &mut Pool,
+    machine: &Machine,
+    effort: Effort,
+    clock: Option<Hertz>,
+    progress: &mut dyn FnMut(&str),
+) -> Vec<Peak> {
+    let trials = if effort == Effort::Quick { 10 } else { 50 };
+    let threads = pool.threads();
+    let cores = machine.cores.map_or(threads, |cores| cores.min(threads));
+    let time = |pool: &mut Pool, unit: &Unit, turns: u64| {
+        let start = Instant::now();
+        pool.run(|_| (unit.run)(turns));
+        start.elapsed().as_secs_f64()
+    };
+    let units = units();
+    let mut cells: Vec<(&Unit, u64, Vec<f64>)> = units.iter().map(|unit| (unit, 1000, Vec::new())).collect();
+    for (unit, turns, _) in &mut cells {
+        progress(&format!("{} by {}", unit.math, unit.name));
+        while (0..3).map(|_| time(pool, unit, *turns)).fold(f64::INFINITY, f64::min) < TRIAL {
+            *turns *= 2;
+        }
+    }
+    // Trials of all units take turns, so that a disturbance costs each a trial and none all of them.
+    for _ in 0..trials {
+        for (unit, turns, rates) in &mut cells {
+            let operations = unit.operations * *turns as f64 * threads as f64;
+            rates.push(operations / time(pool, unit, *turns));
+        }
+    }
+    let peak = |(unit, _, rates): (&Unit, u64, Vec<f64>)| {
+        let rates = Trials(rates);
+        Peak {
+            math: unit.math,
+            unit: unit.name.to_owned(),
+            threads,
+            best: FlopRate::new(rates.best()),
+            median: FlopRate::new(rates.median()),
+            worst: FlopRate::new(rates.worst()),
+            trials,
+            theory: unit.per_cycle.zip(clock).map(|(rate, clock)| FlopRate::new(rate * clock.value() * cores as f64)),
+        }
+    };
+    cells.into_iter().map(peak).collect()
+}
+
+/// FP32 multiply-adds at any width.
+struct Fma(u64);
+
+impl Kernel for Fma {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let (x, y) = (V::splat(black_box(1.0)), V::splat(black_box(1e-9)));
+        let mut sums = [V::zero(); ACCUMULATORS];
+        for _ in 0..self.0 {
+            for sum in &mut sums {
+                *sum = x.fma(y, *sum);
+            }
+        }
+        let mut total = V::zero();
+        for sum in sums {
+            total = total.add(sum);
+        }
+        black_box(total.sum());
+    }
+}
+
+/// The units of this processor.
+fn units() -> Vec<Unit> {
+    let isa = Isa::best();
+    let lanes = isa.lanes() as f64;
+    let mut units = vec![Unit {
+        math: Math::Fp32,
+        name: match isa {
+            Isa::Avx512 => "AVX-512 FMA",
+            Isa::Avx2 => "AVX2 FMA",
+            Isa::Portable => "vector FMA",
+        },
+        run: |turns| launch(Isa::best(), Fma(turns)),
+        operations: 2.0 * lanes * ACCUMULATORS as f64,
+        per_cycle: (isa != Isa::Portable).then_some(2.0 * lanes * UNITS),
+    }];
+    #[cfg(target_arch = "x86_64")]
+    {
+        units.extend(x86::units());
+        units.extend(super::tiles::units());
+    }
+    units
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::{
+        arch::x86_64::{
+            __m512bh, __m512i, _mm256_dpbusd_avx_epi32, _mm256_fmadd_pd, _mm256_set1_epi8, _mm256_set1_pd,
+            _mm256_setzero_pd, _mm256_setzero_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_pd,
+            _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_pd, _mm512_setzero_pd, _mm512_setzero_ps,
+            _mm512_setzero_si512,
+        },
+        hint::black_box,
+        mem::transmute,
+    };
+
+    use roofline_core::Math;
+
+    use super::{ACCUMULATORS, UNITS, Unit};
+
+    macro_rules! spin {
+        ($name:ident, $features:literal, $zero:expr, $operand:expr, |$x:ident, $y:ident, $sum:ident| $step:expr) => {
+            #[target_feature(enable = $features)]
+            unsafe fn $name(turns: u64) {
+                let ($x, $y) = black_box(($operand, $operand));
+                let mut sums = [$zero; ACCUMULATORS];
+                for _ in 0..turns {
+                    for sum in &mut sums {
+                        let $sum = *sum;
+                        *sum = $step;
+                    }
+                }
+                black_box(sums);
+            }
+        };
+    }
+
+    spin!(fp64_512, "avx512f", _mm512_setzero_pd(), _mm512_set1_pd(1e-3), |x, y, sum| _mm512_fmadd_pd(x, y, sum));
+    spin!(fp64_256, "avx2,fma", _mm256_setzero_pd(), _mm256_set1_pd(1e-3), |x, y, sum| _mm256_fmadd_pd(x, y, sum));
+    spin!(
+        bf16_512,
+        "avx512f,avx512bf16",
+        _mm512_setzero_ps(),
+        // SAFETY: both are 512 bits; 0x3c00 is 2^-7 in BF16.
+        unsafe { transmute::<__m512i, __m512bh>(_mm512_set1_epi16(0x3c00)) },
+        |x, y, sum| _mm512_dpbf16_ps(sum, x, y)
+    );
+    spin!(
+        int8_512,
+        "avx512f,avx512vnni",
+        _mm512_setzero_si512(),
+        _mm512_set1_epi8(1),
+        |x, y, sum| _mm512_dpbusd_epi32(sum, x, y)
+    );
+    spin!(int8_256, "avx2,avxvnni", _mm256_setzero_si256(), _mm256_set1_epi8(1), |x, y, sum| _mm256_dpbusd_avx_epi32(
+        sum, x, y
+    ));
+
+    pub(super) fn units() -> Vec<Unit> {
+        let unit = |math, name, run: fn(u64), lanes: f64, dot: f64, known: bool| Unit {
+            math,
+            name,
+            run,
+            operations: 2.0 * lanes * dot * ACCUMULATORS as f64,
+            per_cycle: known.then_some(2.0 * lanes * dot * UNITS),
+        };
+        let mut units = Vec::new();
+        // SAFETY of the calls: each is listed only where the processor has its features.
+        if is_x86_feature_detected!("avx512f") {
+            units.push(unit(Math::Fp64, "AVX-512 FMA", |turns| unsafe { fp64_512(turns) }, 8.0, 1.0, true));
+        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            units.push(unit(Math::Fp64, "AVX2 FMA", |turns| unsafe { fp64_256(turns) }, 4.0, 1.0, true));
+        }
+        if is_x86_feature_detected!("avx512bf16") {
+            units.push(unit(Math::Bf16, "AVX-512 BF16", |turns| unsafe { bf16_512(turns) }, 16.0, 2.0, false));
+        }
+        if is_x86_feature_detected!("avx512vnni") {
+            units.push(unit(Math::Int8, "AVX-512 VNNI", |turns| unsafe { int8_512(turns) }, 16.0, 4.0, false));
+        } else if is_x86_feature_detected!("avxvnni") {
+            units.push(unit(Math::Int8, "AVX-VNNI", |turns| unsafe { int8_256(turns) }, 8.0, 4.0, false));
+        }
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_runs() {
+        for unit in units() {
+            (unit.run)(10);
+            assert!(unit.operations > 0.0 && !unit.name.is_empty());
+        }
+    }
+}
