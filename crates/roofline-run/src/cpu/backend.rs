@@ -1,5 +1,6 @@
 //! The processor behind the seam that the protocol uses.
 
+mod attention;
 mod linear;
 
 use std::time::Instant;
@@ -43,6 +44,12 @@ impl Cpu {
             cache: machine.last_level_cache().unwrap_or(CACHE),
             free: machine.available.or(machine.memory).unwrap_or(MEMORY),
         }
+    }
+
+    /// Memory for an operand or a result that is not rotated.
+    fn memory(&self, bytes: usize) -> Result<Buffer> {
+        let needed = Bytes::new(bytes as f64);
+        Buffer::zeroed(bytes).ok_or(Error::Memory { needed, available: self.free })
     }
 
     /// Copies of `slots` in memory, as many as `residency` asks for.
@@ -100,7 +107,8 @@ impl Backend for Cpu {
 
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
         match &subject.op {
-            Op::Linear(shape) => linear::kernel(&linear::plan(self, *shape, subject)?),
+            Op::Linear(shape) => Ok(linear::kernel(&linear::plan(self, *shape, subject)?)),
+            Op::Attention(shape) => Ok(attention::plan(self, shape, subject)?.1),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -108,6 +116,7 @@ impl Backend for Cpu {
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
         match &subject.op {
             Op::Linear(shape) => linear::prepare(self, *shape, subject, residency),
+            Op::Attention(shape) => attention::prepare(self, *shape, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -205,4 +214,15 @@ fn decoded(bytes: &[u8], format: Format) -> Vec<f64> {
         }
         _ => bytes.as_chunks::<4>().0.iter().map(|bytes| wide(f32::from_le_bytes(*bytes))).collect(),
     }
+}
+
+/// Rows of a large result that are compared.
+const CHECKED: usize = 6;
+
+/// A few of `count` rows, the first and the last among them.
+fn sample(count: usize) -> Vec<usize> {
+    let last = count - 1;
+    let mut rows: Vec<usize> = (0..CHECKED).map(|at| last * at / (CHECKED - 1)).collect();
+    rows.dedup();
+    rows
 }

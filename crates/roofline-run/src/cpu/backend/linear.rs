@@ -13,12 +13,9 @@ use super::{
         operands::{Pattern, Slots},
         pool::Pool,
     },
-    Cpu, CpuCase, Run, decoded, limit, unsupported,
+    Cpu, CpuCase, Run, decoded, limit, sample, unsupported,
 };
-use crate::{Case, Error, Result, reference};
-
-/// Rows of a large result that are compared.
-const CHECKED: usize = 6;
+use crate::{Case, Result, reference};
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {
     if subject.cast {
@@ -28,13 +25,13 @@ pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Produc
     product.map_err(|reason| unsupported(reason.to_string()))
 }
 
-pub(super) fn kernel(product: &Product) -> Result<Kernel> {
+pub(super) fn kernel(product: &Product) -> Kernel {
     let path = match product.path() {
         linear::Path::Native => Path::Native,
         linear::Path::FusedDequant => Path::FusedDequant,
         linear::Path::CastFirst => Path::CastEmulated,
     };
-    Ok(Kernel { name: product.kernel_name(), path, math: product.math() })
+    Kernel { name: product.kernel_name(), path, math: product.math() }
 }
 
 pub(super) fn prepare<'a>(
@@ -44,18 +41,14 @@ pub(super) fn prepare<'a>(
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
     let product = plan(cpu, shape, subject)?;
-    let kernel = kernel(&product)?;
+    let kernel = kernel(&product);
     let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
     let formats = &subject.formats;
     let weights = Pattern::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
     let inputs = Pattern::new(formats.activations, m, k, 1.0, 2)?;
-    let memory = |bytes: usize| {
-        let needed = roofline_core::units::Bytes::new(bytes as f64);
-        Buffer::zeroed(bytes).ok_or(Error::Memory { needed, available: cpu.free })
-    };
-    let mut x = memory(inputs.bytes())?;
+    let mut x = cpu.memory(inputs.bytes())?;
     inputs.write(&mut x);
-    let y = memory(m * n * formats.output.nominal_bits() as usize / 8)?;
+    let y = cpu.memory(m * n * formats.output.nominal_bits() as usize / 8)?;
     let slots = Slots::new(vec![weights]);
     let rotation = cpu.load(&slots, residency)?;
     let run = LinearRun { product, kernel, slots, inputs, x, y, output: formats.output, n };
@@ -99,12 +92,4 @@ impl Run for LinearRun {
         let through = if self.kernel.math == Math::Bf16 { Format::BF16 } else { Format::FP32 };
         Check::of(&result, &expected, limit(self.output, through))
     }
-}
-
-/// A few of `count` rows, the first and the last among them.
-fn sample(count: usize) -> Vec<usize> {
-    let last = count - 1;
-    let mut rows: Vec<usize> = (0..CHECKED).map(|at| last * at / (CHECKED - 1)).collect();
-    rows.dedup();
-    rows
 }

@@ -1,0 +1,103 @@
+//! Attention over a cache.
+
+use roofline_core::{
+    Dim, Format,
+    measurement::{Check, Kernel, Path, Residency, Subject},
+    op,
+};
+
+use super::{
+    super::{
+        attention::Attention,
+        buffer::Buffer,
+        operands::{Pattern, Slots},
+        pool::Pool,
+    },
+    Cpu, CpuCase, Run, decoded, limit, sample, unsupported,
+};
+use crate::{Case, Result, reference};
+
+pub(super) fn plan(cpu: &Cpu, shape: &op::Attention, subject: &Subject) -> Result<(Attention, Kernel)> {
+    let planned = Attention::plan(shape, &subject.formats, cpu.pool.threads());
+    let planned = planned.map_err(|reason| unsupported(reason.to_string()))?;
+    let formats = &subject.formats;
+    let path = if formats.kv == formats.query { Path::Native } else { Path::FusedDequant };
+    let kernel = Kernel { name: planned.kernel_name(), path, math: planned.math() };
+    Ok((planned, kernel))
+}
+
+pub(super) fn prepare<'a>(
+    cpu: &'a mut Cpu,
+    shape: op::Attention,
+    subject: &Subject,
+    residency: Residency,
+) -> Result<Box<dyn Case + 'a>> {
+    let (attention, kernel) = plan(cpu, &shape, subject)?;
+    let size = |dim: Dim| dim.get() as usize;
+    let formats = &subject.formats;
+    let cached = if shape.cache == op::Cache::Expanded { formats.query } else { formats.kv };
+    let queries = size(shape.batch) * size(shape.queries) * size(shape.heads);
+    let keys = size(shape.batch) * size(shape.kv_heads) * size(shape.context);
+    let inputs = Pattern::new(formats.query, queries, size(shape.head_dim), 1.0, 3)?;
+    let slots = Slots::new(vec![
+        Pattern::new(cached, keys, size(shape.head_dim), 1.0, 4)?,
+        Pattern::new(cached, keys, size(shape.value_dim), 1.0, 5)?,
+    ]);
+    let mut q = cpu.memory(inputs.bytes())?;
+    inputs.write(&mut q);
+    let out = cpu.memory(queries * size(shape.value_dim) * formats.query.nominal_bits() as usize / 8)?;
+    let rotation = cpu.load(&slots, residency)?;
+    let run = AttentionRun { attention, kernel, shape, slots, inputs, q, out, query: formats.query };
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &cpu.arena, rotation, next: 0 }))
+}
+
+struct AttentionRun {
+    attention: Attention,
+    kernel: Kernel,
+    shape: op::Attention,
+    slots: Slots,
+    inputs: Pattern,
+    q: Buffer,
+    out: Buffer,
+    query: Format,
+}
+
+impl Run for AttentionRun {
+    fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    fn run(&mut self, pool: &mut Pool, memory: &[u8], copy: usize) {
+        let [k, v] = [0, 1].map(|at| self.slots.tensor(memory, copy, at));
+        self.attention.run(pool, self.inputs.tensor(&self.q), k, v, &mut self.out);
+    }
+
+    /// A few queries of every head. A causal query among many sees what a single one sees over a shorter cache.
+    fn check(&self) -> std::result::Result<Check, String> {
+        let shape = &self.shape;
+        let size = |dim: Dim| dim.get() as usize;
+        let (batch, heads, queries) = (size(shape.batch), size(shape.heads), size(shape.queries));
+        let (context, width) = (size(shape.context), size(shape.value_dim));
+        let bytes = self.query.nominal_bits() as usize / 8;
+        let (mut result, mut expected) = (Vec::new(), Vec::new());
+        for index in sample(queries) {
+            let seen = if shape.causal { context - queries + index + 1 } else { context };
+            let cache = |at: usize| {
+                let pattern = self.slots.pattern(at);
+                let heads = (0..batch * size(shape.kv_heads)).map(|head| head * context);
+                heads.flat_map(|first| (first..first + seen).flat_map(|row| pattern.row(row))).copied().collect()
+            };
+            let (keys, values): (Vec<f32>, Vec<f32>) = (cache(0), cache(1));
+            let rows = (0..batch * heads).map(|at| (at / heads * queries + index) * heads + at % heads);
+            let rows: Vec<usize> = rows.collect();
+            let q: Vec<f32> = rows.iter().flat_map(|row| self.inputs.row(*row)).copied().collect();
+            let seen = Dim::new("context", seen as u64).map_err(|error| error.to_string())?;
+            let one = op::Attention { queries: Dim::ONE, context: seen, ..*shape };
+            expected.extend(reference::attention::attention(&one, &q, &keys, &values));
+            let row = |row: &usize| &self.out[row * width * bytes..(row + 1) * width * bytes];
+            rows.iter().for_each(|at| result.extend(decoded(row(at), self.query)));
+        }
+        // The exponential is a polynomial good to about 2^-20.
+        Check::of(&result, &expected, limit(self.query, Format::FP32).max(1e-4))
+    }
+}
