@@ -87,7 +87,8 @@ impl Expected {
     }
 
     /// One after the other. The error is mostly in the terms, which all kernels share, so intervals add.
-    fn then(self, next: Self) -> Self {
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
         Self {
             time: self.time + next.time,
             low: self.low + next.low,

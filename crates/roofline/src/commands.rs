@@ -20,6 +20,7 @@ mod source;
 mod subjects;
 mod sweep;
 mod this;
+mod tier;
 mod tiling;
 
 use crate::{

@@ -45,6 +45,18 @@ pub enum Warning {
 }
 
 impl Warning {
+    /// A name for tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AboveRoofline { .. } => "above the roof",
+            Self::Noisy { .. } => "noisy",
+            Self::Throttled { .. } => "slow clock",
+            Self::Interrupted { .. } => "interrupted",
+            Self::TooFast { .. } => "too fast",
+            Self::NotCold { .. } => "not cold",
+        }
+    }
+
     /// In a sentence, with what to do.
     pub fn sentence(&self) -> String {
         match self {
@@ -57,8 +69,8 @@ impl Warning {
                  give it more time by --seconds"
             ),
             Self::Throttled { discarded, clock_ratio } => format!(
-                "the clock fell to {:.0} % of its best; {discarded} samples were discarded: let the machine cool, or \
-                 fix its frequency",
+                "a core ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \
+                 meanwhile were discarded: let the machine cool and close other programs",
                 clock_ratio * 100.0
             ),
             Self::Interrupted { stolen_pct, preemptions } => format!(

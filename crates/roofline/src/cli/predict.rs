@@ -57,9 +57,21 @@ pub(crate) struct Setting {
     /// that the device multiplies
     #[arg(short, long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Precision")]
     pub(crate) precision: Vec<String>,
+    /// What to predict: the ideal roofline, or what a calibrated machine is expected to do; left out, the latter where
+    /// there is a calibration
+    #[arg(long, value_enum, help_heading = "Device")]
+    pub(crate) tier: Option<TierArg>,
     /// Count scales and padding (exact), or element bits only as text books do (nominal)
     #[arg(long, value_enum, default_value_t, help_heading = "Precision")]
     pub(crate) sizes: SizesArg,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TierArg {
+    /// Data-sheet or measured peaks, no overheads
+    Ideal,
+    /// What `roofline calibrate` fitted
+    Expected,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]

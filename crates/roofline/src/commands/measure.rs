@@ -240,15 +240,26 @@ impl Report for Measured {
 }
 
 impl Measured {
+    /// The worst case of each doubt, and what could not be measured.
     fn doubts(&self) -> Vec<String> {
-        let measured = self.measurements.iter().flat_map(|row| {
-            row.warnings.iter().map(move |warning| format!("{} {}: {}", row.shape, row.precision, warning.sentence()))
-        });
+        let mut kinds: Vec<(&str, usize, String)> = Vec::new();
+        for (row, warning) in self.measurements.iter().flat_map(|row| row.warnings.iter().map(move |one| (row, one))) {
+            match kinds.iter_mut().find(|(name, ..)| *name == warning.name()) {
+                Some((_, count, _)) => *count += 1,
+                None => {
+                    kinds.push((warning.name(), 1, format!("{} {}: {}", row.shape, row.precision, warning.sentence())))
+                }
+            }
+        }
+        let paragraph = |(name, count, first): (&str, usize, String)| {
+            let more = if count > 1 { format!(" ({count} kernels)") } else { String::new() };
+            format!("{name}{more}: {first}")
+        };
         let skipped = self
             .skipped
             .iter()
             .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
-        measured.chain(skipped).collect()
+        kinds.into_iter().map(paragraph).chain(skipped).collect()
     }
 
     fn table(&self) -> Table {

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use roofline_core::{
     Device, Dim, Model, Plan,
     advice::{Pass, Step},
+    calibration::{Calibration, Expected},
     format::Sizes,
     model::{Footprint, Lowering, Workload},
     op::Class,
     precision::PrecisionSpec,
-    predict::{Estimate, Forecast, predict},
+    predict::{Bound, Estimate, Forecast, predict},
     request::{Request, timeline},
-    units::{Bytes, Flops},
+    units::{Bytes, Flops, Seconds},
 };
 use serde::Serialize;
 
@@ -22,6 +23,7 @@ use super::{
     predict::Unavailable,
     setting::{Varies, job},
     source,
+    tier::{self, Outlook, outlook},
 };
 use crate::{
     cli::{LoweringArgs, ModelArgs, Phase},
@@ -58,9 +60,12 @@ struct Row {
     context: u64,
     tensor_parallel: u64,
     tier: &'static str,
-    stack: Option<&'static str>,
+    stack: Option<String>,
     predicted_time_us: f64,
     ideal_time_us: f64,
+    /// Nine of ten measurements should lie between these; none in the ideal tier.
+    lo_us: Option<f64>,
+    hi_us: Option<f64>,
     tokens_per_s: f64,
     weight_bytes: Bytes,
     kv_bytes: Bytes,
@@ -90,10 +95,14 @@ struct Row {
     operators: Vec<OperatorRow>,
     #[serde(skip)]
     total: Estimate,
+    #[serde(skip)]
+    expected: Option<Expected>,
 }
 
+/// A whole request, by the ideal tier.
 #[derive(Serialize)]
 struct RequestRow {
+    tier: &'static str,
     prompt: u64,
     generate: u64,
     ttft_us: f64,
@@ -108,6 +117,7 @@ struct OperatorRow {
     class: Class,
     count: u64,
     predicted_time_us: f64,
+    ideal_time_us: f64,
     share: f64,
     bottleneck: String,
     math: &'static str,
@@ -115,7 +125,11 @@ struct OperatorRow {
     bytes: Bytes,
     ai: f64,
     #[serde(skip)]
+    bound: Bound,
+    #[serde(skip)]
     estimate: Estimate,
+    #[serde(skip)]
+    expected: Option<Expected>,
 }
 
 /// One combination to look at.
@@ -126,6 +140,7 @@ struct Case<'a> {
     lowering: Lowering,
     phase: Phase,
     sizes: Sizes,
+    calibration: Option<&'a Calibration>,
 }
 
 pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure> {
@@ -136,17 +151,20 @@ pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
     for (device, specs) in &job.cases {
+        let calibration = tier::calibration(args.setting.tier, device)?;
+        let calibration = calibration.as_ref();
         for lowering in lowerings(&args.lowering)? {
             for phase in &phases {
-                let mut baseline: Option<Estimate> = None;
+                let mut baseline: Option<Seconds> = None;
                 for (at, spec) in specs.iter().enumerate() {
-                    let case = Case { model: &model, device, spec, lowering, phase: *phase, sizes: job.sizes };
+                    let (phase, sizes) = (*phase, job.sizes);
+                    let case = Case { model: &model, device, spec, lowering, phase, sizes, calibration };
                     match case.row(args) {
                         Ok(mut row) => {
                             if at == 0 {
-                                baseline = Some(row.total);
+                                baseline = Some(row.time());
                             }
-                            row.speedup = baseline.map(|baseline| baseline.time() / row.total.time());
+                            row.speedup = baseline.map(|baseline| baseline / row.time());
                             estimates.push(row);
                         }
                         Err(error) => {
@@ -206,14 +224,29 @@ pub(super) fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
+impl Row {
+    /// The time of the tier that is shown.
+    fn time(&self) -> Seconds {
+        self.expected.map_or(self.total.time(), |expected| expected.time)
+    }
+
+    fn bound(&self) -> Bound {
+        self.expected.map_or(self.total.bound(), |expected| expected.bound())
+    }
+}
+
 impl Case<'_> {
     fn row(&self, args: &ModelArgs) -> roofline_core::Result<Row> {
-        let Self { model, device, spec, lowering, phase, sizes } = *self;
+        let Self { model, device, spec, lowering, phase, sizes, calibration } = *self;
         let plan = Plan::model(spec, device)?;
         let workload = workload(phase, args.batch, args.context)?;
         let graph = model.graph(workload, lowering)?;
         let forecast = predict(&graph, &plan, sizes, device)?;
         let total = forecast.total;
+        let outlook = outlook(calibration, &graph, &plan, sizes, spec.name());
+        let expected = outlook.as_ref().map(|outlook| outlook.total);
+        let time = expected.map_or(total.time(), |expected| expected.time);
+        let bound = expected.map_or(total.bound(), |expected| expected.bound());
         let footprint = model.footprint_of(&graph, workload, lowering.ranks, &plan, sizes);
         let tokens = tokens(phase, args.batch, args.context);
         let decode = Workload::decode(args.batch, args.context)?;
@@ -229,11 +262,13 @@ impl Case<'_> {
             batch: args.batch,
             context: args.context,
             tensor_parallel: lowering.ranks.get(),
-            tier: "ideal",
-            stack: None,
-            predicted_time_us: total.time().micros(),
+            tier: if expected.is_some() { "expected" } else { "ideal" },
+            stack: outlook.as_ref().map(|outlook| outlook.stack.clone()),
+            predicted_time_us: time.micros(),
             ideal_time_us: total.time().micros(),
-            tokens_per_s: tokens / total.time().value(),
+            lo_us: expected.map(|expected| expected.low.micros()),
+            hi_us: expected.map(|expected| expected.high.micros()),
+            tokens_per_s: tokens / time.value(),
             weight_bytes: footprint.weights,
             kv_bytes: footprint.kv,
             activation_bytes: footprint.activations,
@@ -242,7 +277,7 @@ impl Case<'_> {
             shortfall,
             longest_context: model.longest_context(decode, lowering, &plan, sizes, device)?,
             largest_batch: model.largest_batch(decode, lowering, &plan, sizes, device)?,
-            bottleneck: total.bound().to_string(),
+            bottleneck: bound.to_string(),
             flops: total.work.flops,
             bytes: total.work.bytes(),
             ai: total.intensity().value(),
@@ -257,8 +292,9 @@ impl Case<'_> {
             // One timeline answers for both phases.
             request: if phase == Phase::Prefill || args.phase.is_some() { self.request(args, &plan)? } else { None },
             advice: Pass { model, workload, lowering, plan: &plan, sizes, device }.advice()?,
-            operators: operators(&forecast),
+            operators: operators(&forecast, outlook.as_ref()),
             total,
+            expected,
         })
     }
 
@@ -268,6 +304,7 @@ impl Case<'_> {
         let timeline = timeline(self.model, request, self.lowering, plan, self.sizes, self.device)?;
         let steps = (generate - 1) as f64;
         Ok(Some(RequestRow {
+            tier: "ideal",
             prompt: args.context,
             generate,
             ttft_us: timeline.prefill.time().micros(),
@@ -304,25 +341,34 @@ fn ffn_share(forecast: &Forecast) -> f64 {
 }
 
 /// Kernels of one site, summed: sliding and global layers may differ in shape.
-fn operators(forecast: &Forecast) -> Vec<OperatorRow> {
+fn operators(forecast: &Forecast, outlook: Option<&Outlook>) -> Vec<OperatorRow> {
+    let whole = outlook.map_or(forecast.total.time(), |outlook| outlook.total.time);
     let mut sites: BTreeMap<&'static str, usize> = BTreeMap::new();
     let mut rows: Vec<OperatorRow> = Vec::new();
-    for (node, estimate) in &forecast.nodes {
+    for (node_at, (node, estimate)) in forecast.nodes.iter().enumerate() {
         let at = *sites.entry(node.site).or_insert(rows.len());
         let merged = rows.get(at).map_or(*estimate, |row| row.estimate.then(*estimate));
+        let kernel = outlook.map(|outlook| outlook.kernels[node_at]);
+        let before = rows.get(at).and_then(|row| row.expected);
+        let expected = kernel.map(|kernel| before.map_or(kernel, |before| before.then(kernel)));
+        let time = expected.map_or(merged.time(), |expected| expected.time);
+        let bound = expected.map_or(merged.bound(), |expected| expected.bound());
         let count = rows.get(at).map_or(0, |row| row.count) + node.count;
         let row = OperatorRow {
             site: node.site,
             class: node.op.class(),
             count,
-            predicted_time_us: merged.time().micros(),
-            share: merged.time() / forecast.total.time(),
-            bottleneck: merged.bound().to_string(),
+            predicted_time_us: time.micros(),
+            ideal_time_us: merged.time().micros(),
+            share: time / whole,
+            bottleneck: bound.to_string(),
+            bound,
             math: merged.math.key(),
             flops: merged.work.flops,
             bytes: merged.work.bytes(),
             ai: merged.intensity().value(),
             estimate: merged,
+            expected,
         };
         if at < rows.len() { rows[at] = row } else { rows.push(row) }
     }

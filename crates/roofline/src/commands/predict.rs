@@ -5,16 +5,20 @@ mod table;
 use roofline_core::{
     Device, Dim, Error, Graph, Plan, Precision,
     advice::{Advice, advise},
+    calibration::Expected,
     format::Sizes,
     graph::Ffn,
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
-    predict::{Estimate, Forecast, Reason, Speedup, predict as forecast},
-    units::{Bytes, Flops},
+    predict::{Bound, Estimate, Forecast, Reason, Speedup, predict as forecast},
+    units::{Bytes, Flops, Seconds},
 };
 use serde::Serialize;
 
-use super::setting::{Varies, job};
+use super::{
+    setting::{Varies, job},
+    tier::{self, Outlook, outlook},
+};
 use crate::{
     cli::{AttentionArgs, FfnArgs, OperatorSubject, Setting},
     failure::Failure,
@@ -59,9 +63,13 @@ struct Row {
     precision: String,
     formats: Precision,
     tier: &'static str,
-    stack: Option<&'static str>,
+    stack: Option<String>,
     predicted_time_us: f64,
     ideal_time_us: f64,
+    /// Nine of ten measurements should lie between these; none in the ideal tier.
+    lo_us: Option<f64>,
+    hi_us: Option<f64>,
+    launch_time_us: Option<f64>,
     bottleneck: String,
     balanced: bool,
     flops: Flops,
@@ -83,12 +91,15 @@ struct Row {
     operators: Vec<OperatorRow>,
     #[serde(skip)]
     total: Estimate,
+    #[serde(skip)]
+    expected: Option<Expected>,
 }
 
 #[derive(Serialize)]
 struct OperatorRow {
     site: &'static str,
     predicted_time_us: f64,
+    ideal_time_us: f64,
     share: f64,
     bottleneck: String,
     math: &'static str,
@@ -96,6 +107,8 @@ struct OperatorRow {
     bytes: Bytes,
     ai: f64,
     critical_ai: f64,
+    #[serde(skip)]
+    bound: Bound,
     #[serde(skip)]
     estimate: Estimate,
 }
@@ -129,7 +142,8 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
     for (device, specs) in &job.cases {
-        let mut baseline: Option<Estimate> = None;
+        let calibration = tier::calibration(setting.tier, device)?;
+        let mut baseline: Option<(Estimate, Seconds)> = None;
         for (at, spec) in specs.iter().enumerate() {
             let result = spec.on(device).and_then(|precision| {
                 let result = forecast(&graph, &Plan::uniform(precision), job.sizes, device)?;
@@ -138,13 +152,15 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
             });
             match result {
                 Ok((precision, result, advice)) => {
+                    let plan = Plan::uniform(precision);
+                    let outlook = outlook(calibration.as_ref(), &graph, &plan, job.sizes, spec.name());
+                    let mut row = row(device, spec, precision, &result, advice, outlook.as_ref());
                     if at == 0 {
-                        baseline = Some(result.total);
+                        baseline = Some((result.total, row.time()));
                     }
-                    let mut row = row(device, spec, precision, &result, advice);
-                    let speedup = baseline.map(|baseline| Speedup::of(&result.total, &baseline));
-                    row.speedup = speedup.map(|speedup| speedup.factor);
-                    row.speedup_reason = speedup.filter(|_| at > 0).map(|speedup| speedup.reason);
+                    row.speedup = baseline.map(|(_, time)| time / row.time());
+                    let reason = baseline.map(|(baseline, _)| Speedup::of(&result.total, &baseline).reason);
+                    row.speedup_reason = reason.filter(|_| at > 0);
                     estimates.push(row);
                 }
                 Err(error) => {
@@ -256,30 +272,50 @@ fn ffn(args: &FfnArgs) -> Result<(Ffn, String), Failure> {
     Ok((ffn, words))
 }
 
-fn row(device: &Device, spec: &PrecisionSpec, formats: Precision, forecast: &Forecast, advice: Advice) -> Row {
+fn row(
+    device: &Device,
+    spec: &PrecisionSpec,
+    formats: Precision,
+    forecast: &Forecast,
+    advice: Advice,
+    outlook: Option<&Outlook>,
+) -> Row {
     let total = forecast.total;
-    let operator = |(node, estimate): &(roofline_core::graph::Node, Estimate)| OperatorRow {
-        site: node.site,
-        predicted_time_us: estimate.time().micros(),
-        share: estimate.time() / total.time(),
-        bottleneck: estimate.bound().to_string(),
-        math: estimate.math.key(),
-        flops: estimate.work.flops,
-        bytes: estimate.work.bytes(),
-        ai: estimate.intensity().value(),
-        critical_ai: estimate.critical.value(),
-        estimate: *estimate,
+    let expected = outlook.map(|outlook| outlook.total);
+    let time = expected.map_or(total.time(), |expected| expected.time);
+    let bound = expected.map_or(total.bound(), |expected| expected.bound());
+    let operator = |(at, (node, estimate)): (usize, &(roofline_core::graph::Node, Estimate))| {
+        let expected = outlook.map(|outlook| outlook.kernels[at]);
+        let kernel_time = expected.map_or(estimate.time(), |expected| expected.time);
+        let bound = expected.map_or(estimate.bound(), |expected| expected.bound());
+        OperatorRow {
+            site: node.site,
+            predicted_time_us: kernel_time.micros(),
+            ideal_time_us: estimate.time().micros(),
+            share: kernel_time / time,
+            bottleneck: bound.to_string(),
+            bound,
+            math: estimate.math.key(),
+            flops: estimate.work.flops,
+            bytes: estimate.work.bytes(),
+            ai: estimate.intensity().value(),
+            critical_ai: estimate.critical.value(),
+            estimate: *estimate,
+        }
     };
     Row {
         device: device.label(),
         device_name: device.name.clone(),
         precision: spec.name().to_owned(),
         formats,
-        tier: "ideal",
-        stack: None,
-        predicted_time_us: total.time().micros(),
+        tier: if expected.is_some() { "expected" } else { "ideal" },
+        stack: outlook.map(|outlook| outlook.stack.clone()),
+        predicted_time_us: time.micros(),
         ideal_time_us: total.time().micros(),
-        bottleneck: total.bound().to_string(),
+        lo_us: expected.map(|expected| expected.low.micros()),
+        hi_us: expected.map(|expected| expected.high.micros()),
+        launch_time_us: expected.map(|expected| expected.launch.micros()),
+        bottleneck: bound.to_string(),
         balanced: total.balanced(),
         flops: total.work.flops,
         bytes: total.work.bytes(),
@@ -288,15 +324,27 @@ fn row(device: &Device, spec: &PrecisionSpec, formats: Precision, forecast: &For
         ai: total.intensity().value(),
         critical_ai: total.critical.value(),
         ridge_distance: total.ridge_distance(),
-        predicted_tflops: total.rate().value() / 1e12,
-        predicted_gb_s: total.bandwidth().value() / 1e9,
+        predicted_tflops: (total.work.flops / time).value() / 1e12,
+        predicted_gb_s: (total.work.bytes() / time).value() / 1e9,
         memory_time_us: total.memory.micros(),
         compute_time_us: total.compute.micros(),
         overlapped_time_us: total.overlapped().micros(),
         speedup: None,
         speedup_reason: None,
         advice,
-        operators: forecast.nodes.iter().map(operator).collect(),
+        operators: forecast.nodes.iter().enumerate().map(operator).collect(),
         total,
+        expected,
+    }
+}
+
+impl Row {
+    /// The time of the tier that is shown.
+    fn time(&self) -> Seconds {
+        self.expected.map_or(self.total.time(), |expected| expected.time)
+    }
+
+    fn bound(&self) -> Bound {
+        self.expected.map_or(self.total.bound(), |expected| expected.bound())
     }
 }

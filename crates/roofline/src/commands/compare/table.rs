@@ -178,19 +178,29 @@ impl Compared {
         facts
     }
 
-    /// What is wrong and why, and what could not be measured.
+    /// What is wrong and why, the worst case of each cause in full; and what could not be measured.
     pub(super) fn explanations(&self) -> Vec<String> {
-        let mut all: Vec<String> = Vec::new();
+        let mut causes: Vec<(&str, Vec<(f64, String)>)> = Vec::new();
         for row in &self.comparisons {
             let kernel = format!("{} {}", row.shape, row.precision);
-            all.extend(
-                row.diagnoses
-                    .iter()
-                    .map(|explained| format!("{kernel}: {}: {}", explained.diagnosis.name(), explained.text)),
-            );
-            let untold = row.warnings.iter().filter(|_| row.diagnoses.is_empty());
-            all.extend(untold.map(|warning| format!("{kernel}: {}", warning.sentence())));
+            let off = row.error_pct;
+            let diagnosed = row.diagnoses.iter().map(|found| (found.diagnosis.name(), found.text.clone()));
+            let doubts = row.warnings.iter().filter(|_| row.diagnoses.is_empty());
+            let doubted = doubts.map(|warning| (warning.name(), warning.sentence()));
+            for (name, text) in diagnosed.chain(doubted) {
+                let said = (off, format!("{kernel}: {text}"));
+                match causes.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, all)) => all.push(said),
+                    None => causes.push((name, vec![said])),
+                }
+            }
         }
+        let paragraph = |(name, mut all): (&str, Vec<(f64, String)>)| {
+            all.sort_by(|one, other| other.0.total_cmp(&one.0));
+            let more = if all.len() > 1 { format!(" ({} kernels)", all.len()) } else { String::new() };
+            format!("{name}{more}: {}", all[0].1)
+        };
+        let mut all: Vec<String> = causes.into_iter().map(paragraph).collect();
         all.extend(self.skipped.iter().map(|skipped| {
             format!("{} {} was not measured: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason)
         }));

@@ -3,7 +3,7 @@
 use roofline_core::units::Seconds;
 
 use super::{ModelPrediction, Row};
-use crate::commands::models::billions;
+use crate::commands::{models::billions, tier::tier_words};
 use crate::report::{Align, Cell, Report, Section, Table, number, style};
 
 impl Report for ModelPrediction {
@@ -18,7 +18,11 @@ impl Report for ModelPrediction {
             if self.several { String::new() } else { format!(" on {count}{} ({})", first.device_name, first.device) };
         let place = format!("batch {}, {} tokens", first.batch, first.context);
         let mut sections = vec![
-            Section::Heading(format!("{}{device}, {place}: ideal roofline", self.model_name)),
+            Section::Heading(format!(
+                "{}{device}, {place}: {}",
+                self.model_name,
+                tier_words(self.estimates.iter().map(|row| row.tier))
+            )),
             Section::Table(self.passes()),
         ];
         // Kernels of one precision at a time are read; a comparison would drown in them.
@@ -72,6 +76,8 @@ impl ModelPrediction {
             .column("precision", Align::Left, 0)
             .column("phase", Align::Left, 0)
             .column("time", Align::Right, 0)
+            .column("range", Align::Right, 4)
+            .column("ideal", Align::Right, 1)
             .column("tokens/s", Align::Right, 1)
             .column("bound", Align::Left, 0)
             .column("FLOP/B", Align::Right, 6)
@@ -91,9 +97,13 @@ impl ModelPrediction {
                 if several_counts { row.tensor_parallel.to_string() } else { String::new() }.into(),
                 row.precision.as_str().into(),
                 row.phase.into(),
-                row.total.time().to_string().into(),
+                row.time().to_string().into(),
+                row.expected
+                    .map_or_else(String::new, |expected| format!("{} - {}", expected.low, expected.high))
+                    .into(),
+                row.expected.map_or_else(String::new, |_| row.total.time().to_string()).into(),
                 number(row.tokens_per_s).into(),
-                Cell::styled(row.bottleneck.as_str(), style::of_bound(row.total.bound())),
+                Cell::styled(row.bottleneck.as_str(), style::of_bound(row.bound())),
                 number(row.ai).into(),
                 row.weight_bytes.to_string().into(),
                 row.kv_bytes.to_string().into(),
@@ -156,7 +166,7 @@ impl ModelPrediction {
                         if self.one_place() { String::new() } else { format!(" {}{}", shared(row), row.device) }
                     ),
                     format!(
-                        "{} to the first token{each}: {} for {} tokens, {} tokens/s",
+                        "{} to the first token{each}: {} for {} tokens, {} tokens/s (ideal)",
                         time(request.ttft_us),
                         time(request.total_us),
                         request.generate,
@@ -218,9 +228,9 @@ fn kernels(row: &Row) -> Table {
         table.row([
             operator.site.into(),
             operator.count.to_string().into(),
-            operator.estimate.time().to_string().into(),
+            Seconds::from_micros(operator.predicted_time_us).to_string().into(),
             format!("{:.1} %", 100.0 * operator.share).into(),
-            Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.estimate.bound())),
+            Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.bound)),
             number(operator.ai).into(),
             operator.bytes.to_string().into(),
             operator.estimate.math.label().into(),

@@ -1,8 +1,9 @@
 //! Estimates for reading.
 
-use roofline_core::{format::Sizes, predict::Reason};
+use roofline_core::{format::Sizes, predict::Reason, units::Seconds};
 
 use super::{Prediction, Unavailable};
+use crate::commands::tier::tier_words;
 use crate::report::{Align, Cell, Report, Section, Table, number, style};
 
 impl Report for Prediction {
@@ -12,7 +13,11 @@ impl Report for Prediction {
         let sizes = if self.sizes == Sizes::Nominal { ", element bits only" } else { "" };
         let device = self.estimates.first().filter(|_| !self.several);
         let device = device.map_or_else(String::new, |row| format!(" on {} ({})", row.device_name, row.device));
-        let mut sections = vec![Section::Heading(format!("{}{device}{sizes}: ideal roofline", self.subject))];
+        let mut sections = vec![Section::Heading(format!(
+            "{}{device}{sizes}: {}",
+            self.subject,
+            tier_words(self.estimates.iter().map(|row| row.tier))
+        ))];
         sections.push(Section::Table(self.estimates_table()));
         if self.estimates.iter().any(|row| row.operators.len() > 1) {
             sections.push(Section::Table(self.operators_table()));
@@ -53,6 +58,8 @@ impl Prediction {
             .column("device", Align::Left, 0)
             .column("precision", Align::Left, 0)
             .column("time", Align::Right, 0)
+            .column("range", Align::Right, 2)
+            .column("ideal", Align::Right, 1)
             .column("bound", Align::Left, 0)
             .column("FLOP/B", Align::Right, 3)
             .column("ridge", Align::Right, 5)
@@ -64,7 +71,9 @@ impl Prediction {
             .column("speed-up", Align::Right, 1)
             .column("from", Align::Left, 9);
         for row in &self.estimates {
-            let bound = if row.balanced { "balanced" } else { &row.bottleneck };
+            let bound = if row.balanced && row.expected.is_none() { "balanced" } else { &row.bottleneck };
+            let range = row.expected.map(|expected| format!("{} - {}", expected.low, expected.high));
+            let ideal = row.expected.map(|_| row.total.time().to_string());
             let device = if self.several { row.device.clone() } else { String::new() };
             let reason = row.speedup_reason.map_or("", |reason| match reason {
                 Reason::Bytes => "byte ratio",
@@ -75,8 +84,10 @@ impl Prediction {
             table.row([
                 device.into(),
                 row.precision.as_str().into(),
-                row.total.time().to_string().into(),
-                Cell::styled(bound, style::of_bound(row.total.bound())),
+                row.time().to_string().into(),
+                range.unwrap_or_default().into(),
+                ideal.unwrap_or_default().into(),
+                Cell::styled(bound, style::of_bound(row.bound())),
                 number(row.ai).into(),
                 number(row.critical_ai).into(),
                 if row.total.is_mixed() { String::new() } else { distance(row.ridge_distance) }.into(),
@@ -108,9 +119,9 @@ impl Prediction {
                     if self.several { row.device.clone() } else { String::new() }.into(),
                     row.precision.as_str().into(),
                     operator.site.into(),
-                    operator.estimate.time().to_string().into(),
+                    Seconds::from_micros(operator.predicted_time_us).to_string().into(),
                     format!("{:.0} %", 100.0 * operator.share).into(),
-                    Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.estimate.bound())),
+                    Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.bound)),
                     number(operator.ai).into(),
                     operator.bytes.to_string().into(),
                     operator.estimate.math.label().into(),
