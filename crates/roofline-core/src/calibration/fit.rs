@@ -3,6 +3,9 @@
 //! The error is `|ln(predicted / measured)|`: relative, and the same for twice too slow as for twice too fast. Each term
 //! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
 //! derivatives; a few dozen terms over a hundred samples take milliseconds.
+//!
+//! Two things keep the terms physical: no rate may exceed the device's own peak or bandwidth, and of several explanations
+//! that fit equally well the one with less widening and more overlap wins.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +32,11 @@ pub struct Sample {
 
 /// Errors below this are noise, and are not fought over.
 const NOISE: f64 = 0.02;
+/// What widening that takes all of a kernel's time, or memory and compute that never overlap, cost in the search. Far
+/// below the noise: it only decides between equals.
+const PLAINER: f64 = 0.003;
+/// How far a measured stream may beat the bandwidth that was measured before it.
+const SLACK: f64 = 1.05;
 /// Fewest samples that say anything about so many terms.
 const FEWEST: usize = 12;
 
@@ -92,6 +100,8 @@ struct Search {
     formats: Vec<(Family, Format)>,
     thin_rows: u64,
     start: Vec<f64>,
+    /// What no cost may fall below.
+    least: Vec<f64>,
 }
 
 const LAUNCH: usize = 0;
@@ -125,7 +135,10 @@ impl Search {
         let peak = |math: Math| device.peaks.of(math).map_or(1e9, FlopRate::value);
         start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
         start.extend(formats.iter().map(|_| byte / 4.0));
-        Self { demands, rates, formats, thin_rows, start }
+        let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
+        least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
+        least.extend(formats.iter().map(|_| 1e-18));
+        Self { demands, rates, formats, thin_rows, start, least }
     }
 
     /// The best of several starts: how much overlaps is the one term with two very different answers.
@@ -147,8 +160,11 @@ impl Search {
             for term in 0..costs.len() {
                 for direction in [step, -step] {
                     let kept = costs[term];
-                    costs[term] =
-                        if term == OVERLAP { (kept + direction / 4.0).clamp(0.0, 1.0) } else { kept * direction.exp() };
+                    costs[term] = if term == OVERLAP {
+                        (kept + direction / 4.0).clamp(0.0, 1.0)
+                    } else {
+                        (kept * direction.exp()).max(self.least[term])
+                    };
                     let tried = self.error(&costs);
                     if tried < error {
                         error = tried;
@@ -167,19 +183,23 @@ impl Search {
     fn error(&self, costs: &[f64]) -> f64 {
         let one = |(demand, time): &(Demand, f64)| {
             let off = (self.time(demand, costs) / time).ln();
-            (off * off + NOISE * NOISE).sqrt() - NOISE
+            let widening = self.widening(demand, costs) / time;
+            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * widening
         };
-        self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64
+        self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
     }
 
     fn time(&self, demand: &Demand, costs: &[f64]) -> f64 {
         let rate = self.rates.iter().position(|key| *key == (demand.family, demand.math));
         let multiply = rate.map_or(0.0, |at| demand.flops * costs[FIRST + at]);
-        let format = self.formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
-        let unpack = format.map_or(0.0, |at| demand.elements * costs[FIRST + self.rates.len() + at]);
         let memory = demand.read * costs[READ] + demand.write * costs[WRITE];
-        let compute = multiply + unpack;
+        let compute = multiply + self.widening(demand, costs);
         costs[LAUNCH] + memory.max(compute) + (1.0 - costs[OVERLAP]) * memory.min(compute)
+    }
+
+    fn widening(&self, demand: &Demand, costs: &[f64]) -> f64 {
+        let format = self.formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
+        format.map_or(0.0, |at| demand.elements * costs[FIRST + self.rates.len() + at])
     }
 
     fn terms(&self, costs: &[f64]) -> Terms {

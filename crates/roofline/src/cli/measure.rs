@@ -9,7 +9,7 @@ use super::{OperatorSubject, Subject};
 /// Who runs the kernels, for how long, and where the results go.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Who runs the kernels
+    /// Who runs the kernels: all cores of this machine, or exact fake times on the device of --on (null)
     #[arg(long, global = true, value_enum, default_value_t, help_heading = "Measuring")]
     pub(crate) backend: BackendArg,
     /// Read the same operands every time, so that caches serve what they hold
@@ -31,10 +31,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
-    /// The processor of this machine, all cores
     #[default]
     Cpu,
-    /// Exact fake times on any device, for tests and demonstrations
     Null,
 }
 

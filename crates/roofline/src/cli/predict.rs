@@ -57,8 +57,7 @@ pub(crate) struct Setting {
     /// that the device multiplies
     #[arg(short, long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Precision")]
     pub(crate) precision: Vec<String>,
-    /// What to predict: the ideal roofline, or what a calibrated machine is expected to do; left out, the latter where
-    /// there is a calibration
+    /// The ideal roofline, or what `roofline calibrate` makes us expect; left out, the latter where it covers the device
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) tier: Option<TierArg>,
     /// Count scales and padding (exact), or element bits only as text books do (nominal)
@@ -68,9 +67,7 @@ pub(crate) struct Setting {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TierArg {
-    /// Data-sheet or measured peaks, no overheads
     Ideal,
-    /// What `roofline calibrate` fitted
     Expected,
 }
 

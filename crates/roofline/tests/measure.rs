@@ -1,0 +1,268 @@
+//! Measuring, comparing and calibrating as a user meets them, on the null backend with its exact fake times; and a short
+//! run on the real processor.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A configuration folder of a test's own.
+struct Home(PathBuf);
+
+impl Home {
+    fn new(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
+        command.args(arguments.split_whitespace()).env("ROOFLINE_CONFIG_DIR", &self.0);
+        command.env_remove("COLUMNS").env_remove("CLICOLOR_FORCE").current_dir(&self.0);
+        command
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What was said, without where and when.
+    fn shown(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().replace(self.0.to_str().unwrap(), "HOME");
+        let shown = format!(
+            "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        undated(&shown)
+    }
+
+    fn json(&self, arguments: &str) -> serde_json::Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+/// Dates become `DATE`: `2026-01-02T03:04:05Z`, also as file names write them.
+fn undated(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("20") {
+        let (before, from) = rest.split_at(at);
+        out += before;
+        let date = from.get(..20).filter(|date| {
+            let shape: String = date.chars().map(|letter| if letter.is_ascii_digit() { '9' } else { letter }).collect();
+            shape == "9999-99-99T99:99:99Z" || shape == "9999-99-99T99-99-99Z"
+        });
+        let (kept, length) = date.map_or(("20", 2), |_| ("DATE", 20));
+        out += kept;
+        rest = &from[length..];
+    }
+    out + rest
+}
+
+macro_rules! snapshots {
+    ($($name:ident: $arguments:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), Home::new(stringify!($name)).shown($arguments));
+        })*
+    };
+}
+
+snapshots! {
+    help_measure: "measure --help";
+    help_compare: "compare --help";
+    help_calibrate: "calibrate --help";
+    measure_gemv: "measure gemv --n 4096 --k 4096 --backend null --on h200";
+    measure_nothing: "measure --backend null";
+    measure_nowhere: "measure gemv --n 4096 --k 4096 --backend null";
+    measure_elsewhere: "measure gemv --n 4096 --k 4096 --on h200";
+    measure_rates: "measure gemv --n 4096 --k 4096 --backend null --on h200 --bandwidth 1TB/s";
+    measure_saturated: "measure --saturate --quick --backend null --on h200 --json";
+    compare_gemv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16";
+    compare_gemv_md: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --md";
+    compare_gemv_csv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --csv";
+    compare_model: "compare model llama-3.2-1b --backend null --on h200 --precision bf16,w4a16 --context 4096";
+    compare_sizes: "compare sizes --backend null --on h200 --precision bf16 --n 1024..8192";
+    sweep_simulated: "sweep --on h200 --quick";
+    sweep_measured: "sweep --measure --backend null --on h200 --quick --precision bf16,fp8,w4a16";
+    calibrate_show_nothing: "calibrate --show --on h200";
+}
+
+/// The newcomer's command, on the null backend: everything is there, and the report is one file.
+#[test]
+fn a_tour_writes_a_run_and_a_report() {
+    let home = Home::new("tour");
+    let tour = home.json("compare --backend null --on h200 --json");
+    assert_eq!((tour["tier"].as_str(), tour["backend"].as_str()), (Some("ideal"), Some("null")));
+    let rows = tour["comparisons"].as_array().unwrap();
+    assert!(rows.len() > 15, "{}", rows.len());
+    for row in rows {
+        let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+        let (predicted, measured) = (number("predicted_time_us"), number("measured_time_us"));
+        assert!((number("error_pct") - (measured - predicted).abs() / predicted * 100.0).abs() < 1e-9);
+        assert!((number("error_vs_measured_pct") - (measured - predicted).abs() / measured * 100.0).abs() < 1e-9);
+        // The null kernels take 2 us and 1.1 times the ideal, within one percent.
+        assert!((measured / (2.0 + 1.1 * number("ideal_time_us")) - 1.0).abs() < 0.011, "{row}");
+    }
+    let page = fs::read_to_string(tour["report"].as_str().unwrap()).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("</html>"));
+    for word in ["theory against measurement", "verdict", "Environment", "speed-up of"] {
+        assert!(page.contains(word), "{word}");
+    }
+    // Nothing is asked of the network: the only addresses are names of XML.
+    assert!(page.matches("http").count() == page.matches("http://www.w3.org/").count());
+    // The same comparison again from the run, on a machine that never saw the device.
+    let run = tour["run"].as_str().unwrap();
+    let again = Home::new("tour-elsewhere").json(&format!("compare --from {run} --json"));
+    assert_eq!(again["comparisons"].as_array().unwrap().len(), rows.len());
+    assert_eq!(again["summary"]["verdict"], tour["summary"]["verdict"]);
+}
+
+/// Calibrating the null machine finds its two numbers, and predictions use them.
+#[test]
+fn a_calibration_is_kept_and_used() {
+    let home = Home::new("calibrated");
+    let made = home.json("calibrate --quick --backend null --on xeon_8480p --json");
+    let quality = &made["quality"];
+    assert!(quality["mean"].as_f64().unwrap() < 0.03, "{quality}");
+    assert!(quality["ideal_mean"].as_f64().unwrap() > 0.08, "{quality}");
+    assert!((made["terms"]["launch_s"].as_f64().unwrap() * 1e6 - 2.0).abs() < 0.2, "{}", made["terms"]);
+    assert!((made["terms"]["read_bytes_per_s"].as_f64().unwrap() / (307.2e9 / 1.1) - 1.0).abs() < 0.05);
+
+    let predicted = home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision fp32,bf16 --json");
+    for row in predicted["estimates"].as_array().unwrap() {
+        let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+        assert_eq!((row["tier"].as_str(), row["stack"].as_str()), (Some("expected"), Some("roofline")));
+        let exact = 2.0 + 1.1 * number("ideal_time_us");
+        assert!((number("predicted_time_us") / exact - 1.0).abs() < 0.03, "{row}");
+        assert!(number("lo_us") <= number("predicted_time_us") && number("predicted_time_us") <= number("hi_us"));
+    }
+    let ideal = home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision fp32 --tier ideal --json");
+    assert_eq!(ideal["estimates"][0]["tier"], "ideal");
+    // What no term covers is said, and the ideal shown.
+    let uncovered = home.run("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision int4-g32/bf16 --json");
+    assert!(String::from_utf8_lossy(&uncovered.stderr).contains("does not cover gemv"));
+    // The verdict is on the expected tier, and it is good.
+    let compared = home.json("compare --backend null --on xeon_8480p --quick --json");
+    assert_eq!((&compared["tier"], &compared["summary"]["verdict"]), (&"expected".into(), &"excellent".into()));
+    let model = home.json("predict model llama-3.2-1b --on xeon_8480p --precision bf16 --phase decode --json");
+    assert_eq!(model["estimates"][0]["tier"], "expected");
+
+    let shown = home.json("calibrate --show --on xeon_8480p --json");
+    assert_eq!(shown["quality"], made["quality"]);
+    assert!(home.run("calibrate --forget --on xeon_8480p").status.success());
+    assert_eq!(home.run("calibrate --show --on xeon_8480p").status.code(), Some(2));
+    // Fitting again to the run on disk gives the same terms.
+    let run = fs::read_dir(home.path("runs")).unwrap().map(|entry| entry.unwrap().path());
+    let run = run.filter(|path| path.to_str().unwrap().contains("calibrate")).next().unwrap();
+    let again = home.json(&format!("calibrate --from {} --json", run.display()));
+    assert_eq!(again["terms"], made["terms"]);
+}
+
+#[test]
+fn a_run_goes_on_where_it_stopped() {
+    let home = Home::new("resumed");
+    let sweep = "sweep --measure --backend null --on h200 --precision bf16,w4a16 --out sweep.jsonl --json";
+    let whole = home.json(sweep);
+    let path = home.path("sweep.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1 + 20);
+    // As a crash would leave it: seven measurements, and the start of the next.
+    fs::write(&path, lines[..8].join("\n") + "\n" + &lines[8][..40]).unwrap();
+    assert_eq!(home.run(sweep).status.code(), Some(2), "an existing run is not overwritten");
+    let output = home.run(&format!("{sweep} --resume"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("resuming with 7 finished measurements"));
+    let resumed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(resumed["points"].as_array().unwrap().len(), whole["points"].as_array().unwrap().len());
+    let after = fs::read_to_string(&path).unwrap();
+    assert_eq!(after.lines().count(), 1 + 20);
+    assert!(after.starts_with(&(lines[..8].join("\n") + "\n")), "what was finished is untouched");
+    // Another device has no place in the same run.
+    let other = home.run("sweep --measure --backend null --on a100 --precision bf16 --out sweep.jsonl --resume");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("start a new run"), "{other:?}");
+    let missing = home.run("sweep --measure --backend null --on h200 --out nowhere.jsonl --resume");
+    assert_eq!(missing.status.code(), Some(1));
+}
+
+/// `kill -9` in the middle of a sweep on the real processor: what was finished is on disk.
+#[test]
+fn a_killed_run_keeps_what_it_finished() {
+    let home = Home::new("killed");
+    let arguments = "sweep --measure --shapes 1x512x1024,1x1024x1024,2x512x1024,4x512x1024,1x768x1024,1x640x1024 \
+                     --precision fp32 --seconds 0.3 --out killed.jsonl";
+    let mut child = home.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let path = home.path("killed.jsonl");
+    let finished = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.matches("\n{\"measured\"").count());
+    let start = Instant::now();
+    while finished(&path) < 2 && start.elapsed() < Duration::from_secs(120) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = finished(&path);
+    assert!(kept >= 2, "{kept} measurements before the end");
+    let resumed = home.json(&format!("{arguments} --resume --json"));
+    assert_eq!(resumed["points"].as_array().unwrap().len(), 6);
+    assert_eq!(finished(&path), 6);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_place_that_cannot_be_written_fails_before_measuring() {
+    let home = Home::new("unwritable");
+    let start = Instant::now();
+    for place in ["/proc/run.jsonl", "/dev/full/run.jsonl"] {
+        let output = home.run(&format!("sweep --measure --out {place}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(!home.path("machines").exists(), "nothing was measured");
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// One kernel of each family on the real processor, small and short: right, timed, under the roof's explanation.
+#[test]
+fn the_processor_is_measured() {
+    let home = Home::new("processor");
+    let gemv = home.json("measure gemv --n 512 --k 1024 --precision fp32,bf16,w8a16,w4a16 --seconds 0.05 --json");
+    let rows = gemv["measurements"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "{gemv}");
+    for row in rows {
+        assert!(row["measured_time_us"].as_f64().unwrap() > 0.0);
+        assert!(row["check_error"].as_f64().unwrap() <= row["check_limit"].as_f64().unwrap());
+        assert_eq!(row["residency"], "cold");
+        assert!(row["samples"].as_u64().unwrap() >= 3);
+    }
+    let warm = home.json("measure gemv --n 512 --k 1024 --precision fp32 --seconds 0.05 --warm --json");
+    assert_eq!(warm["measurements"][0]["residency"], "warm");
+    let this = home.json("predict gemv --n 512 --k 1024 --on this --precision fp32 --json");
+    assert!(this["estimates"][0]["ideal_time_us"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn somebody_elses_measurements() {
+    let home = Home::new("elsewhere");
+    fs::write(home.path("points.csv"), "m,n,k,precision,time_us\n1,4096,4096,fp16,203.4\n1,4096,4096,fp8,34.8\n")
+        .unwrap();
+    insta::assert_snapshot!("compare_measured", home.shown("compare --measured points.csv --on gb10"));
+    insta::assert_snapshot!("compare_measured_nowhere", home.shown("compare --measured points.csv"));
+    fs::write(home.path("broken.csv"), "m,n,k,precision,time_us\n1,4096,x,fp16,203.4\n").unwrap();
+    insta::assert_snapshot!("compare_measured_broken", home.shown("compare --measured broken.csv --on gb10"));
+    insta::assert_snapshot!("compare_from_broken", home.shown("compare --from points.csv"));
+}
