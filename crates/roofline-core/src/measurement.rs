@@ -171,6 +171,7 @@ impl TryFrom<Stored> for Measurement {
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
         let Stored { kernel, check, samples, discarded, warnings, .. } = stored;
+        let op = op.checked().map_err(|error| error.to_string())?;
         let cast = kernel.path == Path::CastEmulated;
         let subject = Subject { site, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);

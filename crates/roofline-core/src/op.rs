@@ -16,7 +16,7 @@ pub use linear::{ActivatedLinear, Linear};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Dim, Math, Precision, Work,
+    Dim, Error, Math, Precision, Result, Work,
     format::{Shape, Sizes},
     units::{Bytes, Flops},
 };
@@ -123,6 +123,24 @@ impl Op {
             Self::Linear(_) | Self::ActivatedLinear(_) | Self::Experts(_) => precision.math,
             Self::Attention(_) | Self::Scores(_) | Self::Values(_) => precision.attention,
             Self::Softmax(_) | Self::Elementwise(_) | Self::AllReduce(_) => Math::Fp32,
+        }
+    }
+
+    /// Refuses dimensions that contradict each other, for an operator that comes from a file.
+    pub fn checked(self) -> Result<Self> {
+        match self {
+            Self::Attention(attention)
+            | Self::Scores(attention)
+            | Self::Softmax(attention)
+            | Self::Values(attention) => attention.checked().map(|_| self),
+            // Rows are a product of at most two dimensions.
+            Self::Elementwise(elementwise) if elementwise.tokens > u128::from(Dim::MAX).pow(2) => {
+                Err(Error::Shape(format!("{} rows are more than two dimensions can have", elementwise.tokens)))
+            }
+            Self::Elementwise(elementwise) if elementwise.tokens == 0 => {
+                Err(Error::Shape("an element-wise kernel over no rows".to_owned()))
+            }
+            _ => Ok(self),
         }
     }
 

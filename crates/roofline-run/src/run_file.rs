@@ -102,7 +102,13 @@ impl Run {
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(refuse("not a regular file".to_owned()));
         }
-        let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+        Self::parse(BufReader::new(File::open(path).map_err(failed)?), path)
+    }
+
+    /// Reads a run from anywhere; `path` is what errors name.
+    pub fn parse(mut reader: impl BufRead, path: &Path) -> Result<Self> {
+        let failed = |error| Error::File { path: path.to_owned(), error };
+        let refuse = |reason: String| Error::NotARun { path: path.to_owned(), reason };
         let (mut header, mut measurements, mut skipped) = (None, Vec::new(), Vec::new());
         let (mut whole, mut number, mut truncated) = (0, 0, false);
         loop {

@@ -45,6 +45,24 @@ Example:
     Ffn(FfnArgs),
 }
 
+impl OperatorSubject {
+    pub(crate) fn setting(&self) -> &Setting {
+        match self {
+            Self::Gemv(args) => &args.setting,
+            Self::Gemm(args) => &args.setting,
+            Self::Attention(args) => &args.setting,
+            Self::Ffn(args) => &args.setting,
+        }
+    }
+}
+
+impl Setting {
+    /// The device, where one is as many as there can be.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.on.first().map(String::as_str)
+    }
+}
+
 /// The device, the precision and how sizes count.
 #[derive(Args)]
 pub(crate) struct Setting {

@@ -28,7 +28,7 @@ use super::{
     this,
 };
 use crate::{
-    cli::{BackendArg, CompareArgs, CompareSubject, OperatorSubject, SquaresArgs},
+    cli::{BackendArg, CompareArgs, CompareSubject, SquaresArgs},
     config,
     failure::Failure,
     report::{Format, emit, style},
@@ -145,7 +145,9 @@ pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
 /// Measures, then compares.
 fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     let on = match &args.subject {
-        Some(subject) => named(subject),
+        Some(CompareSubject::Operator(subject)) => subject.setting().first(),
+        Some(CompareSubject::Model(args)) => args.setting.first(),
+        Some(CompareSubject::Sizes(args)) => args.setting.first(),
         None => args.on.as_deref(),
     };
     let mut runner = Runner::start(&args.run, on, "compare")?;
@@ -232,18 +234,6 @@ pub(super) fn device_of(run: &Run) -> Result<Device, Failure> {
         Some(text) => Ok(Device::from_toml(text, &run.header.device)?),
         None => setting::device(&config::registry(), &run.header.device),
     }
-}
-
-fn named(subject: &CompareSubject) -> Option<&str> {
-    let setting = match subject {
-        CompareSubject::Operator(OperatorSubject::Gemv(args)) => &args.setting,
-        CompareSubject::Operator(OperatorSubject::Gemm(args)) => &args.setting,
-        CompareSubject::Operator(OperatorSubject::Attention(args)) => &args.setting,
-        CompareSubject::Operator(OperatorSubject::Ffn(args)) => &args.setting,
-        CompareSubject::Model(args) => &args.setting,
-        CompareSubject::Sizes(args) => &args.setting,
-    };
-    setting.on.first().map(String::as_str)
 }
 
 /// Square matrix-vector products from small to large.

@@ -18,7 +18,7 @@ use super::{
     subjects::{Subjects, at_precisions, of_model, of_operator},
 };
 use crate::{
-    cli::{MeasureArgs, OperatorSubject, Subject},
+    cli::{MeasureArgs, Subject},
     failure::Failure,
     report::{Align, Report, Section, Table, number},
 };
@@ -99,7 +99,10 @@ const PRODUCTS: [(u64, u64, u64); 6] = [
 const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (4096, 14336)];
 
 pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
-    let on = args.subject.as_ref().and_then(on);
+    let on = args.subject.as_ref().and_then(|subject| match subject {
+        Subject::Operator(subject) => subject.setting().first(),
+        Subject::Model(args) => args.setting.first(),
+    });
     let nothing =
         || Failure::usage("nothing to measure was named", "`roofline measure gemv --n 4096 --k 4096`, or --saturate");
     if args.subject.is_none() && !args.saturate {
@@ -128,18 +131,6 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         skipped: outcome.skipped,
         saturation,
     })
-}
-
-/// The device that a subject names.
-pub(super) fn on(subject: &Subject) -> Option<&str> {
-    let setting = match subject {
-        Subject::Operator(OperatorSubject::Gemv(args)) => &args.setting,
-        Subject::Operator(OperatorSubject::Gemm(args)) => &args.setting,
-        Subject::Operator(OperatorSubject::Attention(args)) => &args.setting,
-        Subject::Operator(OperatorSubject::Ffn(args)) => &args.setting,
-        Subject::Model(args) => &args.setting,
-    };
-    setting.on.first().map(String::as_str)
 }
 
 fn saturating(device: &Device, quick: bool) -> Result<Subjects, Failure> {

@@ -123,7 +123,7 @@ fn simulated(args: &SweepArgs) -> Result<Sweep, Failure> {
 }
 
 fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
-    let mut runner = Runner::start(&args.run, args.setting.on.first().map(String::as_str), "sweep")?;
+    let mut runner = Runner::start(&args.run, args.setting.first(), "sweep")?;
     let device = runner.device().clone();
     let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();

@@ -1,0 +1,26 @@
+//! A run from anywhere: refused, or one that can be compared and fitted.
+
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use roofline_core::{
+    Registry,
+    calibration::{Sample, Spread, fit},
+    compare::{Observation, compare},
+    format::Sizes,
+};
+use roofline_run::Run;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(run) = Run::parse(bytes, Path::new("fuzz")) else { return };
+    let device = Registry::builtin().find("h200_sxm").expect("a built-in device").into_owned();
+    let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
+    if let Ok(comparison) = compare(&observations, &device, None, Sizes::Exact) {
+        assert_eq!(comparison.pairs.len(), observations.len());
+    }
+    let sample = |one: &Observation| Sample { op: one.op, precision: one.formats, time: one.time };
+    let samples: Vec<Sample> = observations.iter().map(sample).collect();
+    let _ = fit(&samples, &device, "fuzz", String::new(), 16, Spread::default());
+});
