@@ -4,6 +4,7 @@ pub mod attention;
 pub mod buffer;
 pub mod ceilings;
 pub mod clock;
+pub mod elementwise;
 pub mod interference;
 pub mod machine;
 pub mod pool;

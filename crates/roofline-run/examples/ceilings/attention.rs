@@ -31,7 +31,7 @@ impl Stored {
 }
 
 /// Prints the rates of decode over caches beyond every cache, and of prefill.
-pub fn report(pool: &mut Pool, bandwidth: f64, fp32: f64) {
+pub(crate) fn report(pool: &mut Pool, bandwidth: f64, fp32: f64) {
     // The shape of an 8B model: 32 query heads on 8 KV heads of 128; then one that shares nothing.
     for (heads, kv_heads) in [(32, 8), (64, 8), (16, 16)] {
         for (name, context) in

@@ -3,6 +3,7 @@
 //! `cargo run --release -p roofline-run --example ceilings [full]`
 
 mod attention;
+mod elementwise;
 
 use std::time::Instant;
 
@@ -49,4 +50,5 @@ fn main() {
     let bandwidth = ceilings.stream(StreamKind::Read, Level::Memory).map_or(f64::NAN, |stream| stream.best.value());
     let fp32 = ceilings.peak(Math::Fp32).map_or(f64::NAN, |peak| peak.best.value());
     attention::report(&mut pool, bandwidth, fp32);
+    elementwise::report(&mut pool);
 }
