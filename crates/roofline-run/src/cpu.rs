@@ -5,6 +5,7 @@ pub mod backend;
 pub mod buffer;
 pub mod ceilings;
 pub mod clock;
+pub mod elementwise;
 pub mod interference;
 pub mod linear;
 pub mod machine;

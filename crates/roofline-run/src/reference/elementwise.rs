@@ -1,0 +1,43 @@
+//! Element-wise kernels, one element at a time.
+
+/// RMSNorm of one row.
+pub fn norm(row: &[f32], weight: &[f32], epsilon: f64) -> Vec<f64> {
+    let mean = row.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / row.len() as f64;
+    let factor = 1.0 / (mean + epsilon).sqrt();
+    row.iter().zip(weight).map(|(value, weight)| f64::from(*value) * factor * f64::from(*weight)).collect()
+}
+
+/// Softmax of one row.
+pub fn softmax(row: &[f32]) -> Vec<f64> {
+    let largest = row.iter().fold(f64::NEG_INFINITY, |max, value| max.max(f64::from(*value)));
+    let powers: Vec<f64> = row.iter().map(|value| (f64::from(*value) - largest).exp()).collect();
+    let total: f64 = powers.iter().sum();
+    powers.iter().map(|power| power / total).collect()
+}
+
+/// A head turned to `position`: feature `i` with feature `i + d/2`, by `position * base^(-2i/d)`.
+pub fn rope(head: &[f32], base: f64, position: usize) -> Vec<f64> {
+    let half = head.len() / 2;
+    let turned = |at: usize| {
+        let angle = position as f64 * base.powf(-2.0 * (at % half) as f64 / head.len() as f64);
+        let (low, high) = (f64::from(head[at % half]), f64::from(head[at % half + half]));
+        if at < half { low * angle.cos() - high * angle.sin() } else { high * angle.cos() + low * angle.sin() }
+    };
+    (0..2 * half).map(turned).collect()
+}
+
+/// `x / (1 + e^-x)`.
+pub fn silu(value: f32) -> f64 {
+    let value = f64::from(value);
+    value / (1.0 + (-value).exp())
+}
+
+/// `silu(gate) * up`.
+pub fn gated(gate: f32, up: f32) -> f64 {
+    silu(gate) * f64::from(up)
+}
+
+/// The sum of a layer's output and the residual stream.
+pub fn residual(x: f32, y: f32) -> f64 {
+    f64::from(x) + f64::from(y)
+}

@@ -19,6 +19,9 @@ use crate::cpu::{
     },
 };
 
+/// A cache line: one prefetch fetches all of it.
+const LINE: usize = 64;
+
 /// Per thread: queries, scores, two slots for partial results, and a block of widened keys or values for head sizes that
 /// are no multiple of a vector.
 pub(super) struct Scratch {
@@ -322,7 +325,7 @@ unsafe fn some_scores<V: Vector, F: Stored, const H: usize>(
         let mut sums = [[V::zero(); 4]; H];
         let mut at = 0;
         while at < dim {
-            if ahead {
+            if ahead && (at * F::BYTES).is_multiple_of(LINE) {
                 for row in rows {
                     V::prefetch(row.wrapping_add(at * F::BYTES + BLOCK * stride));
                 }
@@ -383,7 +386,7 @@ unsafe fn soften<V: Vector>(line: *mut f32, head: usize, value_dim: usize, state
     *state.sum.add(head) += sum.sum();
 }
 
-/// Adds the weighted values of a block: two heads at a time over as many features as registers hold.
+/// Adds the weighted values of a block: up to four heads at a time, over as many features as registers hold.
 #[inline(always)]
 unsafe fn all_values<V: Vector, F: Stored>(
     weights: *const f32,
@@ -399,7 +402,10 @@ unsafe fn all_values<V: Vector, F: Stored>(
     while head < group {
         let (weights, sums) = (weights.add(head * BLOCK), sums.add(head * value_dim));
         let ahead = more && head == 0;
-        if head + 2 <= group {
+        if V::LANES == 16 && head + 4 <= group {
+            heads_values::<V, F, 4>(weights, values, stride, n, value_dim, sums, ahead);
+            head += 4;
+        } else if head + 2 <= group {
             heads_values::<V, F, 2>(weights, values, stride, n, value_dim, sums, ahead);
             head += 2;
         } else {
@@ -423,7 +429,7 @@ unsafe fn heads_values<V: Vector, F: Stored, const H: usize>(
     while at < value_dim {
         let left = (value_dim - at) / V::LANES;
         let from = values.add(at * F::BYTES);
-        if V::LANES == 16 && left >= 8 {
+        if V::LANES == 16 && H < 4 && left >= 8 {
             some_values::<V, F, H, 8>(weights, from, stride, n, value_dim, sums.add(at), ahead);
             at += 8 * V::LANES;
         } else if left >= 4 {
@@ -460,7 +466,7 @@ unsafe fn some_values<V: Vector, F: Stored, const H: usize, const C: usize>(
         }
         for column in 0..C {
             let at = column * V::LANES * F::BYTES;
-            if ahead {
+            if ahead && at.is_multiple_of(LINE) {
                 V::prefetch(row.wrapping_add(at + BLOCK * stride));
             }
             let value = F::load::<V>(row.add(at));

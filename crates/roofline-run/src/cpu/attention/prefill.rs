@@ -84,10 +84,13 @@ pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call, scratch: &mut Scratch)
     let items = shape.batch * shape.kv_heads;
     let next = AtomicUsize::new(0);
     pool.run(|thread| {
-        while thread < threads {
+        if thread >= threads {
+            return;
+        }
+        loop {
             let job = next.fetch_add(1, Ordering::Relaxed);
             if job >= items * blocks {
-                break;
+                return;
             }
             // Under a causal mask late queries see more keys: the longest jobs first, so that threads end together.
             let (item, block) = (job % items, blocks - 1 - job / items);

@@ -90,6 +90,12 @@ impl Vector for V256 {
         Self(_mm256_div_ps(self.0, other.0))
     }
     #[inline(always)]
+    unsafe fn reciprocal(self) -> Self {
+        let y = _mm256_rcp_ps(self.0);
+        let left = _mm256_fnmadd_ps(self.0, y, _mm256_set1_ps(1.0));
+        Self(_mm256_fmadd_ps(y, left, y))
+    }
+    #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
         Self(_mm256_max_ps(self.0, other.0))
     }

@@ -85,6 +85,12 @@ impl Vector for V512 {
         Self(_mm512_div_ps(self.0, other.0))
     }
     #[inline(always)]
+    unsafe fn reciprocal(self) -> Self {
+        let y = _mm512_rcp14_ps(self.0);
+        let left = _mm512_fnmadd_ps(self.0, y, _mm512_set1_ps(1.0));
+        Self(_mm512_fmadd_ps(y, left, y))
+    }
+    #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
         Self(_mm512_max_ps(self.0, other.0))
     }

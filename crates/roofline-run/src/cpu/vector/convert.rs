@@ -4,7 +4,7 @@
 
 use super::{
     Vector,
-    half::{from_bf16, from_fp16, to_bf16, to_fp16},
+    half::{to_bf16, to_fp16},
     stored::{Kind, Stored, with_kind},
 };
 
@@ -67,7 +67,9 @@ pub(crate) unsafe fn narrow<V: Vector>(kind: Kind, from: *const f32, n: usize, t
 }
 
 /// One element without a scale.
+#[cfg(test)]
 pub(crate) fn scalar(kind: Kind, codes: &[u8], index: usize) -> f32 {
+    use super::half::{from_bf16, from_fp16};
     let word = || u16::from_le_bytes([codes[2 * index], codes[2 * index + 1]]);
     match kind {
         Kind::Bf16 => from_bf16(word()),

@@ -1,7 +1,7 @@
 //! Narrow floats by integer arithmetic, without branches, so that plain loops over them become vector code.
 
 /// 2^112: what moves an FP16 exponent, read in an FP32's place, to its own.
-const UP: f32 = 5.192_296_9e33;
+const UP: f32 = f32::from_bits((112 + 127) << 23);
 
 #[inline(always)]
 pub(crate) fn from_bf16(code: u16) -> f32 {

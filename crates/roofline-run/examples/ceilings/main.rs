@@ -2,10 +2,14 @@
 //!
 //! `cargo run --release -p roofline-run --example ceilings [full]`
 
+mod attention;
+mod elementwise;
+
 use std::time::Instant;
 
+use roofline_core::Math;
 use roofline_run::cpu::{
-    ceilings::{Ceilings, Effort, device},
+    ceilings::{Ceilings, Effort, Level, StreamKind, device},
     machine::Machine,
     pool::Pool,
 };
@@ -43,4 +47,8 @@ fn main() {
         Ok(device) => println!("{}: {}, {}", device.key, device.name, device.memory.bandwidth),
         Err(error) => println!("{error}"),
     }
+    let bandwidth = ceilings.stream(StreamKind::Read, Level::Memory).map_or(f64::NAN, |stream| stream.best.value());
+    let fp32 = ceilings.peak(Math::Fp32).map_or(f64::NAN, |peak| peak.best.value());
+    attention::report(&mut pool, bandwidth, fp32);
+    elementwise::report(&mut pool);
 }
