@@ -1,6 +1,8 @@
 //! The processor behind the seam that the protocol uses.
 
+mod activated;
 mod attention;
+mod elementwise;
 mod linear;
 
 use std::time::Instant;
@@ -108,7 +110,9 @@ impl Backend for Cpu {
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
         match &subject.op {
             Op::Linear(shape) => Ok(linear::kernel(&linear::plan(self, *shape, subject)?)),
+            Op::ActivatedLinear(shape) => activated::kernel(self, *shape, subject),
             Op::Attention(shape) => Ok(attention::plan(self, shape, subject)?.1),
+            Op::Elementwise(shape) => elementwise::kernel(shape, subject),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -116,7 +120,9 @@ impl Backend for Cpu {
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
         match &subject.op {
             Op::Linear(shape) => linear::prepare(self, *shape, subject, residency),
+            Op::ActivatedLinear(shape) => activated::prepare(self, *shape, subject, residency),
             Op::Attention(shape) => attention::prepare(self, *shape, subject, residency),
+            Op::Elementwise(shape) => elementwise::prepare(self, *shape, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -130,7 +136,9 @@ fn unsupported(reason: String) -> Error {
 trait Run {
     fn kernel(&self) -> Kernel;
     /// Runs on copy `copy` of the operands.
-    fn run(&mut self, pool: &mut Pool, memory: &[u8], copy: usize);
+    fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize);
+    /// Keeps what the last run wrote to copy 0, where results are not kept anyway.
+    fn keep(&mut self, _memory: &mut [u8]) {}
     /// What the last run wrote, against a reference.
     fn check(&self) -> std::result::Result<Check, String>;
 }
@@ -139,7 +147,7 @@ trait Run {
 struct CpuCase<'a, R> {
     run: R,
     pool: &'a mut Pool,
-    memory: &'a [u8],
+    memory: &'a mut [u8],
     rotation: Rotation,
     next: usize,
 }
@@ -151,6 +159,7 @@ impl<R: Run> Case for CpuCase<'_, R> {
 
     fn check(&mut self) -> Result<Check> {
         self.run.run(self.pool, self.memory, 0);
+        self.run.keep(self.memory);
         self.run.check().map_err(|reason| Error::Wrong { kernel: self.run.kernel().name, reason })
     }
 

@@ -100,15 +100,20 @@ fn repeat(place: &mut [u8], pattern: &[u8]) {
 /// Copies of several tensors that are read together, one after the other in memory.
 pub(super) struct Slots {
     patterns: Vec<Pattern>,
+    /// Bytes that a kernel writes, behind the tensors it reads.
+    output: usize,
     /// Bytes from one copy to the next: an odd number of pages, so that copies do not all start in the same cache set.
     stride: usize,
 }
 
 impl Slots {
     pub(super) fn new(patterns: Vec<Pattern>) -> Self {
-        const PAGE: usize = 4096;
-        let pages = patterns.iter().map(Pattern::bytes).sum::<usize>().div_ceil(PAGE);
-        Self { patterns, stride: (pages | 1) * PAGE }
+        Self { stride: stride(&patterns, 0), patterns, output: 0 }
+    }
+
+    /// The same with room for what a kernel writes, so that writes are as cold as reads.
+    pub(super) fn with_output(self, output: usize) -> Self {
+        Self { stride: stride(&self.patterns, output), output, ..self }
     }
 
     /// Bytes of one copy.
@@ -136,6 +141,20 @@ impl Slots {
         }
     }
 
+    /// All tensors of copy `copy`, and the place for what is written.
+    pub(super) fn split<'a>(&'a self, memory: &'a mut [u8], copy: usize) -> (Vec<Tensor<'a>>, &'a mut [u8]) {
+        let slot = &mut memory[copy * self.stride..(copy + 1) * self.stride];
+        let read: usize = self.patterns.iter().map(Pattern::bytes).sum();
+        let (inputs, rest) = slot.split_at_mut(read);
+        let mut rest_in: &[u8] = inputs;
+        let tensor = |pattern: &'a Pattern| {
+            let (own, after) = rest_in.split_at(pattern.bytes());
+            rest_in = after;
+            pattern.tensor(own)
+        };
+        (self.patterns.iter().map(tensor).collect(), &mut rest[..self.output])
+    }
+
     /// Tensor `at` of copy `copy`.
     pub(super) fn tensor<'a>(&'a self, memory: &'a [u8], copy: usize, at: usize) -> Tensor<'a> {
         let before: usize = self.patterns[..at].iter().map(Pattern::bytes).sum();
@@ -143,6 +162,12 @@ impl Slots {
         let pattern = &self.patterns[at];
         pattern.tensor(&memory[start..start + pattern.bytes()])
     }
+}
+
+fn stride(patterns: &[Pattern], output: usize) -> usize {
+    const PAGE: usize = 4096;
+    let bytes = patterns.iter().map(Pattern::bytes).sum::<usize>() + output;
+    (bytes.div_ceil(PAGE) | 1) * PAGE
 }
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): small, fast, and good enough for numbers that are only multiplied.

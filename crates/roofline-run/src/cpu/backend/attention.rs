@@ -48,7 +48,7 @@ pub(super) fn prepare<'a>(
     let out = cpu.memory(queries * size(shape.value_dim) * formats.query.nominal_bits() as usize / 8)?;
     let rotation = cpu.load(&slots, residency)?;
     let run = AttentionRun { attention, kernel, shape, slots, inputs, q, out, query: formats.query };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &cpu.arena, rotation, next: 0 }))
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
 }
 
 struct AttentionRun {
@@ -67,7 +67,7 @@ impl Run for AttentionRun {
         self.kernel.clone()
     }
 
-    fn run(&mut self, pool: &mut Pool, memory: &[u8], copy: usize) {
+    fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize) {
         let [k, v] = [0, 1].map(|at| self.slots.tensor(memory, copy, at));
         self.attention.run(pool, self.inputs.tensor(&self.q), k, v, &mut self.out);
     }

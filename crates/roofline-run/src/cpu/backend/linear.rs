@@ -52,7 +52,7 @@ pub(super) fn prepare<'a>(
     let slots = Slots::new(vec![weights]);
     let rotation = cpu.load(&slots, residency)?;
     let run = LinearRun { product, kernel, slots, inputs, x, y, output: formats.output, n };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &cpu.arena, rotation, next: 0 }))
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
 }
 
 struct LinearRun {
@@ -71,7 +71,7 @@ impl Run for LinearRun {
         self.kernel.clone()
     }
 
-    fn run(&mut self, pool: &mut Pool, memory: &[u8], copy: usize) {
+    fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize) {
         self.product.run(pool, self.inputs.tensor(&self.x), self.slots.tensor(memory, copy, 0), &mut self.y);
     }
 
