@@ -7,6 +7,14 @@
 //! many rows of x  ──▶ gemm: decode W into panels that fit the caches, multiply tiles; as fast as the units multiply
 //! ```
 
+// Code is inlined into functions that enable wider vectors; without that it would be compiled for the narrowest ones.
+#![allow(clippy::inline_always)]
+// Tensors and packed rows are bytes; vectors load them at any alignment.
+#![allow(clippy::cast_ptr_alignment)]
+// m, n, k, x, w and y are what everyone calls them.
+#![allow(clippy::many_single_char_names)]
+
+mod gemm;
 mod gemv;
 mod number;
 mod output;
@@ -17,6 +25,7 @@ use std::fmt;
 use roofline_core::{Format, Math, Precision, op::Linear};
 
 use self::{
+    gemm::Gemm,
     gemv::{Gemv, integer::IntegerGemv},
     number::Wide,
     output::Output,
@@ -73,7 +82,11 @@ pub struct Product {
 enum Kernel {
     Gemv(Gemv, Wide),
     IntegerGemv(IntegerGemv),
+    Gemm(Gemm),
 }
+
+/// Rows of `x` up to which decoding in registers beats packing.
+const THIN: usize = 16;
 
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
@@ -91,6 +104,12 @@ impl Product {
         }
         let wide = Wide::of(activations);
         let (kernel, unit, math) = match wide {
+            _ if m > THIN && (integers || wide.is_some()) => {
+                let math = if integers { Math::Int8 } else { precision.math };
+                let gemm = Gemm::plan(simd, math, (m, n), Stored::new(activations, k)?, threads)?;
+                let (unit, math) = (gemm.unit(), gemm.math());
+                (Kernel::Gemm(gemm), unit, math)
+            }
             None if integers => {
                 let unit = if simd.vnni { "avx512-vnni" } else { level_name(simd.level) };
                 (Kernel::IntegerGemv(IntegerGemv::plan(simd, m, k)?), unit, Math::Int8)
@@ -107,6 +126,7 @@ impl Product {
     pub fn kernel_name(&self) -> String {
         let kind = match self.kernel {
             Kernel::Gemv(..) | Kernel::IntegerGemv(_) => "gemv",
+            Kernel::Gemm(_) => "gemm",
         };
         let weights = if self.activations == Format::INT8 { "w8a8".to_owned() } else { self.weights.to_string() };
         format!("{kind} {weights} {}", self.unit)
@@ -114,10 +134,10 @@ impl Product {
 
     /// How the stored weights reach the unit that multiplies.
     pub fn path(&self) -> Path {
-        let native = match self.math {
-            Math::Int8 => self.stored.code == Code::Int8,
-            Math::Bf16 => self.stored.code == Code::Bf16,
-            _ => self.stored.code == Code::Fp32,
+        let native = match &self.kernel {
+            Kernel::Gemv(..) => self.stored.code == Code::Fp32,
+            Kernel::IntegerGemv(_) => true,
+            Kernel::Gemm(gemm) => gemm.is_native(self.stored.code),
         };
         if native { Path::Native } else { Path::FusedDequant }
     }
@@ -142,6 +162,7 @@ impl Product {
         match &mut self.kernel {
             Kernel::Gemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
             Kernel::IntegerGemv(gemv) => gemv.run(pool, &x, rows, y),
+            Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
         }
     }
 }

@@ -98,7 +98,8 @@ macro_rules! fma_loop {
         unsafe fn $name(rounds: u64) {
             use std::arch::x86_64::{$fma, $set};
             let (factor, term) = ($set(0.999), $set(0.001));
-            let mut sums: [$vector; $count] = [$set(1.0); $count];
+            // Unlike each other, so that no compiler computes one for all.
+            let mut sums: [$vector; $count] = std::array::from_fn(|index| $set(std::hint::black_box(index as f32)));
             for _ in 0..rounds {
                 for sum in &mut sums {
                     *sum = $fma(*sum, factor, term);

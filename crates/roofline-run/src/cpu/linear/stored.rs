@@ -144,7 +144,7 @@ impl<'a> Rows<'a> {
 
     /// The scale of block `index` of a row.
     #[inline(always)]
-    fn block_scale(&self, scales: &[u8], index: usize) -> f32 {
+    pub(super) fn block_scale(&self, scales: &[u8], index: usize) -> f32 {
         match self.stored.scale {
             Scale::None => 1.0,
             Scale::Row | Scale::Group => bf16_at(scales, index),
