@@ -56,8 +56,8 @@ impl Kernel for Pass {
     }
 }
 
-/// Four streams at once keep more lines in flight than one does (one core here: 16.5 against 15.7 GB/s), and eight sums
-/// never wait for an addition of four cycles.
+/// Four streams at once keep at least as many lines in flight as one does, and eight sums never wait for an addition of
+/// four cycles.
 #[inline(always)]
 unsafe fn read<V: Vector>(a: *const f32, n: usize, repeats: usize) {
     let mut sums = [V::zero(); 8];
