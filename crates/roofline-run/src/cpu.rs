@@ -1,5 +1,6 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
+pub mod affinity;
 pub mod attention;
 pub mod backend;
 pub mod buffer;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use roofline_core::Math;
 use roofline_run::cpu::{
+    affinity::bound,
     ceilings::{Ceilings, Effort, Level, StreamKind, device},
     machine::Machine,
     pool::Pool,
@@ -49,6 +50,11 @@ fn main() {
     }
     let bandwidth = ceilings.stream(StreamKind::Read, Level::Memory).map_or(f64::NAN, |stream| stream.best.value());
     let fp32 = ceilings.peak(Math::Fp32).map_or(f64::NAN, |peak| peak.best.value());
-    attention::report(&mut pool, bandwidth, fp32);
-    elementwise::report(&mut pool);
+    if std::env::args().any(|argument| argument == "ceilings-only") {
+        return;
+    }
+    bound(&mut pool, |pool| {
+        attention::report(pool, bandwidth, fp32);
+        elementwise::report(pool);
+    });
 }

@@ -21,7 +21,7 @@ use roofline_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cpu::{clock, machine::Machine, pool::Pool},
+    cpu::{affinity::bound, clock, machine::Machine, pool::Pool},
     stored,
 };
 
@@ -143,12 +143,24 @@ pub struct Peak {
 }
 
 impl Ceilings {
-    /// Measures everything that `machine` has, on the threads of `pool`. `progress` is told what comes next.
+    /// Measures everything that `machine` has, on the threads of `pool`, each bound to a core meanwhile. `progress` is
+    /// told what comes next.
     pub fn measure(pool: &mut Pool, machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {
+        bound(pool, |pool| Self::measure_bound(pool, machine, effort, progress))
+    }
+
+    fn measure_bound(pool: &mut Pool, machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {
         progress("core clock");
         let clock = busy_clock(pool);
-        let peaks = peaks::measure(pool, machine, effort, clock, progress);
+        // Half of the multiplying before and half after the streams: a disturbance of a second then misses one half.
+        let units = peaks::units();
+        let mut peaks = peaks::Trial::all(&units, progress);
+        let trials = if effort == Effort::Quick { 10 } else { 40 };
+        peaks::turns(pool, &mut peaks, trials / 2);
         let streams = streams::measure(pool, machine, effort, progress);
+        progress("multiplying units again");
+        peaks::turns(pool, &mut peaks, trials / 2);
+        let peaks = peaks.iter().map(|trial| trial.peak(pool.threads(), machine.cores, clock)).collect();
         Self { streams, peaks, clock }
     }
 

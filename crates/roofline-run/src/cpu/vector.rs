@@ -117,8 +117,8 @@ pub(crate) trait Vector: Copy {
     /// The sums of four vectors, written side by side.
     unsafe fn sum4(vectors: [Self; 4], to: *mut f32);
 
-    /// Asks for the line at `at`, which need not be readable, to come into the second cache: requests of the first are
-    /// few (16 lines in flight on a large core), and prefetching there would hold a core to two thirds of its bandwidth.
+    /// Asks for the line at `at`, which need not be readable, to come into the second cache: the first has room for few
+    /// lines in flight, and loads need it.
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         #[cfg(target_arch = "x86_64")]

@@ -12,9 +12,8 @@ use roofline_core::{
     units::{FlopRate, Hertz},
 };
 
-use super::{Effort, Peak, Trials};
+use super::{Peak, Trials};
 use crate::cpu::{
-    machine::Machine,
     pool::Pool,
     vector::{Isa, Kernel, Vector, launch},
 };
@@ -37,56 +36,61 @@ pub(super) struct Unit {
     pub(super) per_cycle: Option<f64>,
 }
 
-pub(super) fn measure(
-    pool: &mut Pool,
-    machine: &Machine,
-    effort: Effort,
-    clock: Option<Hertz>,
-    progress: &mut dyn FnMut(&str),
-) -> Vec<Peak> {
-    let trials = if effort == Effort::Quick { 10 } else { 50 };
-    let threads = pool.threads();
-    let cores = machine.cores.map_or(threads, |cores| cores.min(threads));
-    let time = |pool: &mut Pool, unit: &Unit, turns: u64| {
-        let start = Instant::now();
-        pool.run(|_| (unit.run)(turns));
-        start.elapsed().as_secs_f64()
-    };
-    let alone = |unit: &Unit, turns: u64| {
-        let start = Instant::now();
-        (unit.run)(turns);
-        start.elapsed().as_secs_f64()
-    };
-    let units = units();
-    let mut cells: Vec<(&Unit, u64, Vec<f64>)> = units.iter().map(|unit| (unit, 1000, Vec::new())).collect();
-    for (unit, turns, _) in &mut cells {
-        progress(&format!("{} by {}", unit.math, unit.name));
-        // On this thread alone: waiting for others, when threads share a core, would pass for work.
-        while (0..3).map(|_| alone(unit, *turns)).fold(f64::INFINITY, f64::min) < TRIAL {
-            *turns *= 2;
-        }
+/// A unit with the turns that make a trial long enough, and its rates so far.
+pub(super) struct Trial<'a> {
+    unit: &'a Unit,
+    turns: u64,
+    rates: Vec<f64>,
+}
+
+impl<'a> Trial<'a> {
+    /// One for each unit. The length is found on this thread alone: waiting for others, when threads share a core, would
+    /// pass for work.
+    pub(super) fn all(units: &'a [Unit], progress: &mut dyn FnMut(&str)) -> Vec<Self> {
+        let calibrated = |unit: &'a Unit| {
+            progress(&format!("{} by {}", unit.math, unit.name));
+            let alone = |turns: u64| {
+                let start = Instant::now();
+                (unit.run)(turns);
+                start.elapsed().as_secs_f64()
+            };
+            let mut turns = 1000;
+            while (0..3).map(|_| alone(turns)).fold(f64::INFINITY, f64::min) < TRIAL {
+                turns *= 2;
+            }
+            Self { unit, turns, rates: Vec::new() }
+        };
+        units.iter().map(calibrated).collect()
     }
-    // Trials of all units take turns, so that a disturbance costs each a trial and none all of them.
-    for _ in 0..trials {
-        for (unit, turns, rates) in &mut cells {
-            let operations = unit.operations * *turns as f64 * threads as f64;
-            rates.push(operations / time(pool, unit, *turns));
-        }
-    }
-    let peak = |(unit, _, rates): (&Unit, u64, Vec<f64>)| {
-        let rates = Trials(rates);
+
+    /// What the trials came to.
+    pub(super) fn peak(&self, threads: usize, cores: Option<usize>, clock: Option<Hertz>) -> Peak {
+        let cores = cores.map_or(threads, |cores| cores.min(threads)) as f64;
+        let rates = Trials(self.rates.clone());
+        let theory = self.unit.per_cycle.zip(clock).map(|(rate, clock)| FlopRate::new(rate * clock.value() * cores));
         Peak {
-            math: unit.math,
-            unit: unit.name.to_owned(),
+            math: self.unit.math,
+            unit: self.unit.name.to_owned(),
             threads,
             best: FlopRate::new(rates.best()),
             median: FlopRate::new(rates.median()),
             worst: FlopRate::new(rates.worst()),
-            trials,
-            theory: unit.per_cycle.zip(clock).map(|(rate, clock)| FlopRate::new(rate * clock.value() * cores as f64)),
+            trials: self.rates.len(),
+            theory,
         }
-    };
-    cells.into_iter().map(peak).collect()
+    }
+}
+
+/// Trials of all units take turns, so that a disturbance costs each a trial and none all of them.
+pub(super) fn turns(pool: &mut Pool, trials: &mut [Trial<'_>], count: usize) {
+    for _ in 0..count {
+        for trial in trials.iter_mut() {
+            let start = Instant::now();
+            pool.run(|_| (trial.unit.run)(trial.turns));
+            let operations = trial.unit.operations * trial.turns as f64 * pool.threads() as f64;
+            trial.rates.push(operations / start.elapsed().as_secs_f64());
+        }
+    }
 }
 
 /// FP32 multiply-adds at any width.
@@ -111,7 +115,7 @@ impl Kernel for Fma {
 }
 
 /// The units of this processor.
-fn units() -> Vec<Unit> {
+pub(super) fn units() -> Vec<Unit> {
     let isa = Isa::best();
     let lanes = isa.lanes() as f64;
     let mut units = vec![Unit {
