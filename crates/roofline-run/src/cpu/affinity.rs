@@ -8,14 +8,32 @@ use super::pool::Pool;
 /// Runs `job` with every thread of `pool` bound to a processor of its own, where the system can do that and has enough of
 /// them, and gives back their freedom afterwards.
 pub fn bound<T>(pool: &mut Pool, job: impl FnOnce(&mut Pool) -> T) -> T {
-    let Some(before) = Processors::allowed().filter(|allowed| allowed.list().len() >= pool.threads()) else {
-        return job(pool);
-    };
-    let list = before.list();
-    pool.run(|index| Processors::one(list[index]).bind());
+    let binding = Binding::new(pool);
     let result = job(pool);
-    pool.run(|_| before.bind());
+    binding.release(pool);
     result
+}
+
+/// What the threads of a pool were allowed before each was bound to a processor of its own; nothing where they were not.
+pub struct Binding(Option<Processors>);
+
+impl Binding {
+    /// Binds the threads of `pool`.
+    pub fn new(pool: &mut Pool) -> Self {
+        let before = Processors::allowed().filter(|allowed| allowed.list().len() >= pool.threads());
+        if let Some(before) = &before {
+            let list = before.list();
+            pool.run(|index| Processors::one(list[index]).bind());
+        }
+        Self(before)
+    }
+
+    /// Gives them back their freedom.
+    pub fn release(&self, pool: &mut Pool) {
+        if let Some(before) = &self.0 {
+            pool.run(|_| before.bind());
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

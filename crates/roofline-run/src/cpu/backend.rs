@@ -14,7 +14,8 @@ use roofline_core::{
 };
 
 use super::{
-    buffer::Buffer, clock, interference::Interference, machine::Machine, operands::Slots, pool::Pool, simd::Simd,
+    affinity::Binding, buffer::Buffer, clock, interference::Interference, machine::Machine, operands::Slots,
+    pool::Pool, simd::Simd,
 };
 use crate::{Backend, Case, Error, Result, protocol::rotation::Rotation};
 
@@ -28,6 +29,7 @@ pub struct Cpu {
     device: Device,
     simd: Simd,
     pool: Pool,
+    binding: Binding,
     /// Copies of the operands; kept from one case to the next, because touching memory for the first time is slow.
     arena: Buffer,
     cache: Bytes,
@@ -36,12 +38,19 @@ pub struct Cpu {
 
 impl Cpu {
     /// The machine as `device`, with one thread per core that the process may use.
+    ///
+    /// # Panics
+    ///
+    /// Never: an empty buffer always fits.
     pub fn new(machine: &Machine, device: Device) -> Self {
         let arena = Buffer::from_bytes(&[]).expect("no bytes always fit");
+        let mut pool = Pool::new(machine.threads);
+        let binding = Binding::new(&mut pool);
         Self {
             device,
             simd: Simd::detect(),
-            pool: Pool::new(machine.threads),
+            pool,
+            binding,
             arena,
             cache: machine.last_level_cache().unwrap_or(CACHE),
             free: machine.available.or(machine.memory).unwrap_or(MEMORY),
@@ -78,6 +87,12 @@ impl Cpu {
             }
         });
         Ok(rotation)
+    }
+}
+
+impl Drop for Cpu {
+    fn drop(&mut self) {
+        self.binding.release(&mut self.pool);
     }
 }
 
