@@ -5,14 +5,18 @@ use crate::{Op, predict::Bound};
 
 /// What the widest speed-up of a memory-bound product says, and what happens to it where the units are the limit.
 pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
-    let product = |pair: &&Pair| matches!(pair.observation.op, Op::Linear(_) | Op::ActivatedLinear(_));
+    let limited = |subject: &str, precision: &str, wanted: Bound| {
+        let product = |pair: &&Pair| matches!(pair.observation.op, Op::Linear(_) | Op::ActivatedLinear(_));
+        let same = |pair: &&Pair| pair.subject() == subject && pair.label() == precision;
+        pairs.iter().filter(product).find(same).is_some_and(|pair| pair.ideal.bound() == wanted)
+    };
+    // Both ends of a speed-up must wait for the same thing, or one sentence cannot explain it.
     let bound = |wanted: Bound| {
-        let mut subjects: Vec<String> = Vec::new();
-        for pair in pairs.iter().filter(product).filter(|pair| pair.ideal.bound() == wanted) {
-            subjects.push(pair.subject());
-        }
-        let of = move |speedup: &&SpeedupPair| subjects.contains(&speedup.subject) && !speedup.to.ends_with("(cast)");
-        speedups.iter().filter(of).max_by(|one, other| one.ideal.total_cmp(&other.ideal))
+        let both = |speedup: &&SpeedupPair| {
+            limited(&speedup.subject, &speedup.from, wanted) && limited(&speedup.subject, &speedup.to, wanted)
+        };
+        let told = |speedup: &&SpeedupPair| !speedup.to.ends_with("(cast)");
+        speedups.iter().filter(told).filter(both).max_by(|one, other| one.ideal.total_cmp(&other.ideal))
     };
     let memory = bound(Bound::Memory).map(|best| {
         format!(

@@ -56,8 +56,8 @@ impl Runner {
         if let Some(path) = &path {
             writable(path)?;
         }
+        let environment = Environment::of(this::machine().clone());
         let backend = backend(args.backend, on)?;
-        let environment = Environment::collect();
         let (file, run) = match (earlier, path) {
             (Some((file, run)), _) => {
                 same_machine(&run, &*backend)?;

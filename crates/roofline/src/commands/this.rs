@@ -1,6 +1,6 @@
 //! This machine as a device: what it is made of, and what it was measured to do.
 
-use std::time::SystemTime;
+use std::{sync::OnceLock, time::SystemTime};
 
 use roofline_core::{Device, device::key_of, units::ByteRate};
 use roofline_run::cpu::{
@@ -27,6 +27,13 @@ pub(super) struct This {
     ceilings: Ceilings,
 }
 
+/// What this machine is made of, looked at once: kernels that are being timed bind their threads, and a process that is bound
+/// to a core sees one.
+pub(super) fn machine() -> &'static Machine {
+    static MACHINE: OnceLock<Machine> = OnceLock::new();
+    MACHINE.get_or_init(Machine::detect)
+}
+
 /// `--on this`.
 pub(super) fn device() -> Result<Device, Failure> {
     This::known()?.device()
@@ -34,7 +41,7 @@ pub(super) fn device() -> Result<Device, Failure> {
 
 /// The processor, ready to run kernels.
 pub(super) fn backend() -> Result<Cpu, Failure> {
-    Ok(Cpu::new(&Machine::detect(), device()?))
+    Ok(Cpu::new(machine(), device()?))
 }
 
 /// This machine as a device file, so that its runs can be analysed elsewhere.
@@ -71,15 +78,15 @@ fn key(machine: &Machine) -> String {
 impl This {
     /// What is kept of this machine, else what a few seconds of measuring say.
     pub(super) fn known() -> Result<Self, Failure> {
-        let machine = Machine::detect();
-        match config::load::<Self>("machines", &key(&machine)) {
+        match config::load::<Self>("machines", &key(machine())) {
             Some(this) => Ok(this),
-            None => Self::measure(machine, Effort::Quick),
+            None => Self::measure(Effort::Quick),
         }
     }
 
     /// Measures this machine, and keeps the result.
-    pub(super) fn measure(machine: Machine, effort: Effort) -> Result<Self, Failure> {
+    fn measure(effort: Effort) -> Result<Self, Failure> {
+        let machine = machine().clone();
         let long = if effort == Effort::Full { "about half a minute" } else { "a few seconds" };
         style::talk("note", &format!("measuring this machine's ceilings takes {long}, once"));
         let ceilings = Ceilings::measure(&mut Pool::new(machine.threads), &machine, effort, &mut |_| {});
@@ -91,11 +98,10 @@ impl This {
 
     /// For `roofline devices this`: the thorough numbers, measured again where that is asked for.
     pub(super) fn thorough(again: bool) -> Result<Self, Failure> {
-        let machine = Machine::detect();
-        let kept = config::load::<Self>("machines", &key(&machine));
+        let kept = config::load::<Self>("machines", &key(machine()));
         match kept.filter(|this| !again && this.effort == Effort::Full) {
             Some(this) => Ok(this),
-            None => Self::measure(machine, Effort::Full),
+            None => Self::measure(Effort::Full),
         }
     }
 
