@@ -14,6 +14,7 @@
 // m, n, k, x, w and y are what everyone calls them.
 #![allow(clippy::many_single_char_names)]
 
+mod cast;
 mod gemm;
 mod gemv;
 mod number;
@@ -25,6 +26,7 @@ use std::fmt;
 use roofline_core::{Format, Math, Precision, op::Linear};
 
 use self::{
+    cast::CastFirst,
     gemm::Gemm,
     gemv::{Gemv, integer::IntegerGemv},
     number::Wide,
@@ -82,7 +84,8 @@ pub struct Product {
 enum Kernel {
     Gemv(Gemv, Wide),
     IntegerGemv(IntegerGemv),
-    Gemm(Gemm),
+    Gemm(Box<Gemm>),
+    CastFirst(Box<CastFirst>, Wide),
 }
 
 /// Rows of `x` up to which decoding in registers beats packing.
@@ -108,7 +111,7 @@ impl Product {
                 let math = if integers { Math::Int8 } else { precision.math };
                 let gemm = Gemm::plan(simd, math, (m, n), Stored::new(activations, k)?, threads)?;
                 let (unit, math) = (gemm.unit(), gemm.math());
-                (Kernel::Gemm(gemm), unit, math)
+                (Kernel::Gemm(Box::new(gemm)), unit, math)
             }
             None if integers => {
                 let unit = if simd.vnni { "avx512-vnni" } else { level_name(simd.level) };
@@ -122,11 +125,23 @@ impl Product {
         Ok(Self { m, n, k, weights, activations, output, stored, threads, kernel, unit, math })
     }
 
+    /// The same product the naive way: the weights are cast to BF16 in memory and multiplied from there. It is here to show
+    /// what that costs, and takes at most a few rows of `x`.
+    pub fn cast_first(simd: Simd, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        let planned = Self::plan(simd, shape, precision, threads)?;
+        let Kernel::Gemv(_, wide) = planned.kernel else {
+            return Err(Unsupported::new(format!("casting first is for up to {THIN} rows of wide activations")));
+        };
+        let cast = CastFirst::plan(simd, (planned.m, planned.n, planned.k))?;
+        Ok(Self { kernel: Kernel::CastFirst(Box::new(cast), wide), ..planned })
+    }
+
     /// What runs: the shape's kind, the stored weights and the instructions, such as `gemv int4-g128 avx512`.
     pub fn kernel_name(&self) -> String {
         let kind = match self.kernel {
             Kernel::Gemv(..) | Kernel::IntegerGemv(_) => "gemv",
             Kernel::Gemm(_) => "gemm",
+            Kernel::CastFirst(..) => "cast, then gemv",
         };
         let weights = if self.activations == Format::INT8 { "w8a8".to_owned() } else { self.weights.to_string() };
         format!("{kind} {weights} {}", self.unit)
@@ -138,6 +153,7 @@ impl Product {
             Kernel::Gemv(..) => self.stored.code == Code::Fp32,
             Kernel::IntegerGemv(_) => true,
             Kernel::Gemm(gemm) => gemm.is_native(self.stored.code),
+            Kernel::CastFirst(..) => return Path::CastFirst,
         };
         if native { Path::Native } else { Path::FusedDequant }
     }
@@ -163,6 +179,7 @@ impl Product {
             Kernel::Gemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
             Kernel::IntegerGemv(gemv) => gemv.run(pool, &x, rows, y),
             Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
+            Kernel::CastFirst(cast, wide) => cast.run(pool, (&x, *wide), rows, y),
         }
     }
 }
