@@ -146,7 +146,8 @@ impl Bench {
         let weights = Weights::new(precision.weights, COLD)?;
         let x = encode(precision.activations, m, 1)?;
         let mut y = vec![0; m * SIDE * 4];
-        let mut product = Product::plan(self.simd, shape, &precision, self.pool.threads())?;
+        let plan = if name == "cast" { Product::cast_first } else { Product::plan };
+        let mut product = plan(self.simd, shape, &precision, self.pool.threads())?;
         let y_bytes = m * SIDE * (precision.output.nominal_bits() as usize / 8);
         let y = &mut y[..y_bytes];
         let total = weights.bytes() * weights.codes.len();

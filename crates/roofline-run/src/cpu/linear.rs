@@ -14,6 +14,7 @@
 // m, n, k, x, w and y are what everyone calls them.
 #![allow(clippy::many_single_char_names)]
 
+mod cast;
 mod gemm;
 mod gemv;
 mod number;
@@ -25,6 +26,7 @@ use std::fmt;
 use roofline_core::{Format, Math, Precision, op::Linear};
 
 use self::{
+    cast::CastFirst,
     gemm::Gemm,
     gemv::{Gemv, integer::IntegerGemv},
     number::Wide,
@@ -82,7 +84,10 @@ pub struct Product {
 enum Kernel {
     Gemv(Gemv, Wide),
     IntegerGemv(IntegerGemv),
-    Gemm(Gemm),
+    #[cfg(target_arch = "x86_64")]
+    FixedGemv(Box<gemv::fixed::FixedGemv>, Wide),
+    Gemm(Box<Gemm>),
+    CastFirst(Box<CastFirst>, Wide),
 }
 
 /// Rows of `x` up to which decoding in registers beats packing.
@@ -108,7 +113,7 @@ impl Product {
                 let math = if integers { Math::Int8 } else { precision.math };
                 let gemm = Gemm::plan(simd, math, (m, n), Stored::new(activations, k)?, threads)?;
                 let (unit, math) = (gemm.unit(), gemm.math());
-                (Kernel::Gemm(gemm), unit, math)
+                (Kernel::Gemm(Box::new(gemm)), unit, math)
             }
             None if integers => {
                 let unit = if simd.vnni { "avx512-vnni" } else { level_name(simd.level) };
@@ -117,16 +122,39 @@ impl Product {
             None => {
                 return Err(Unsupported::new(format!("no processor kernel reads activations stored as {activations}")));
             }
+            #[cfg(target_arch = "x86_64")]
+            Some(wide)
+                if simd.vnni
+                    && m <= 2
+                    && let Some(fixed) = fixed(m, &stored) =>
+            {
+                (Kernel::FixedGemv(Box::new(fixed?), wide), "avx512-vnni", Math::Int8)
+            }
             Some(wide) => (Kernel::Gemv(Gemv::plan(simd, m, &stored)?, wide), level_name(simd.level), Math::Fp32),
         };
         Ok(Self { m, n, k, weights, activations, output, stored, threads, kernel, unit, math })
+    }
+
+    /// The same product the naive way: the weights are cast to BF16 in memory and multiplied from there. It is here to show
+    /// what that costs, and takes at most a few rows of `x`.
+    pub fn cast_first(simd: Simd, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        let planned = Self::plan(simd, shape, precision, threads)?;
+        let Some(wide) = Wide::of(planned.activations).filter(|_| planned.m <= THIN) else {
+            return Err(Unsupported::new(format!("casting first is for up to {THIN} rows of wide activations")));
+        };
+        let cast = CastFirst::plan(simd, (planned.m, planned.n, planned.k))?;
+        let (kernel, unit) = (Kernel::CastFirst(Box::new(cast), wide), level_name(simd.level));
+        Ok(Self { kernel, unit, math: Math::Fp32, ..planned })
     }
 
     /// What runs: the shape's kind, the stored weights and the instructions, such as `gemv int4-g128 avx512`.
     pub fn kernel_name(&self) -> String {
         let kind = match self.kernel {
             Kernel::Gemv(..) | Kernel::IntegerGemv(_) => "gemv",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::FixedGemv(..) => "gemv",
             Kernel::Gemm(_) => "gemm",
+            Kernel::CastFirst(..) => "cast, then gemv",
         };
         let weights = if self.activations == Format::INT8 { "w8a8".to_owned() } else { self.weights.to_string() };
         format!("{kind} {weights} {}", self.unit)
@@ -137,7 +165,10 @@ impl Product {
         let native = match &self.kernel {
             Kernel::Gemv(..) => self.stored.code == Code::Fp32,
             Kernel::IntegerGemv(_) => true,
+            #[cfg(target_arch = "x86_64")]
+            Kernel::FixedGemv(..) => false,
             Kernel::Gemm(gemm) => gemm.is_native(self.stored.code),
+            Kernel::CastFirst(..) => return Path::CastFirst,
         };
         if native { Path::Native } else { Path::FusedDequant }
     }
@@ -162,7 +193,10 @@ impl Product {
         match &mut self.kernel {
             Kernel::Gemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
             Kernel::IntegerGemv(gemv) => gemv.run(pool, &x, rows, y),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::FixedGemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
             Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
+            Kernel::CastFirst(cast, wide) => cast.run(pool, (&x, *wide), rows, y),
         }
     }
 }
@@ -171,6 +205,11 @@ impl fmt::Debug for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}x{}x{}", self.kernel_name(), self.m, self.n, self.k)
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn fixed(m: usize, stored: &Stored) -> Option<Result<gemv::fixed::FixedGemv, Unsupported>> {
+    if stored.code == Code::Nibble { gemv::fixed::FixedGemv::plan(m, stored) } else { None }
 }
 
 fn level_name(level: Level) -> &'static str {

@@ -137,9 +137,11 @@ impl fmt::Display for Level {
 
 impl fmt::Display for Simd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(self.vnni, "vnni"), (self.bf16, "bf16"), (self.amx, "amx")];
-        let units: String = units.iter().filter(|(has, _)| *has).map(|(_, name)| format!("+{name}")).collect();
-        f.pad(&format!("{}{units}", self.level))
+        let mut name = self.level.to_string();
+        for (has, unit) in [(self.vnni, "+vnni"), (self.bf16, "+bf16"), (self.amx, "+amx")] {
+            name.push_str(if has { unit } else { "" });
+        }
+        f.pad(&name)
     }
 }
 

@@ -26,7 +26,7 @@ mod micro;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod operand;
-mod turn;
+pub(super) mod turn;
 
 use std::{ops::Range, sync::Mutex};
 
@@ -60,7 +60,6 @@ const SKEW: usize = 16;
 pub(super) struct Gemm {
     micro: Micro,
     turn: Turn,
-    simd: Simd,
     /// How `x` is stored.
     x: Stored,
     m: usize,
@@ -121,7 +120,6 @@ impl Gemm {
         Ok(Self {
             micro,
             turn: Turn::choose(simd),
-            simd,
             x,
             m,
             panels: zeroed(m.next_multiple_of(micro.lanes) * steps * 4)?,
@@ -228,7 +226,7 @@ impl Part<'_> {
         let gemm = self.gemm;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: asked for only where there are tiles.
-        let _tiles = gemm.simd.amx.then(|| unsafe { crate::cpu::tile::Tiles::configure() });
+        let _tiles = gemm.micro.tiles.then(|| unsafe { crate::cpu::tile::Tiles::configure() });
         let micro = gemm.micro;
         // Blocks of equal size, rather than full ones and a remainder.
         let most = BLOCK_ROWS / micro.rows * micro.rows;

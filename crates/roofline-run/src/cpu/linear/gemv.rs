@@ -9,10 +9,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod fixed;
 pub(super) mod integer;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plain;
+#[cfg(target_arch = "x86_64")]
+mod spread;
 
 use std::{ops::Range, slice};
 

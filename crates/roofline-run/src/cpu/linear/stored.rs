@@ -200,7 +200,9 @@ impl<'a> Rows<'a> {
             let first = start / block;
             for (index, values) in out.chunks_mut(block - start % block).enumerate() {
                 let scale = self.block_scale(scales, first + index);
-                values.iter_mut().for_each(|value| *value *= scale);
+                for value in values {
+                    *value *= scale;
+                }
             }
         }
     }

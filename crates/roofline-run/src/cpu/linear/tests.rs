@@ -137,6 +137,22 @@ fn integers_sum_exactly() {
 }
 
 #[test]
+fn casting_first_gives_the_same_within_bf16() {
+    let mut pool = Pool::new(2);
+    let (x, w) = (encode(Format::BF16, 2, 200, 1), encode(Format::INT8, 61, 200, 2));
+    let precision = precision(Format::INT8, Format::BF16, Math::Bf16);
+    for simd in Simd::restrictions() {
+        let mut product = Product::cast_first(simd, Linear::new(2, 61, 200).unwrap(), &precision, 2).unwrap();
+        let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &reference(&x, &w));
+        assert!(off.within(4e-3, 2e-2), "{product:?}: {off:?}");
+        assert_eq!(product.path(), Path::CastFirst);
+        assert!(product.kernel_name().starts_with("cast, then gemv int8 "));
+    }
+    let many = Linear::new(17, 61, 200).unwrap();
+    assert!(Product::cast_first(Simd::detect(), many, &precision, 2).is_err());
+}
+
+#[test]
 fn what_has_no_kernel_is_refused_in_words() {
     let shape = Linear::new(1, 8, 200).unwrap();
     let why = |weights: &str, activations: &str| {

@@ -95,19 +95,36 @@ impl Micro {
     }
 
     fn integers(simd: Simd) -> Self {
-        use Operand::{Int8, Int16, Offset8};
         let math = Math::Int8;
-        let (left, right) = (Int16, Int16);
+        let (left, right) = (Operand::Int16, Operand::Int16);
         match simd.level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if simd.amx => {
                 let kernel = super::amx::int8;
-                Self { rows: 32, lanes: 32, left: Int8, right: Int8, kernel, tiles: true, unit: "amx", math }
+                Self {
+                    rows: 32,
+                    lanes: 32,
+                    left: Operand::Int8,
+                    right: Operand::Int8,
+                    kernel,
+                    tiles: true,
+                    unit: "amx",
+                    math,
+                }
             }
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if simd.vnni => {
                 let (rows, kernel) = (super::avx512::ROWS, super::avx512::int8);
-                Self { rows, lanes: 32, left: Offset8, right: Int8, kernel, tiles: false, unit: "avx512-vnni", math }
+                Self {
+                    rows,
+                    lanes: 32,
+                    left: Operand::Offset8,
+                    right: Operand::Int8,
+                    kernel,
+                    tiles: false,
+                    unit: "avx512-vnni",
+                    math,
+                }
             }
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => {

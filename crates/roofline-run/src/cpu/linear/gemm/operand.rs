@@ -21,6 +21,7 @@ pub(super) const PITCH: usize = 4 * STEPS + 64;
 pub(super) const DEPTH: usize = 16;
 
 /// Numbers as a micro-kernel takes them.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Fp32,

@@ -11,7 +11,9 @@ use super::{
     micro::Micro,
     operand::{Operand, PITCH, TILE_STEPS, pack},
 };
-use crate::cpu::simd::{Level, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Level;
+use crate::cpu::simd::Simd;
 
 /// Transposes 16 steps of up to 16 lanes: rows of dwords at `from` become columns at `to`. Strides in bytes; the last
 /// argument is the number of rows at `from`.
@@ -23,7 +25,7 @@ struct Packed([u8; 4 * TILE_STEPS]);
 
 /// The functions of a level.
 #[derive(Clone, Copy)]
-pub(super) struct Turn {
+pub(in super::super) struct Turn {
     pack_row: unsafe fn(&Rows<'_>, usize, usize, (Operand, usize), &mut [u8]),
     pub(super) transpose: Transpose,
     /// Writes part of a row of the output.
@@ -31,7 +33,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub(super) fn choose(simd: Simd) -> Self {
+    pub(in super::super) fn choose(simd: Simd) -> Self {
         match simd.level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Self { pack_row: pack_avx512, transpose: transpose_avx512, put: put_avx512 },
@@ -68,6 +70,14 @@ impl Turn {
                     unsafe { (self.pack_row)(source, row, block, what, &mut out[at..at + PITCH]) };
                 }
             }
+        }
+    }
+
+    /// One whole row as BF16.
+    pub(in super::super) fn cast(&self, source: &Rows<'_>, row: usize, out: &mut [u8]) {
+        for (block, out) in out.chunks_mut(4 * TILE_STEPS).enumerate() {
+            // SAFETY: chosen by what the processor has.
+            unsafe { (self.pack_row)(source, row, block, (Operand::Bf16, TILE_STEPS), out) };
         }
     }
 

@@ -1,20 +1,16 @@
 //! INT8 weights times INT8 activations, summed exactly in INT32 and scaled once per element of `y`.
 //!
 //! VNNI multiplies unsigned by signed bytes. Weights become unsigned by flipping their top bit (`w + 128`), and what that
-//! adds, `128 * sum(x)`, is known before the first weight is read.
+//! adds, `128 * sum(x)`, is summed beside and taken off at the end.
 
 #![allow(unsafe_code)]
 
 use std::{ops::Range, slice};
 
 use super::super::{Unsupported, output::Output, stored::Rows};
-use crate::cpu::{
-    buffer::Buffer,
-    linear::number::from_bf16,
-    pool::Pool,
-    simd::{Level, Simd},
-    tensor::Tensor,
-};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Level;
+use crate::cpu::{buffer::Buffer, linear::number::from_bf16, pool::Pool, simd::Simd, tensor::Tensor};
 
 /// Rows of `x` are padded with zeros to a multiple of this.
 const PAD: usize = 64;
