@@ -18,10 +18,8 @@ use super::{
 use crate::{Case, Result, reference};
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {
-    if subject.cast {
-        return Err(unsupported("there is no kernel that casts first".to_owned()));
-    }
-    let product = Product::plan(cpu.simd, shape, &subject.formats, cpu.pool.threads());
+    let plan = if subject.cast { Product::cast_first } else { Product::plan };
+    let product = plan(cpu.simd, shape, &subject.formats, cpu.pool.threads());
     product.map_err(|reason| unsupported(reason.to_string()))
 }
 
