@@ -169,7 +169,8 @@ fn a_calibration_is_kept_and_used() {
     assert_eq!(home.run("calibrate --show --on xeon_8480p").status.code(), Some(2));
     // Fitting again to the run on disk gives the same terms.
     let run = fs::read_dir(home.path("runs")).unwrap().map(|entry| entry.unwrap().path());
-    let run = run.filter(|path| path.to_str().unwrap().contains("calibrate")).next().unwrap();
+    let mut run = run.filter(|path| path.to_str().unwrap().ends_with("-calibrate.jsonl"));
+    let run = run.next().unwrap();
     let again = home.json(&format!("calibrate --from {} --json", run.display()));
     assert_eq!(again["terms"], made["terms"]);
 }

@@ -95,13 +95,21 @@ fn hash(text: &str) -> u64 {
 
 /// Where each term stands in the vector that is searched.
 struct Search {
-    demands: Vec<(Demand, f64)>,
+    demands: Vec<Asked>,
     rates: Vec<(Family, Math)>,
     formats: Vec<(Family, Format)>,
     thin_rows: u64,
     start: Vec<f64>,
     /// What no cost may fall below.
     least: Vec<f64>,
+}
+
+/// A measured kernel, with the places of its terms.
+struct Asked {
+    demand: Demand,
+    time: f64,
+    rate: Option<usize>,
+    format: Option<usize>,
 }
 
 const LAUNCH: usize = 0;
@@ -128,8 +136,17 @@ impl Search {
                 formats.push((demand.family, format));
             }
         }
+        let place = |at: Option<usize>, first: usize| at.map(|at| first + at);
+        let demands: Vec<Asked> = demands
+            .into_iter()
+            .map(|(demand, time)| {
+                let rate = rates.iter().position(|key| *key == (demand.family, demand.math));
+                let format = formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
+                Asked { demand, time, rate: place(rate, FIRST), format: place(format, FIRST + rates.len()) }
+            })
+            .collect();
         // Costs: seconds per call, per byte read, per byte written, per operation, per element.
-        let fastest = demands.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+        let fastest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
         let byte = 1.0 / device.memory.bandwidth.value();
         let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
         let peak = |math: Math| device.peaks.of(math).map_or(1e9, FlopRate::value);
@@ -181,25 +198,17 @@ impl Search {
     }
 
     fn error(&self, costs: &[f64]) -> f64 {
-        let one = |(demand, time): &(Demand, f64)| {
-            let off = (self.time(demand, costs) / time).ln();
-            let widening = self.widening(demand, costs) / time;
-            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * widening
+        let one = |asked: &Asked| {
+            let Asked { demand, time, .. } = asked;
+            let cost = |place: Option<usize>| place.map_or(0.0, |at| costs[at]);
+            let widening = demand.elements * cost(asked.format);
+            let compute = demand.flops * cost(asked.rate) + widening;
+            let memory = demand.read * costs[READ] + demand.write * costs[WRITE];
+            let hidden = (1.0 - costs[OVERLAP]) * memory.min(compute);
+            let off = ((costs[LAUNCH] + memory.max(compute) + hidden) / time).ln();
+            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * widening / time
         };
         self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
-    }
-
-    fn time(&self, demand: &Demand, costs: &[f64]) -> f64 {
-        let rate = self.rates.iter().position(|key| *key == (demand.family, demand.math));
-        let multiply = rate.map_or(0.0, |at| demand.flops * costs[FIRST + at]);
-        let memory = demand.read * costs[READ] + demand.write * costs[WRITE];
-        let compute = multiply + self.widening(demand, costs);
-        costs[LAUNCH] + memory.max(compute) + (1.0 - costs[OVERLAP]) * memory.min(compute)
-    }
-
-    fn widening(&self, demand: &Demand, costs: &[f64]) -> f64 {
-        let format = self.formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
-        format.map_or(0.0, |at| demand.elements * costs[FIRST + self.rates.len() + at])
     }
 
     fn terms(&self, costs: &[f64]) -> Terms {

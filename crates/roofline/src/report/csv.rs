@@ -8,6 +8,8 @@ use super::Report;
 
 pub(super) fn render<R: Report>(report: &R) -> io::Result<String> {
     let mut value = serde_json::to_value(report)?;
+    // Of the run, not of a row; the run file and JSON have it.
+    value.as_object_mut().and_then(|fields| fields.remove("environment"));
     let rows = value.get_mut(R::ROWS).map(Value::take).and_then(|rows| rows.as_array().cloned()).unwrap_or_default();
     let common = flatten(&value, false);
     let rows: Vec<Map<String, Value>> =
