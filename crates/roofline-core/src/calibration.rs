@@ -24,16 +24,12 @@ pub use terms::{Family, Rate, Terms, Unpack};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Graph, Op, Plan, Precision,
-    format::Sizes,
-    predict::Bound,
-    units::{Bytes, Seconds},
-};
+    Error, Graph, Op, Plan, Precision, Result, format::Sizes, predict::Bound, units::Seconds};
 
 /// Fitted terms with where they come from and how good they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The device's key.
+    /// The device, as `--on` takes it.
     pub device: String,
     /// Whose kernels ran.
     pub stack: String,
@@ -50,9 +46,9 @@ pub struct Calibration {
 pub struct Expected {
     /// The time.
     pub time: Seconds,
-    /// Nine of ten measurements should be above this.
+    /// Nine of ten measurements should lie between this
     pub low: Seconds,
-    /// Nine of ten measurements should be below this.
+    /// and this.
     pub high: Seconds,
     /// Starting.
     pub launch: Seconds,
@@ -101,6 +97,20 @@ impl Expected {
 }
 
 impl Calibration {
+    /// Refuses terms that no machine has, for a calibration that comes from a file.
+    pub fn checked(self) -> Result<Self> {
+        let Terms { launch, read, write, overlap, rates, unpack, .. } = &self.terms;
+        let rates = rates.iter().map(|rate| rate.rate.value());
+        let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
+        let costs = unpack.iter().map(|unpack| unpack.cost.value()).chain([launch.value()]);
+        let small = costs.into_iter().all(|cost| (0.0..1.0).contains(&cost));
+        if positive && small && (0.0..=1.0).contains(overlap) && (0.0..10.0).contains(&self.quality.interval) {
+            return Ok(self);
+        }
+        let reason = "a rate, a cost, the overlap or the interval is outside what a machine can have".to_owned();
+        Err(Error::Calibration { device: self.device, reason })
+    }
+
     /// The expected time of one kernel; none where no term covers it.
     pub fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Expected> {
         let parts = self.terms.parts(op, precision, sizes)?;
@@ -118,7 +128,12 @@ impl Calibration {
     }
 
     /// The expected time of each kernel of `graph`, as often as it runs; the sites without one where some are not covered.
-    pub fn forecast(&self, graph: &Graph, plan: &Plan, sizes: Sizes) -> Result<Vec<Expected>, Vec<&'static str>> {
+    pub fn forecast(
+        &self,
+        graph: &Graph,
+        plan: &Plan,
+        sizes: Sizes,
+    ) -> std::result::Result<Vec<Expected>, Vec<&'static str>> {
         let (mut all, mut uncovered) = (Vec::new(), Vec::new());
         for node in &graph.nodes {
             match self.expect(&node.op, plan.at(node.wide), sizes) {
@@ -132,10 +147,5 @@ impl Calibration {
     /// The sum of several kernels.
     pub fn total(parts: &[Expected]) -> Option<Expected> {
         parts.iter().copied().reduce(Expected::then)
-    }
-
-    /// Bytes at which half of a kernel's time goes to starting it.
-    pub fn half_saturation(&self) -> Bytes {
-        self.terms.read * self.terms.launch
     }
 }

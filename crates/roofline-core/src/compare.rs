@@ -33,6 +33,8 @@ pub struct Observation {
     pub count: u64,
     /// The median, or whatever was reported.
     pub time: Seconds,
+    /// Samples it stands for; 1 where that is not known.
+    pub samples: usize,
     /// 5th and 95th percentile, where known.
     pub range: Option<(Seconds, Seconds)>,
     /// Where the operands were, where known.
@@ -55,6 +57,7 @@ impl From<&Measurement> for Observation {
             formats: measured.formats,
             count: measured.count,
             time: measured.time(),
+            samples: summary.samples,
             range: Some((summary.p5, summary.p95)),
             residency: Some(measured.residency),
             path: Some(measured.kernel.path),
@@ -202,6 +205,9 @@ pub fn compare(
     let pair = |observation: &Observation| {
         let (op, formats) = (&observation.op, &observation.formats);
         let ideal = Estimate::of(op, formats, sizes, device)?;
+        // Calibrations are of operands in memory.
+        let cold = observation.residency != Some(Residency::Warm);
+        let calibration = calibration.filter(|_| cold);
         let expected = calibration.and_then(|calibration| calibration.expect(op, formats, sizes));
         let mut pair = Pair { observation: observation.clone(), ideal, expected, diagnoses: Vec::new() };
         pair.diagnoses = diagnosis::diagnose(&pair, device);

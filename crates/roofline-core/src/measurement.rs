@@ -22,7 +22,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Residency {
-    /// In memory: every sample reads another copy, and all copies together are past the caches.
+    /// Weights and caches are in memory: every sample reads another copy, and all copies together are past the processor's
+    /// caches. Inputs and outputs of products and attention stay where the kernel before would have left them.
     #[default]
     Cold,
     /// In the caches, as far as they fit: every sample reads the same copy.
@@ -71,8 +72,8 @@ pub struct Kernel {
     pub math: Math,
 }
 
-/// How far a kernel's result was from a float64 reference. Only [`Check::of`] makes one, and it refuses a result that is
-/// too far off: nothing wrong is ever timed.
+/// How far a kernel's result was from a float64 reference. [`Check::of`] refuses a result that is too far off, and so does
+/// whatever reads one: nothing wrong is ever timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Root mean square of the error over that of the reference.
@@ -172,6 +173,9 @@ impl TryFrom<Stored> for Measurement {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
         let Stored { kernel, check, samples, discarded, warnings, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
+        if count == 0 || !(check.error <= check.limit) {
+            return Err("a measurement that never ran, or was wrong".to_owned());
+        }
         let cast = kernel.path == Path::CastEmulated;
         let subject = Subject { site, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);

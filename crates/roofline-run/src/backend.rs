@@ -6,7 +6,7 @@ use roofline_core::{
     units::{Hertz, Seconds},
 };
 
-use crate::{Result, cpu::interference::Interference};
+use crate::{Result, interference::Interference};
 
 /// Something that runs operators: the processor, a GPU, or the null backend.
 pub trait Backend {

@@ -7,7 +7,6 @@ pub mod buffer;
 pub mod ceilings;
 pub mod clock;
 pub mod elementwise;
-pub mod interference;
 pub mod linear;
 pub mod machine;
 mod operands;

@@ -12,6 +12,7 @@ pub mod backend;
 pub mod cpu;
 pub mod environment;
 mod error;
+pub mod interference;
 mod measure;
 pub mod null;
 pub mod protocol;

@@ -11,8 +11,8 @@ use roofline_core::{
 
 use crate::{
     Backend, Case, Error, Protocol, Result,
-    cpu::interference::Interference,
-    protocol::{clock::Watch, overhead},
+    interference::Interference,
+    protocol::{clock::Watch, overhead, rotation},
 };
 
 /// Blocks of samples between two looks at the clock last about this long.
@@ -35,7 +35,7 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     let sampled = sample(&mut *case, protocol);
     let Sampled { samples, instrument, watch, before, after, spent } = sampled;
     let times_cache = case.times_cache();
-    let none = || Error::NoSamples { reason: format!("the clock kept falling; {} discarded", watch.discarded()) };
+    let none = || Error::NoSamples { reason: format!("{} were discarded because the clock fell", watch.discarded()) };
     let measured = Measurement::new(subject.clone(), protocol.residency, name.to_owned(), kernel, check, samples);
     let mut measured = measured.ok_or_else(none)?;
     measured.discarded = watch.discarded();
@@ -44,14 +44,18 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     if let Some(ratio) = roof.ok().map(|roof| roof / summary.median).filter(|ratio| *ratio > ABOVE) {
         warnings.push(Warning::AboveRoofline { ratio });
     }
-    if summary.confidence > protocol.stop.confidence {
-        let (confidence_pct, wanted_pct) = (summary.confidence * 100.0, protocol.stop.confidence * 100.0);
-        warnings.push(Warning::Noisy { confidence_pct, wanted_pct });
+    match summary.confidence {
+        None => warnings.push(Warning::FewSamples { samples: summary.samples }),
+        Some(known) if known > protocol.stop.confidence => {
+            let (confidence_pct, wanted_pct) = (known * 100.0, protocol.stop.confidence * 100.0);
+            warnings.push(Warning::Noisy { confidence_pct, wanted_pct });
+        }
+        Some(_) => {}
     }
     warnings.extend(watch.warning());
     warnings.extend(interrupted(before, after, spent));
     warnings.extend(overhead::warning(summary.median, instrument));
-    let leaks = times_cache.filter(|times| protocol.residency == Residency::Cold && *times < 2.0);
+    let leaks = times_cache.filter(|times| protocol.residency == Residency::Cold && *times < rotation::LEAST);
     warnings.extend(leaks.map(|times_cache| Warning::NotCold { times_cache }));
     measured.warnings = warnings;
     Ok(measured)
@@ -90,7 +94,8 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
         }
         // A backend with fake times finishes by those; a real one by the clock on the wall.
         let spent = fake.max(Seconds::new(start.elapsed().as_secs_f64()));
-        let hopeless = samples.is_empty() && spent > protocol.stop.budget * 4.0;
+        // A clock that stays low would discard for ever: what there is by then has to do.
+        let hopeless = spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
         if protocol.stop.enough(&samples, spent) || hopeless {
             return Sampled { samples, instrument, watch, before, after: case.interference(), spent };
         }

@@ -4,21 +4,18 @@
 //! A last line without its end is what a crash leaves; it is left out and cut off when the run is resumed.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
-use roofline_core::{
-    Op,
-    measurement::{Measurement, Residency, Subject},
-};
+use roofline_core::{Op, measurement::Measurement};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
 /// Room that must be there before anything is measured: more than the largest run so far.
-const RESERVE: usize = 1 << 20;
+const RESERVE: usize = 8 << 20;
 /// A line longer than this is no measurement of ours.
 const LONGEST: u64 = 4 << 20;
 /// The version of the layout.
@@ -141,11 +138,6 @@ impl Run {
         let header = header.ok_or_else(|| refuse("it has no header".to_owned()))?;
         Ok(Self { header, measurements, skipped, truncated, whole })
     }
-
-    /// The measurement of `subject`, if it has been made.
-    pub fn find(&self, subject: &Subject, residency: Residency, backend: &str) -> Option<&Measurement> {
-        self.measurements.iter().find(|measured| measured.repeats(subject, residency, backend))
-    }
 }
 
 /// A run being written.
@@ -162,8 +154,9 @@ impl RunFile {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(failed)?;
         let mut run = Self { path: path.to_owned(), file };
+        run.lock()?;
         run.reserve().and_then(|()| run.write(&Line::Header(header.clone()))).inspect_err(|_| {
             let _ = fs::remove_file(path);
         })?;
@@ -173,12 +166,24 @@ impl RunFile {
     /// Goes on with a run: the file, and what is in it. A line that was cut short is cut off.
     pub fn resume(path: &Path) -> Result<(Self, Run)> {
         let failed = |error| Error::File { path: path.to_owned(), error };
-        let run = Run::read(path)?;
-        let mut file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-        file.set_len(run.whole).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
         let mut resumed = Self { path: path.to_owned(), file };
+        resumed.lock()?;
+        let run = Run::read(path)?;
+        resumed.file.set_len(run.whole).map_err(failed)?;
         resumed.reserve()?;
         Ok((resumed, run))
+    }
+
+    /// One writer at a time; the lock goes with the file.
+    fn lock(&self) -> Result<()> {
+        match self.file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::NotARun { path: self.path.clone(), reason: "another process is writing to it".to_owned() })
+            }
+            // Where locks are not to be had, nobody is locked out.
+            _ => Ok(()),
+        }
     }
 
     /// Where it is.
@@ -199,14 +204,17 @@ impl RunFile {
         let failed = |error| Error::File { path: self.path.clone(), error };
         let end = self.file.seek(SeekFrom::End(0)).map_err(failed)?;
         let room = self.file.write_all(&vec![b' '; RESERVE]).and_then(|()| self.file.sync_data());
-        let back = self.file.set_len(end).and_then(|()| self.file.seek(SeekFrom::Start(end)));
-        room.and(back.map(|_| ())).map_err(failed)
+        room.and(self.file.set_len(end)).map_err(failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Graph, Registry, precision::PrecisionSpec};
+    use roofline_core::{
+        Graph, Registry,
+        measurement::{Residency, Subject},
+        precision::PrecisionSpec,
+    };
 
     use super::*;
     use crate::{Null, Protocol, measure};
@@ -245,10 +253,13 @@ mod tests {
         let again = &run.measurements[0];
         assert!((again.time() / measured(1024).time() - 1.0).abs() < 1e-3, "samples are kept to the nanosecond");
         assert_eq!((&again.op, &again.kernel), (&measured(1024).op, &measured(1024).kernel));
-        assert!(run.find(&subject(1024), Residency::Cold, "null").is_some());
-        assert!(run.find(&subject(2048), Residency::Cold, "null").is_none());
-        assert!(run.find(&subject(1024), Residency::Warm, "null").is_none());
+        assert!(again.repeats(&subject(1024), Residency::Cold, "null"));
+        assert!(!again.repeats(&subject(2048), Residency::Cold, "null"));
+        assert!(!again.repeats(&subject(1024), Residency::Warm, "null"));
         assert!(RunFile::create(&path, &header()).is_err(), "never overwritten");
+        assert!(RunFile::resume(&path).err().unwrap().to_string().contains("another process"), "one writer at a time");
+        drop(file);
+        assert!(RunFile::resume(&path).is_ok());
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -260,6 +271,7 @@ mod tests {
         file.write(&Line::Measured(Box::new(measured(1024)))).unwrap();
         let whole = fs::metadata(&path).unwrap().len();
         file.write(&Line::Measured(Box::new(measured(2048)))).unwrap();
+        drop(file);
         for keep in [whole + 1, whole + 100] {
             OpenOptions::new().write(true).open(&path).unwrap().set_len(keep).unwrap();
             let (mut file, run) = RunFile::resume(&path).unwrap();

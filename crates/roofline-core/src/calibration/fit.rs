@@ -4,18 +4,20 @@
 //! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
 //! derivatives; a few dozen terms over a hundred samples take milliseconds.
 //!
-//! Two things keep the terms physical: no rate may exceed the device's own peak or bandwidth, and of several explanations
-//! that fit equally well the one with less widening and more overlap wins.
+//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
+//! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
+//! with less widening and more overlap wins.
 
 use std::collections::BTreeMap;
 
 use super::{
     Calibration, Quality, Spread,
-    terms::{Demand, Family, Rate, Terms, Unpack},
+    terms::{Costs, Demand, Family, Rate, Terms, Unpack},
 };
 use crate::{
     Device, Error, Format, Math, Op, Precision, Result,
     format::Sizes,
+    predict::Estimate,
     units::{ByteRate, FlopRate, Seconds},
 };
 
@@ -52,13 +54,16 @@ pub fn fit(
 ) -> Result<Calibration> {
     let sizes = Sizes::Exact;
     let refuse = |reason: String| Error::Calibration { device: device.key.clone(), reason };
-    let known = |sample: &&Sample| Demand::of(&sample.op, &sample.precision, sizes, thin_rows).is_some();
+    let known = |sample: &&Sample| {
+        Demand::of(&sample.op, &sample.precision, sizes, thin_rows).is_some()
+            && Estimate::of(&sample.op, &sample.precision, sizes, device).is_ok()
+    };
     let samples: Vec<Sample> = samples.iter().filter(known).copied().collect();
     if samples.len() < FEWEST {
         return Err(refuse(format!("{} measurements are too few: {FEWEST} is the least", samples.len())));
     }
     let (mut seen, mut unseen): (Vec<Sample>, Vec<Sample>) = (Vec::new(), Vec::new());
-    let held_out = held_out(&samples);
+    let held_out = held_out(&samples, thin_rows);
     for sample in samples {
         if held_out.contains(&shape(&sample.op)) { unseen.push(sample) } else { seen.push(sample) }
     }
@@ -69,7 +74,7 @@ pub fn fit(
         return Err(refuse("too few shapes to hold some out".to_owned()));
     }
     let quality = Quality::of(&terms, &seen, &unseen, device, spread)?;
-    Ok(Calibration { device: device.key.clone(), stack: stack.to_owned(), provenance, terms, quality })
+    Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality })
 }
 
 /// An operator without its precision, in words that sort.
@@ -78,10 +83,10 @@ fn shape(op: &Op) -> String {
 }
 
 /// Every third shape of each family, in an order that has nothing to do with size: that of a hash.
-fn held_out(samples: &[Sample]) -> Vec<String> {
+fn held_out(samples: &[Sample], thin_rows: u64) -> Vec<String> {
     let mut families: BTreeMap<Family, BTreeMap<u64, String>> = BTreeMap::new();
     for sample in samples {
-        let Some(demand) = Demand::of(&sample.op, &sample.precision, Sizes::Exact, 16) else { continue };
+        let Some(demand) = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows) else { continue };
         let shape = shape(&sample.op);
         families.entry(demand.family).or_default().insert(hash(&shape), shape);
     }
@@ -149,7 +154,8 @@ impl Search {
         let fastest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
         let byte = 1.0 / device.memory.bandwidth.value();
         let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
-        let peak = |math: Math| device.peaks.of(math).map_or(1e9, FlopRate::value);
+        // Every sample has a roof, so every unit here has a peak.
+        let peak = |math: Math| device.peaks.of(math).map_or(f64::MAX, FlopRate::value);
         start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
         start.extend(formats.iter().map(|_| byte / 4.0));
         let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
@@ -201,12 +207,16 @@ impl Search {
         let one = |asked: &Asked| {
             let Asked { demand, time, .. } = asked;
             let cost = |place: Option<usize>| place.map_or(0.0, |at| costs[at]);
-            let widening = demand.elements * cost(asked.format);
-            let compute = demand.flops * cost(asked.rate) + widening;
-            let memory = demand.read * costs[READ] + demand.write * costs[WRITE];
-            let hidden = (1.0 - costs[OVERLAP]) * memory.min(compute);
-            let off = ((costs[LAUNCH] + memory.max(compute) + hidden) / time).ln();
-            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * widening / time
+            let element = cost(asked.format);
+            let each = Costs {
+                launch: costs[LAUNCH],
+                byte_read: costs[READ],
+                byte_written: costs[WRITE],
+                operation: cost(asked.rate),
+                element,
+            };
+            let off = (demand.parts(&each).time(costs[OVERLAP]) / time).ln();
+            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * demand.elements * element / time
         };
         self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
     }

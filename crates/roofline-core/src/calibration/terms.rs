@@ -108,7 +108,25 @@ pub(super) struct Demand {
     pub(super) format: Option<Format>,
 }
 
+/// What one unit of each demand costs, in seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Costs {
+    pub(super) launch: f64,
+    pub(super) byte_read: f64,
+    pub(super) byte_written: f64,
+    pub(super) operation: f64,
+    pub(super) element: f64,
+}
+
 impl Demand {
+    pub(super) fn parts(&self, costs: &Costs) -> Parts {
+        Parts {
+            launch: costs.launch,
+            memory: self.read * costs.byte_read + self.write * costs.byte_written,
+            compute: self.flops * costs.operation + self.elements * costs.element,
+        }
+    }
+
     /// None for an operator that this form does not describe.
     pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: u64) -> Option<Self> {
         let product = |rows: u64| if rows <= thin_rows { Family::Thin } else { Family::Tiled };
@@ -146,18 +164,15 @@ impl Terms {
         let demand = Demand::of(op, precision, sizes, self.thin_rows)?;
         let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, demand.math));
         // What only moves bytes needs no rate.
-        let rate = if demand.flops == 0.0 { f64::INFINITY } else { rate?.rate.value() };
-        let unpack = match demand.format {
+        let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
+        let element = match demand.format {
             None => 0.0,
             Some(format) => {
                 let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (demand.family, format);
                 self.unpack.iter().find(covers)?.cost.value()
             }
         };
-        Some(Parts {
-            launch: self.launch.value(),
-            memory: demand.read / self.read.value() + demand.write / self.write.value(),
-            compute: demand.flops / rate + demand.elements * unpack,
-        })
+        let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
+        Some(demand.parts(&Costs { launch: self.launch.value(), byte_read, byte_written, operation, element }))
     }
 }

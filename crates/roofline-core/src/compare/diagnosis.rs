@@ -77,7 +77,10 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
     let slower = pair.ratio() > 1.0;
     for warning in &observation.warnings {
         match warning {
-            Warning::Throttled { clock_ratio, .. } if slower => {
+            // Samples at a low clock were discarded; where they were many, those that were kept are suspect, too.
+            Warning::Throttled { discarded, clock_ratio }
+                if slower && *discarded as usize > observation.samples / 2 =>
+            {
                 found.push(Diagnosis::Throttled { clock_ratio: *clock_ratio });
             }
             Warning::Noisy { .. } | Warning::Interrupted { .. } => {
@@ -125,7 +128,8 @@ impl Diagnosis {
     pub fn sentence(&self) -> String {
         match self {
             Self::CacheResident { ratio } => format!(
-                "{ratio:.2} times the memory bandwidth: a cache served part of the bytes; measure cold, or a larger shape"
+                "{ratio:.2} times the memory bandwidth: a cache served part of the bytes (measure cold, or a larger shape), \
+                 or the bandwidth is set too low (`roofline devices this --measure`)"
             ),
             Self::WrongPeak { ratio } => format!(
                 "{ratio:.2} times the peak: the device's figure is too low (another clock, another unit); check \
@@ -141,22 +145,24 @@ impl Diagnosis {
                  calibrate` measures that cost, batching or fusing avoids it"
             ),
             Self::Throttled { clock_ratio } => format!(
-                "the clock fell to {:.0} % while it ran: cool the machine or fix its frequency, and measure again",
+                "the clock fell to {:.0} % so often that a third of the samples had to go, and the rest may be slow, too: \
+                 cool the machine or fix its frequency, and measure again",
                 clock_ratio * 100.0
             ),
             Self::NoisyNeighbour { spread } => format!(
-                "its slowest samples took {spread:.1} times its fastest: others use the machine; measure when it is idle"
+                "the 95th percentile of its samples is {spread:.1} times the 5th: others use the machine; measure when it \
+                 is idle"
             ),
             Self::SparsePeak => "half of the predicted rate: the peak may have been quoted with structured sparsity; \
                                  dense products reach half of it"
                 .to_owned(),
             Self::Unexplained { ratio } if *ratio > 1.0 => format!(
                 "{ratio:.2} times slower than predicted and no known cause: a kernel that leaves something on the table, \
-                 or a shape the calibration has not seen; `roofline calibrate` again, or look at the kernel"
+                 or a cost that only a calibration knows; `roofline calibrate`, then look at the kernel"
             ),
             Self::Unexplained { ratio } => format!(
-                "{:.2} times faster than predicted and no known cause: the calibration was made on a busier machine; \
-                 `roofline calibrate` again",
+                "{:.2} times faster than predicted and no known cause: the machine may have been busier when it was \
+                 calibrated; `roofline calibrate` again",
                 1.0 / ratio
             ),
         }

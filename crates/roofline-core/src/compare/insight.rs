@@ -8,7 +8,7 @@ pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String
     let limited = |subject: &str, precision: &str, wanted: Bound| {
         let product = |pair: &&Pair| matches!(pair.observation.op, Op::Linear(_) | Op::ActivatedLinear(_));
         let same = |pair: &&Pair| pair.subject() == subject && pair.label() == precision;
-        pairs.iter().filter(product).find(same).is_some_and(|pair| pair.ideal.bound() == wanted)
+        pairs.iter().filter(product).find(same).is_some_and(|pair| pair.bound() == wanted)
     };
     // Both ends of a speed-up must wait for the same thing, or one sentence cannot explain it.
     let bound = |wanted: Bound| {
@@ -20,7 +20,7 @@ pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String
     };
     let memory = bound(Bound::Memory).map(|best| {
         format!(
-            "{} is memory-bound: from {} to {} the bytes shrink {:.1} times, and it ran {:.1} times as fast ({:.1} expected)",
+            "{} is memory-bound: from {} to {} the bytes shrink {:.1} times, and it ran {:.1} times as fast ({:.1} predicted)",
             best.subject, best.from, best.to, best.ideal, best.measured, best.predicted
         )
     });

@@ -24,8 +24,9 @@ pub struct Summary {
     /// The fastest.
     #[serde(rename = "min_us", serialize_with = "micros")]
     pub min: Seconds,
-    /// Half the width of the 95 % confidence interval of the median, over the median.
-    pub confidence: f64,
+    /// Half the width of the 95 % confidence interval of the median, over the median; none for fewer than six samples, of
+    /// which no two ranks reach 95 %.
+    pub confidence: Option<f64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -44,7 +45,7 @@ impl Summary {
         let median = quantile(&sorted, 0.5);
         let mut distances: Vec<f64> = sorted.iter().map(|sample| (sample - median).abs()).collect();
         distances.sort_by(f64::total_cmp);
-        let (low, high) = median_interval(sorted.len());
+        let interval = median_interval(sorted.len());
         Some(Self {
             samples: sorted.len(),
             median: Seconds::new(median),
@@ -52,7 +53,7 @@ impl Summary {
             p95: Seconds::new(quantile(&sorted, 0.95)),
             mad: Seconds::new(quantile(&distances, 0.5)),
             min: Seconds::new(sorted[0]),
-            confidence: (sorted[high] - sorted[low]) / 2.0 / median,
+            confidence: interval.map(|(low, high)| (sorted[high] - sorted[low]) / 2.0 / median),
         })
     }
 }
@@ -66,15 +67,15 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 /// Ranks between which the true median lies with 95 % confidence, whatever the distribution: the number of samples below
 /// it is binomial with p = 1/2, so the ranks are `n/2 -+ 1.96 sqrt(n)/2` (Conover, "Practical Nonparametric Statistics",
-/// 3.2). With fewer than six samples no two ranks reach 95 %; the extremes are what there is.
-fn median_interval(samples: usize) -> (usize, usize) {
+/// 3.2), as if samples were independent.
+fn median_interval(samples: usize) -> Option<(usize, usize)> {
     let (count, last) = (samples as f64, samples - 1);
     if samples < 6 {
-        return (0, last);
+        return None;
     }
     let half = 1.96 * count.sqrt() / 2.0;
     let low = ((count / 2.0 - half).floor() as usize).min(last);
-    (low, ((count / 2.0 + half).ceil() as usize).min(last))
+    Some((low, ((count / 2.0 + half).ceil() as usize).min(last)))
 }
 
 #[cfg(test)]
@@ -94,7 +95,8 @@ mod tests {
         assert!((summary.p95.micros() - 80.8).abs() < 1e-9);
         assert!((summary.min.micros() - 1.0).abs() < 1e-9);
         assert!(of(&[]).is_none() && of(&[1.0, f64::NAN]).is_none() && of(&[0.0]).is_none() && of(&[-1.0]).is_none());
-        assert_eq!(of(&[5.0]).unwrap().confidence, 0.0);
+        assert_eq!(of(&[5.0; 5]).unwrap().confidence, None);
+        assert_eq!(of(&[5.0; 6]).unwrap().confidence, Some(0.0));
     }
 
     /// Of 100 samples the interval runs from the 41st to the 61st (n/2 -+ 9.8).
@@ -102,6 +104,6 @@ mod tests {
     fn the_median_has_a_confidence_interval() {
         let samples: Vec<f64> = (1..=100).map(f64::from).collect();
         let expected = (61.0 - 41.0) / 2.0 / 50.5;
-        assert!((of(&samples).unwrap().confidence - expected).abs() < 1e-9);
+        assert!((of(&samples).unwrap().confidence.unwrap() - expected).abs() < 1e-9);
     }
 }

@@ -18,6 +18,11 @@ pub enum Warning {
         /// What was asked for.
         wanted_pct: f64,
     },
+    /// Too few samples to say how well the median is known.
+    FewSamples {
+        /// How many there are.
+        samples: usize,
+    },
     /// The clock fell; samples taken meanwhile were discarded.
     Throttled {
         /// Samples thrown away.
@@ -27,7 +32,7 @@ pub enum Warning {
     },
     /// Somebody else had the processor.
     Interrupted {
-        /// Time that a hypervisor gave to others, in percent of the run.
+        /// Time that a hypervisor gave to others, in percent of the run, averaged over processors.
         stolen_pct: f64,
         /// Times that the scheduler took a core away.
         preemptions: u64,
@@ -50,6 +55,7 @@ impl Warning {
         match self {
             Self::AboveRoofline { .. } => "above the roof",
             Self::Noisy { .. } => "noisy",
+            Self::FewSamples { .. } => "few samples",
             Self::Throttled { .. } => "slow clock",
             Self::Interrupted { .. } => "interrupted",
             Self::TooFast { .. } => "too fast",
@@ -67,6 +73,9 @@ impl Warning {
             Self::Noisy { confidence_pct, wanted_pct } => format!(
                 "the median is known to {confidence_pct:.1} % only ({wanted_pct:.1} % wanted): close other programs or \
                  give it more time by --seconds"
+            ),
+            Self::FewSamples { samples } => format!(
+                "{samples} samples say little about how well the median is known: give it more time by --seconds"
             ),
             Self::Throttled { discarded, clock_ratio } => format!(
                 "a core ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \

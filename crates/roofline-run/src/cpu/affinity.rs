@@ -20,7 +20,8 @@ pub struct Binding(Option<Processors>);
 impl Binding {
     /// Binds the threads of `pool`.
     pub fn new(pool: &mut Pool) -> Self {
-        let before = Processors::allowed().filter(|allowed| allowed.list().len() >= pool.threads());
+        // Fewer threads than processors means a quota: which processors are idle is for the scheduler to know.
+        let before = Processors::allowed().filter(|allowed| allowed.list().len() == pool.threads());
         if let Some(before) = &before {
             let list = before.list();
             pool.run(|index| Processors::one(list[index]).bind());
@@ -100,13 +101,13 @@ mod tests {
     #[test]
     fn threads_get_cores_of_their_own_and_their_freedom_back() {
         let before = Processors::allowed().unwrap().list();
-        let mut pool = Pool::new(before.len().min(4));
+        let mut pool = Pool::new(before.len());
         let seen = Mutex::new(Vec::new());
         bound(&mut pool, |pool| pool.run(|_| seen.lock().unwrap().push(Processors::allowed().unwrap().list())));
         let mut seen = seen.into_inner().unwrap();
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), before.len().min(4));
+        assert_eq!(seen.len(), before.len());
         assert!(seen.iter().all(|list| list.len() == 1));
         pool.run(|_| assert_eq!(Processors::allowed().unwrap().list(), before));
     }

@@ -13,11 +13,8 @@ use roofline_core::{
     units::{Bytes, Hertz, Seconds},
 };
 
-use super::{
-    affinity::Binding, buffer::Buffer, clock, interference::Interference, machine::Machine, operands::Slots,
-    pool::Pool, simd::Simd,
-};
-use crate::{Backend, Case, Error, Result, protocol::rotation::Rotation};
+use super::{affinity::Binding, buffer::Buffer, clock, machine::Machine, operands::Slots, pool::Pool, simd::Simd};
+use crate::{Backend, Case, Error, Result, interference::Interference, protocol::rotation::Rotation};
 
 /// Caches of a processor that does not say.
 const CACHE: Bytes = Bytes::new(64e6);

@@ -6,6 +6,8 @@ use roofline_core::units::Bytes;
 
 /// Copies past this many caches: least-recently-used replacement keeps nothing, and what is random keeps little.
 const TIMES_CACHE: f64 = 2.5;
+/// Copies below this many caches leave part of them where they were.
+pub const LEAST: f64 = 2.0;
 /// Share of free memory that copies may take.
 const SHARE: f64 = 0.6;
 
@@ -35,11 +37,6 @@ impl Rotation {
     pub fn warm(operands: Bytes, cache: Bytes) -> Self {
         Self { copies: 1, times_cache: operands / cache }
     }
-
-    /// Whether part of the bytes may still come from a cache.
-    pub fn leaks(&self) -> bool {
-        self.times_cache < 2.0
-    }
 }
 
 #[cfg(test)]
@@ -51,10 +48,10 @@ mod tests {
         let mb = |bytes: f64| Bytes::new(bytes * 1e6);
         let rotation = Rotation::cold(mb(64.0), mb(260.0), mb(20_000.0)).unwrap();
         assert_eq!(rotation.copies, 11); // 2.5 * 260 / 64
-        assert!(!rotation.leaks());
+        assert!(rotation.times_cache > LEAST);
         assert_eq!(Rotation::cold(mb(4000.0), mb(260.0), mb(20_000.0)).unwrap().copies, 2);
         let tight = Rotation::cold(mb(64.0), mb(260.0), mb(500.0)).unwrap();
-        assert_eq!((tight.copies, tight.leaks()), (4, true));
+        assert_eq!((tight.copies, tight.times_cache < LEAST), (4, true));
         assert_eq!(Rotation::cold(mb(64.0), mb(260.0), mb(100.0)), None);
         assert_eq!(Rotation::warm(mb(64.0), mb(260.0)).copies, 1);
     }

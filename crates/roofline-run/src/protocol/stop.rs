@@ -31,9 +31,16 @@ impl Stop {
         if count >= self.most || (spent >= self.budget && count >= self.least) {
             return true;
         }
-        // The interval costs a sort: look at it when the count has grown by a quarter.
-        let due = count >= self.fewest && (count == self.fewest || count.is_multiple_of(1 + count / 4));
-        due && Summary::of(samples).is_some_and(|summary| summary.confidence <= self.confidence)
+        count >= self.fewest
+            && self.due(count)
+            && Summary::of(samples).and_then(|summary| summary.confidence).is_some_and(|known| known <= self.confidence)
+    }
+
+    /// The interval costs a sort, and every look is another chance to stop by luck: there is one each time the count has
+    /// grown by a quarter.
+    fn due(&self, count: usize) -> bool {
+        let looks = |count: usize| (count as f64).ln() / 1.25f64.ln();
+        count == self.fewest || looks(count).floor() > looks(count - 1).floor()
     }
 }
 
@@ -56,6 +63,14 @@ mod tests {
         assert!(stop.enough(&wild, Seconds::new(1.0)), "time is up");
         assert!(!stop.enough(&seconds([9.0; 2]), Seconds::new(18.0)), "fewer than the least");
         assert!(stop.enough(&seconds([9.0; 3]), Seconds::new(27.0)));
+        // Samples that settle stop soon after they have, not at the end.
+        let mut settling: Vec<f64> = (0..30).map(|at| 1.0 + f64::from(at % 7) / 10.0).collect();
+        let mut stopped = None;
+        while stopped.is_none() && settling.len() < 1000 {
+            settling.push(1.0);
+            stopped = stop.enough(&seconds(settling.iter().copied()), zero).then_some(settling.len());
+        }
+        assert!(stopped.is_some_and(|count| (40..100).contains(&count)), "{stopped:?}");
         assert!(stop.enough(&seconds((0..2000).map(|at| 1.0 + f64::from(at))), zero), "the most");
     }
 }

@@ -78,9 +78,28 @@ pub(crate) struct Setting {
     /// The ideal roofline, or what `roofline calibrate` makes us expect; left out, the latter where it covers the device
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) tier: Option<TierArg>,
+    /// Whose kernels the expected tier speaks of: ours, or those of the null backend
+    #[arg(long, value_enum, default_value_t, help_heading = "Device")]
+    pub(crate) stack: StackArg,
     /// Count scales and padding (exact), or element bits only as text books do (nominal)
     #[arg(long, value_enum, default_value_t, help_heading = "Precision")]
     pub(crate) sizes: SizesArg,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StackArg {
+    #[default]
+    Roofline,
+    Null,
+}
+
+impl StackArg {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Roofline => "roofline",
+            Self::Null => "null",
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

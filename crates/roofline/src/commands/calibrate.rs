@@ -1,18 +1,21 @@
 //! `roofline calibrate`: fits the expected tier to this machine, and says how good the fit is.
 
+use std::path::PathBuf;
+
 use roofline_core::{
     Device, Dim, Graph,
     calibration::{Calibration, Sample, Spread, fit},
-    measurement::{Measurement, Subject},
+    device::Origin,
+    measurement::{Measurement, Path, Residency, Subject},
     op::{Attention, Cache, Elementwise, ElementwiseKind},
     precision::PrecisionSpec,
 };
-use roofline_run::Run;
+use roofline_run::{Run, cpu::linear::THIN_ROWS};
 use serde::Serialize;
 
 use super::{compare::device_of, runner::Runner, setting, subjects::at_precisions};
 use crate::{
-    cli::CalibrateArgs,
+    cli::{BackendArg, CalibrateArgs, RunArgs},
     config,
     failure::Failure,
     report::{Align, Format, Report, Section, Table, emit, number, style},
@@ -63,42 +66,51 @@ pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failur
     let named = |on: &str| setting::device(&config::registry(), on);
     if args.show || args.forget {
         let device = named(args.on.as_deref().unwrap_or("this"))?;
+        let stack = if args.run.backend == BackendArg::Null { "null" } else { "roofline" };
         let missing = || {
             let hint = "`roofline calibrate` makes one";
             Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint)
         };
         if args.forget {
-            let there = config::forget("calibrations", &device.key)?;
+            let there = config::forget("calibrations", &name(&device, stack))?;
             if !there {
                 return Err(missing());
             }
             style::talk("note", "forgotten");
             return Ok(());
         }
-        let calibration = stored(&device).ok_or_else(missing)?;
+        let calibration = stored(&device, stack).ok_or_else(missing)?;
         return Ok(emit(&Calibrated::new(calibration, &device), form)?);
+    }
+    if args.run.warm {
+        let hint = "leave out --warm: a model finds its weights in memory";
+        return Err(Failure::usage("the expected tier is of operands in memory", hint));
     }
     let (calibration, device) = if let Some(path) = &args.from {
         let run = Run::read(path)?;
         let device = args.on.as_deref().map_or_else(|| device_of(&run), named)?;
         let provenance = format!("{}, {} backend, {}", run.header.started, run.header.backend, path.display());
-        (fitted(&run.measurements, &device, provenance, 16, Spread::default())?, device)
+        (fitted(&run.measurements, &device, stack(&run.header.backend), provenance, Spread::default())?, device)
     } else {
         let mut runner = Runner::start(&args.run, args.on.as_deref(), "calibrate")?;
-        (measured(&mut runner, args.run.quick)?, runner.device().clone())
+        (measured(&mut runner, &args.run)?, runner.device().clone())
     };
-    let path = config::keep("calibrations", &device.key, &calibration)?;
-    style::talk("note", &format!("kept in {}; `predict --on {}` uses it", path.display(), device.key));
+    let path = keep(&calibration, &device)?;
+    let fake = if calibration.stack == "null" { " --stack null" } else { "" };
+    style::talk("note", &format!("kept in {}; `predict --on {}{fake}` uses it", path.display(), device.label()));
     Ok(emit(&Calibrated::new(calibration, &device), form)?)
 }
 
 /// Measures the grid and fits to it. Some kernels are measured again at the end: that is how far the machine itself is
 /// from one time to the next.
-pub(super) fn measured(runner: &mut Runner, quick: bool) -> Result<Calibration, Failure> {
+pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibration, Failure> {
+    let (quick, chosen) = (args.quick, args.seconds.is_some());
     let device = runner.device().clone();
     let subjects = grid(&device, quick)?;
     let quiet = runner.protocol;
-    runner.protocol.stop = roofline_run::Protocol::quick().stop;
+    if !chosen {
+        runner.protocol.stop = roofline_run::Protocol::quick().stop;
+    }
     let outcome = runner.measure(&subjects)?;
     let every = (subjects.len() / REPEATS).max(1);
     let twice: Vec<Subject> = subjects.iter().step_by(every).cloned().collect();
@@ -121,26 +133,52 @@ pub(super) fn measured(runner: &mut Runner, quick: bool) -> Result<Calibration, 
         machine.threads,
         runner.environment.commit,
     );
-    fitted(&outcome.measured, &device, provenance, runner.backend.thin_rows(), spread)
+    fitted(&outcome.measured, &device, stack(name), provenance, spread)
 }
 
 fn fitted(
     measured: &[Measurement],
     device: &Device,
+    stack: &str,
     provenance: String,
-    thin_rows: u64,
     spread: Spread,
 ) -> Result<Calibration, Failure> {
     let sample =
         |measured: &Measurement| Sample { op: measured.op, precision: measured.formats, time: measured.time() };
-    let emulated = |measured: &&Measurement| measured.kernel.path != roofline_core::measurement::Path::CastEmulated;
-    let samples: Vec<Sample> = measured.iter().filter(emulated).map(sample).collect();
-    Ok(fit(&samples, device, "roofline", provenance, thin_rows, spread)?)
+    // The expected tier is of operands in memory, and of kernels that nobody would call naive.
+    let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;
+    let samples: Vec<Sample> = measured.iter().filter(usual).map(sample).collect();
+    Ok(fit(&samples, device, stack, provenance, THIN_ROWS, spread)?)
 }
 
-/// The calibration that is kept for a device.
-pub(super) fn stored(device: &Device) -> Option<Calibration> {
-    config::load::<Calibration>("calibrations", &device.key).filter(|kept| kept.device == device.key)
+/// The calibration that is kept for a device and a stack; a device with other rates than its own has none.
+pub(super) fn stored(device: &Device, stack: &str) -> Option<Calibration> {
+    if device.origin == Origin::Modified {
+        return None;
+    }
+    let kept = config::load::<Calibration>("calibrations", &name(device, stack))?;
+    match kept.checked() {
+        Ok(kept) if kept.device == device.label() && kept.stack == stack => Some(kept),
+        Ok(_) => None,
+        Err(error) => {
+            style::talk("warning", &format!("left out: {error}"));
+            None
+        }
+    }
+}
+
+/// Keeps a calibration for its device and stack.
+pub(super) fn keep(calibration: &Calibration, device: &Device) -> Result<PathBuf, Failure> {
+    config::keep("calibrations", &name(device, &calibration.stack), calibration)
+}
+
+fn name(device: &Device, stack: &str) -> String {
+    format!("{}.{stack}", device.label())
+}
+
+/// Whose kernels a backend runs.
+pub(super) fn stack(backend: &str) -> &'static str {
+    if backend == "null" { "null" } else { "roofline" }
 }
 
 /// Products over rows, sides and precisions; attention; element-wise kernels.
@@ -247,7 +285,8 @@ impl Report for Calibrated {
             .column("unit", Align::Left, 0)
             .column("meaning", Align::Left, 1);
         for row in &self.rows {
-            table.row([row.name.as_str().into(), number(row.value).into(), row.unit.into(), row.meaning.into()]);
+            let value = if row.value < 0.01 { "0".to_owned() } else { number(row.value) };
+            table.row([row.name.as_str().into(), value.into(), row.unit.into(), row.meaning.into()]);
         }
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let fact = |name: &str, value: String| (name.to_owned(), value);
@@ -271,12 +310,16 @@ impl Report for Calibrated {
             ),
             fact(
                 "the machine",
-                format!(
-                    "{} kernels measured twice differ by {} on average, {} in the median",
-                    quality.spread.repeats,
-                    percent(quality.spread.mean),
-                    percent(quality.spread.median)
-                ),
+                if quality.spread.repeats == 0 {
+                    "nothing was measured twice, so its own spread is not known".to_owned()
+                } else {
+                    format!(
+                        "{} kernels measured twice differ by {} on average, {} in the median",
+                        quality.spread.repeats,
+                        percent(quality.spread.mean),
+                        percent(quality.spread.median)
+                    )
+                },
             ),
         ];
         vec![

@@ -30,6 +30,7 @@ pub(crate) struct Measured {
     device: String,
     device_name: String,
     backend: &'static str,
+    residency: Residency,
     /// The run on disk.
     run: PathBuf,
     measurements: Vec<Row>,
@@ -55,7 +56,7 @@ struct Row {
     mad_us: f64,
     samples: usize,
     discarded: u32,
-    confidence_pct: f64,
+    confidence_pct: Option<f64>,
     measured_tflops: f64,
     measured_bandwidth_gb_s: f64,
     ai: f64,
@@ -126,6 +127,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         device: device.label(),
         device_name: device.name.clone(),
         backend: runner.backend.name(),
+        residency: runner.protocol.residency,
         run: runner.path().to_owned(),
         measurements: outcome.measured.iter().map(|measured| row(measured, &device)).collect(),
         skipped: outcome.skipped,
@@ -165,7 +167,7 @@ fn row(measured: &Measurement, device: &Device) -> Row {
         mad_us: summary.mad.micros(),
         samples: summary.samples,
         discarded: measured.discarded,
-        confidence_pct: summary.confidence * 100.0,
+        confidence_pct: summary.confidence.map(|known| known * 100.0),
         measured_tflops: measured.rate().value() / 1e12,
         measured_bandwidth_gb_s: measured.bandwidth().value() / 1e9,
         ai: work.intensity().value(),
@@ -217,7 +219,8 @@ impl Report for Measured {
 
     fn sections(&self) -> Vec<Section> {
         let fake = if self.backend == "null" { ", fake times" } else { "" };
-        let heading = format!("{} on {} ({} backend{fake})", self.subject, self.device_name, self.backend);
+        let heading =
+            format!("{} on {} ({} backend{fake}, {})", self.subject, self.device_name, self.backend, self.residency);
         let mut sections = vec![Section::Heading(heading), Section::Table(self.table())];
         sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturation.table())));
         sections.extend(self.doubts().into_iter().map(Section::Paragraph));
@@ -263,7 +266,7 @@ impl Measured {
             .column("GB/s", Align::Right, 1)
             .column("GFLOP/s", Align::Right, 2)
             .column("of roof", Align::Right, 1)
-            .column("error", Align::Right, 5)
+            .column("off ref", Align::Right, 5)
             .column("code", Align::Left, 4);
         for row in &self.measurements {
             table.row([

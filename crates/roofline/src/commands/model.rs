@@ -151,7 +151,7 @@ pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
     for (device, specs) in &job.cases {
-        let calibration = tier::calibration(args.setting.tier, device)?;
+        let calibration = tier::calibration(&args.setting, device)?;
         let calibration = calibration.as_ref();
         for lowering in lowerings(&args.lowering)? {
             for phase in &phases {

@@ -142,7 +142,7 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
     for (device, specs) in &job.cases {
-        let calibration = tier::calibration(setting.tier, device)?;
+        let calibration = tier::calibration(setting, device)?;
         let mut baseline: Option<(Estimate, Seconds)> = None;
         for (at, spec) in specs.iter().enumerate() {
             let result = spec.on(device).and_then(|precision| {

@@ -43,11 +43,15 @@ const QUICK: [(u64, u64, u64); 3] = [(1, 4096, 4096), (2048, 4096, 4096), (4096,
 #[derive(Serialize)]
 struct Sweep {
     device: String,
-    tier: &'static str,
+    /// Who ran them, where they were measured.
+    backend: Option<&'static str>,
+    residency: Option<Residency>,
     points: Vec<Record>,
     best: Vec<Best>,
     skipped: Vec<String>,
     run: Option<PathBuf>,
+    #[serde(skip)]
+    doubts: Vec<String>,
     #[serde(skip)]
     device_name: String,
 }
@@ -62,11 +66,13 @@ struct Record {
     #[serde(rename = "K")]
     k: u64,
     precision: String,
+    tier: &'static str,
     sim_ai: f64,
     sim_tflops: f64,
     sim_time_us: f64,
     sim_ideal_time_us: f64,
     sim_bottleneck: String,
+    /// The operator's own, as that of the prediction: bytes that have to move.
     meas_ai: Option<f64>,
     meas_tflops: Option<f64>,
     meas_time_us: Option<f64>,
@@ -74,6 +80,8 @@ struct Record {
     gap_pct: Option<f64>,
     power_w: Option<f64>,
     energy_j: Option<f64>,
+    kernel_path: Option<KernelPath>,
+    warnings: Vec<Warning>,
 }
 
 #[derive(Serialize)]
@@ -109,17 +117,17 @@ fn simulated(args: &SweepArgs) -> Result<Sweep, Failure> {
         _ => return Err(Failure::usage("a sweep of shapes is over one device", "name one by --on")),
     };
     let device = setting::device(&config::registry(), on)?;
-    let calibration = calibrate::stored(&device);
+    let calibration = tier::calibration(&args.setting, &device)?;
     let point = |subject: &Subject| {
         let ideal = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, &device)?;
         let expected = calibration.as_ref().and_then(|known| known.expect(&subject.op, &subject.formats, Sizes::Exact));
         let time = expected.map_or(ideal.time(), |expected| expected.time);
         let bound = expected.map_or(ideal.bound(), |expected| expected.bound());
-        Ok(record(&subject.op, &subject.precision, &ideal, time.micros(), bound.to_string()))
+        let tier = if expected.is_some() { "expected" } else { "ideal" };
+        Ok(record(&subject.op, &subject.precision, &ideal, tier, time.micros(), bound.to_string()))
     };
     let points: Vec<Record> = subjects(args, &device)?.iter().map(point).collect::<Result<_, Failure>>()?;
-    let tier = if calibration.is_some() { "expected" } else { "ideal" };
-    Ok(Sweep::new(&device, tier, points, Vec::new(), None))
+    Ok(Sweep::new(&device, points))
 }
 
 fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
@@ -127,30 +135,44 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     let device = runner.device().clone();
     let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
-    let calibration = calibrate::stored(&device);
+    let calibration = calibrate::stored(&device, calibrate::stack(runner.backend.name()));
     let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
-    let tier = if pairs.iter().any(|pair| pair.expected.is_some()) { "expected" } else { "ideal" };
     let skipped = skipped
         .iter()
         .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
     let points = pairs.iter().map(pair).collect();
-    Ok(Sweep::new(&device, tier, points, skipped.collect(), Some(runner.path().to_owned())))
+    let skipped = skipped.collect();
+    let doubts = pairs.iter().flat_map(|pair| {
+        let name = format!("{} {}", pair.subject(), pair.label());
+        pair.observation.warnings.iter().map(move |warning| format!("{}: {name}: {}", warning.name(), warning.sentence()))
+    });
+    Ok(Sweep {
+        backend: Some(runner.backend.name()),
+        residency: Some(runner.protocol.residency),
+        skipped,
+        doubts: doubts.collect(),
+        run: Some(runner.path().to_owned()),
+        ..Sweep::new(&device, points)
+    })
 }
 
 fn pair(pair: &Pair) -> Record {
     let observation = &pair.observation;
     let time = pair.predicted().micros();
+    let tier = if pair.expected.is_some() { "expected" } else { "ideal" };
     Record {
         meas_ai: Some(pair.ideal.intensity().value()),
+        kernel_path: observation.path,
+        warnings: observation.warnings.clone(),
         meas_tflops: Some(pair.rate().value() / 1e12),
         meas_time_us: Some(observation.time.micros()),
         meas_bandwidth_gb_s: Some(pair.bandwidth().value() / 1e9),
         gap_pct: Some(pair.error() * 100.0),
-        ..record(&observation.op, &pair.label(), &pair.ideal, time, pair.bound().to_string())
+        ..record(&observation.op, &pair.label(), &pair.ideal, tier, time, pair.bound().to_string())
     }
 }
 
-fn record(op: &Op, precision: &str, ideal: &Estimate, time_us: f64, bound: String) -> Record {
+fn record(op: &Op, precision: &str, ideal: &Estimate, tier: &'static str, time_us: f64, bound: String) -> Record {
     let (m, n, k) = match op {
         Op::Linear(linear) => (linear.m.get(), linear.n.get(), linear.k.get()),
         _ => (0, 0, 0),
@@ -160,6 +182,7 @@ fn record(op: &Op, precision: &str, ideal: &Estimate, time_us: f64, bound: Strin
         n,
         k,
         precision: precision.to_owned(),
+        tier,
         sim_ai: ideal.intensity().value(),
         sim_tflops: ideal.work.flops.value() / time_us / 1e6,
         sim_time_us: time_us,
@@ -172,6 +195,8 @@ fn record(op: &Op, precision: &str, ideal: &Estimate, time_us: f64, bound: Strin
         gap_pct: None,
         power_w: None,
         energy_j: None,
+        kernel_path: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -7,14 +7,19 @@ use roofline_core::{
 };
 
 use super::calibrate;
-use crate::{cli::TierArg, failure::Failure, report::style};
+use crate::{
+    cli::{Setting, TierArg},
+    failure::Failure,
+    report::style,
+};
 
 /// The calibration to use for `device`, as far as one is wanted and kept.
-pub(super) fn calibration(wanted: Option<TierArg>, device: &Device) -> Result<Option<Calibration>, Failure> {
-    match wanted {
+pub(super) fn calibration(setting: &Setting, device: &Device) -> Result<Option<Calibration>, Failure> {
+    let stack = setting.stack.name();
+    match setting.tier {
         Some(TierArg::Ideal) => Ok(None),
-        None => Ok(calibrate::stored(device)),
-        Some(TierArg::Expected) => calibrate::stored(device).map(Some).ok_or_else(|| {
+        None => Ok(calibrate::stored(device, stack)),
+        Some(TierArg::Expected) => calibrate::stored(device, stack).map(Some).ok_or_else(|| {
             let hint = "`roofline calibrate` makes one of this machine; `--tier ideal` needs none";
             Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint)
         }),
@@ -56,7 +61,7 @@ pub(super) fn tier_words<'a>(mut tiers: impl Iterator<Item = &'a str>) -> &'stat
     let first = tiers.next().unwrap_or("ideal");
     match (first, tiers.all(|tier| tier == first)) {
         ("ideal", true) => "ideal roofline",
-        (_, true) => "expected on this machine, by its calibration",
+        (_, true) => "expected by its calibration",
         (_, false) => "expected where the calibration covers it, else ideal",
     }
 }

@@ -70,6 +70,7 @@ fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
         formats: spec.on(device)?,
         count: 1,
         time: Seconds::from_micros(time_us),
+        samples: 1,
         range: None,
         residency: None,
         path: None,
@@ -136,7 +137,7 @@ fn csv(text: &str) -> Result<Vec<Point>, String> {
 }
 
 fn positive(value: f64) -> Option<f64> {
-    (value.is_finite() && value > 0.0).then_some(value)
+    (1e-6..=1e12).contains(&value).then_some(value)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::stored;
 /// Counters that only grow; each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interference {
-    /// Processor time of all cores that a hypervisor took (`steal` of `/proc/stat`).
+    /// Processor time that a hypervisor took (`steal` of `/proc/stat`), averaged over the processors.
     #[serde(deserialize_with = "stored::optional")]
     pub stolen: Option<Seconds>,
     /// Times the kernel took a core away from this process (`ru_nivcsw`).
@@ -38,9 +38,10 @@ impl Interference {
 /// The eighth number of the first line of `/proc/stat` below `root`, in ticks of the kernel's user clock.
 pub fn stolen(root: &Path) -> Option<Seconds> {
     let text = std::fs::read_to_string(root.join("proc/stat")).ok()?;
+    let processors = text.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1).max(1);
     let mut fields = text.lines().next()?.split_whitespace();
     let ticks: u64 = (fields.next()? == "cpu").then(|| fields.nth(7))??.parse().ok()?;
-    Some(Seconds::new(ticks as f64 / ticks_per_second()?))
+    Some(Seconds::new(ticks as f64 / ticks_per_second()? / processors as f64))
 }
 
 #[cfg(unix)]
