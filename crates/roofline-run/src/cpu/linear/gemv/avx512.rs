@@ -180,14 +180,19 @@ unsafe fn columns<D: Decoder>(job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the instructions are enabled here, and the columns are the caller's.
     unsafe {
         let decoder = D::new(job.w.stored);
-        for first in (0..job.m).step_by(4) {
-            // Rows of 4-bit weights are so short that two at a time are no stream to the hardware's prefetcher.
-            match (job.m - first, D::ELEMENTS) {
-                (1, 128) => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
-                (1, _) => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
-                (2, _) => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
-                (3, _) => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
-                _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
+        // A few rows stay in the nearest cache while every x meets them, four at a time.
+        let few = if job.m > 4 { 8 } else { rows.len() };
+        for start in rows.clone().step_by(few) {
+            let rows = start..(start + few).min(rows.end);
+            for first in (0..job.m).step_by(4) {
+                // Rows of 4-bit weights are so short that two at a time are no stream to the hardware's prefetcher.
+                match (job.m - first, D::ELEMENTS) {
+                    (1, 128) => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
+                    (1, _) => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
+                    (2, _) => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
+                    (3, _) => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
+                    _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
+                }
             }
         }
     }
