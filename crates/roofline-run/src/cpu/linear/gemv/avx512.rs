@@ -180,12 +180,19 @@ unsafe fn columns<D: Decoder>(job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the instructions are enabled here, and the columns are the caller's.
     unsafe {
         let decoder = D::new(job.w.stored);
-        for first in (0..job.m).step_by(4) {
-            match job.m - first {
-                1 => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
-                2 => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
-                3 => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
-                _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
+        // A few rows stay in the nearest cache while every x meets them, four at a time.
+        let few = if job.m > 4 { 8 } else { rows.len() };
+        for start in rows.clone().step_by(few) {
+            let rows = start..(start + few).min(rows.end);
+            for first in (0..job.m).step_by(4) {
+                // Rows of 4-bit weights are so short that two at a time are no stream to the hardware's prefetcher.
+                match (job.m - first, D::ELEMENTS) {
+                    (1, 128) => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
+                    (1, _) => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
+                    (2, _) => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
+                    (3, _) => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
+                    _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
+                }
             }
         }
     }
@@ -200,14 +207,16 @@ unsafe fn batch<D: Decoder, const M: usize, const R: usize>(
     first: usize,
 ) {
     let mut row = rows.start;
+    // Whole groups of rows, so that every line is asked for once.
+    let ahead = AHEAD.next_multiple_of(R * job.w.stored.row_bytes);
     // SAFETY: the caller's contract, passed on.
     unsafe {
         while row + R <= rows.end {
-            group::<D, M, R>(decoder, job, row, first);
+            group::<D, M, R>(decoder, job, (row, first), ahead);
             row += R;
         }
         while row < rows.end {
-            group::<D, M, 1>(decoder, job, row, first);
+            group::<D, M, 1>(decoder, job, (row, first), ahead);
             row += 1;
         }
     }
@@ -246,7 +255,12 @@ unsafe fn step<D: Decoder, const M: usize>(
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn group<D: Decoder, const M: usize, const R: usize>(decoder: D, job: &Job<'_>, row: usize, first: usize) {
+unsafe fn group<D: Decoder, const M: usize, const R: usize>(
+    decoder: D,
+    job: &Job<'_>,
+    (row, first): (usize, usize),
+    ahead: usize,
+) {
     // SAFETY: full blocks lie within their rows, what is left is copied to where a block fits, and `x` is padded.
     unsafe {
         let x = job.x.as_ptr().add(first * job.pitch);
@@ -255,8 +269,6 @@ unsafe fn group<D: Decoder, const M: usize, const R: usize>(decoder: D, job: &Jo
         let mut sums = [[_mm512_setzero_ps(); M]; R];
         let row_bytes = job.w.stored.row_bytes;
         let full = row_bytes / BLOCK;
-        // Whole groups of rows, so that every line is asked for once.
-        let ahead = AHEAD.next_multiple_of(R * row_bytes);
         for block in 0..full {
             for r in 0..R {
                 _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(block * BLOCK + ahead).cast());
