@@ -23,8 +23,7 @@ pub use terms::{Family, Rate, Terms, Unpack};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Error, Graph, Op, Plan, Precision, Result, format::Sizes, predict::Bound, units::Seconds};
+use crate::{Error, Graph, Op, Plan, Precision, Result, format::Sizes, predict::Bound, units::Seconds};
 
 /// Fitted terms with where they come from and how good they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -173,7 +173,8 @@ impl TryFrom<Stored> for Measurement {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
         let Stored { kernel, check, samples, discarded, warnings, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
-        if count == 0 || !(check.error <= check.limit) {
+        let right = check.error <= check.limit;
+        if count == 0 || !right {
             return Err("a measurement that never ran, or was wrong".to_owned());
         }
         let cast = kernel.path == Path::CastEmulated;

@@ -21,11 +21,6 @@ pub trait Backend {
 
     /// Operands in memory, as many copies as `residency` asks for.
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>>;
-
-    /// Rows up to which products are thin, which is where its kernels change.
-    fn thin_rows(&self) -> u64 {
-        16
-    }
 }
 
 /// An operator with its operands, ready to run.

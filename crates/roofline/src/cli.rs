@@ -10,7 +10,7 @@ pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
-pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, StackArg, Subject, TierArg};
+pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{

@@ -54,6 +54,13 @@ impl Cpu {
         }
     }
 
+    /// Refuses what would not fit before anything is taken: `elements` of up to 4 bytes each, as they are and, for the few
+    /// rows that are distinct, as numbers.
+    fn room(&self, elements: f64) -> Result<()> {
+        let needed = Bytes::new(elements * 4.0);
+        if needed > self.free * 0.8 { Err(Error::Memory { needed, available: self.free }) } else { Ok(()) }
+    }
+
     /// Memory for an operand or a result that is not rotated.
     fn memory(&self, bytes: usize) -> Result<Buffer> {
         let needed = Bytes::new(bytes as f64);
@@ -75,12 +82,15 @@ impl Cpu {
             self.arena = Buffer::zeroed(needed).ok_or_else(short)?;
         }
         let (stride, memory) = (slots.stride(), Shares(self.arena.as_mut_ptr()));
-        self.pool.split(rotation.copies, 1, |_, copies| {
-            for copy in copies {
-                // SAFETY: every copy is filled by one thread, and the arena holds all of them.
+        let threads = self.pool.threads();
+        self.pool.run(|thread| {
+            let pieces = slots.pieces(thread, threads);
+            for (copy, piece) in (0..rotation.copies).flat_map(|copy| pieces.iter().map(move |piece| (copy, piece))) {
+                let start = memory.at(copy * stride + piece.place.start);
+                // SAFETY: the arena holds all copies, and no two threads have the same piece.
                 #[allow(unsafe_code)]
-                let slot = unsafe { std::slice::from_raw_parts_mut(memory.at(copy * stride), stride) };
-                slots.fill(slot);
+                let place = unsafe { std::slice::from_raw_parts_mut(start, piece.place.len()) };
+                piece.write(place);
             }
         });
         Ok(rotation)
@@ -149,6 +159,8 @@ trait Run {
     fn kernel(&self) -> Kernel;
     /// Runs on copy `copy` of the operands.
     fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize);
+    /// Overwrites what an earlier case may have left where results go.
+    fn poison(&mut self, _memory: &mut [u8]) {}
     /// Keeps what the last run wrote to copy 0, where results are not kept anyway.
     fn keep(&mut self, _memory: &mut [u8]) {}
     /// What the last run wrote, against a reference.
@@ -170,6 +182,7 @@ impl<R: Run> Case for CpuCase<'_, R> {
     }
 
     fn check(&mut self) -> Result<Check> {
+        self.run.poison(self.memory);
         self.run.run(self.pool, self.memory, 0);
         self.run.keep(self.memory);
         self.run.check().map_err(|reason| Error::Wrong { kernel: self.run.kernel().name, reason })

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    alloc::{Layout, alloc, dealloc},
+    alloc::{Layout, alloc_zeroed, dealloc},
     ops::{Deref, DerefMut},
     ptr::NonNull,
     slice,
@@ -14,30 +14,55 @@ const HUGE_PAGE: usize = 2 << 20;
 /// A cache line, which is also the widest vector.
 const LINE: usize = 64;
 
-/// Zeroed bytes. Large buffers start on a huge page and ask the kernel for more of them (`MADV_HUGEPAGE`); small ones
-/// start on a cache line.
+/// Zeroed bytes. Large buffers start on a huge page, ask the kernel for more of them (`MADV_HUGEPAGE`), and are not touched
+/// before their user touches them: the first touch decides which socket a page belongs to. Small ones start on a cache
+/// line.
 pub struct Buffer {
     start: NonNull<u8>,
     length: usize,
-    layout: Layout,
+    memory: Memory,
+}
+
+/// How the memory was come by, and so how it is given back.
+enum Memory {
+    Allocated(Layout),
+    #[cfg(unix)]
+    Mapped {
+        address: *mut libc::c_void,
+        bytes: usize,
+    },
 }
 
 impl Buffer {
     /// `length` zeroed bytes, or none where the machine has no room for them.
     pub fn zeroed(length: usize) -> Option<Self> {
-        let align = if length >= HUGE_PAGE { HUGE_PAGE } else { LINE };
-        let layout = Layout::from_size_align(length.max(1), align).ok()?.pad_to_align();
-        // SAFETY: the layout has a non-zero size.
-        let start = NonNull::new(unsafe { alloc(layout) })?;
-        #[cfg(target_os = "linux")]
-        if align == HUGE_PAGE {
-            // Before the first touch, which is what decides the size of a page.
-            // SAFETY: the range is ours; a refused hint changes nothing but the speed.
-            unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        #[cfg(unix)]
+        if length >= HUGE_PAGE {
+            return Self::mapped(length);
         }
-        // SAFETY: as many bytes as were allocated.
-        unsafe { start.write_bytes(0, layout.size()) };
-        Some(Self { start, length, layout })
+        let layout = Layout::from_size_align(length.max(1), LINE).ok()?.pad_to_align();
+        // SAFETY: the layout has a non-zero size.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, length, memory: Memory::Allocated(layout) })
+    }
+
+    /// Fresh pages from the kernel, which are zero.
+    #[cfg(unix)]
+    fn mapped(length: usize) -> Option<Self> {
+        let bytes = length.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of no file.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            return None;
+        }
+        let start = address.cast::<u8>().map_addr(|address| address.next_multiple_of(HUGE_PAGE));
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range is ours; a refused hint changes nothing but the speed.
+        unsafe {
+            libc::madvise(start.cast(), length, libc::MADV_HUGEPAGE);
+        }
+        Some(Self { start: NonNull::new(start)?, length, memory: Memory::Mapped { address, bytes } })
     }
 
     /// A copy of `bytes`.
@@ -66,8 +91,15 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        match self.memory {
+            // SAFETY: allocated with this layout.
+            Memory::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            #[cfg(unix)]
+            // SAFETY: mapped with this address and length, and nobody borrows it any more.
+            Memory::Mapped { address, bytes } => {
+                let _ = unsafe { libc::munmap(address, bytes) };
+            }
+        }
     }
 }
 

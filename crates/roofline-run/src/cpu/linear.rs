@@ -91,7 +91,9 @@ enum Kernel {
 }
 
 /// Rows of `x` up to which decoding in registers beats packing.
-const THIN: usize = 16;
+const THIN: usize = THIN_ROWS as usize;
+/// The same, for whoever describes these kernels.
+pub const THIN_ROWS: u64 = 16;
 
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.

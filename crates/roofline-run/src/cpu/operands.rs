@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use roofline_core::{Dim, Format, format::Encoded, units::Bytes};
 
-use super::tensor::Tensor;
+use super::{pool::share, tensor::Tensor};
 use crate::Result;
 
 /// Distinct rows of a tensor.
@@ -65,9 +65,20 @@ impl Pattern {
 
     /// Writes the whole tensor.
     pub(super) fn write(&self, slot: &mut [u8]) {
+        for piece in self.pieces(0, 1) {
+            piece.write(&mut slot[piece.place.clone()]);
+        }
+    }
+
+    /// Part `part` of `parts`, whole rows where rows are whole bytes: kernels cut in the same way, so that a page belongs to
+    /// the socket that reads it.
+    fn pieces(&self, part: usize, parts: usize) -> [Piece<'_>; 2] {
         let (codes, scales, _) = self.parts();
-        repeat(&mut slot[codes], &self.encoded.codes);
-        repeat(&mut slot[scales], &self.encoded.scales);
+        [(codes, &self.encoded.codes), (scales, &self.encoded.scales)].map(|(place, pattern)| {
+            let row = (place.len() / self.rows).max(1);
+            let own = share(place.len(), row, part, parts);
+            Piece { place: place.start + own.start..place.start + own.end, pattern, start: own.start }
+        })
     }
 
     /// The tensor that was written to `slot`.
@@ -90,10 +101,31 @@ impl Pattern {
     }
 }
 
-/// Fills `place` with copies of `pattern`, the last cut off where the tensor ends.
-fn repeat(place: &mut [u8], pattern: &[u8]) {
-    if !pattern.is_empty() {
-        place.chunks_mut(pattern.len()).for_each(|part| part.copy_from_slice(&pattern[..part.len()]));
+/// Bytes of a copy that one thread writes.
+pub(super) struct Piece<'a> {
+    /// Where in the copy.
+    pub(super) place: Range<usize>,
+    pattern: &'a [u8],
+    /// Where it is in the repeated pattern.
+    start: usize,
+}
+
+impl Piece<'_> {
+    /// Writes it to its place.
+    pub(super) fn write(&self, place: &mut [u8]) {
+        repeat(place, self.pattern, self.start);
+    }
+}
+
+/// Fills `place` with what copies of `pattern`, one after the other, hold from `start` on.
+fn repeat(place: &mut [u8], pattern: &[u8], start: usize) {
+    let mut rest = place;
+    let mut at = start.checked_rem(pattern.len()).unwrap_or(0);
+    while !rest.is_empty() && !pattern.is_empty() {
+        let length = rest.len().min(pattern.len() - at);
+        let (part, after) = rest.split_at_mut(length);
+        part.copy_from_slice(&pattern[at..at + length]);
+        (rest, at) = (after, 0);
     }
 }
 
@@ -129,16 +161,18 @@ impl Slots {
         &self.patterns[at]
     }
 
-    /// Writes one copy to each stride of `memory`.
-    pub(super) fn fill(&self, memory: &mut [u8]) {
-        for copy in memory.chunks_exact_mut(self.stride) {
-            let mut rest = copy;
-            for pattern in &self.patterns {
-                let (slot, after) = rest.split_at_mut(pattern.bytes());
-                pattern.write(slot);
-                rest = after;
-            }
+    /// What thread `part` of `parts` writes of each copy.
+    pub(super) fn pieces(&self, part: usize, parts: usize) -> Vec<Piece<'_>> {
+        let mut before = 0;
+        let mut all = Vec::new();
+        for pattern in &self.patterns {
+            all.extend(pattern.pieces(part, parts).map(|piece| {
+                let place = before + piece.place.start..before + piece.place.end;
+                Piece { place, ..piece }
+            }));
+            before += pattern.bytes();
         }
+        all
     }
 
     /// All tensors of copy `copy`, and the place for what is written.
@@ -203,7 +237,10 @@ mod tests {
             let (rows, columns) = (130, 256);
             let pattern = Pattern::new(format, rows, columns, 1.0, 7).unwrap();
             let mut slot = vec![0; pattern.bytes()];
-            pattern.write(&mut slot);
+            // In parts, as threads do.
+            for piece in (0..3).flat_map(|part| pattern.pieces(part, 3)) {
+                piece.write(&mut slot[piece.place.clone()]);
+            }
             let tensor = pattern.tensor(&slot);
             let stored = tensor.codes.len() + tensor.scales.len() + tensor.tensor.len();
             let shape = Shape::matrix(Dim::new("rows", 130).unwrap(), Dim::new("columns", 256).unwrap());

@@ -22,13 +22,13 @@ use serde::Serialize;
 use super::{
     calibrate,
     range::range,
-    runner::{Outcome, Runner},
+    runner::{Outcome, Runner, writable},
     setting::{self, Varies, precisions},
     subjects::{Subjects, at_precisions, of_model, of_operator, refuse_theory},
     this,
 };
 use crate::{
-    cli::{BackendArg, CompareArgs, CompareSubject, SquaresArgs},
+    cli::{BackendArg, CompareArgs, CompareSubject, RunArgs, SquaresArgs},
     config,
     failure::Failure,
     report::{Format, emit, style},
@@ -41,6 +41,7 @@ pub(super) struct Compared {
     device: String,
     device_name: String,
     backend: Option<String>,
+    residency: Option<Residency>,
     tier: &'static str,
     stack: Option<String>,
     comparisons: Vec<Row>,
@@ -118,6 +119,8 @@ struct Explained {
 struct Pass {
     precision: String,
     kernels: u64,
+    /// Kernels that could not be measured: the sums are without them.
+    missing: u64,
     ideal_time_us: f64,
     predicted_time_us: f64,
     measured_time_us: f64,
@@ -132,10 +135,10 @@ pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
     } else {
         fresh(args)?
     };
+    emit(&compared, form)?;
     if let Some(path) = &compared.report {
         config::replace(path, page::page(&compared).as_bytes())?;
     }
-    emit(&compared, form)?;
     if let (Some(path), true) = (&compared.report, form != Format::Text) {
         style::talk("note", &format!("report: {}", path.display()));
     }
@@ -150,6 +153,8 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         Some(CompareSubject::Sizes(args)) => args.setting.first(),
         None => args.on.as_deref(),
     };
+    new_report(args)?;
+    let calibration = calibration(args, on)?;
     let mut runner = Runner::start(&args.run, on, "compare")?;
     let device = runner.device().clone();
     let subjects = match &args.subject {
@@ -158,17 +163,6 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         Some(CompareSubject::Sizes(args)) => squares(args, &device)?,
         None => tour(&args.precision, &device, args.run.quick)?,
     };
-    let calibration = match calibrate::stored(&device) {
-        Some(calibration) => Some(calibration),
-        // The newcomer gets an expected tier, too: a short calibration comes first.
-        None if args.run.backend == BackendArg::Cpu && args.subject.is_none() => {
-            style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
-            let calibration = calibrate::measured(&mut runner, true)?;
-            config::keep("calibrations", &device.key, &calibration)?;
-            Some(calibration)
-        }
-        None => None,
-    };
     let Outcome { measured, skipped } = runner.measure(&subjects.all)?;
     if let (true, Some(first)) = (measured.is_empty(), skipped.first()) {
         let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
@@ -176,10 +170,12 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     }
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
     let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
-    let report = args.report.clone().unwrap_or_else(|| runner.path().with_extension("html"));
+    let report = args.report.clone().unwrap_or_else(|| beside(runner.path()));
     let environment = serde_json::to_value(&runner.environment).map_err(std::io::Error::from)?;
     let mut compared = Compared::new(subjects.words, &device, calibration.as_ref(), comparison);
     compared.backend = Some(runner.backend.name().to_owned());
+    compared.residency = Some(runner.protocol.residency);
+    compared.count_missing(&skipped);
     compared.skipped = skipped;
     compared.run = Some(runner.path().to_owned());
     compared.report = Some(report);
@@ -192,6 +188,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
 
 /// Compares a run that is on disk.
 fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
+    new_report(args)?;
     if args.subject.is_some() {
         return Err(Failure::usage("a run has its own subjects", "leave out the subject, or leave out --from"));
     }
@@ -201,7 +198,7 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
         None => device_of(&run)?,
     };
     let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
-    let calibration = calibrate::stored(&device);
+    let calibration = calibrate::stored(&device, calibrate::stack(&run.header.backend));
     let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
     let words = format!("{}, started {}", path.display(), run.header.started);
     let mut compared = Compared::new(words, &device, calibration.as_ref(), comparison);
@@ -215,15 +212,16 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
 
 /// Compares somebody else's measurements.
 fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
+    new_report(args)?;
     if args.subject.is_some() {
         return Err(Failure::usage("a file has its own subjects", "leave out the subject, or leave out --measured"));
     }
     let on = args.on.as_deref().unwrap_or_default();
     let device = setting::device(&config::registry(), on)?;
     let observations = import::read(path, &device)?;
-    let comparison = compared(&observations, &device, calibrate::stored(&device).as_ref(), Sizes::Exact)?;
-    let mut compared =
-        Compared::new(path.display().to_string(), &device, calibrate::stored(&device).as_ref(), comparison);
+    // Whose kernels ran is not known, so no calibration speaks of them.
+    let comparison = compared(&observations, &device, None, Sizes::Exact)?;
+    let mut compared = Compared::new(path.display().to_string(), &device, None, comparison);
     compared.report.clone_from(&args.report);
     Ok(compared)
 }
@@ -285,6 +283,13 @@ fn tour(names: &[String], device: &Device, quick: bool) -> Result<Subjects, Fail
 }
 
 impl Compared {
+    /// Notes what the passes are without.
+    fn count_missing(&mut self, skipped: &[Skipped]) {
+        for pass in &mut self.passes {
+            pass.missing = skipped.iter().filter(|one| one.precision == pass.precision).count() as u64;
+        }
+    }
+
     fn new(subject: String, device: &Device, calibration: Option<&Calibration>, comparison: Comparison) -> Self {
         let Comparison { pairs, speedups, totals, insight } = comparison;
         let expected = pairs.iter().any(|pair| pair.expected.is_some());
@@ -293,6 +298,7 @@ impl Compared {
             device: device.label(),
             device_name: device.name.clone(),
             backend: None,
+            residency: None,
             tier: tier(expected),
             stack: calibration.map(|calibration| calibration.stack.clone()),
             comparisons: pairs.iter().map(row).collect(),
@@ -313,6 +319,44 @@ impl Compared {
     }
 }
 
+/// The expected tier of what is about to be measured. A newcomer gets one, too: a short calibration comes first, in a run of
+/// its own, so that the tour is measured afresh.
+fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibration>, Failure> {
+    let RunArgs { backend, seconds, .. } = args.run;
+    let device = match (backend, on) {
+        (BackendArg::Cpu, None | Some("this")) => this::device()?,
+        (BackendArg::Null, Some(on)) => setting::device(&config::registry(), on)?,
+        // What cannot run is said by whoever tries.
+        _ => return Ok(None),
+    };
+    let stack = if backend == BackendArg::Null { "null" } else { "roofline" };
+    let kept = calibrate::stored(&device, stack);
+    if kept.is_some() || backend == BackendArg::Null || args.subject.is_some() || args.run.warm {
+        return Ok(kept);
+    }
+    style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
+    let short = RunArgs { backend, warm: false, quick: true, seconds, out: None, resume: false };
+    let calibration = calibrate::measured(&mut Runner::start(&short, None, "calibrate")?, &short)?;
+    calibrate::keep(&calibration, &device)?;
+    Ok(Some(calibration))
+}
+
+/// A report goes to a new file that can be written, or nowhere.
+fn new_report(args: &CompareArgs) -> Result<(), Failure> {
+    let Some(path) = &args.report else { return Ok(()) };
+    if path.exists() || Some(path) == args.run.out.as_ref() {
+        return Err(Failure::usage(format!("{} is there already", path.display()), "name a new file by --report"));
+    }
+    writable(path)
+}
+
+/// The report of a run, beside it.
+fn beside(run: &Path) -> PathBuf {
+    let mut name = run.file_stem().unwrap_or_default().to_owned();
+    name.push(if run.extension().is_some_and(|end| end == "html") { ".report.html" } else { ".html" });
+    run.with_file_name(name)
+}
+
 fn tier(expected: bool) -> &'static str {
     if expected { "expected" } else { "ideal" }
 }
@@ -320,7 +364,10 @@ fn tier(expected: bool) -> &'static str {
 /// Sums over kernels that were counted, per precision.
 fn passes(pairs: &[Pair]) -> Vec<Pass> {
     let mut passes: Vec<Pass> = Vec::new();
-    if pairs.iter().all(|pair| pair.observation.count == 1) {
+    let places = || pairs.iter().map(|pair| (pair.subject(), pair.label()));
+    let twice = places().enumerate().any(|(at, place)| places().take(at).any(|earlier| earlier == place));
+    // Several passes in one run cannot be told apart.
+    if twice || pairs.iter().all(|pair| pair.observation.count == 1) {
         return passes;
     }
     for pair in pairs {
@@ -330,11 +377,19 @@ fn passes(pairs: &[Pair]) -> Vec<Pass> {
         let at = passes.iter().position(|pass| pass.precision == *name).unwrap_or_else(|| {
             let (ideal_time_us, predicted_time_us, measured_time_us, error_pct) = (0.0, 0.0, 0.0, 0.0);
             let precision = name.clone();
-            passes.push(Pass { precision, kernels: 0, ideal_time_us, predicted_time_us, measured_time_us, error_pct });
+            passes.push(Pass {
+                precision,
+                kernels: 0,
+                missing: 0,
+                ideal_time_us,
+                predicted_time_us,
+                measured_time_us,
+                error_pct,
+            });
             passes.len() - 1
         });
         let pass = &mut passes[at];
-        pass.kernels += count;
+        pass.kernels = pass.kernels.saturating_add(count);
         pass.ideal_time_us += times[0];
         pass.predicted_time_us += times[1];
         pass.measured_time_us += times[2];

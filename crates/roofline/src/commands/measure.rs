@@ -238,11 +238,11 @@ impl Measured {
     fn doubts(&self) -> Vec<String> {
         let mut kinds: Vec<(&str, usize, String)> = Vec::new();
         for (row, warning) in self.measurements.iter().flat_map(|row| row.warnings.iter().map(move |one| (row, one))) {
-            match kinds.iter_mut().find(|(name, ..)| *name == warning.name()) {
-                Some((_, count, _)) => *count += 1,
-                None => {
-                    kinds.push((warning.name(), 1, format!("{} {}: {}", row.shape, row.precision, warning.sentence())))
-                }
+            if let Some((_, count, _)) = kinds.iter_mut().find(|(name, ..)| *name == warning.name()) {
+                *count += 1;
+            } else {
+                let first = format!("{} {}: {}", row.shape, row.precision, warning.sentence());
+                kinds.push((warning.name(), 1, first));
             }
         }
         let paragraph = |(name, count, first): (&str, usize, String)| {

@@ -203,7 +203,7 @@ fn place(out: Option<&Path>, verb: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Whether a file can be made at `path`; leaves nothing behind.
-fn writable(path: &Path) -> Result<(), Failure> {
+pub(super) fn writable(path: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::File { path: path.to_owned(), error };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;

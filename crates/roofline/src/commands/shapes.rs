@@ -6,7 +6,7 @@ use roofline_core::{
     Device, Graph, Op,
     compare::{Comparison, Observation, Pair, compare},
     format::Sizes,
-    measurement::Subject,
+    measurement::{Path as KernelPath, Residency, Subject, Warning},
     predict::Estimate,
 };
 use serde::Serialize;
@@ -16,6 +16,7 @@ use super::{
     runner::{Outcome, Runner},
     setting::{self, Varies, precisions},
     subjects::{at_precisions, refuse_theory},
+    tier::{self, tier_words},
 };
 use crate::{
     cli::SweepArgs,
@@ -51,7 +52,7 @@ struct Sweep {
     skipped: Vec<String>,
     run: Option<PathBuf>,
     #[serde(skip)]
-    doubts: Vec<String>,
+    doubts: Vec<(&'static str, String)>,
     #[serde(skip)]
     device_name: String,
 }
@@ -144,7 +145,8 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     let skipped = skipped.collect();
     let doubts = pairs.iter().flat_map(|pair| {
         let name = format!("{} {}", pair.subject(), pair.label());
-        pair.observation.warnings.iter().map(move |warning| format!("{}: {name}: {}", warning.name(), warning.sentence()))
+        let doubt = move |warning: &Warning| (warning.name(), format!("{name}: {}", warning.sentence()));
+        pair.observation.warnings.iter().map(doubt)
     });
     Ok(Sweep {
         backend: Some(runner.backend.name()),
@@ -201,15 +203,10 @@ fn record(op: &Op, precision: &str, ideal: &Estimate, tier: &'static str, time_u
 }
 
 impl Sweep {
-    fn new(
-        device: &Device,
-        tier: &'static str,
-        points: Vec<Record>,
-        skipped: Vec<String>,
-        run: Option<PathBuf>,
-    ) -> Self {
-        let best = best(&points);
-        Self { device: device.label(), tier, points, best, skipped, run, device_name: device.name.clone() }
+    fn new(device: &Device, points: Vec<Record>) -> Self {
+        let (skipped, doubts, best) = (Vec::new(), Vec::new(), best(&points));
+        let (device, device_name) = (device.label(), device.name.clone());
+        Self { device, backend: None, residency: None, points, best, skipped, run: None, doubts, device_name }
     }
 }
 
@@ -243,19 +240,32 @@ impl Report for Sweep {
     const ROWS: &'static str = "points";
 
     fn sections(&self) -> Vec<Section> {
-        let measured = self.run.is_some();
-        let against = if measured { " against measurement" } else { ", nothing measured" };
-        let heading = format!("Products on {} ({} tier{against})", self.device_name, self.tier);
+        let tier = tier_words(self.points.iter().map(|point| point.tier));
+        let measured = match (self.backend, self.residency) {
+            (Some("null"), _) => ", against fake times of the null backend".to_owned(),
+            (Some(backend), Some(residency)) => format!(", measured by the {backend} backend, {residency}"),
+            _ => ", nothing measured".to_owned(),
+        };
+        let heading = format!("Products on {}: {tier}{measured}", self.device_name);
         let mut sections =
             vec![Section::Heading(heading), Section::Table(self.table()), Section::Table(self.best_table())];
-        sections.extend(self.skipped.iter().cloned().map(Section::Paragraph));
-        sections
-            .extend(self.run.iter().map(|path| Section::Paragraph(format!("The run is kept in {}.", path.display()))));
+        sections.extend(self.warnings().into_iter().map(Section::Paragraph));
+        let kept = self.run.iter().map(|path| Section::Paragraph(format!("The run is kept in {}.", path.display())));
+        sections.extend(kept);
         sections
     }
 
+    /// The first doubt of each kind, and what could not be measured; the records have all.
     fn warnings(&self) -> Vec<String> {
-        self.skipped.clone()
+        let mut kinds: Vec<&str> = Vec::new();
+        let mut said: Vec<String> = Vec::new();
+        for (kind, doubt) in &self.doubts {
+            if !kinds.contains(kind) {
+                kinds.push(kind);
+                said.push(format!("{kind}: {doubt}"));
+            }
+        }
+        said.into_iter().chain(self.skipped.iter().cloned()).collect()
     }
 }
 

@@ -66,13 +66,24 @@ pub(super) fn facts() -> Result<Vec<(String, String)>, Failure> {
     Ok(This::known()?.facts())
 }
 
-/// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, and its threads.
+/// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, its threads, and a
+/// hash of its other parts.
 fn key(machine: &Machine) -> String {
     let name = machine.name.as_deref().unwrap_or("processor");
     let plain = name.split('@').next().unwrap_or(name).replace("(R)", " ").replace("(TM)", " ");
     let words: Vec<&str> = plain.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor")).collect();
     let name: String = key_of(&words.join("_")).chars().take(48).collect();
-    format!("{name}_{}t", machine.threads)
+    format!("{name}_{}t_{:04x}", machine.threads, parts(machine))
+}
+
+/// A hash of what a name does not tell: caches, memory to the GiB, instruction sets, sockets, hypervisor. FNV-1a.
+fn parts(machine: &Machine) -> u16 {
+    let memory = machine.memory.map(|memory| (memory.value() / 1024f64.powi(3)).round());
+    let Machine { caches, features, sockets, cores, hypervisor, .. } = machine;
+    let text = format!("{caches:?}{features:?}{sockets:?}{cores:?}{hypervisor:?}{memory:?}");
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    (hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48)) as u16
 }
 
 impl This {
@@ -144,6 +155,8 @@ impl This {
         let peaks: Vec<String> =
             self.ceilings.peaks.iter().map(|peak| format!("{} {} ({})", peak.math, peak.best, peak.unit)).collect();
         fact("peaks", format!("{} (measured)", peaks.join(", ")));
+        let effort = if self.effort == Effort::Full { "thoroughly" } else { "quickly" };
+        fact("measured", format!("{effort}, {}", self.measured));
         facts
     }
 
@@ -281,9 +294,13 @@ mod tests {
     #[test]
     fn keys_tell_machines_apart() {
         let key = |name: &str, threads| key(&Machine { name: Some(name.to_owned()), threads, ..Machine::default() });
-        assert_eq!(key("Intel(R) Xeon(R) Processor", 2), "intel_xeon_2t");
-        assert_eq!(key("Intel(R) Core(TM) i9-13900K CPU @ 3.00GHz", 32), "intel_core_i9_13900k_32t");
-        assert_eq!(key("AMD EPYC 9654 96-Core Processor", 192), "amd_epyc_9654_96_core_192t");
+        assert!(key("Intel(R) Xeon(R) Processor", 2).starts_with("intel_xeon_2t_"));
+        assert!(key("Intel(R) Core(TM) i9-13900K CPU @ 3.00GHz", 32).starts_with("intel_core_i9_13900k_32t_"));
+        let plain =
+            Machine { name: Some("AMD EPYC 9654 96-Core Processor".to_owned()), threads: 192, ..Machine::default() };
+        let roomy = Machine { memory: Some(roofline_core::units::Bytes::new(1e12)), ..plain.clone() };
+        assert!(super::key(&plain).starts_with("amd_epyc_9654_96_core_192t_"));
+        assert_ne!(super::key(&plain), super::key(&roomy));
     }
 
     #[test]

@@ -47,9 +47,9 @@ pub(super) fn outlook(
             let total = Calibration::total(&kernels)?;
             Some(Outlook { stack: calibration.stack.clone(), kernels, total })
         }
-        Err(mut sites) => {
-            sites.dedup();
-            let kernels = sites.join(", ");
+        Err(mut uncovered) => {
+            uncovered.dedup();
+            let kernels = uncovered.join(", ");
             style::talk("note", &format!("{name}: the calibration does not cover {kernels}; the ideal is shown"));
             None
         }

@@ -44,9 +44,11 @@ pub(super) fn prepare<'a>(
     subject: &Subject,
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
-    let (products, kernel) = plan(cpu, shape, subject)?;
     let Linear { m, n, k } = shape.linear;
     let [m, n, k] = [m, n, k].map(|dim| dim.get() as usize);
+    let size = |one: usize, other: usize| one as f64 * other as f64;
+    cpu.room(size(m, k) + 3.0 * size(m, n) + 2.0 * size(n, k))?;
+    let (products, kernel) = plan(cpu, shape, subject)?;
     let formats = &subject.formats;
     let scale = 1.0 / (k as f32).sqrt();
     let weights = (0..products.len() as u64)
@@ -97,8 +99,7 @@ impl Run for ActivatedRun {
             [gate, up] => kernels.gated(pool, written(gate), written(up), out),
             all => kernels.activation(pool, written(&all[0]), out),
         };
-        // Formats were looked at when this was planned.
-        debug_assert!(done.is_ok());
+        done.expect("formats were looked at when this was planned");
     }
 
     /// Every output of a few rows. What the function reads has been rounded once, so twice the usual is allowed.

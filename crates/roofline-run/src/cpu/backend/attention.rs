@@ -32,8 +32,10 @@ pub(super) fn prepare<'a>(
     subject: &Subject,
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
-    let (attention, kernel) = plan(cpu, &shape, subject)?;
     let size = |dim: Dim| dim.get() as usize;
+    let elements = [shape.batch, shape.heads, shape.queries.max(shape.context), shape.head_dim.max(shape.value_dim)];
+    cpu.room(2.0 * elements.iter().map(|dim| dim.get() as f64).product::<f64>())?;
+    let (attention, kernel) = plan(cpu, &shape, subject)?;
     let formats = &subject.formats;
     let cached = if shape.cache == op::Cache::Expanded { formats.query } else { formats.kv };
     let queries = size(shape.batch) * size(shape.queries) * size(shape.heads);

@@ -38,9 +38,11 @@ pub(super) fn prepare<'a>(
     subject: &Subject,
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
+    let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
+    let size = |one: usize, other: usize| one as f64 * other as f64;
+    cpu.room(size(m, k) + size(m, n) + size(n, k))?;
     let product = plan(cpu, shape, subject)?;
     let kernel = kernel(&product);
-    let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
     let formats = &subject.formats;
     let weights = Pattern::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
     let inputs = Pattern::new(formats.activations, m, k, 1.0, 2)?;

@@ -17,7 +17,7 @@ pub fn device(machine: &Machine, ceilings: &Ceilings) -> Result<Device> {
     let name: String = machine.name.as_deref().unwrap_or("this machine").chars().take(LONGEST).collect();
     let read = ceilings.stream(StreamKind::Read, Level::Memory).ok_or_else(|| Error::Device {
         key: name.clone(),
-        reason: "its memory bandwidth was not measured: there was no memory to stream".to_owned(),
+        reason: "its memory bandwidth was not measured: too little memory is free to stream past its caches".to_owned(),
     })?;
     let peaks = Math::ALL.iter().filter_map(|math| Some((*math, ceilings.peak(*math)?.best)));
     let device = Device::custom(&name, read.best, Peaks::distinct(peaks)?, machine.memory)?;

@@ -277,7 +277,10 @@ fn sets(machine: &Machine, threads: usize) -> Vec<Set> {
     let caches = machine.last_level_cache().map_or(0, size);
     let wanted = (4 * caches).max(1 << 30);
     let most = machine.available.map_or(1 << 30, |available| size(available) / 4);
-    sets.push(Set { level: Level::Memory, per_thread: granular(wanted.min(most) / threads) });
+    // A set that half fits the caches would measure them, and call it memory.
+    if wanted.min(most) >= 2 * caches {
+        sets.push(Set { level: Level::Memory, per_thread: granular(wanted.min(most) / threads) });
+    }
     sets
 }
 

@@ -166,17 +166,17 @@ mod tests {
     /// the FP16 product ten times slower than the chip can do.
     #[test]
     fn somebody_elses_timings_of_a_gb10() {
-        let gemv = [("FP16", 203.4), ("BF16", 199.9), ("TF32", 277.9), ("FP8_E4M3", 34.8), ("INT8", 409.5)];
-        let gemm = [("FP16", 14339.4), ("BF16", 14275.1), ("TF32", 3681.2), ("FP8_E4M3", 834.0), ("INT8", 2528.8)];
+        let vector = [("FP16", 203.4), ("BF16", 199.9), ("TF32", 277.9), ("FP8_E4M3", 34.8), ("INT8", 409.5)];
+        let square = [("FP16", 14339.4), ("BF16", 14275.1), ("TF32", 3681.2), ("FP8_E4M3", 834.0), ("INT8", 2528.8)];
         let entry = |kind: &str, shape: &str, (precision, time): (&str, f64)| {
             format!(
                 "{{\"kernel_type\":\"{kind}\",\"shape\":{shape},\"precision\":\"{precision}\",\"measured_time_us\":{time}}}"
             )
         };
-        let all: Vec<String> = gemv
+        let all: Vec<String> = vector
             .map(|point| entry("gemv", "[4096,4096]", point))
             .into_iter()
-            .chain(gemm.map(|point| entry("gemm", "{\"M\":4096,\"N\":4096,\"K\":4096}", point)))
+            .chain(square.map(|point| entry("gemm", "{\"M\":4096,\"N\":4096,\"K\":4096}", point)))
             .collect();
         let text = format!("{{\"hardware_key\":\"gb10\",\"benchmarks\":[{}]}}", all.join(","));
         let device = Registry::builtin().find("gb10").unwrap().into_owned();

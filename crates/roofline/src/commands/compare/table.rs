@@ -38,8 +38,12 @@ impl Report for Compared {
 
 impl Compared {
     pub(super) fn heading(&self) -> String {
-        let fake = if self.backend.as_deref() == Some("null") { " (null backend: fake times)" } else { "" };
-        format!("{} on {}: theory against measurement{fake}", self.subject, self.device_name)
+        let how = match (self.backend.as_deref(), self.residency) {
+            (Some("null"), _) => " (null backend: fake times)".to_owned(),
+            (Some(backend), Some(residency)) => format!(" ({backend} backend, {residency})"),
+            _ => String::new(),
+        };
+        format!("{} on {}: theory against measurement{how}", self.subject, self.device_name)
     }
 
     fn table(&self) -> Table {
@@ -93,7 +97,12 @@ impl Compared {
                 number(pass.predicted_time_us / 1e3).into(),
                 number(pass.measured_time_us / 1e3).into(),
                 format!("{:.0} %", pass.error_pct).into(),
-                number(1e6 / pass.measured_time_us).into(),
+                if pass.missing == 0 {
+                    number(1e6 / pass.measured_time_us)
+                } else {
+                    format!("{} missing", pass.missing)
+                }
+                .into(),
             ]);
         }
         table
@@ -126,7 +135,12 @@ impl Compared {
     pub(super) fn analysis(&self) -> Vec<(String, String)> {
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let summary = &self.summary;
-        let judged = if self.tier == "expected" { "expected tier" } else { "ideal tier; there is no calibration" };
+        let expected = self.pairs.iter().filter(|pair| pair.expected.is_some()).count();
+        let judged = match expected {
+            0 => "ideal tier; there is no calibration".to_owned(),
+            all if all == self.pairs.len() => "expected tier".to_owned(),
+            some => format!("expected tier for {some}, ideal for the others"),
+        };
         let mut facts = vec![
             fact(
                 "verdict",
@@ -166,11 +180,15 @@ impl Compared {
             facts.push(fact(
                 "calibration",
                 format!(
-                    "{}; mean error {:.1} % on {} held-out measurements, the machine itself repeats within {:.1} %",
+                    "{}; mean error {:.1} % on {} held-out measurements{}",
                     basis.provenance,
                     quality.mean * 100.0,
                     quality.held_out,
-                    quality.spread.mean * 100.0
+                    if quality.spread.repeats == 0 {
+                        String::new()
+                    } else {
+                        format!(", the machine itself repeats within {:.1} %", quality.spread.mean * 100.0)
+                    }
                 ),
             ));
         }
