@@ -28,6 +28,9 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "predict attention --help",
             "predict ffn --help",
             "predict model --help",
+            "measure --help",
+            "compare --help",
+            "calibrate --help",
             "sweep --help",
             "plot --help",
             "analyze --help",
@@ -61,6 +64,17 @@ const PICTURES: &[(&str, &str)] = &[
     ("shares-light.svg", "plot shares llama-3-8b mixtral-8x7b deepseek-v2-lite --on h200 --precision bf16"),
 ];
 
+/// Pages with examples.
+const GUIDES: &[&str] = &[
+    "README.md",
+    "docs/guide/predict.md",
+    "docs/guide/measure.md",
+    "docs/guide/compare.md",
+    "docs/guide/formats.md",
+    "docs/guide/sweep.md",
+    "docs/guide/plot.md",
+];
+
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {
     run(&mut cargo(&["build", "--quiet", "--locked", "--package", "roofline"]))?;
     let folder = root().join("docs/reference");
@@ -75,9 +89,7 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
         let _ = fs::remove_file(&picture);
         settle(&root().join("docs/images").join(file), &svg, mode)?;
     }
-    for file in
-        ["README.md", "docs/guide/predict.md", "docs/guide/formats.md", "docs/guide/sweep.md", "docs/guide/plot.md"]
-    {
+    for file in GUIDES {
         let path = root().join(file);
         let old = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         settle(&path, &with_examples(&old)?, mode)?;

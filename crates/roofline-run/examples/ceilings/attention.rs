@@ -19,7 +19,8 @@ struct Stored {
 
 impl Stored {
     fn new(format: Format, rows: usize, columns: usize) -> Option<Self> {
-        let codes = Buffer::zeroed(rows * columns * format.nominal_bits() as usize / 8)?;
+        let mut codes = Buffer::zeroed(rows * columns * format.nominal_bits() as usize / 8)?;
+        codes.fill(0x3d);
         let scales = if format.nominal_bits() == 8 { [0x80, 0x3f].repeat(rows) } else { Vec::new() };
         Some(Self { format, rows, columns, codes, scales })
     }

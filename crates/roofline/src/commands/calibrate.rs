@@ -40,8 +40,8 @@ struct Term {
 }
 
 /// Products of the grid: rows, and sides of the weights.
-const ROWS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-const QUICK_ROWS: [u64; 5] = [1, 4, 16, 64, 256];
+const ROWS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+const QUICK_ROWS: [u64; 6] = [1, 4, 16, 64, 256, 1024];
 const SIDES: [(u64, u64); 9] = [
     (256, 1024),
     (1024, 1024),

@@ -302,7 +302,11 @@ impl Buffers {
         let slots: Vec<Mutex<Option<Buffer>>> = (0..pool.threads()).map(|_| Mutex::new(None)).collect();
         pool.run(|index| {
             if let Ok(mut slot) = slots[index].lock() {
-                *slot = Buffer::zeroed(bytes);
+                // The first touch places the pages, and pages that nobody wrote to are one page of zeros in the cache.
+                *slot = Buffer::zeroed(bytes).map(|mut buffer| {
+                    buffer.fill(0x3d);
+                    buffer
+                });
             }
         });
         let mut owned: Vec<Buffer> =
