@@ -27,6 +27,8 @@ use super::{
 
 /// Bytes that are decoded at a time.
 const BLOCK: usize = 64;
+/// Elements of x from which on it does not fit the nearest cache beside the weights.
+const LONG: usize = 8192;
 /// How far ahead of its use a line is asked for, at least.
 const AHEAD: usize = 4096;
 
@@ -185,10 +187,12 @@ unsafe fn columns<D: Decoder>(job: &Job<'_>, rows: Range<usize>) {
         for start in rows.clone().step_by(few) {
             let rows = start..(start + few).min(rows.end);
             for first in (0..job.m).step_by(4) {
-                // Rows of 4-bit weights are so short that two at a time are no stream to the hardware's prefetcher.
-                match (job.m - first, D::ELEMENTS) {
-                    (1, 128) => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
-                    (1, _) => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
+                // Short rows, two or four at a time, are no streams to the hardware's prefetcher; long ones share an x that
+                // is past the nearest cache.
+                match (job.m - first, job.w.stored.row_bytes) {
+                    (1, ..4096) if D::ELEMENTS == 128 => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
+                    (1, _) if job.pitch < LONG => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
+                    (1, _) => batch::<D, 1, 4>(decoder, job, rows.clone(), first),
                     (2, _) => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
                     (3, _) => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
                     _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),

@@ -82,7 +82,7 @@ impl Block {
                 }
             }
             let weights = _mm512_set1_epi8(offset);
-            let sum = sum(weights, weights, &self.digits, _mm512_setzero_si512());
+            let [sum] = sum([(weights, weights)], &self.digits, _mm512_setzero_si512());
             let start = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
             _mm512_storeu_si512(self.start.as_mut_ptr().cast(), start);
         }
@@ -155,77 +155,113 @@ unsafe fn fill(blocks: &mut [Block], (codes, wide): (&[u8], Wide), values: &mut 
 /// FP4 codes as twice their value plus 12.
 const FP4: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
+/// Rows from this many bytes on are long enough that several at a time are streams to the hardware's prefetcher.
+const LONG: usize = 4096;
+
 /// See [`Kernel`]; needs AVX-512 (F, BW, DQ, VL) with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn columns<S: Spread, const TABLE: bool>(job: &Job<'_>, rows: Range<usize>) {
-    let ahead = AHEAD.next_multiple_of(job.w.stored.row_bytes);
-    for row in rows {
-        // SAFETY: passed on.
-        unsafe {
+    let row_bytes = job.w.stored.row_bytes;
+    let mut row = rows.start;
+    // SAFETY: passed on.
+    unsafe {
+        // The x of long rows is past the nearest cache: several rows share each of its loads.
+        while row_bytes >= LONG && job.m == 1 && row + 4 <= rows.end {
+            together::<S, TABLE, 1, 4>(job, row, AHEAD.next_multiple_of(4 * row_bytes));
+            row += 4;
+        }
+        while row_bytes >= LONG && row + 2 <= rows.end {
             match job.m {
-                1 => one_row::<S, TABLE, 1>(job, row, ahead),
-                _ => one_row::<S, TABLE, 2>(job, row, ahead),
+                1 => together::<S, TABLE, 1, 2>(job, row, AHEAD.next_multiple_of(2 * row_bytes)),
+                _ => together::<S, TABLE, 2, 2>(job, row, AHEAD.next_multiple_of(2 * row_bytes)),
+            }
+            row += 2;
+        }
+        while row < rows.end {
+            match job.m {
+                1 => together::<S, TABLE, 1, 1>(job, row, AHEAD.next_multiple_of(row_bytes)),
+                _ => together::<S, TABLE, 2, 1>(job, row, AHEAD.next_multiple_of(row_bytes)),
+            }
+            row += 1;
+        }
+    }
+}
+
+/// `R` rows of weights with `M` rows of `x`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn together<S: Spread, const TABLE: bool, const M: usize, const R: usize>(
+    job: &Job<'_>,
+    row: usize,
+    ahead: usize,
+) {
+    let codes: [&[u8]; R] = std::array::from_fn(|r| job.w.codes(row + r));
+    let scales: [&[u8]; R] = std::array::from_fn(|r| job.w.scales(row + r));
+    let count = job.x.len() / M;
+    let full = codes[0].len() / BYTES;
+    let mut sums = [[_mm512_setzero_ps(); M]; R];
+    // SAFETY: full blocks lie within their rows, and what is left is copied to where a block fits.
+    unsafe {
+        let x = job.x.as_ptr();
+        for block in 0..full {
+            let at = codes.map(|codes| codes.as_ptr().add(block * BYTES));
+            for at in at {
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead).cast());
+            }
+            let scales = scales.map(|scales| scales.as_ptr().add(block * S::BYTES));
+            step::<S, TABLE, M, R>(at, scales, x.add(block), count, &mut sums);
+        }
+        if full < count {
+            let (mut last, mut last_scales) = ([[0u8; BYTES]; R], [[0u8; 8]; R]);
+            for r in 0..R {
+                let (codes, scales) = (&codes[r][full * BYTES..], &scales[r][full * S::BYTES..]);
+                last[r][..codes.len()].copy_from_slice(codes);
+                last_scales[r][..scales.len()].copy_from_slice(scales);
+            }
+            let (last, last_scales) =
+                (last.each_ref().map(|last| last.as_ptr()), last_scales.each_ref().map(|one| one.as_ptr()));
+            step::<S, TABLE, M, R>(last, last_scales, x.add(full), count, &mut sums);
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            let scale = job.w.row_scale(row + r) * S::FACTOR;
+            for (index, sum) in sums.iter().enumerate() {
+                job.y.put(index, row + r, _mm512_reduce_add_ps(*sum) * scale);
             }
         }
     }
 }
 
-/// One row of weights with `M` rows of `x`.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn one_row<S: Spread, const TABLE: bool, const M: usize>(job: &Job<'_>, row: usize, ahead: usize) {
-    let (codes, scales) = (job.w.codes(row), job.w.scales(row));
-    let count = job.x.len() / M;
-    let full = codes.len() / BYTES;
-    let mut sums = [_mm512_setzero_ps(); M];
-    // SAFETY: full blocks lie within the row, and what is left is copied to where a block fits.
-    unsafe {
-        let x = job.x.as_ptr();
-        for block in 0..full {
-            let at = codes.as_ptr().add(block * BYTES);
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead).cast());
-            step::<S, TABLE, M>(at, scales.as_ptr().add(block * S::BYTES), x.add(block), count, &mut sums);
-        }
-        if full < count {
-            let (mut last, mut last_scales) = ([0u8; BYTES], [0u8; 8]);
-            let (codes, scales) = (&codes[full * BYTES..], &scales[full * S::BYTES..]);
-            last[..codes.len()].copy_from_slice(codes);
-            last_scales[..scales.len()].copy_from_slice(scales);
-            step::<S, TABLE, M>(last.as_ptr(), last_scales.as_ptr(), x.add(full), count, &mut sums);
-        }
-        for (index, sum) in sums.iter().enumerate() {
-            job.y.put(index, row, _mm512_reduce_add_ps(*sum) * (job.w.row_scale(row) * S::FACTOR));
-        }
-    }
-}
-
-/// One block of a row with each of `M` rows of `x`, `count` blocks apart.
+/// One block of `R` rows with each of `M` rows of `x`, `count` blocks apart.
 #[inline(always)]
-unsafe fn step<S: Spread, const TABLE: bool, const M: usize>(
-    codes: *const u8,
-    scales: *const u8,
+unsafe fn step<S: Spread, const TABLE: bool, const M: usize, const R: usize>(
+    codes: [*const u8; R],
+    scales: [*const u8; R],
     x: *const Block,
     count: usize,
-    sums: &mut [__m512; M],
+    sums: &mut [[__m512; M]; R],
 ) {
     // SAFETY: a block of weights, its scales, and a block of each row of `x`.
     unsafe {
-        let weights = _mm512_loadu_si512(codes.cast());
-        let scale = S::spread(scales);
-        for (index, sum) in sums.iter_mut().enumerate() {
+        let weights = codes.map(|codes| halves::<TABLE>(_mm512_loadu_si512(codes.cast())));
+        let scale = scales.map(|scales| S::spread(scales));
+        for index in 0..M {
             let x = &*x.add(index * count);
-            let product = _mm512_cvtepi32_ps(dot::<TABLE>(weights, x));
-            *sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scale, _mm512_set1_ps(x.scale)), *sum);
+            let start = _mm512_loadu_si512(x.start.as_ptr().cast());
+            let products = sum(weights, &x.digits, start);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let scale = _mm512_mul_ps(scale[r], _mm512_set1_ps(x.scale));
+                sums[index] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[r]), scale, sums[index]);
+            }
         }
     }
 }
 
-/// The exact sums of 128 products, eight to a lane.
+/// Even and odd elements of a block, unsigned.
 #[inline(always)]
-unsafe fn dot<const TABLE: bool>(weights: __m512i, x: &Block) -> __m512i {
-    // SAFETY: inlined where the instructions are enabled; the digits are whole vectors.
+unsafe fn halves<const TABLE: bool>(weights: __m512i) -> (__m512i, __m512i) {
+    // SAFETY: inlined where the instructions are enabled.
     unsafe {
         let nibble = _mm512_set1_epi8(15);
-        let (even, odd) = if TABLE {
+        if TABLE {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(FP4.as_ptr().cast()));
             let even = _mm512_and_si512(weights, nibble);
             let odd = _mm512_and_si512(_mm512_srli_epi16(weights, 4), nibble);
@@ -234,22 +270,31 @@ unsafe fn dot<const TABLE: bool>(weights: __m512i, x: &Block) -> __m512i {
             // Flipping the top bit of two's complement adds 8.
             let flipped = _mm512_xor_si512(weights, _mm512_set1_epi8(-0x78));
             (_mm512_and_si512(flipped, nibble), _mm512_and_si512(_mm512_srli_epi16(flipped, 4), nibble))
-        };
-        sum(even, odd, &x.digits, _mm512_loadu_si512(x.start.as_ptr().cast()))
+        }
     }
 }
 
-/// `start` plus the products of unsigned weights with the three bytes of each element.
+/// For each row, `start` plus the products of its unsigned weights with the three bytes of each element: exact sums of 128
+/// products, eight to a lane.
 #[inline(always)]
-unsafe fn sum(even: __m512i, odd: __m512i, digits: &[[[i8; 64]; 2]; 3], start: __m512i) -> __m512i {
+unsafe fn sum<const R: usize>(
+    weights: [(__m512i, __m512i); R],
+    digits: &[[[i8; 64]; 2]; 3],
+    start: __m512i,
+) -> [__m512i; R] {
     // SAFETY: inlined where the instructions are enabled; the digits are whole vectors.
     unsafe {
-        let mut sums = [_mm512_setzero_si512(), _mm512_setzero_si512(), start];
-        for (sum, digits) in sums.iter_mut().zip(digits) {
-            *sum = _mm512_dpbusd_epi32(*sum, even, _mm512_loadu_si512(digits[0].as_ptr().cast()));
-            *sum = _mm512_dpbusd_epi32(*sum, odd, _mm512_loadu_si512(digits[1].as_ptr().cast()));
+        let mut sums = [[_mm512_setzero_si512(), _mm512_setzero_si512(), start]; R];
+        for (place, digits) in digits.iter().enumerate() {
+            let [even, odd] = [0, 1].map(|side: usize| _mm512_loadu_si512(digits[side].as_ptr().cast()));
+            for (sums, weights) in sums.iter_mut().zip(&weights) {
+                sums[place] = _mm512_dpbusd_epi32(sums[place], weights.0, even);
+                sums[place] = _mm512_dpbusd_epi32(sums[place], weights.1, odd);
+            }
         }
-        let upper = _mm512_add_epi32(_mm512_slli_epi32(sums[0], 8), sums[1]);
-        _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sums[2])
+        sums.map(|sums| {
+            let upper = _mm512_add_epi32(_mm512_slli_epi32(sums[0], 8), sums[1]);
+            _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sums[2])
+        })
     }
 }
