@@ -203,12 +203,13 @@ unsafe fn together<S: Spread, const TABLE: bool, const M: usize, const R: usize>
     unsafe {
         let x = job.x.as_ptr();
         for block in 0..full {
-            let at = codes.map(|codes| codes.as_ptr().add(block * BYTES));
-            for at in at {
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead).cast());
+            let (mut at, mut at_scales) = ([std::ptr::null(); R], [std::ptr::null(); R]);
+            for r in 0..R {
+                at[r] = codes[r].as_ptr().add(block * BYTES);
+                at_scales[r] = scales[r].as_ptr().add(block * S::BYTES);
+                _mm_prefetch::<_MM_HINT_T0>(at[r].wrapping_add(ahead).cast());
             }
-            let scales = scales.map(|scales| scales.as_ptr().add(block * S::BYTES));
-            step::<S, TABLE, M, R>(at, scales, x.add(block), count, &mut sums);
+            step::<S, TABLE, M, R>(at, at_scales, x.add(block), count, &mut sums);
         }
         if full < count {
             let (mut last, mut last_scales) = ([[0u8; BYTES]; R], [[0u8; 8]; R]);
@@ -241,8 +242,13 @@ unsafe fn step<S: Spread, const TABLE: bool, const M: usize, const R: usize>(
 ) {
     // SAFETY: a block of weights, its scales, and a block of each row of `x`.
     unsafe {
-        let weights = codes.map(|codes| halves::<TABLE>(_mm512_loadu_si512(codes.cast())));
-        let scale = scales.map(|scales| S::spread(scales));
+        // Loops, not closures: a closure is compiled without the instructions unless it is inlined.
+        let mut weights = [(_mm512_setzero_si512(), _mm512_setzero_si512()); R];
+        let mut scale = [_mm512_setzero_ps(); R];
+        for r in 0..R {
+            weights[r] = halves::<TABLE>(_mm512_loadu_si512(codes[r].cast()));
+            scale[r] = S::spread(scales[r]);
+        }
         for index in 0..M {
             let x = &*x.add(index * count);
             let start = _mm512_loadu_si512(x.start.as_ptr().cast());
@@ -286,15 +292,18 @@ unsafe fn sum<const R: usize>(
     unsafe {
         let mut sums = [[_mm512_setzero_si512(), _mm512_setzero_si512(), start]; R];
         for (place, digits) in digits.iter().enumerate() {
-            let [even, odd] = [0, 1].map(|side: usize| _mm512_loadu_si512(digits[side].as_ptr().cast()));
+            let even = _mm512_loadu_si512(digits[0].as_ptr().cast());
+            let odd = _mm512_loadu_si512(digits[1].as_ptr().cast());
             for (sums, weights) in sums.iter_mut().zip(&weights) {
                 sums[place] = _mm512_dpbusd_epi32(sums[place], weights.0, even);
                 sums[place] = _mm512_dpbusd_epi32(sums[place], weights.1, odd);
             }
         }
-        sums.map(|sums| {
+        let mut whole = [start; R];
+        for (whole, sums) in whole.iter_mut().zip(&sums) {
             let upper = _mm512_add_epi32(_mm512_slli_epi32(sums[0], 8), sums[1]);
-            _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sums[2])
-        })
+            *whole = _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sums[2]);
+        }
+        whole
     }
 }
