@@ -24,7 +24,7 @@ use std::{
 
 use super::{
     super::{
-        Unsupported,
+        Unsupported, no_memory,
         number::Wide,
         output::Output,
         stored::{Rows, Scale, Stored},
@@ -124,7 +124,7 @@ impl FixedGemv {
         let blocks = m * stored.k.div_ceil(ELEMENTS);
         // The padding stays zero.
         let values = vec![0.0; stored.k.next_multiple_of(ELEMENTS)];
-        let x = Buffer::zeroed(blocks * size_of::<Block>()).ok_or_else(Unsupported::memory);
+        let x = Buffer::zeroed(blocks * size_of::<Block>()).ok_or_else(no_memory);
         Some(x.map(|x| Self { kernel, offset, unit, x, values }))
     }
 
