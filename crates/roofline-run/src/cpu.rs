@@ -17,4 +17,3 @@ pub mod tensor;
 mod tile;
 pub mod unsupported;
 pub mod vector;
-pub mod yardstick;

@@ -23,7 +23,7 @@ mod stored;
 
 use std::fmt;
 
-use roofline_core::{Format, Math, Precision, op::Linear};
+use roofline_core::{Format, Math, Precision, measurement::Path, op::Linear};
 
 use self::{
     cast::CastFirst,
@@ -37,33 +37,8 @@ use super::{
     pool::Pool,
     simd::{Level, Simd},
     tensor::Tensor,
+    unsupported::Unsupported,
 };
-
-/// How stored weights reach the unit that multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    /// The stored format is what multiplies.
-    Native,
-    /// Decoded in registers, or while panels are packed.
-    FusedDequant,
-    /// Decoded to memory first, and read again from there.
-    CastFirst,
-}
-
-/// Why there is no kernel for a product, in a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unsupported(String);
-
-impl Unsupported {
-    fn new(reason: String) -> Self {
-        Self(reason)
-    }
-
-    fn memory() -> Self {
-        Self("there is no memory for what the kernel keeps beside its operands".to_owned())
-    }
-}
 
 /// A product that is ready to run.
 pub struct Product {
@@ -91,9 +66,8 @@ enum Kernel {
 }
 
 /// Rows of `x` up to which decoding in registers beats packing.
-const THIN: usize = THIN_ROWS as usize;
-/// The same, for whoever describes these kernels.
 pub const THIN_ROWS: u64 = 16;
+const THIN: usize = THIN_ROWS as usize;
 
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
@@ -101,13 +75,11 @@ impl Product {
         let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
         let Precision { weights, activations, output, .. } = *precision;
         let output = Wide::of(output)
-            .ok_or_else(|| Unsupported::new(format!("no processor kernel writes outputs stored as {output}")))?;
+            .ok_or_else(|| Unsupported(format!("no processor kernel writes outputs stored as {output}")))?;
         let stored = Stored::new(weights, k)?;
         let integers = activations == Format::INT8;
         if integers && stored.code != Code::Int8 {
-            return Err(Unsupported::new(format!(
-                "no processor kernel multiplies {weights} weights with int8 activations"
-            )));
+            return Err(Unsupported(format!("no processor kernel multiplies {weights} weights with int8 activations")));
         }
         let wide = Wide::of(activations);
         let (kernel, unit, math) = match wide {
@@ -122,7 +94,7 @@ impl Product {
                 (Kernel::IntegerGemv(IntegerGemv::plan(simd, m, k)?), unit, Math::Int8)
             }
             None => {
-                return Err(Unsupported::new(format!("no processor kernel reads activations stored as {activations}")));
+                return Err(Unsupported(format!("no processor kernel reads activations stored as {activations}")));
             }
             #[cfg(target_arch = "x86_64")]
             Some(wide)
@@ -142,7 +114,7 @@ impl Product {
     pub fn cast_first(simd: Simd, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
         let planned = Self::plan(simd, shape, precision, threads)?;
         let Some(wide) = Wide::of(planned.activations).filter(|_| planned.m <= THIN) else {
-            return Err(Unsupported::new(format!("casting first is for up to {THIN} rows of wide activations")));
+            return Err(Unsupported(format!("casting first is for up to {THIN} rows of wide activations")));
         };
         let cast = CastFirst::plan(simd, (planned.m, planned.n, planned.k))?;
         let (kernel, unit) = (Kernel::CastFirst(Box::new(cast), wide), level_name(simd.level));
@@ -170,7 +142,7 @@ impl Product {
             #[cfg(target_arch = "x86_64")]
             Kernel::FixedGemv(..) => false,
             Kernel::Gemm(gemm) => gemm.is_native(self.stored.code),
-            Kernel::CastFirst(..) => return Path::CastFirst,
+            Kernel::CastFirst(..) => return Path::CastEmulated,
         };
         if native { Path::Native } else { Path::FusedDequant }
     }
@@ -207,6 +179,11 @@ impl fmt::Debug for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}x{}x{}", self.kernel_name(), self.m, self.n, self.k)
     }
+}
+
+/// Memory that a plan could not have.
+fn no_memory() -> Unsupported {
+    Unsupported("there is no memory for what the kernel keeps beside its operands".to_owned())
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -2,14 +2,14 @@
 
 use roofline_core::{
     Format, Math,
-    measurement::{Check, Kernel, Path, Residency, Subject},
+    measurement::{Check, Kernel, Residency, Subject},
     op::Linear,
 };
 
 use super::{
     super::{
         buffer::Buffer,
-        linear::{self, Product},
+        linear::Product,
         operands::{Pattern, Slots},
         pool::Pool,
     },
@@ -24,12 +24,7 @@ pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Produc
 }
 
 pub(super) fn kernel(product: &Product) -> Kernel {
-    let path = match product.path() {
-        linear::Path::Native => Path::Native,
-        linear::Path::FusedDequant => Path::FusedDequant,
-        linear::Path::CastFirst => Path::CastEmulated,
-    };
-    Kernel { name: product.kernel_name(), path, math: product.math() }
+    Kernel { name: product.kernel_name(), path: product.path(), math: product.math() }
 }
 
 pub(super) fn prepare<'a>(

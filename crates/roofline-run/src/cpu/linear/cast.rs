@@ -9,6 +9,7 @@ use super::{
     Unsupported,
     gemm::turn::Turn,
     gemv::Gemv,
+    no_memory,
     number::Wide,
     output::Output,
     stored::{Rows, Stored},
@@ -28,7 +29,7 @@ pub(super) struct CastFirst {
 impl CastFirst {
     pub(super) fn plan(simd: Simd, (m, n, k): (usize, usize, usize)) -> Result<Self, Unsupported> {
         let stored = Stored::new(Format::BF16, k)?;
-        let cast = Buffer::zeroed(n * stored.row_bytes).ok_or_else(Unsupported::memory)?;
+        let cast = Buffer::zeroed(n * stored.row_bytes).ok_or_else(no_memory)?;
         Ok(Self { turn: Turn::choose(simd), cast, stored, gemv: Gemv::plan(simd, m, &stored)?, rows: n })
     }
 

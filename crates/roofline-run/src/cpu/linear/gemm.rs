@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! x, packed once by all threads:  panels of `lanes` rows, transposed: [panel][k][lane]
-//! each thread, for its rows of W, 256 at a time:
-//!     decode them into packed rows: [k block][row][k]             (memory -> L2)
-//!     for 512 rows of x, for each block along k, for each panel (L1), for a few packed rows (L2):
-//!         sums[row][lane] += packed row * panel                     (registers)
+//! each thread, for its rows of W, a few hundred at a time, for 512 rows of x:
+//!     for each block along k:
+//!         decode those rows' part into packed rows                  (memory -> L2)
+//!         for each panel (L1), for a few packed rows (L2):
+//!             sums[row][lane] += packed row * panel                 (registers)
+//!             ask for the next part of the rows and of the panels   (memory -> L2)
 //!     turn the sums, scale and store them
 //! ```
-//!
-//! `W` is the broadcast side, so its rows are packed in the order they are stored in: whatever format they have, decoding
-//! is all there is to do. Only `x`, which every row of `W` meets, is transposed.
 
 #![allow(unsafe_code)]
 
@@ -33,12 +32,12 @@ use std::{ops::Range, sync::Mutex};
 use roofline_core::Math;
 
 use self::{
-    micro::{Micro, Tile},
-    operand::DEPTH,
+    micro::{Layout, Micro, Tile},
+    operand::{DEPTH, SKEW},
     turn::Turn,
 };
 use super::{
-    Unsupported,
+    Unsupported, no_memory,
     number::from_bf16,
     output::Output,
     stored::{Code, Rows, Stored},
@@ -53,8 +52,6 @@ use crate::cpu::{
 const BLOCK_ROWS: usize = 256;
 /// Rows of `x` in a block: the sums of both, and the panels, take a quarter each.
 const BLOCK_LANES: usize = 512;
-/// Elements between rows of sums beyond their own, so that they do not share sets.
-const SKEW: usize = 16;
 
 /// A planned product.
 pub(super) struct Gemm {
@@ -73,8 +70,12 @@ pub(super) struct Gemm {
 /// What a thread keeps to itself.
 struct Scratch {
     packed: Buffer,
+    /// Rows that are about to be transposed.
+    rows: Buffer,
     sums: Buffer,
     turned: Buffer,
+    /// The scales of the rows of `W` in a block, in FP32.
+    scales: Buffer,
 }
 
 /// Where threads write disjoint parts of a buffer.
@@ -105,17 +106,20 @@ impl Gemm {
         let steps = x.k.div_ceil(micro.left.per_dword()).next_multiple_of(DEPTH);
         let rows = n.min(BLOCK_ROWS).next_multiple_of(micro.rows);
         let lanes = m.min(BLOCK_LANES).next_multiple_of(micro.lanes);
-        let zeroed = |bytes: usize| Buffer::zeroed(bytes).ok_or_else(Unsupported::memory);
+        // Packed rows are kept only where another block of `x` meets them.
+        let blocks = if m > BLOCK_LANES { steps.div_ceil(micro.steps()) } else { 1 };
+        let zeroed = |bytes: usize| Buffer::zeroed(bytes).ok_or_else(no_memory);
         let scratch = || {
-            // While `x` is packed, the same memory holds the rows of one panel.
-            let rows_or_lanes = rows.max(micro.lanes);
-            let packed = zeroed(steps.div_ceil(micro.steps()) * rows_or_lanes * (micro.row_bytes() + SKEW * 4))?;
+            let packed = zeroed((blocks * rows / micro.rows * micro.group_bytes()).next_multiple_of(2 << 20))?;
+            // What is transposed on its way: rows of one call, or of one panel.
+            let rows_or_lanes = zeroed(micro.lanes.max(16) * (4 * micro.steps() + 4 * SKEW))?;
+            let scales = zeroed(4 * rows)?;
             // Large enough for a huge page: every product touches each of its rows.
             let (sums, turned) = (
                 zeroed((rows * (lanes + SKEW) * 4).next_multiple_of(2 << 20))?,
                 zeroed(16 * (rows.next_multiple_of(16) + SKEW) * 4)?,
             );
-            Ok(Mutex::new(Scratch { packed, sums, turned }))
+            Ok(Mutex::new(Scratch { packed, rows: rows_or_lanes, sums, turned, scales }))
         };
         Ok(Self {
             micro,
@@ -185,7 +189,7 @@ impl Gemm {
             let used = (self.m - first).min(width);
             for block in 0..self.blocks() {
                 let pitch = 4 * self.micro.steps() + 4 * SKEW;
-                let packed = &mut scratch.packed[..width * pitch];
+                let packed = &mut scratch.rows[..width * pitch];
                 packed[used * pitch..].fill(0);
                 self.turn.pack_right(x, first..first + used, block, &self.micro, (packed, pitch));
                 let steps = (self.steps() - block * self.micro.steps()).min(self.micro.steps());
@@ -195,8 +199,12 @@ impl Gemm {
                         // SAFETY: this panel is this thread's, and steps come in sixteens.
                         unsafe {
                             let from = packed.as_ptr().add(lane * pitch + 4 * step);
-                            let to = panels.start().add(to + (step * width + lane) * 4);
-                            (self.turn.transpose)(from, pitch, to, 4 * width, (width - lane).min(16));
+                            let (at, stride) = match self.micro.layout {
+                                Layout::Rows | Layout::Columns => (4 * lane, 4 * width),
+                                Layout::Tiles => (64 * lane, 64),
+                            };
+                            let to = panels.start().add(to + 4 * step * width + at);
+                            (self.turn.transpose)(from, pitch, to, stride, (width - lane).min(16));
                         }
                     }
                 }
@@ -226,7 +234,7 @@ impl Part<'_> {
         let gemm = self.gemm;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: asked for only where there are tiles.
-        let _tiles = gemm.micro.tiles.then(|| unsafe { crate::cpu::tile::Tiles::configure() });
+        let _tiles = (gemm.micro.layout == Layout::Tiles).then(|| unsafe { crate::cpu::tile::Tiles::configure() });
         let micro = gemm.micro;
         // Blocks of equal size, rather than full ones and a remainder.
         let most = BLOCK_ROWS / micro.rows * micro.rows;
@@ -234,33 +242,48 @@ impl Part<'_> {
         let size = columns.len().div_ceil(count).next_multiple_of(micro.rows);
         for start in columns.clone().step_by(size) {
             let rows = start..(start + size).min(columns.end);
-            let padded = rows.len().next_multiple_of(micro.rows);
-            gemm.turn.pack_left(&self.w, rows.clone(), gemm.blocks(), padded, &micro, &mut scratch.packed);
+            self.scales(rows.clone(), scratch);
             for first in lanes.clone().step_by(BLOCK_LANES) {
                 let block = first..(first + BLOCK_LANES).min(lanes.end);
-                self.block(padded, block.clone(), scratch);
+                // Already packed for the block of `x` before.
+                let again = first > lanes.start;
+                self.block(rows.clone(), block.clone(), again, scratch);
                 self.store(rows.clone(), block, scratch);
             }
         }
     }
 
-    /// The sums of `padded` packed rows with a block of `x`.
-    fn block(&self, padded: usize, lanes: Range<usize>, scratch: &mut Scratch) {
+    /// The sums of a block of rows with a block of `x`.
+    fn block(&self, rows: Range<usize>, lanes: Range<usize>, again: bool, scratch: &mut Scratch) {
         let (gemm, micro) = (self.gemm, self.gemm.micro);
-        let pitch = lanes.len().next_multiple_of(micro.lanes) + SKEW;
+        let height = rows.len().next_multiple_of(micro.rows);
+        let width = lanes.len().next_multiple_of(micro.lanes);
+        let groups = height / micro.rows;
+        let bytes = groups * micro.group_bytes();
         for block in 0..gemm.blocks() {
+            let kept = if gemm.m > BLOCK_LANES { block } else { 0 };
+            let packed = &mut scratch.packed[kept * bytes..][..bytes];
+            if !again {
+                gemm.turn.pack_left(&self.w, rows.clone(), block, &micro, (packed, &mut scratch.rows));
+            }
             let steps = (gemm.steps() - block * micro.steps()).min(micro.steps());
+            let mut next = self.next(rows.clone(), block, again, groups * width / micro.lanes);
             for lane in lanes.clone().step_by(micro.lanes) {
                 let right = &gemm.panels[(lane * gemm.steps() + block * micro.steps() * micro.lanes) * 4..];
-                for row in (0..padded).step_by(micro.rows) {
+                for group in 0..groups {
+                    let (at, pitch) = micro.sums_at((height, width), group * micro.rows, lane - lanes.start);
                     let tile = Tile {
-                        left: scratch.packed[block * padded * micro.row_bytes() + micro.row_start(row)..].as_ptr(),
+                        left: packed[group * micro.group_bytes()..].as_ptr(),
                         right: right[..steps * micro.lanes * 4].as_ptr(),
                         steps,
-                        sums: scratch.sums[(row * pitch + lane - lanes.start) * 4..].as_mut_ptr().cast(),
+                        sums: scratch.sums[at * 4..].as_mut_ptr().cast(),
                         pitch,
                         first: block == 0,
                     };
+                    next.ask();
+                    // The same steps of the panel that comes next, a part of it at a time.
+                    let part = (steps * micro.lanes * 4).div_ceil(groups);
+                    ask(right.as_ptr().wrapping_add(gemm.steps() * micro.lanes * 4 + group * part), part);
                     // SAFETY: chosen by what the processor has; the slices above are as large as the tile needs.
                     unsafe { (micro.kernel)(&tile) };
                 }
@@ -268,17 +291,29 @@ impl Part<'_> {
         }
     }
 
+    /// What is packed after `block` of `rows`: the next block, or the first of the next rows.
+    fn next(&self, rows: Range<usize>, block: usize, again: bool, calls: usize) -> Ahead<'_> {
+        let gemm = self.gemm;
+        let width = gemm.micro.steps() * gemm.micro.left.per_dword();
+        let (rows, block) =
+            if block + 1 < gemm.blocks() { (rows, block + 1) } else { (rows.end..rows.end + rows.len(), 0) };
+        let rows = if again { 0..0 } else { rows.start..rows.end.min(self.w.count) };
+        let each = rows.len().div_ceil(calls);
+        Ahead { w: &self.w, rows, elements: block * width..((block + 1) * width).min(gemm.x.k), each }
+    }
+
     /// Turns the sums to rows of `y`, scales integers, and writes them.
     fn store(&self, rows: Range<usize>, lanes: Range<usize>, scratch: &mut Scratch) {
         let (gemm, micro) = (self.gemm, self.gemm.micro);
-        let pitch = lanes.len().next_multiple_of(micro.lanes) + SKEW;
+        let lanes_padded = lanes.len().next_multiple_of(micro.lanes);
         let width = rows.len().next_multiple_of(16) + SKEW;
         let padded = rows.len().next_multiple_of(micro.rows);
         for lane in (0..lanes.len()).step_by(16) {
-            let count = (pitch - SKEW - lane).min(16);
+            let count = (lanes_padded - lane).min(16);
             for row in (0..padded).step_by(16) {
                 let height = (padded - row).min(16);
-                let from = scratch.sums[(row * pitch + lane) * 4..].as_ptr();
+                let (at, pitch) = micro.sums_at((padded, lanes_padded), row, lane);
+                let from = scratch.sums[at * 4..].as_ptr();
                 let to = scratch.turned[row * 4..].as_mut_ptr();
                 // SAFETY: sums of `height` rows by `count` lanes, turned to `count` rows.
                 unsafe { gemm.turn.block(from, 4 * pitch, to, 4 * width, (height, count)) };
@@ -289,7 +324,12 @@ impl Part<'_> {
                 let values = unsafe { std::slice::from_raw_parts_mut(values.cast::<f32>(), rows.len()) };
                 let x_row = lanes.start + lane + index;
                 if micro.left.is_integer() {
-                    self.scale(x_row, rows.start, values);
+                    // SAFETY: FP32 scales, as many as values; chosen by what the processor has.
+                    unsafe {
+                        let scales = std::slice::from_raw_parts(scratch.scales.as_ptr().cast::<f32>(), rows.len());
+                        let (offset, scale) = self.x_scale(x_row);
+                        (gemm.turn.scale)(values, offset, scale, scales);
+                    }
                 }
                 // SAFETY: these columns of these rows are this thread's.
                 unsafe { (gemm.turn.put)(&self.y, x_row, rows.start, values) };
@@ -297,18 +337,56 @@ impl Part<'_> {
         }
     }
 
-    /// INT32 sums to FP32 by the scales of their row of `x` and of their rows of `W`.
-    fn scale(&self, x_row: usize, first: usize, values: &mut [f32]) {
+    /// What integer sums of a row of `x` have too much, and what they are multiplied by.
+    fn x_scale(&self, x_row: usize) -> (i32, f32) {
         let scale = from_bf16(u16::from_le_bytes([self.x_scales[2 * x_row], self.x_scales[2 * x_row + 1]]));
-        let offset = if self.gemm.micro.left == operand::Operand::Offset8 {
+        if self.gemm.micro.left == operand::Operand::Offset8 {
             let sum = [0, 1, 2, 3].map(|byte| self.gemm.row_sums[4 * x_row + byte]);
-            i32::from_le_bytes(sum).wrapping_mul(128)
+            (i32::from_le_bytes(sum).wrapping_mul(128), scale)
         } else {
-            0
-        };
-        for (index, value) in values.iter_mut().enumerate() {
-            let sum = (value.to_bits() as i32).wrapping_sub(offset);
-            *value = sum as f32 * (scale * self.w.row_scale(first + index));
+            (0, scale)
         }
     }
+
+    /// The scales of some rows of `W`, which integer sums are multiplied by.
+    fn scales(&self, rows: Range<usize>, scratch: &mut Scratch) {
+        if self.gemm.micro.left.is_integer() {
+            for (row, scale) in rows.zip(scratch.scales.as_chunks_mut::<4>().0) {
+                *scale = self.w.row_scale(row).to_le_bytes();
+            }
+        }
+    }
+}
+
+/// Stored rows of `W` that are asked for while others are multiplied, a few with each call.
+struct Ahead<'a> {
+    w: &'a Rows<'a>,
+    rows: Range<usize>,
+    elements: Range<usize>,
+    each: usize,
+}
+
+impl Ahead<'_> {
+    #[inline(always)]
+    fn ask(&mut self) {
+        let bits = self.w.stored.row_bytes * 8 / self.w.stored.k;
+        for row in self.rows.by_ref().take(self.each) {
+            let start = self.w.codes(row).as_ptr().wrapping_add(self.elements.start * bits / 8);
+            ask(start, self.elements.len() * bits / 8);
+        }
+    }
+}
+
+/// Asks for `bytes` bytes to be brought to the second-level cache.
+#[inline(always)]
+fn ask(start: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch of anything is allowed.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(start.wrapping_add(line).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (start, bytes);
 }

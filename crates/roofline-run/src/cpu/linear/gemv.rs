@@ -21,7 +21,7 @@ mod spread;
 use std::{ops::Range, slice};
 
 use super::{
-    Unsupported,
+    Unsupported, no_memory,
     number::Wide,
     output::Output,
     stored::{Code, Rows, Stored},
@@ -100,7 +100,7 @@ pub(super) struct Gemv {
 impl Gemv {
     pub(super) fn plan(simd: Simd, m: usize, stored: &Stored) -> Result<Self, Unsupported> {
         let pitch = stored.k.next_multiple_of(Order::PAD);
-        let x = Buffer::zeroed(m * pitch * 4).ok_or_else(Unsupported::memory)?;
+        let x = Buffer::zeroed(m * pitch * 4).ok_or_else(no_memory)?;
         let kernel = match simd.level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => avx512::kernel(stored),

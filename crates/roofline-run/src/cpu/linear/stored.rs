@@ -69,10 +69,10 @@ impl Stored {
             Format::NVFP4 => (Code::Nibble, Scale::TwoLevel),
             Format::NF4 if k.is_multiple_of(block) => (Code::Nibble, Scale::Absmax),
             Format::NF4 => {
-                return Err(Unsupported::new(format!("nf4 blocks of {block} straddle rows of {k} elements")));
+                return Err(Unsupported(format!("nf4 blocks of {block} straddle rows of {k} elements")));
             }
             _ if is_symmetric_int4(format, block) => (Code::Nibble, Scale::Group),
-            _ => return Err(Unsupported::new(format!("no processor kernel reads weights stored as {format}"))),
+            _ => return Err(Unsupported(format!("no processor kernel reads weights stored as {format}"))),
         };
         let table = match format.element() {
             Element::Nf4 => NF4,

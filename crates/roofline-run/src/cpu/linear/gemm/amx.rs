@@ -8,94 +8,99 @@ use std::arch::{
 
 use super::{micro::Tile, operand::DEPTH};
 
+/// Asks for four lines of packed rows.
+macro_rules! fetch {
+    ($at:literal) => {
+        concat!(
+            "prefetcht0 [{left} + ",
+            $at,
+            "]\n",
+            "prefetcht0 [{left} + ",
+            $at,
+            " + 64]\n",
+            "prefetcht0 [{left} + ",
+            $at,
+            " + 128]\n",
+            "prefetcht0 [{left} + ",
+            $at,
+            " + 192]\n",
+        )
+    };
+}
+
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $multiply:literal) => {
         $(#[$doc])*
+        #[rustfmt::skip]
         pub(super) unsafe fn $name(tile: &Tile) {
             // SAFETY: the caller configured the tiles; operands and sums are as large as the tile says.
             unsafe {
-                let below = tile.sums.add(16 * tile.pitch);
                 if tile.first {
                     asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
                 } else {
                     asm!(
-                        "tileloadd tmm0, [{above} + {pitch}]",
-                        "tileloadd tmm1, [{above} + {pitch} + 64]",
-                        "tileloadd tmm2, [{below} + {pitch}]",
-                        "tileloadd tmm3, [{below} + {pitch} + 64]",
-                        above = in(reg) tile.sums,
-                        below = in(reg) below,
-                        pitch = in(reg) 4 * tile.pitch,
+                        "tileloadd tmm0, [{sums} + {line}]",
+                        "tileloadd tmm1, [{sums} + {line} + 1024]",
+                        "tileloadd tmm2, [{sums} + {line} + 2048]",
+                        "tileloadd tmm3, [{sums} + {line} + 3072]",
+                        sums = in(reg) tile.sums,
+                        line = in(reg) 64usize,
                         options(nostack, readonly),
                     );
                 }
                 // The sums that the next call starts from.
-                for row in 32..64 {
-                    let at = tile.sums.wrapping_add(row * tile.pitch).cast();
-                    _mm_prefetch::<_MM_HINT_T0>(at);
-                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
+                for line in 64..128 {
+                    _mm_prefetch::<_MM_HINT_T0>(tile.sums.wrapping_add(16 * line).cast());
                 }
+                // A tile is loaded as soon as its register was multiplied for the last time. The lines that are asked for
+                // belong to later tiles; between the others they also keep loads from crowding out multiplications where
+                // another thread shares the core.
                 asm!(
-                    "2:",
-                    "tileloadd tmm6, [{right} + {lanes}]",
                     "tileloadd tmm4, [{left} + {line}]",
-                    "tileloadd tmm7, [{right} + {lanes} + 64]",
-                    concat!($multiply, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm6, [{right} + {line}]",
+                    "tileloadd tmm7, [{right} + {line} + 1024]",
                     "tileloadd tmm5, [{left} + {line} + 1024]",
-                    "prefetcht0 [{left} + 4096]",
-                    "prefetcht0 [{left} + 4160]",
-                    "prefetcht0 [{left} + 4224]",
-                    "prefetcht0 [{left} + 4288]",
-                    "prefetcht0 [{left} + 4352]",
-                    "prefetcht0 [{left} + 4416]",
-                    "prefetcht0 [{left} + 4480]",
-                    "prefetcht0 [{left} + 4544]",
-                    concat!($multiply, " tmm1, tmm4, tmm7"),
-                    "prefetcht0 [{left} + 4608]",
-                    "prefetcht0 [{left} + 4672]",
-                    "prefetcht0 [{left} + 4736]",
-                    "prefetcht0 [{left} + 4800]",
-                    "prefetcht0 [{left} + 4864]",
-                    "prefetcht0 [{left} + 4928]",
-                    "prefetcht0 [{left} + 4992]",
-                    "prefetcht0 [{left} + 5056]",
-                    concat!($multiply, " tmm2, tmm5, tmm6"),
-                    "prefetcht0 [{left} + 5120]",
-                    "prefetcht0 [{left} + 5184]",
-                    "prefetcht0 [{left} + 5248]",
-                    "prefetcht0 [{left} + 5312]",
-                    "prefetcht0 [{left} + 5376]",
-                    "prefetcht0 [{left} + 5440]",
-                    "prefetcht0 [{left} + 5504]",
-                    "prefetcht0 [{left} + 5568]",
-                    concat!($multiply, " tmm3, tmm5, tmm7"),
-                    "prefetcht0 [{left} + 5632]",
-                    "prefetcht0 [{left} + 5696]",
-                    "prefetcht0 [{left} + 5760]",
-                    "prefetcht0 [{left} + 5824]",
-                    "prefetcht0 [{left} + 5888]",
-                    "prefetcht0 [{left} + 5952]",
-                    "prefetcht0 [{left} + 6016]",
-                    "prefetcht0 [{left} + 6080]",
+                    "dec {count}",
+                    "jz 3f",
+                    "2:",
                     "add {left}, 2048",
                     "add {right}, 2048",
+                    concat!($multiply, " tmm0, tmm4, tmm6"),
+                    fetch!(4096),
+                    concat!($multiply, " tmm1, tmm4, tmm7"),
+                    fetch!(4352),
+                    "tileloadd tmm4, [{left} + {line}]",
+                    fetch!(4608),
+                    concat!($multiply, " tmm2, tmm5, tmm6"),
+                    fetch!(4864),
+                    "tileloadd tmm6, [{right} + {line}]",
+                    fetch!(5120),
+                    concat!($multiply, " tmm3, tmm5, tmm7"),
+                    fetch!(5376),
+                    "tileloadd tmm5, [{left} + {line} + 1024]",
+                    fetch!(5632),
+                    "tileloadd tmm7, [{right} + {line} + 1024]",
+                    fetch!(5888),
                     "dec {count}",
                     "jnz 2b",
+                    "3:",
+                    concat!($multiply, " tmm0, tmm4, tmm6"),
+                    concat!($multiply, " tmm1, tmm4, tmm7"),
+                    concat!($multiply, " tmm2, tmm5, tmm6"),
+                    concat!($multiply, " tmm3, tmm5, tmm7"),
                     left = inout(reg) tile.left => _,
                     right = inout(reg) tile.right => _,
                     count = inout(reg) tile.steps / DEPTH => _,
                     line = in(reg) 64usize,
-                    lanes = in(reg) 128usize,
                     options(nostack, readonly),
                 );
                 asm!(
-                    "tilestored [{above} + {pitch}], tmm0",
-                    "tilestored [{above} + {pitch} + 64], tmm1",
-                    "tilestored [{below} + {pitch}], tmm2",
-                    "tilestored [{below} + {pitch} + 64], tmm3",
-                    above = in(reg) tile.sums,
-                    below = in(reg) below,
-                    pitch = in(reg) 4 * tile.pitch,
+                    "tilestored [{sums} + {line}], tmm0",
+                    "tilestored [{sums} + {line} + 1024], tmm1",
+                    "tilestored [{sums} + {line} + 2048], tmm2",
+                    "tilestored [{sums} + {line} + 3072], tmm3",
+                    sums = in(reg) tile.sums,
+                    line = in(reg) 64usize,
                     options(nostack),
                 );
             }

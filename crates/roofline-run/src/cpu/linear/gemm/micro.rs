@@ -5,23 +5,37 @@
 
 use roofline_core::Math;
 
-use super::operand::{Operand, PITCH, STEPS, TILE_STEPS};
+use super::operand::{COLUMNS_PITCH, Operand, PITCH, SKEW, STEPS, TILE_STEPS};
 use crate::cpu::simd::{Level, Simd};
 
 /// Arguments of a micro-kernel.
 pub(super) struct Tile {
-    /// Packed rows: [`PITCH`] bytes apart, or for tiles, 16 x 64 bytes together (see `Micro::tiles`).
+    /// Packed rows (see [`Layout`]).
     pub(super) left: *const u8,
-    /// `steps` times as many dwords as there are lanes.
+    /// `steps` times as many dwords as there are lanes; for tiles, 16 steps of 16 lanes, then of the next 16.
     pub(super) right: *const u8,
     /// A multiple of the depth of a tile.
     pub(super) steps: usize,
-    /// Sums, FP32 or INT32.
+    /// Sums, FP32 or INT32; for tiles, four of them together, side by side first.
     pub(super) sums: *mut f32,
-    /// Elements from one row of sums to the next.
+    /// Elements from one row of sums to the next, but for tiles.
     pub(super) pitch: usize,
     /// Whether sums start here rather than continue.
     pub(super) first: bool,
+}
+
+/// How packed rows of `W` lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One after the other, [`PITCH`] bytes apart.
+    Rows,
+    /// The rows of one call side by side: of every step a cache line, so that one stream feeds the broadcasts.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Columns,
+    /// Of 32 rows, two tiles of 16 rows by 64 bytes, then the next 64 bytes. Panels and sums are cut to tiles, too: each is
+    /// then a kilobyte that is read from its start to its end.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Tiles,
 }
 
 /// A micro-kernel and what it takes.
@@ -33,8 +47,7 @@ pub(super) struct Micro {
     pub(super) lanes: usize,
     pub(super) left: Operand,
     pub(super) right: Operand,
-    /// Whether packed rows are cut to tiles: of 32 rows, two tiles of 16 rows by 64 bytes, then the next 64 bytes.
-    pub(super) tiles: bool,
+    pub(super) layout: Layout,
     /// The caller makes sure of the instructions, and with tiles, of their configuration.
     pub(super) kernel: unsafe fn(&Tile),
     pub(super) unit: &'static str,
@@ -44,17 +57,31 @@ pub(super) struct Micro {
 impl Micro {
     /// Dwords in a block along `k`.
     pub(super) const fn steps(&self) -> usize {
-        if self.tiles { TILE_STEPS } else { STEPS }
+        match self.layout {
+            Layout::Rows | Layout::Columns => STEPS,
+            Layout::Tiles => TILE_STEPS,
+        }
     }
 
-    /// Bytes that a packed row takes.
-    pub(super) const fn row_bytes(&self) -> usize {
-        if self.tiles { 4 * TILE_STEPS } else { PITCH }
+    /// Bytes that the packed rows of one call take.
+    pub(super) const fn group_bytes(&self) -> usize {
+        match self.layout {
+            Layout::Rows => self.rows * PITCH,
+            Layout::Columns => STEPS * COLUMNS_PITCH,
+            Layout::Tiles => self.rows * 4 * TILE_STEPS,
+        }
     }
 
-    /// Where the packed row `row` starts among those of a block.
-    pub(super) const fn row_start(&self, row: usize) -> usize {
-        if self.tiles { row / 32 * (32 * 4 * TILE_STEPS) + row % 32 * 64 } else { row * PITCH }
+    /// Where the sums of a row and a lane are among those of a block of `height` rows and `width` lanes, both whole calls,
+    /// and how far it is to the next row; in elements. Asked for every sixteenth lane, and every sixteenth row of tiles.
+    pub(super) const fn sums_at(&self, (height, width): (usize, usize), row: usize, lane: usize) -> (usize, usize) {
+        match self.layout {
+            Layout::Rows | Layout::Columns => (row * (width + SKEW) + lane, width + SKEW),
+            Layout::Tiles => {
+                let call = lane / 32 * (height / 32) + row / 32;
+                (call * 1024 + row % 32 / 16 * 512 + lane % 32 / 16 * 256, 16)
+            }
+        }
     }
 
     /// The fastest kernel for `math` among those that this processor has; BF16 products without a unit for them, and FP16
@@ -73,7 +100,16 @@ impl Micro {
         let math = Math::Bf16;
         if simd.amx {
             let kernel = super::amx::bf16;
-            return Some(Self { rows: 32, lanes: 32, left: Bf16, right: Bf16, kernel, tiles: true, unit: "amx", math });
+            return Some(Self {
+                rows: 32,
+                lanes: 32,
+                left: Bf16,
+                right: Bf16,
+                kernel,
+                layout: Layout::Tiles,
+                unit: "amx",
+                math,
+            });
         }
         let kernel = super::avx512::bf16;
         let rows = super::avx512::ROWS;
@@ -83,7 +119,7 @@ impl Micro {
             left: Bf16,
             right: Bf16,
             kernel,
-            tiles: false,
+            layout: Layout::Columns,
             unit: "avx512-bf16",
             math,
         })
@@ -107,7 +143,7 @@ impl Micro {
                     left: Operand::Int8,
                     right: Operand::Int8,
                     kernel,
-                    tiles: true,
+                    layout: Layout::Tiles,
                     unit: "amx",
                     math,
                 }
@@ -121,7 +157,7 @@ impl Micro {
                     left: Operand::Offset8,
                     right: Operand::Int8,
                     kernel,
-                    tiles: false,
+                    layout: Layout::Columns,
                     unit: "avx512-vnni",
                     math,
                 }
@@ -129,9 +165,9 @@ impl Micro {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => {
                 let (rows, kernel) = (super::avx2::ROWS, super::avx2::int16);
-                Self { rows, lanes: 16, left, right, kernel, tiles: false, unit: "avx2", math }
+                Self { rows, lanes: 16, left, right, kernel, layout: Layout::Rows, unit: "avx2", math }
             }
-            _ => Self { rows: 4, lanes: 8, left, right, kernel: int16, tiles: false, unit: level(simd), math },
+            _ => Self { rows: 4, lanes: 8, left, right, kernel: int16, layout: Layout::Rows, unit: level(simd), math },
         }
     }
 
@@ -141,19 +177,19 @@ impl Micro {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
                 let (rows, kernel) = (super::avx512::ROWS, super::avx512::fp32);
-                Self { rows, lanes: 32, left, right, kernel, tiles: false, unit: "avx512", math }
+                Self { rows, lanes: 32, left, right, kernel, layout: Layout::Columns, unit: "avx512", math }
             }
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => {
                 let (rows, kernel) = (super::avx2::ROWS, super::avx2::fp32);
-                Self { rows, lanes: 16, left, right, kernel, tiles: false, unit: "avx2", math }
+                Self { rows, lanes: 16, left, right, kernel, layout: Layout::Rows, unit: "avx2", math }
             }
             #[cfg(target_arch = "aarch64")]
             Level::Neon => {
                 let (rows, kernel) = (super::neon::ROWS, super::neon::fp32);
-                Self { rows, lanes: 8, left, right, kernel, tiles: false, unit: "neon", math }
+                Self { rows, lanes: 8, left, right, kernel, layout: Layout::Rows, unit: "neon", math }
             }
-            _ => Self { rows: 4, lanes: 8, left, right, kernel: fp32, tiles: false, unit: level(simd), math },
+            _ => Self { rows: 4, lanes: 8, left, right, kernel: fp32, layout: Layout::Rows, unit: level(simd), math },
         }
     }
 }

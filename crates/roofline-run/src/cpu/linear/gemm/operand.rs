@@ -17,6 +17,10 @@ pub(super) const STEPS: usize = 128;
 pub(super) const TILE_STEPS: usize = 192;
 /// Bytes from one packed row to the next: a block and a cache line, so that rows do not share sets.
 pub(super) const PITCH: usize = 4 * STEPS + 64;
+/// Bytes from one step to the next of rows that lie side by side: a cache line.
+pub(super) const COLUMNS_PITCH: usize = 64;
+/// Dwords between rows beyond their own, so that they do not share sets.
+pub(super) const SKEW: usize = 16;
 /// Blocks are padded with zeros to a multiple of these dwords, the height of a tile.
 pub(super) const DEPTH: usize = 16;
 

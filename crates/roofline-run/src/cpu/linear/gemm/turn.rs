@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use super::{
     super::{output::Output, stored::Rows},
-    micro::Micro,
-    operand::{Operand, PITCH, TILE_STEPS, pack},
+    micro::{Layout, Micro},
+    operand::{COLUMNS_PITCH, Operand, PITCH, STEPS, TILE_STEPS, pack},
 };
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
@@ -27,48 +27,66 @@ struct Packed([u8; 4 * TILE_STEPS]);
 #[derive(Clone, Copy)]
 pub(in super::super) struct Turn {
     pack_row: unsafe fn(&Rows<'_>, usize, usize, (Operand, usize), &mut [u8]),
+    /// One block of up to 32 rows, cut to tiles.
+    pack_tiles: unsafe fn(&Rows<'_>, Range<usize>, usize, (Operand, usize), &mut [u8]),
     pub(super) transpose: Transpose,
     /// Writes part of a row of the output.
     pub(super) put: unsafe fn(&Output, usize, usize, &[f32]),
+    /// INT32 sums to FP32: less an offset, times a scale, which is itself times a scale for each.
+    pub(super) scale: unsafe fn(&mut [f32], i32, f32, &[f32]),
 }
 
 impl Turn {
     pub(in super::super) fn choose(simd: Simd) -> Self {
         match simd.level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Self { pack_row: pack_avx512, transpose: transpose_avx512, put: put_avx512 },
+            Level::Avx512 => Self {
+                pack_row: pack_avx512,
+                pack_tiles: tiles_avx512,
+                transpose: transpose_avx512,
+                put: put_avx512,
+                scale: scale_avx512,
+            },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self { pack_row: pack_avx2, transpose, put: put_avx2 },
-            _ => Self { pack_row, transpose, put },
+            Level::Avx2 => Self { pack_row: pack_avx2, pack_tiles, transpose, put: put_avx2, scale: scale_avx2 },
+            _ => Self { pack_row, pack_tiles, transpose, put, scale },
         }
     }
 
-    /// Packs the blocks of some rows of `W` for `micro`, `padded` rows to a block; rows beyond those given keep what they
-    /// had.
+    /// Packs one block along `k` of some rows of `W` for `micro`; rows that are missing from a whole call keep what they had.
     pub(super) fn pack_left(
         &self,
         source: &Rows<'_>,
         rows: Range<usize>,
-        blocks: usize,
-        padded: usize,
+        block: usize,
         micro: &Micro,
-        out: &mut [u8],
+        (out, scratch): (&mut [u8], &mut [u8]),
     ) {
-        for (index, row) in rows.enumerate() {
-            for block in 0..blocks {
-                let at = block * padded * micro.row_bytes() + micro.row_start(index);
-                let what = (micro.left, micro.steps());
-                if micro.tiles {
-                    let mut packed = Packed([0; 4 * TILE_STEPS]);
-                    // SAFETY: chosen by what the processor has.
-                    unsafe { (self.pack_row)(source, row, block, what, &mut packed.0) };
-                    for (line, part) in packed.0.as_chunks::<64>().0.iter().enumerate() {
-                        out[at + 2048 * line..][..64].copy_from_slice(part);
+        let what = (micro.left, micro.steps());
+        let groups = out.chunks_exact_mut(micro.group_bytes());
+        for (first, out) in rows.clone().step_by(micro.rows).zip(groups) {
+            let rows = first..(first + micro.rows).min(rows.end);
+            match micro.layout {
+                Layout::Rows => {
+                    for (row, out) in rows.zip(out.chunks_exact_mut(PITCH)) {
+                        // SAFETY: chosen by what the processor has.
+                        unsafe { (self.pack_row)(source, row, block, what, out) };
                     }
-                } else {
-                    // SAFETY: as above.
-                    unsafe { (self.pack_row)(source, row, block, what, &mut out[at..at + PITCH]) };
                 }
+                Layout::Columns => {
+                    for (row, out) in rows.zip(scratch.chunks_exact_mut(PITCH)) {
+                        // SAFETY: as above.
+                        unsafe { (self.pack_row)(source, row, block, what, out) };
+                    }
+                    for step in (0..STEPS).step_by(16) {
+                        let (from, to) = (&scratch[4 * step..], &mut out[step * COLUMNS_PITCH..]);
+                        debug_assert!(from.len() >= 15 * PITCH + 64 && to.len() >= 16 * COLUMNS_PITCH);
+                        // SAFETY: sixteen rows of scratch, and as many lines.
+                        unsafe { (self.transpose)(from.as_ptr(), PITCH, to.as_mut_ptr(), COLUMNS_PITCH, 16) };
+                    }
+                }
+                // SAFETY: as above; 32 rows are two tiles.
+                Layout::Tiles => unsafe { (self.pack_tiles)(source, rows, block, what, out) },
             }
         }
     }
@@ -124,6 +142,34 @@ unsafe fn pack_row(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, us
     pack(rows, row, block, what, out, |rows, row, start, out| rows.decode(row, start, out));
 }
 
+/// Rows cut to tiles by way of `pack`, which packs one of them.
+#[inline(always)]
+fn cut(rows: Range<usize>, out: &mut [u8], mut pack: impl FnMut(usize, &mut [u8])) {
+    let mut packed = Packed([0; 4 * TILE_STEPS]);
+    for (index, row) in rows.enumerate() {
+        pack(row, &mut packed.0);
+        for (part, pair) in packed.0.as_chunks::<64>().0.iter().zip(out.chunks_exact_mut(2048)) {
+            pair[64 * index..][..64].copy_from_slice(part);
+        }
+    }
+}
+
+unsafe fn pack_tiles(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+    // SAFETY: needs nothing beyond the target's own instructions.
+    cut(range, out, |row, out| unsafe { pack_row(rows, row, block, what, out) });
+}
+
+#[inline(always)]
+fn scaled(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+    for (value, other) in values.iter_mut().zip(scales) {
+        *value = (value.to_bits() as i32).wrapping_sub(offset) as f32 * (scale * other);
+    }
+}
+
+unsafe fn scale(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+    scaled(values, offset, scale, scales);
+}
+
 #[inline(always)]
 unsafe fn plain(from: *const u8, from_stride: usize, to: *mut u8, to_stride: usize, (height, count): (usize, usize)) {
     for row in 0..height {
@@ -154,6 +200,46 @@ unsafe fn pack_avx512(rows: &Rows<'_>, row: usize, block: usize, what: (Operand,
     pack(rows, row, block, what, out, |rows, row, start, out| unsafe {
         super::decode::decode(rows, row, start, out);
     });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn tiles_avx512(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_storeu_si512};
+    let (operand, steps) = what;
+    let start = 4 * steps * block;
+    if operand.is_native(rows.stored.code) && start + 4 * steps <= rows.stored.row_bytes {
+        assert!(range.len() <= 32 && out.len() >= 32 * 4 * steps);
+        for (index, row) in range.enumerate() {
+            let from = &rows.codes(row)[start..start + 4 * steps];
+            for (line, part) in from.as_chunks::<64>().0.iter().enumerate() {
+                // SAFETY: a line of the row, and one of the `steps / 16` pairs of tiles.
+                unsafe {
+                    let to = out.as_mut_ptr().add(2048 * line + 64 * index);
+                    _mm512_storeu_si512(to.cast(), _mm512_loadu_si512(part.as_ptr().cast()));
+                }
+            }
+        }
+        return;
+    }
+    cut(range, out, |row, out| {
+        // SAFETY: the instructions are enabled here.
+        pack(rows, row, block, what, out, |rows, row, start, out| unsafe {
+            super::decode::decode(rows, row, start, out);
+        });
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn scale_avx512(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+    scaled(values, offset, scale, scales);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn scale_avx2(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+    scaled(values, offset, scale, scales);
 }
 
 #[cfg(target_arch = "x86_64")]

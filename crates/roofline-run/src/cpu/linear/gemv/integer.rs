@@ -7,7 +7,7 @@
 
 use std::{ops::Range, slice};
 
-use super::super::{Unsupported, output::Output, stored::Rows};
+use super::super::{Unsupported, no_memory, output::Output, stored::Rows};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
 use crate::cpu::{buffer::Buffer, linear::number::from_bf16, pool::Pool, simd::Simd, tensor::Tensor};
@@ -45,7 +45,7 @@ impl IntegerGemv {
             Level::Avx512 | Level::Avx2 => avx2,
             _ => plain,
         };
-        Ok(Self { kernel, pitch, x: Buffer::zeroed(m * pitch).ok_or_else(Unsupported::memory)? })
+        Ok(Self { kernel, pitch, x: Buffer::zeroed(m * pitch).ok_or_else(no_memory)? })
     }
 
     pub(in super::super) fn run(&mut self, pool: &mut Pool, x: &Tensor<'_>, w: Rows<'_>, y: Output) {

@@ -6,14 +6,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use roofline_core::Math;
-
-use super::{
+use roofline_run::cpu::{
     pool::Pool,
     simd::{Level, Simd},
 };
 
 /// Reads `bytes` once, every thread a part, in cache lines; returns a value that depends on all of them.
-pub fn read(pool: &mut Pool, bytes: &[u8]) -> u64 {
+pub(crate) fn read(pool: &mut Pool, bytes: &[u8]) -> u64 {
     let sum = AtomicU64::new(0);
     let avx512 = Simd::detect().level == Level::Avx512;
     pool.split(bytes.len(), 4096, |_, part| {
@@ -64,7 +63,7 @@ unsafe fn read_avx512(bytes: &[u8]) -> u64 {
 
 /// Multiplies in registers on every thread, `rounds` times a fixed number of operations, with the unit that `math` names.
 /// Returns the operations of all threads together; none where there is no such unit or no loop for it.
-pub fn multiply(pool: &mut Pool, simd: Simd, math: Math, rounds: u64) -> Option<u64> {
+pub(crate) fn multiply(pool: &mut Pool, simd: Simd, math: Math, rounds: u64) -> Option<u64> {
     let (kernel, per_round) = unit(simd, math)?;
     // SAFETY: chosen by what the processor has.
     pool.run(|_| unsafe { kernel(rounds) });
@@ -115,6 +114,24 @@ fma_loop!(fma_avx512, "avx512f", 24, _mm512_set1_ps, _mm512_fmadd_ps, std::arch:
 #[cfg(target_arch = "x86_64")]
 fma_loop!(fma_avx2, "avx2,fma", 12, _mm256_set1_ps, _mm256_fmadd_ps, std::arch::x86_64::__m256);
 
+/// What `ldtilecfg` reads: palette 1, and 16 rows of 64 bytes for each of eight registers.
+#[cfg(target_arch = "x86_64")]
+#[repr(align(64))]
+struct Configuration([u8; 64]);
+
+#[cfg(target_arch = "x86_64")]
+static FULL: Configuration = {
+    let mut bytes = [0; 64];
+    bytes[0] = 1;
+    let mut tile = 0;
+    while tile < 8 {
+        bytes[16 + 2 * tile] = 64;
+        bytes[48 + tile] = 16;
+        tile += 1;
+    }
+    Configuration(bytes)
+};
+
 #[cfg(target_arch = "x86_64")]
 macro_rules! tile_loop {
     ($name:ident, $instruction:literal) => {
@@ -124,8 +141,8 @@ macro_rules! tile_loop {
             }
             // SAFETY: tiles were granted; the registers are configured here and released at the end.
             unsafe {
-                let tiles = super::tile::Tiles::configure();
                 std::arch::asm!(
+                    "ldtilecfg [{full}]",
                     "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
                     "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
                     "2:",
@@ -135,10 +152,11 @@ macro_rules! tile_loop {
                     concat!($instruction, " tmm3, tmm5, tmm7"),
                     "dec {rounds}",
                     "jnz 2b",
+                    "tilerelease",
+                    full = in(reg) &raw const FULL.0,
                     rounds = inout(reg) rounds => _,
-                    options(nostack, nomem),
+                    options(nostack, readonly),
                 );
-                drop(tiles);
             }
         }
     };
@@ -148,30 +166,3 @@ macro_rules! tile_loop {
 tile_loop!(tiles_bf16, "tdpbf16ps");
 #[cfg(target_arch = "x86_64")]
 tile_loop!(tiles_int8, "tdpbssd");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reading_sees_every_line() {
-        let mut pool = Pool::new(2);
-        let mut bytes = vec![0u8; 1 << 16];
-        assert_eq!(read(&mut pool, &bytes), 0);
-        bytes[40_000] = 1;
-        assert_ne!(read(&mut pool, &bytes), 0);
-        assert_ne!(read_plain(&bytes), 0);
-    }
-
-    #[test]
-    fn multiplying_counts_every_thread() {
-        let mut pool = Pool::new(2);
-        for simd in Simd::restrictions() {
-            for math in [Math::Fp32, Math::Bf16, Math::Int8] {
-                let one = multiply(&mut pool, simd, math, 1);
-                assert_eq!(multiply(&mut pool, simd, math, 3), one.map(|operations| 3 * operations));
-            }
-        }
-        assert_eq!(multiply(&mut pool, Simd::portable(), Math::Fp32, 1), None);
-    }
-}

@@ -1,0 +1,209 @@
+//! How good the linear kernels are: each against the machine's own best at the same moment.
+//!
+//! ```sh
+//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [level]
+//! ```
+//!
+//! A product takes at least as long as its weights take to read and as its operations take to multiply. Every sample
+//! times all three one after the other, on threads bound to their cores: neighbours share the memory and the clock, and
+//! what a moment takes away from one it takes away from all. Weights rotate over copies of more than 520 MiB together,
+//! twice what the largest of last-level caches holds; with many rows of `x`, where they are read once for hours of
+//! multiplying, over fewer.
+
+mod yardstick;
+
+use std::{env, hint::black_box, time::Instant};
+
+use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
+use roofline_run::cpu::{affinity::Binding, buffer::Buffer, linear::Product, pool::Pool, simd::Simd, tensor::Tensor};
+
+const COLD: usize = 640 << 20;
+/// How long each kernel is sampled for, in seconds.
+const SECONDS: f64 = 3.0;
+const SIDE: usize = 4096;
+/// Weights, then INT8 times INT8, and the naive way.
+const NAMES: [&str; 13] = [
+    "fp32",
+    "fp16",
+    "bf16",
+    "int8",
+    "fp8",
+    "int4-g32",
+    "int4-g64",
+    "int4-g128",
+    "nf4",
+    "mxfp4",
+    "nvfp4",
+    "w8a8",
+    "cast",
+];
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let wants = |index: usize, name: &str| {
+        arguments.get(index).is_none_or(|argument| argument == "all" || argument.split(',').any(|part| part == name))
+    };
+    let mut bench = Bench { pool: Pool::all(), simd: Simd::detect() };
+    if let Some(level) = arguments.get(3) {
+        bench.simd = *Simd::restrictions().iter().find(|simd| simd.to_string() == *level).ok_or("no such level")?;
+    }
+    println!("{} threads, {}", bench.pool.threads(), bench.simd);
+    println!("{:<28} {:>6} {:>9} {:>9} {:>9} {:>9}  share of the larger", "", "", "best", "median", "read", "multiply");
+    for (kind, rows) in [("gemv", &[1][..]), ("thin", &[2, 4, 8, 16]), ("gemm", &[32, 64, 128, 512, 1024, 4096])] {
+        for m in rows.iter().filter(|m| wants(0, kind) && wants(2, &m.to_string())) {
+            for name in NAMES.into_iter().filter(|name| wants(1, name) && (*m == 1 || *name != "cast")) {
+                bench.measure(name, *m)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Bench {
+    pool: Pool,
+    simd: Simd,
+}
+
+/// Rows repeated from a few that were encoded.
+struct Weights {
+    encoded: Encoded,
+    codes: Vec<Buffer>,
+    scales: Vec<Buffer>,
+}
+
+impl Weights {
+    fn new(format: Format, cold: usize) -> Outcome<Self> {
+        const ROWS: usize = 16;
+        let encoded = encode(format, ROWS, 2)?;
+        let bytes = encoded.len() * SIDE / ROWS;
+        let copies = cold.div_ceil(bytes).max(1);
+        let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(SIDE / ROWS)).ok_or("no memory");
+        let codes = (0..copies).map(|_| repeat(&encoded.codes)).collect::<Result<_, _>>()?;
+        let scales = (0..copies).map(|_| repeat(&encoded.scales)).collect::<Result<_, _>>()?;
+        Ok(Self { encoded, codes, scales })
+    }
+
+    fn tensor(&self, copy: usize) -> Tensor<'_> {
+        let whole = Tensor::from(&self.encoded);
+        Tensor { rows: SIDE, codes: &self.codes[copy], scales: &self.scales[copy], ..whole }
+    }
+
+    fn bytes(&self) -> usize {
+        self.codes[0].len() + self.scales[0].len()
+    }
+}
+
+fn encode(format: Format, rows: usize, seed: u32) -> Outcome<Encoded> {
+    let mut state = seed;
+    let values: Vec<f32> = (0..rows * SIDE)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    Ok(format.encode(&values, Dim::new("columns", SIDE as u64)?)?)
+}
+
+fn precision(name: &str) -> Outcome<Precision> {
+    let weights = if matches!(name, "w8a8" | "cast") { Format::INT8 } else { name.parse()? };
+    let (activations, math) = match name {
+        "w8a8" => (Format::INT8, Math::Int8),
+        "fp32" => (Format::FP32, Math::Fp32),
+        _ => (Format::BF16, Math::Bf16),
+    };
+    let wide = if name == "fp32" { Format::FP32 } else { Format::BF16 };
+    Ok(Precision { weights, activations, kv: wide, output: wide, query: wide, math, attention: math })
+}
+
+/// One moment: seconds that a product took, that reading its weights takes, and that multiplying takes.
+struct Sample {
+    product: f64,
+    read: f64,
+    multiply: f64,
+}
+
+impl Sample {
+    fn share(&self) -> f64 {
+        self.read.max(self.multiply) / self.product
+    }
+}
+
+fn seconds(job: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    job();
+    start.elapsed().as_secs_f64()
+}
+
+impl Bench {
+    fn measure(&mut self, name: &str, m: usize) -> Outcome {
+        let precision = precision(name)?;
+        let shape = Linear::new(m as u64, SIDE as u64, SIDE as u64)?;
+        let weights = Weights::new(precision.weights, if m > 1024 { 1 } else { COLD })?;
+        let copies = weights.codes.len();
+        let x = encode(precision.activations, m, 1)?;
+        let mut y = Buffer::zeroed(m * SIDE * (precision.output.nominal_bits() as usize / 8)).ok_or("no memory")?;
+        let plan = if name == "cast" { Product::cast_first } else { Product::plan };
+        let mut product = plan(self.simd, shape, &precision, self.pool.threads())?;
+        let flops = 2.0 * m as f64 * (SIDE * SIDE) as f64;
+        let math = product.math();
+        let (simd, pool) = (self.simd, &mut self.pool);
+        let binding = Binding::new(pool);
+        product.run(pool, (&x).into(), weights.tensor(0), &mut y);
+        // As many products as there are copies, where that takes no longer than a few of their largest.
+        let count = (4096 / m).clamp(1, copies);
+        let mut samples = Vec::new();
+        let mut copy = 0;
+        let mut turn = || {
+            copy = (copy + 1) % copies;
+            copy
+        };
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < SECONDS || samples.len() < 5 {
+            let mut operations = 0;
+            let multiply = seconds(|| operations = yardstick::multiply(pool, simd, math, 1 << 18).unwrap_or(0));
+            let multiply = if operations == 0 { 0.0 } else { multiply * flops / operations as f64 };
+            let read = seconds(|| {
+                for _ in 0..count {
+                    black_box(yardstick::read(pool, &weights.codes[turn()]));
+                }
+            });
+            let read = read * weights.bytes() as f64 / weights.codes[0].len() as f64;
+            let product = seconds(|| {
+                for _ in 0..count {
+                    product.run(pool, (&x).into(), weights.tensor(turn()), &mut y);
+                }
+            });
+            samples.push(Sample { product: product / count as f64, read: read / count as f64, multiply });
+        }
+        binding.release(pool);
+        report(&product.kernel_name(), m, flops, weights.bytes() as f64, &samples);
+        Ok(())
+    }
+}
+
+/// Rates in GFLOP/s, or with few rows of `x`, where reading is what takes time, in GB/s.
+fn report(name: &str, m: usize, flops: f64, bytes: f64, samples: &[Sample]) {
+    let sorted = |of: fn(&Sample) -> f64| {
+        let mut values: Vec<f64> = samples.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (product, shares) = (sorted(|sample| sample.product), sorted(Sample::share));
+    let middle = samples.len() / 2;
+    let (work, unit) = if m > 16 { (flops, "GFLOP/s") } else { (bytes, "GB/s") };
+    let rate = |seconds: f64| if seconds > 0.0 { work / seconds / 1e9 } else { 0.0 };
+    let best = sorted(|sample| sample.read)[0].max(sorted(|sample| sample.multiply)[0]);
+    println!(
+        "{name:<28} m={m:<4} {:9.1} {:9.1} {:9.1} {:9.1}  best {:5.1} %, median {:5.1} % ({:.1} to {:.1})  {unit}",
+        rate(product[0]),
+        rate(product[middle]),
+        rate(sorted(|sample| sample.read)[middle]),
+        rate(sorted(|sample| sample.multiply)[middle]),
+        best / product[0] * 100.0,
+        shares[middle] * 100.0,
+        shares[0] * 100.0,
+        shares[samples.len() - 1] * 100.0,
+    );
+}
