@@ -156,7 +156,7 @@ unsafe fn fill(blocks: &mut [Block], (codes, wide): (&[u8], Wide), values: &mut 
 const FP4: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// Rows from this many bytes on are long enough that several at a time are streams to the hardware's prefetcher.
-const LONG: usize = 1024;
+const LONG: usize = 4096;
 
 /// See [`Kernel`]; needs AVX-512 (F, BW, DQ, VL) with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
