@@ -4,8 +4,8 @@
 //! score so far `m`, the sum `l` of `2^(s - m)` and the weighted sum of values `o`, a block that raises `m` to `m'` scales
 //! `l` and `o` by `2^(m - m')`. Scores are in powers of two, with `log2(e)` folded into the queries' scale.
 //!
-//! Decode ([`decode`]) reads the cache once and is bound by it: heads of a group share each key, and threads share the
-//! keys evenly, whatever the number of heads. Prefill ([`prefill`]) blocks queries, so that keys and values are converted
+//! Decode (`decode`) reads the cache once and is bound by it: heads of a group share each key, and threads share the
+//! keys evenly, whatever the number of heads. Prefill (`prefill`) blocks queries, so that keys and values are converted
 //! once per block and multiplied many times.
 //!
 //! Queries and outputs are `[batch][query][head][feature]`, as projections write and read them; keys and values are

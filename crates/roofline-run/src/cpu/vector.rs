@@ -1,6 +1,6 @@
 //! Vectors of FP32 numbers, one width per instruction set, so that a kernel is written once.
 //!
-//! A kernel is a value with a generic `run`; [`launch`] calls it inside a function that has the instruction set enabled.
+//! A kernel is a value with a generic `run`; `launch` calls it inside a function that has the instruction set enabled.
 //! Everything below must be `inline(always)`: a call that stays a call has no vector registers to pass values in.
 
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always, clippy::wildcard_imports)]

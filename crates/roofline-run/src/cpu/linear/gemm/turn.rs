@@ -19,6 +19,9 @@ use crate::cpu::simd::Simd;
 /// argument is the number of rows at `from`.
 type Transpose = unsafe fn(*const u8, usize, *mut u8, usize, usize);
 
+/// Packs rows of weights into tiles.
+type PackTiles = unsafe fn(&Rows<'_>, Range<usize>, usize, (Operand, usize), &mut [u8]);
+
 /// A packed row on its way to tiles.
 #[repr(align(64))]
 struct Packed([u8; 4 * TILE_STEPS]);
@@ -28,7 +31,7 @@ struct Packed([u8; 4 * TILE_STEPS]);
 pub(in super::super) struct Turn {
     pack_row: unsafe fn(&Rows<'_>, usize, usize, (Operand, usize), &mut [u8]),
     /// One block of up to 32 rows, cut to tiles.
-    pack_tiles: unsafe fn(&Rows<'_>, Range<usize>, usize, (Operand, usize), &mut [u8]),
+    pack_tiles: PackTiles,
     pub(super) transpose: Transpose,
     /// Writes part of a row of the output.
     pub(super) put: unsafe fn(&Output, usize, usize, &[f32]),
