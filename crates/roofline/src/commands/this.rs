@@ -131,10 +131,12 @@ impl This {
         let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
         let family = architecture.as_ref().map(|family| format!(" ({family})")).unwrap_or_default();
         fact("machine", format!("{}{family}", name.as_deref().unwrap_or("unnamed processor")));
-        let some =
-            |count: Option<usize>, what: &str| count.map(|count| format!("{count} {what}, ")).unwrap_or_default();
+        let some = |count: Option<usize>, what: &str| {
+            let many = |count: usize| if count == 1 { "" } else { "s" };
+            count.map(|count| format!("{count} {what}{}, ", many(count))).unwrap_or_default()
+        };
         let host = hypervisor.as_ref().map(|host| format!(", virtual ({host})")).unwrap_or_default();
-        fact("cores", format!("{}{}{threads} threads used{host}", some(*sockets, "sockets"), some(*cores, "cores")));
+        fact("cores", format!("{}{}{threads} threads used{host}", some(*sockets, "socket"), some(*cores, "core")));
         fact("vectors", self.vectors());
         if let Some(clock) = self.ceilings.clock {
             let governor = governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default();

@@ -159,7 +159,7 @@ impl Compared {
                 format!("mean {:.1} %, median {:.1} %", summary.ideal_mean_error_pct, summary.ideal_median_error_pct),
             ),
         ];
-        if let Some(row) = self.comparisons.first() {
+        if let Some(row) = self.comparisons.iter().find(|row| row.ai > 0.0) {
             let (ai, ridge) = (row.ai, row.critical_ai);
             let side = if ai < ridge {
                 format!("{}x below", number(ridge / ai))
