@@ -164,6 +164,27 @@ impl Ceilings {
         Self { streams, peaks, clock }
     }
 
+    /// The better of two measurements of one machine, stream by stream and unit by unit: what disturbs one for seconds on a
+    /// shared machine need not disturb the other.
+    #[must_use]
+    pub fn or_better(mut self, other: &Self) -> Self {
+        for stream in &mut self.streams {
+            let same =
+                |one: &&Stream| (one.kind, one.level, one.threads) == (stream.kind, stream.level, stream.threads);
+            if let Some(better) = other.streams.iter().find(same).filter(|one| one.best > stream.best) {
+                *stream = better.clone();
+            }
+        }
+        for peak in &mut self.peaks {
+            let same = |one: &&Peak| (one.math, &one.unit, one.threads) == (peak.math, &peak.unit, peak.threads);
+            if let Some(better) = other.peaks.iter().find(same).filter(|one| one.best > peak.best) {
+                *peak = better.clone();
+            }
+        }
+        let clock = [self.clock, other.clock].into_iter().flatten().reduce(Hertz::max);
+        Self { clock, ..self }
+    }
+
     /// The best rate of a stream on the most threads it was measured with.
     pub fn stream(&self, kind: StreamKind, level: Level) -> Option<&Stream> {
         let matching = self.streams.iter().filter(|stream| stream.kind == kind && stream.level == level);

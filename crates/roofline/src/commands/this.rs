@@ -100,7 +100,11 @@ impl This {
         let machine = machine().clone();
         let long = if effort == Effort::Full { "about half a minute" } else { "a few seconds" };
         style::talk("note", &format!("measuring this machine's ceilings takes {long}, once"));
-        let ceilings = Ceilings::measure(&mut Pool::new(machine.threads), &machine, effort, &mut |_| {});
+        let mut pool = Pool::new(machine.threads);
+        let mut measure = || Ceilings::measure(&mut pool, &machine, effort, &mut |_| {});
+        // Neighbours come and go in seconds: the quick look is taken twice.
+        let first = measure();
+        let ceilings = if effort == Effort::Quick { first.or_better(&measure()) } else { first };
         let this = Self { measured: utc(SystemTime::now()), effort, machine, ceilings };
         this.device()?;
         config::keep("machines", &key(&this.machine), &this)?;

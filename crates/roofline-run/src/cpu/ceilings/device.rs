@@ -84,6 +84,18 @@ mod tests {
     }
 
     #[test]
+    fn the_better_of_two() {
+        let mut other = ceilings();
+        other.streams[0].best = ByteRate::new(4e10);
+        other.streams[1].best = ByteRate::new(1e10);
+        other.peaks[0].best = FlopRate::new(9e10);
+        let better = ceilings().or_better(&other);
+        let rates: Vec<f64> = better.streams.iter().map(|stream| stream.best.value()).collect();
+        assert_eq!(rates, [4e10, 1.5e10]);
+        assert_eq!(better.peaks[0].best, FlopRate::new(1e11));
+    }
+
+    #[test]
     fn ceilings_survive_a_file() {
         let text = serde_json::to_string(&ceilings()).unwrap();
         assert_eq!(serde_json::from_str::<Ceilings>(&text).unwrap(), ceilings());
