@@ -47,6 +47,8 @@ pub(crate) enum Section {
     Facts(Vec<(String, String)>),
     /// A sentence, wrapped to the width of the terminal.
     Paragraph(String),
+    /// A sentence with a path in it: one line however long, so that the path can be copied.
+    Line(String),
     /// A picture, in whatever the form can show.
     Picture(Box<Roofline>),
 }
@@ -85,6 +87,7 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
         Section::Table(table) => table.text(width),
         Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
         Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
+        Section::Line(line) => style::printable(line) + "\n",
         Section::Picture(picture) => picture.terminal(width.unwrap_or(MEASURE).clamp(40, MEASURE), PICTURE, true),
     });
     parts.collect::<Vec<_>>().join("\n")
@@ -111,7 +114,7 @@ fn markdown(sections: &[Section]) -> String {
             }
             table.markdown()
         }
-        Section::Paragraph(paragraph) => format!("{}\n", style::printable(paragraph)),
+        Section::Paragraph(text) | Section::Line(text) => format!("{}\n", style::printable(text)),
         Section::Picture(picture) => {
             let plain = picture.terminal(MEASURE, PICTURE, false);
             format!("```text\n{plain}```\n")

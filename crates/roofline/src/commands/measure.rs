@@ -224,7 +224,7 @@ impl Report for Measured {
         let mut sections = vec![Section::Heading(heading), Section::Table(self.table())];
         sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturation.table())));
         sections.extend(self.doubts().into_iter().map(Section::Paragraph));
-        sections.push(Section::Paragraph(format!("The run is kept in {}.", self.run.display())));
+        sections.push(Section::Line(format!("The run is kept in {}.", self.run.display())));
         sections
     }
 

@@ -250,7 +250,7 @@ impl Report for Sweep {
         let mut sections =
             vec![Section::Heading(heading), Section::Table(self.table()), Section::Table(self.best_table())];
         sections.extend(self.warnings().into_iter().map(Section::Paragraph));
-        let kept = self.run.iter().map(|path| Section::Paragraph(format!("The run is kept in {}.", path.display())));
+        let kept = self.run.iter().map(|path| Section::Line(format!("The run is kept in {}.", path.display())));
         sections.extend(kept);
         sections
     }

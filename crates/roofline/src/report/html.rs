@@ -33,7 +33,7 @@ pub(crate) fn html(title: &str, sections: &[Section]) -> String {
                     |(name, value): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
                 format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>())
             }
-            Section::Paragraph(paragraph) => format!("<p>{}</p>\n", escape(paragraph)),
+            Section::Paragraph(text) | Section::Line(text) => format!("<p>{}</p>\n", escape(text)),
             Section::Picture(picture) => format!(
                 "<div class=\"light\">{}</div>\n<div class=\"dark\">{}</div>\n",
                 picture.svg(Theme::Light),

@@ -27,7 +27,7 @@ impl Report for Compared {
         sections.push(Section::Facts(self.analysis()));
         sections.extend(self.explanations().into_iter().map(Section::Paragraph));
         sections.push(Section::Picture(Box::new(self.picture())));
-        sections.extend(self.files().map(Section::Paragraph));
+        sections.extend(self.files().map(Section::Line));
         sections
     }
 
