@@ -74,6 +74,18 @@ impl Registry {
         })
     }
 
+    /// The device whose driver calls it exactly `name`. Unlike [`Registry::find`] nothing is folded and no alias counts: what
+    /// a driver says must not become another device by accident.
+    pub fn reported(&self, name: &str) -> Option<Cow<'_, Device>> {
+        let reports = |device: &Device| device.reported_names.iter().any(|reported| reported == name);
+        if let Some(device) = self.own.iter().find(|device| reports(device)) {
+            return Some(Cow::Borrowed(device));
+        }
+        let quoted = format!("\"{name}\"");
+        let candidates = FILES.iter().filter(|(_, text)| text.contains(&quoted));
+        candidates.filter_map(|file| load(file).ok()).find(reports).map(Cow::Owned)
+    }
+
     /// The built-in device that one of the user's hides, by any of its names.
     pub fn shadowed(device: &Device) -> Option<&'static Device> {
         if device.origin == Origin::Builtin {
@@ -130,6 +142,19 @@ mod tests {
         // A name is never matched in part: an L40S is no L4, an H200 no H20.
         assert_eq!(registry.find("NVIDIA L40S").unwrap().key, "l40s");
         assert!(registry.find("NVIDIA H2").is_err());
+    }
+
+    #[test]
+    fn a_driver_is_taken_at_its_word() {
+        let registry = Registry::builtin();
+        assert_eq!(registry.reported("NVIDIA H200").unwrap().key, "h200_sxm");
+        assert_eq!(registry.reported("NVIDIA H200 NVL").unwrap().key, "h200_nvl");
+        for other in ["nvidia h200", "NVIDIA H200 ", "NVIDIA H2", "h200", "H200 SXM5 141GB", "NVIDIA", "bf16", ""] {
+            assert!(registry.reported(other).is_none(), "{other:?}");
+        }
+        let text = "name = 'mine'\nreported_names = ['NVIDIA H200']\n[memory]\nbandwidth = '1 TB/s'\n[peaks]";
+        let own = Registry::builtin().with([Device::from_toml(text, "mine.toml").unwrap()]);
+        assert_eq!(own.reported("NVIDIA H200").unwrap().name, "mine");
     }
 
     #[test]

@@ -241,12 +241,24 @@ quantity!(
     Hertz,
     Unit::large("Hz", &["Hz"])
 );
+quantity!(
+    /// Operations per unit of energy: a rate over the power it takes, FLOP/s per watt.
+    FlopsPerJoule,
+    Unit::large("FLOP/J", &["FLOP/J", "OP/J"])
+);
+quantity!(
+    /// Temperature above the freezing point of water.
+    Celsius,
+    Unit::plain("°C", &["°C", "C"])
+);
 
 relation!(Flops = FlopRate * Seconds);
 relation!(Bytes = ByteRate * Seconds);
 relation!(Flops = Intensity * Bytes);
 relation!(FlopRate = Intensity * ByteRate);
 relation!(Joules = Watts * Seconds);
+relation!(Flops = FlopsPerJoule * Joules);
+relation!(FlopRate = FlopsPerJoule * Watts);
 
 impl Seconds {
     /// Microseconds, the unit of machine output for operator times.
@@ -273,6 +285,9 @@ mod tests {
         assert!((ridge.value() - 45.0).abs() < 1e-12);
         assert_eq!(ridge * ByteRate::new(60e9), FlopRate::new(2.7e12));
         assert_eq!(Watts::new(700.0) * Seconds::new(2.0), Joules::new(1400.0));
+        // 700 TFLOP/s at 700 W is a teraflop for every joule.
+        let efficiency: FlopsPerJoule = FlopRate::new(700e12) / Watts::new(700.0);
+        assert_eq!(efficiency.to_string(), "1 TFLOP/J");
     }
 
     #[test]

@@ -121,6 +121,8 @@ impl Unit {
             "FLOP/B" => "45 FLOP/B",
             "W" => "700 W",
             "J" => "1.5 J",
+            "FLOP/J" => "1.4 TFLOP/J",
+            "°C" => "85 °C",
             _ => "1830 MHz",
         }
     }
