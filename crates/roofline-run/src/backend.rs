@@ -16,6 +16,11 @@ pub trait Backend {
     /// What it runs on.
     fn device(&self) -> &Device;
 
+    /// What it is made of beyond the machine it is in: names and values.
+    fn facts(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// The code that would run `subject`; [`crate::Error::Unsupported`] says why there is none.
     fn supports(&self, subject: &Subject) -> Result<Kernel>;
 
@@ -32,7 +37,7 @@ pub trait Case {
     fn check(&mut self) -> Result<Check>;
 
     /// Runs once, on the next copy of the operands, and says how long that took.
-    fn sample(&mut self) -> Seconds;
+    fn sample(&mut self) -> Result<Seconds>;
 
     /// What a sample of nothing takes: the instrument's own share.
     fn overhead(&mut self) -> Seconds {

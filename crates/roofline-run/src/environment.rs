@@ -23,6 +23,9 @@ pub struct Environment {
     pub load: Option<f64>,
     /// The processor and its memory.
     pub machine: Machine,
+    /// What kernels ran on, where that is not the processor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerator: Vec<(String, String)>,
 }
 
 impl Environment {
@@ -46,6 +49,7 @@ impl Environment {
                 .filter(|text| !text.is_empty()),
             load,
             machine,
+            accelerator: Vec::new(),
         }
     }
 }

@@ -22,6 +22,14 @@ pub enum Error {
         /// How far off.
         reason: String,
     },
+    /// A GPU, its driver or one of its libraries is missing or refuses.
+    #[error("{reason}")]
+    Gpu {
+        /// What is missing, or what was refused and in which words.
+        reason: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// The operands do not fit the machine.
     #[error("{needed} is needed and {available} is free")]
     Memory {
@@ -63,6 +71,7 @@ impl Error {
         match self {
             Self::Unsupported { .. } => "unsupported",
             Self::Wrong { .. } => "wrong_result",
+            Self::Gpu { .. } => "gpu",
             Self::Memory { .. } => "memory",
             Self::NoSamples { .. } => "no_samples",
             Self::File { .. } => "file",
@@ -80,6 +89,7 @@ impl Error {
             Self::Wrong { .. } => {
                 Some("this is a defect of the kernel: please report it with the output of --json".into())
             }
+            Self::Gpu { hint, .. } => hint.clone(),
             Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
             Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
             Self::NotARun { .. } => Some("name a file that `measure`, `compare` or `sweep --measure` wrote".into()),

@@ -9,18 +9,22 @@
 //! one starts, and every doubt travels with the number as a typed warning.
 
 pub mod backend;
+mod closeness;
 pub mod cpu;
+pub mod cuda;
 pub mod environment;
 mod error;
 pub mod interference;
 mod measure;
 pub mod null;
 pub mod protocol;
+mod random;
 pub mod reference;
 mod run_file;
 mod stored;
 
 pub use backend::{Backend, Case};
+pub use cuda::Cuda;
 pub use environment::Environment;
 pub use error::Error;
 pub use measure::measure;

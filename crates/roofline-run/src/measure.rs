@@ -31,8 +31,8 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     let mut case = backend.prepare(subject, protocol.residency)?;
     let kernel = case.kernel();
     let check = case.check()?;
-    protocol.warmup.run(|| case.sample());
-    let sampled = sample(&mut *case, protocol);
+    protocol.warmup.run(|| case.sample())?;
+    let sampled = sample(&mut *case, protocol)?;
     let Sampled { samples, instrument, watch, before, after, spent } = sampled;
     let times_cache = case.times_cache();
     let none = || Error::NoSamples { reason: format!("{} were discarded because the clock fell", watch.discarded()) };
@@ -71,7 +71,7 @@ struct Sampled {
 }
 
 /// Blocks of samples, each between two looks at the clock.
-fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
+fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
     let instrument = case.overhead();
     let (start, before) = (Instant::now(), case.interference());
     let mut watch = Watch::default();
@@ -81,7 +81,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
     loop {
         let (first, mut block) = (samples.len(), Seconds::ZERO);
         while block < BLOCK && samples.len() - first < BLOCK_SAMPLES {
-            let sample = case.sample();
+            let sample = case.sample()?;
             block += sample;
             samples.push(overhead::subtract(sample, instrument));
             if protocol.stop.enough(&samples, fake + block) {
@@ -97,7 +97,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Sampled {
         // A clock that stays low would discard for ever: what there is by then has to do.
         let hopeless = spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
         if protocol.stop.enough(&samples, spent) || hopeless {
-            return Sampled { samples, instrument, watch, before, after: case.interference(), spent };
+            return Ok(Sampled { samples, instrument, watch, before, after: case.interference(), spent });
         }
     }
 }

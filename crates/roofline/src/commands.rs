@@ -5,6 +5,7 @@ mod calibrate;
 mod compare;
 mod devices;
 mod formats;
+mod gpu;
 mod manual;
 mod measure;
 mod model;

@@ -1,5 +1,5 @@
 //! What the program keeps: the user's devices (`devices/`), this machine's ceilings (`machines/`), calibrations
-//! (`calibrations/`) and runs (`runs/`).
+//! (`calibrations/`), runs (`runs/`) and compiled kernels (`kernels/`).
 
 use std::{
     collections::HashMap,
@@ -22,8 +22,11 @@ fn folder(name: &str) -> Option<PathBuf> {
     if let Some(own) = from("ROOFLINE_CONFIG_DIR") {
         return Some(own.join(name));
     }
-    let (variable, hidden) =
-        if name == "runs" { ("XDG_DATA_HOME", ".local/share") } else { ("XDG_CONFIG_HOME", ".config") };
+    let (variable, hidden) = match name {
+        "runs" => ("XDG_DATA_HOME", ".local/share"),
+        "kernels" => ("XDG_CACHE_HOME", ".cache"),
+        _ => ("XDG_CONFIG_HOME", ".config"),
+    };
     let base = if cfg!(windows) {
         from("APPDATA")
     } else if cfg!(target_os = "macos") {
@@ -32,6 +35,11 @@ fn folder(name: &str) -> Option<PathBuf> {
         from(variable).or_else(|| from("HOME").map(|home| home.join(hidden)))
     };
     base.map(|base| base.join("roofline").join(name))
+}
+
+/// A folder for what can be made again.
+pub(crate) fn cache(name: &str) -> Option<PathBuf> {
+    folder(name)
 }
 
 /// The same, where nothing works without it.

@@ -8,7 +8,7 @@ mod linear;
 use std::time::Instant;
 
 use roofline_core::{
-    Device, Format, Op,
+    Device, Op,
     measurement::{Check, Kernel, Residency, Subject},
     units::{Bytes, Hertz, Seconds},
 };
@@ -188,11 +188,11 @@ impl<R: Run> Case for CpuCase<'_, R> {
         self.run.check().map_err(|reason| Error::Wrong { kernel: self.run.kernel().name, reason })
     }
 
-    fn sample(&mut self) -> Seconds {
+    fn sample(&mut self) -> Result<Seconds> {
         self.next = (self.next + 1) % self.rotation.copies;
         let start = Instant::now();
         self.run.run(self.pool, self.memory, self.next);
-        Seconds::new(start.elapsed().as_secs_f64())
+        Ok(Seconds::new(start.elapsed().as_secs_f64()))
     }
 
     fn overhead(&mut self) -> Seconds {
@@ -214,49 +214,4 @@ impl<R: Run> Case for CpuCase<'_, R> {
     fn interference(&mut self) -> Interference {
         Interference::now()
     }
-}
-
-/// How far a result in `output`, computed through numbers of `through`, may be from the exact one: a few times what
-/// rounding each product and the result costs in the root mean square (`2^-mantissa / sqrt(12)` each).
-fn limit(output: Format, through: Format) -> f64 {
-    let step = |format: Format| match format {
-        Format::BF16 => 2f64.powi(-8),
-        Format::FP16 => 2f64.powi(-11),
-        _ => 2f64.powi(-18),
-    };
-    1.5 * step(output).max(step(through))
-}
-
-/// The numbers in `bytes` of a plain format.
-fn decoded(bytes: &[u8], format: Format) -> Vec<f64> {
-    let wide = |value: f32| f64::from(value);
-    match format {
-        Format::BF16 => bytes
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|bytes| wide(f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16)))
-            .collect(),
-        Format::FP16 => {
-            let element = format.element();
-            bytes
-                .as_chunks::<2>()
-                .0
-                .iter()
-                .map(|bytes| wide(element.decode(u64::from(u16::from_le_bytes(*bytes)))))
-                .collect()
-        }
-        _ => bytes.as_chunks::<4>().0.iter().map(|bytes| wide(f32::from_le_bytes(*bytes))).collect(),
-    }
-}
-
-/// Rows of a large result that are compared.
-const CHECKED: usize = 6;
-
-/// A few of `count` rows, the first and the last among them.
-fn sample(count: usize) -> Vec<usize> {
-    let last = count - 1;
-    let mut rows: Vec<usize> = (0..CHECKED).map(|at| last * at / (CHECKED - 1)).collect();
-    rows.dedup();
-    rows
 }

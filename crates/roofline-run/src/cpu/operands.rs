@@ -8,7 +8,7 @@ use std::ops::Range;
 use roofline_core::{Dim, Format, format::Encoded, units::Bytes};
 
 use super::{pool::share, tensor::Tensor};
-use crate::Result;
+use crate::{Result, random::Random};
 
 /// Distinct rows of a tensor.
 const DISTINCT: usize = 61;
@@ -204,26 +204,6 @@ fn stride(patterns: &[Pattern], output: usize) -> usize {
     (bytes.div_ceil(PAGE) | 1) * PAGE
 }
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): small, fast, and good enough for numbers that are only multiplied.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// The sum of four uniform numbers, shifted and scaled to mean 0 and standard deviation 1: near enough to normal.
-    pub(super) fn normal(&mut self) -> f32 {
-        let bits = self.next();
-        let sum: u64 = (0..4).map(|part| bits >> (16 * part) & 0xffff).sum();
-        (sum as f32 / 65535.0 - 2.0) * 3f32.sqrt()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use roofline_core::format::{Shape, Sizes};
@@ -252,14 +232,5 @@ mod tests {
             assert_ne!(row(0), row(1), "{name}");
             assert_eq!(pattern.row(62), pattern.row(1));
         }
-    }
-
-    #[test]
-    fn numbers_are_centred_and_of_unit_size() {
-        let mut random = Random(1);
-        let values: Vec<f32> = (0..10_000).map(|_| random.normal()).collect();
-        let mean = values.iter().sum::<f32>() / 1e4;
-        let square = values.iter().map(|value| value * value).sum::<f32>() / 1e4;
-        assert!(mean.abs() < 0.05 && (square - 1.0).abs() < 0.05, "{mean} {square}");
     }
 }

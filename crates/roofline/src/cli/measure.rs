@@ -9,9 +9,13 @@ use super::{OperatorSubject, Subject};
 /// Who runs the kernels, for how long, and where the results go.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Who runs the kernels: all cores of this machine, or exact fake times on the device of --on (null)
-    #[arg(long, global = true, value_enum, default_value_t, help_heading = "Measuring")]
-    pub(crate) backend: BackendArg,
+    /// Who runs the kernels: all cores of this machine (cpu), its NVIDIA GPU (cuda), or exact fake times on the device of
+    /// --on (null); the GPU where there is one, else the processor, when left out
+    #[arg(long, global = true, value_enum, help_heading = "Measuring")]
+    pub(crate) backend: Option<BackendArg>,
+    /// Which GPU, as `nvidia-smi -L` counts them
+    #[arg(long, global = true, value_name = "INDEX", default_value_t = 0, help_heading = "Measuring")]
+    pub(crate) gpu: usize,
     /// Read the same operands every time, so that caches serve what they hold
     #[arg(long, global = true, help_heading = "Measuring")]
     pub(crate) warm: bool,
@@ -29,10 +33,18 @@ pub(crate) struct RunArgs {
     pub(crate) resume: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+impl RunArgs {
+    /// Who runs, where nobody was named: a GPU that is there is what people ask about.
+    pub(crate) fn backend(&self) -> BackendArg {
+        let there = || if roofline_run::cuda::present() { BackendArg::Cuda } else { BackendArg::Cpu };
+        self.backend.unwrap_or_else(there)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
-    #[default]
     Cpu,
+    Cuda,
     Null,
 }
 

@@ -13,7 +13,7 @@ use roofline_core::{
 use roofline_run::{Run, cpu::linear::THIN_ROWS};
 use serde::Serialize;
 
-use super::{compare::device_of, runner::Runner, setting, subjects::at_precisions};
+use super::{compare::device_of, gpu, runner::Runner, setting, subjects::at_precisions};
 use crate::{
     cli::{BackendArg, CalibrateArgs, RunArgs},
     config,
@@ -65,8 +65,12 @@ const REPEATS: usize = 12;
 pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failure> {
     let named = |on: &str| setting::device(&config::registry(), on);
     if args.show || args.forget {
-        let device = named(args.on.as_deref().unwrap_or("this"))?;
-        let stack = if args.run.backend == BackendArg::Null { "null" } else { "roofline" };
+        let backend = args.run.backend();
+        let device = match args.on.as_deref() {
+            None if backend == BackendArg::Cuda => gpu::device(args.run.gpu)?,
+            on => named(on.unwrap_or("this"))?,
+        };
+        let stack = if backend == BackendArg::Null { "null" } else { "roofline" };
         let missing = || {
             let hint = "`roofline calibrate` makes one";
             Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint)

@@ -20,7 +20,7 @@ use roofline_run::{Run, Skipped};
 use serde::Serialize;
 
 use super::{
-    calibrate,
+    calibrate, gpu,
     range::range,
     runner::{Outcome, Runner, writable},
     setting::{self, Varies, precisions},
@@ -180,9 +180,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     compared.run = Some(runner.path().to_owned());
     compared.report = Some(report);
     compared.environment = environment;
-    if runner.backend.name() == "cpu" {
-        compared.made_of = this::facts()?;
-    }
+    compared.made_of = if runner.backend.name() == "cpu" { this::facts()? } else { runner.backend.facts() };
     Ok(compared)
 }
 
@@ -322,10 +320,11 @@ impl Compared {
 /// The expected tier of what is about to be measured. A newcomer gets one, too: a short calibration comes first, in a run of
 /// its own, so that the tour is measured afresh.
 fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibration>, Failure> {
-    let RunArgs { backend, seconds, .. } = args.run;
+    let (backend, seconds) = (args.run.backend(), args.run.seconds);
     let device = match (backend, on) {
         (BackendArg::Cpu, None | Some("this")) => this::device()?,
         (BackendArg::Null, Some(on)) => setting::device(&config::registry(), on)?,
+        (BackendArg::Cuda, _) => gpu::device(args.run.gpu)?,
         // What cannot run is said by whoever tries.
         _ => return Ok(None),
     };
@@ -335,7 +334,15 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibratio
         return Ok(kept);
     }
     style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
-    let short = RunArgs { backend, warm: false, quick: true, seconds, out: None, resume: false };
+    let short = RunArgs {
+        backend: Some(backend),
+        gpu: args.run.gpu,
+        warm: false,
+        quick: true,
+        seconds,
+        out: None,
+        resume: false,
+    };
     let calibration = calibrate::measured(&mut Runner::start(&short, None, "calibrate")?, &short)?;
     calibrate::keep(&calibration, &device)?;
     Ok(Some(calibration))

@@ -14,7 +14,7 @@ use roofline_core::{
 };
 use roofline_run::{Backend, Environment, Header, Line, Null, Protocol, Run, RunFile, Skipped, measure};
 
-use super::{setting, this};
+use super::{gpu, setting, this};
 use crate::{
     cli::{BackendArg, RunArgs},
     config,
@@ -56,8 +56,9 @@ impl Runner {
         if let Some(path) = &path {
             writable(path)?;
         }
-        let environment = Environment::of(this::machine().clone());
-        let backend = backend(args.backend, on)?;
+        let backend = backend(args, on)?;
+        let mut environment = Environment::of(this::machine().clone());
+        environment.accelerator = backend.facts();
         let (file, run) = match (earlier, path) {
             (Some((file, run)), _) => {
                 same_machine(&run, &*backend)?;
@@ -151,8 +152,19 @@ impl Runner {
     }
 }
 
-fn backend(backend: BackendArg, on: Option<&str>) -> Result<Box<dyn Backend>, Failure> {
-    match (backend, on) {
+fn backend(args: &RunArgs, on: Option<&str>) -> Result<Box<dyn Backend>, Failure> {
+    match (args.backend(), on) {
+        (BackendArg::Cuda, on) => {
+            let backend = gpu::backend(args.gpu)?;
+            let device = backend.device();
+            match on.filter(|on| *on != "this") {
+                Some(on) if setting::device(&config::registry(), on)?.key != device.key => {
+                    let hint = "leave out --on, or say `--backend null` for fake times on any device";
+                    Err(Failure::usage(format!("the GPU of this machine is `{}`, not `{on}`", device.key), hint))
+                }
+                _ => Ok(Box::new(backend)),
+            }
+        }
         (BackendArg::Cpu, None | Some("this")) => Ok(Box::new(this::backend()?)),
         (BackendArg::Cpu, Some(on)) => {
             let hint = "leave out --on, or say `--backend null` for fake times on any device";

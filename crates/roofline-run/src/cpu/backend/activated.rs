@@ -15,9 +15,13 @@ use super::{
         pool::Pool,
         tensor::Tensor,
     },
-    Cpu, CpuCase, Run, decoded, limit, linear, sample, unsupported,
+    Cpu, CpuCase, Run, linear, unsupported,
 };
-use crate::{Case, Result, reference};
+use crate::{
+    Case, Result,
+    closeness::{decoded, limit, sample},
+    reference,
+};
 
 /// The products, which write what the function reads: the queries' format, since nothing narrower has been chosen yet.
 fn plan(cpu: &Cpu, shape: ActivatedLinear, subject: &Subject) -> Result<(Vec<Product>, Kernel)> {

@@ -12,9 +12,13 @@ use super::{
         operands::{Pattern, Slots},
         pool::Pool,
     },
-    Cpu, CpuCase, Run, decoded, limit, sample, unsupported,
+    Cpu, CpuCase, Run, unsupported,
 };
-use crate::{Case, Result, reference::elementwise as reference};
+use crate::{
+    Case, Result,
+    closeness::{decoded, limit, sample},
+    reference::elementwise as reference,
+};
 
 /// What RMSNorm adds to the mean square.
 const EPSILON: f32 = 1e-5;

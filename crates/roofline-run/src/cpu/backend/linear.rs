@@ -13,9 +13,13 @@ use super::{
         operands::{Pattern, Slots},
         pool::Pool,
     },
-    Cpu, CpuCase, Run, decoded, limit, sample, unsupported,
+    Cpu, CpuCase, Run, unsupported,
 };
-use crate::{Case, Result, reference};
+use crate::{
+    Case, Result,
+    closeness::{decoded, limit, sample},
+    reference,
+};
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {
     let plan = if subject.cast { Product::cast_first } else { Product::plan };

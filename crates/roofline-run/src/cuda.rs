@@ -1,0 +1,19 @@
+//! NVIDIA GPUs: kernels compiled at run time, products of many rows by cuBLASLt, times from graph replay.
+//!
+//! Nothing of CUDA is needed to build this, and a program that never asks for a GPU never looks for one. The driver, NVRTC
+//! and cuBLASLt are opened when they are first needed; each that is missing is an error that says where to get it.
+
+mod backend;
+mod codes;
+mod compiler;
+mod cublaslt;
+mod gpu;
+mod library;
+mod operand;
+mod replay;
+mod thin;
+
+pub use backend::Cuda;
+pub use compiler::{Architecture, Compiler};
+pub use gpu::{Gpu, Recipe, present};
+pub use thin::sources;

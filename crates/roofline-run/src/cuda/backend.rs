@@ -1,0 +1,161 @@
+//! A GPU behind the seam that the protocol uses.
+
+mod linear;
+mod many;
+
+use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
+use roofline_core::{
+    Device, Op,
+    measurement::{Check, Kernel, Residency, Subject},
+    units::Seconds,
+};
+
+use super::{
+    gpu::{Gpu, failed},
+    replay::Replay,
+};
+use crate::{Backend, Case, Error, Result};
+
+/// One NVIDIA GPU.
+pub struct Cuda {
+    gpu: Gpu,
+    device: Device,
+}
+
+impl Cuda {
+    /// `gpu`, whose data-sheet is `device`.
+    pub fn new(gpu: Gpu, device: Device) -> Self {
+        Self { gpu, device }
+    }
+
+    /// The GPU itself.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        self.gpu.facts()
+    }
+
+    fn supports(&self, subject: &Subject) -> Result<Kernel> {
+        match &subject.op {
+            Op::Linear(shape) => linear::Plan::of(*shape, subject).map(|plan| plan.kernel()),
+            op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
+        }
+    }
+
+    fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
+        match &subject.op {
+            Op::Linear(shape) => linear::prepare(&self.gpu, *shape, subject, residency),
+            op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
+        }
+    }
+}
+
+fn unsupported(reason: String) -> Error {
+    Error::Unsupported { backend: "cuda", reason }
+}
+
+/// What every case on a GPU does the same way.
+trait Work {
+    fn kernel(&self) -> Kernel;
+    /// Copies of the operands.
+    fn copies(&self) -> usize;
+    /// Bytes of all copies over the second-level cache.
+    fn times_cache(&self) -> f64;
+    /// Asks for one call on copy `copy`.
+    fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()>;
+    /// Overwrites what an earlier call may have left where results go: all bits set, which is NaN in every float.
+    fn poison(&mut self, gpu: &Gpu) -> Result<()>;
+    /// What the last call wrote for copy 0, against a reference.
+    fn check(&self, gpu: &Gpu) -> Result<std::result::Result<Check, String>>;
+}
+
+/// A [`Work`] with the graph that times it.
+struct GpuCase<'a, W> {
+    gpu: &'a Gpu,
+    work: W,
+    replay: Option<Replay>,
+}
+
+impl<'a, W: Work + 'a> GpuCase<'a, W> {
+    fn boxed(gpu: &'a Gpu, work: W) -> Box<dyn Case + 'a> {
+        Box::new(Self { gpu, work, replay: None })
+    }
+}
+
+impl<W: Work> Case for GpuCase<'_, W> {
+    fn kernel(&self) -> Kernel {
+        self.work.kernel()
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        self.work.poison(self.gpu)?;
+        self.work.enqueue(self.gpu, 0)?;
+        self.gpu.wait()?;
+        let checked = self.work.check(self.gpu)?;
+        checked.map_err(|reason| Error::Wrong { kernel: self.work.kernel().name, reason })
+    }
+
+    fn sample(&mut self) -> Result<Seconds> {
+        let replay = match self.replay.take() {
+            Some(replay) => replay,
+            None => time(self.gpu, &self.work)?,
+        };
+        self.replay.insert(replay).sample(self.gpu)
+    }
+
+    fn times_cache(&self) -> Option<f64> {
+        Some(self.work.times_cache())
+    }
+}
+
+/// A graph of `work` on all its copies.
+fn time(gpu: &Gpu, work: &impl Work) -> Result<Replay> {
+    Replay::new(gpu, work.copies(), &mut |copy| work.enqueue(gpu, copy))
+}
+
+/// What a kernel is called with.
+#[derive(Clone, Copy, Debug)]
+enum Argument {
+    Address(u64),
+    Integer(i32),
+    Real(f32),
+}
+
+/// How many threads run a kernel.
+#[derive(Clone, Copy, Debug)]
+struct Launch {
+    blocks: u32,
+    threads: u32,
+    shared: u32,
+}
+
+/// Asks for a kernel.
+fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
+    let mut builder = gpu.stream().launch_builder(function);
+    for argument in arguments {
+        match argument {
+            Argument::Address(address) => builder.arg(address),
+            Argument::Integer(number) => builder.arg(number),
+            Argument::Real(number) => builder.arg(number),
+        };
+    }
+    let Launch { blocks, threads, shared } = launch;
+    let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
+    // SAFETY: every caller passes what the kernel's source declares, with addresses of memory that is large enough and
+    // outlives the call.
+    #[allow(unsafe_code)]
+    unsafe { builder.launch(config) }.map_err(failed)?;
+    Ok(())
+}

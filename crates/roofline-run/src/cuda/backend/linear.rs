@@ -1,0 +1,322 @@
+//! Linear layers: the kernel for a shape and its formats.
+
+use cudarc::driver::{CudaFunction, CudaSlice};
+use roofline_core::{
+    Format, Math,
+    measurement::{Check, Kernel, Path, Residency, Subject},
+    op::Linear,
+    units::Seconds,
+};
+
+use super::{
+    super::{
+        gpu::{Gpu, Recipe, failed},
+        operand::{Copies, Operand, Part, address},
+        thin::{Division, MOST_ROWS, Stored, Thin},
+    },
+    Argument, GpuCase, Launch, Work, launch, many, time, unsupported,
+};
+use crate::{
+    Case, Result,
+    closeness::{decoded, limit, sample},
+    reference,
+};
+
+const WIDE: &str = concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/wide.cu"));
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Plan {
+    Thin(Thin),
+    /// FP32 on the vector unit.
+    Wide,
+    Many(many::Many),
+}
+
+impl Plan {
+    pub(super) fn of(shape: Linear, subject: &Subject) -> Result<Self> {
+        let formats = &subject.formats;
+        let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
+        if n > 1 << 24 || k > 1 << 24 || m > 1 << 20 {
+            return Err(unsupported(format!("{m} x {n} x {k} is past what the kernels count to")));
+        }
+        let sixteen = |format: Format| matches!(format, Format::FP16 | Format::BF16);
+        let stored = Stored::of(formats.weights, formats.activations);
+        if subject.cast {
+            if formats.weights != Format::INT8 || !sixteen(formats.activations) || m > MOST_ROWS {
+                let reason = "weights are cast first only from int8 to 16 bit, for at most 16 rows".to_owned();
+                return Err(unsupported(reason));
+            }
+            return many::Many::of(shape, formats, true).map(Self::Many);
+        }
+        if m > MOST_ROWS {
+            return many::Many::of(shape, formats, false).map(Self::Many);
+        }
+        if (formats.weights, formats.activations, formats.math) == (Format::FP32, Format::FP32, Math::Fp32) {
+            return Ok(Self::Wide);
+        }
+        let Some(stored) = stored else {
+            return many::Many::of(shape, formats, false).map(Self::Many);
+        };
+        let output_fits = sixteen(formats.output) && (stored.bytes() || formats.output == formats.activations);
+        if !output_fits {
+            let reason = format!("no kernel writes {} from {} activations", formats.output, formats.activations);
+            return Err(unsupported(reason));
+        }
+        if stored == Stored::Nf4 && !k.is_multiple_of(64) {
+            let reason =
+                format!("NF4 blocks run over row ends where k = {k} is no multiple of 64, and no kernel follows them");
+            return Err(unsupported(reason));
+        }
+        let half = formats.output == Format::FP16;
+        Ok(Self::Thin(Thin { stored, half, m, n, k }))
+    }
+
+    pub(super) fn kernel(&self) -> Kernel {
+        match self {
+            Self::Thin(thin) => {
+                let (path, math) = match thin.stored {
+                    Stored::Sixteen => (Path::Native, if thin.half { Math::Fp16 } else { Math::Bf16 }),
+                    Stored::BothInt8 => (Path::Native, Math::Int8),
+                    Stored::BothFp8 => (Path::Native, Math::Fp8),
+                    _ => (Path::FusedDequant, if thin.half { Math::Fp16 } else { Math::Bf16 }),
+                };
+                Kernel { name: format!("thin {:?}", thin.stored).to_lowercase(), path, math }
+            }
+            Self::Wide => Kernel { name: "wide fp32".to_owned(), path: Path::Native, math: Math::Fp32 },
+            Self::Many(many) => many.kernel(),
+        }
+    }
+}
+
+pub(super) fn prepare<'a>(
+    gpu: &'a Gpu,
+    shape: Linear,
+    subject: &Subject,
+    residency: Residency,
+) -> Result<Box<dyn Case + 'a>> {
+    let formats = &subject.formats;
+    let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
+    let plan = Plan::of(shape, subject)?;
+    let weights = Operand::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
+    let inputs = Operand::new(formats.activations, m, k, 1.0, 2)?;
+    let pitch = if let Plan::Many(many) = &plan { many.pitch() } else { n };
+    let product = Checked { weights, inputs, output: formats.output, pitch, through: through(&plan, formats.weights) };
+    match plan {
+        Plan::Many(many) => many::prepare(gpu, many, product, residency),
+        Plan::Wide => Ok(GpuCase::boxed(gpu, wide(gpu, plan.kernel(), product, residency)?)),
+        Plan::Thin(thin) => Ok(GpuCase::boxed(gpu, thin_work(gpu, thin, plan.kernel(), product, residency)?)),
+    }
+}
+
+/// The format that rounds most between stored numbers and sums: NF4's values are rounded to 16 bit, every other stored
+/// number is exact in what it is multiplied as; TF32 rounds FP32 to ten bits.
+fn through(plan: &Plan, weights: Format) -> Format {
+    match plan {
+        Plan::Thin(thin) if thin.stored == Stored::Nf4 => {
+            if thin.half {
+                Format::FP16
+            } else {
+                Format::BF16
+            }
+        }
+        Plan::Many(many) if many.kernel().math == Math::Tf32 => Format::FP16,
+        Plan::Many(many) if many.kernel().path == Path::CastEmulated => Format::BF16,
+        _ => {
+            if weights == Format::FP8 {
+                Format::FP16
+            } else {
+                Format::FP32
+            }
+        }
+    }
+}
+
+/// A product's operands on the host, and what they should give.
+pub(super) struct Checked {
+    pub(super) weights: Operand,
+    pub(super) inputs: Operand,
+    pub(super) output: Format,
+    /// Elements from one row of the result to the next.
+    pitch: usize,
+    through: Format,
+}
+
+impl Checked {
+    /// Bytes of the result.
+    pub(super) fn bytes(&self) -> usize {
+        self.inputs.rows * self.weights.rows * self.output.nominal_bits() as usize / 8
+    }
+
+    /// Every output of a few rows; there are only so many distinct columns.
+    pub(super) fn compare(&self, gpu: &Gpu, y: &CudaSlice<u8>) -> Result<std::result::Result<Check, String>> {
+        let rows = sample(self.inputs.rows);
+        let n = self.weights.rows;
+        let columns: Vec<usize> = (0..self.weights.distinct()).collect();
+        let distinct: Vec<usize> = rows.iter().map(|row| row % self.inputs.distinct()).collect();
+        let exact = reference::linear::linear(
+            &self.inputs.values,
+            &self.weights.values,
+            self.weights.columns,
+            &distinct,
+            &columns,
+        );
+        let size = self.output.nominal_bits() as usize / 8;
+        let (mut result, mut expected) = (Vec::new(), Vec::new());
+        for (at, row) in rows.iter().enumerate() {
+            let mut bytes = vec![0; n * size];
+            let start = row * self.pitch * size;
+            gpu.stream().memcpy_dtoh(&y.slice(start..start + n * size), &mut bytes).map_err(failed)?;
+            gpu.wait()?;
+            if self.output == Format::INT32 {
+                // Sums of codes: the scales are not in them.
+                let (codes_x, codes_w) =
+                    (self.inputs.encoded.scales.as_slice(), self.weights.encoded.scales.as_slice());
+                let scale = |scales: &[u8], row: usize| decoded(&scales[2 * row..2 * row + 2], Format::BF16)[0];
+                let integers = bytes.as_chunks::<4>().0.iter().map(|bytes| f64::from(i32::from_le_bytes(*bytes)));
+                let row_scale = scale(codes_x, row % self.inputs.distinct());
+                result.extend(
+                    integers.enumerate().map(|(column, sum)| sum * row_scale * scale(codes_w, column % columns.len())),
+                );
+            } else {
+                result.extend(decoded(&bytes, self.output));
+            }
+            expected.extend((0..n).map(|column| exact[at * columns.len() + column % columns.len()]));
+        }
+        Ok(Check::of(&result, &expected, limit(self.output, self.through)))
+    }
+}
+
+/// Fills a result with what no kernel writes.
+pub(super) fn poison(gpu: &Gpu, y: &mut CudaSlice<u8>) -> Result<()> {
+    let bytes = y.len();
+    let block = vec![0xff; bytes.min(1 << 22)];
+    let mut done = 0;
+    while done < bytes {
+        let length = block.len().min(bytes - done);
+        gpu.stream().memcpy_htod(&block[..length], &mut y.slice_mut(done..done + length)).map_err(failed)?;
+        done += length;
+    }
+    gpu.wait()
+}
+
+/// A call of one kernel after another, on each copy.
+struct Sequence {
+    kernel: Kernel,
+    copies: Copies,
+    y: CudaSlice<u8>,
+    /// What is neither weights nor result.
+    _held: Vec<CudaSlice<u8>>,
+    checked: Checked,
+    #[expect(clippy::type_complexity, reason = "one call, as a list of kernels with their arguments")]
+    calls: Box<dyn Fn(&Gpu, &Copies, usize) -> Vec<(CudaFunction, Launch, Vec<Argument>)>>,
+}
+
+impl Work for Sequence {
+    fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    fn copies(&self) -> usize {
+        self.copies.rotation.copies
+    }
+
+    fn times_cache(&self) -> f64 {
+        self.copies.rotation.times_cache
+    }
+
+    fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
+        let calls = (self.calls)(gpu, &self.copies, copy);
+        calls.iter().try_for_each(|(function, geometry, arguments)| launch(gpu, function, *geometry, arguments))
+    }
+
+    fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        poison(gpu, &mut self.y)
+    }
+
+    fn check(&self, gpu: &Gpu) -> Result<std::result::Result<Check, String>> {
+        self.checked.compare(gpu, &self.y)
+    }
+}
+
+/// The fastest division of a thin product, tried on its own operands.
+fn thin_work(gpu: &Gpu, thin: Thin, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Sequence> {
+    let divisions = thin.divisions(gpu.multiprocessors, gpu.architecture.major >= 9);
+    let recipes: Vec<Recipe> = divisions.iter().map(|division| thin.recipe(*division)).collect();
+    let functions = gpu.functions(&recipes)?;
+    let parts = thin.pack(&checked.weights);
+    let copies = Copies::new(gpu, &parts, residency)?;
+    let width = thin.steps() * 64;
+    // There are no more rows than distinct ones.
+    let x = gpu.upload(&checked.inputs.plain(width))?;
+    let x_scales = gpu.upload(&if thin.stored.bytes() { checked.inputs.row_scales() } else { vec![0; 16] })?;
+    let y = gpu.memory(checked.bytes())?;
+    let tensor = thin.stored.tensor_scale(&checked.weights, thin.half);
+    let [x_at, scales_at, y_at] = [&x, &x_scales, &y].map(|memory| address(gpu, memory));
+    let call = move |division: Division, function: CudaFunction| {
+        move |gpu: &Gpu, copies: &Copies, copy: usize| {
+            let geometry =
+                Launch { blocks: thin.blocks(division), threads: 32 * division.warps, shared: thin.shared() };
+            let part = |part: usize| Argument::Address(copies.at(gpu, copy, part));
+            let integer = |value: usize| Argument::Integer(value as i32);
+            let arguments = vec![
+                part(0),
+                part(1),
+                part(2),
+                Argument::Address(x_at),
+                Argument::Address(scales_at),
+                Argument::Address(y_at),
+                integer(thin.n),
+                integer(thin.steps()),
+                integer(thin.m),
+                Argument::Real(tensor),
+            ];
+            vec![(function.clone(), geometry, arguments)]
+        }
+    };
+    let first = Box::new(call(divisions[0], functions[0].clone()));
+    let mut work = Sequence { kernel, copies, y, _held: vec![x, x_scales], checked, calls: first };
+    let mut best = f64::INFINITY;
+    let mut chosen = 0;
+    for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
+        work.calls = Box::new(call(*division, function.clone()));
+        let replay = time(gpu, &work)?;
+        let once = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
+        let fastest = once.into_iter().fold(f64::INFINITY, f64::min);
+        if fastest < best {
+            (best, chosen) = (fastest, at);
+        }
+    }
+    work.calls = Box::new(call(divisions[chosen], functions[chosen].clone()));
+    work.kernel.name += &divisions[chosen].words();
+    Ok(work)
+}
+
+fn wide(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Sequence> {
+    let (m, n, k) = (checked.inputs.rows, checked.weights.rows, checked.weights.columns);
+    let width = k.next_multiple_of(4);
+    let rows = m.next_power_of_two();
+    let outputs = if rows > 4 { 4 } else { 2 };
+    let warps = 8;
+    let defines = vec![("ROWS", rows as i64), ("OUTPUTS", outputs), ("WARPS", warps)];
+    let function = gpu.function(&Recipe { source: WIDE, function: "wide", defines, shared: 0 })?;
+    let pattern = checked.weights.plain(width);
+    let copies = Copies::new(gpu, &[Part { pattern, bytes: n * width * 4 }], residency)?;
+    let x = gpu.upload(&checked.inputs.plain(width))?;
+    let y = gpu.memory(checked.bytes())?;
+    let (x_at, y_at) = (address(gpu, &x), address(gpu, &y));
+    let calls = move |gpu: &Gpu, copies: &Copies, copy: usize| {
+        let geometry = Launch { blocks: n.div_ceil(outputs as usize) as u32, threads: 32 * warps as u32, shared: 0 };
+        let integer = |value: usize| Argument::Integer(value as i32);
+        let arguments = vec![
+            Argument::Address(copies.at(gpu, copy, 0)),
+            Argument::Address(x_at),
+            Argument::Address(y_at),
+            integer(n),
+            integer(width),
+            integer(m),
+        ];
+        vec![(function.clone(), geometry, arguments)]
+    };
+    Ok(Sequence { kernel, copies, y, _held: vec![x], checked, calls: Box::new(calls) })
+}

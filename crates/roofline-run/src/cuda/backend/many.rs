@@ -1,0 +1,239 @@
+//! Products of many rows, by cuBLASLt; and the two things around them that it does not do: widening INT8 weights to memory,
+//! which is what not to do, and scaling INT32 sums to 16 bit.
+
+use cudarc::driver::{CudaFunction, CudaSlice};
+use roofline_core::{
+    Format, Math, Precision,
+    measurement::{Check, Kernel, Path, Residency},
+    op::Linear,
+    units::Seconds,
+};
+
+use super::{
+    super::{
+        cublaslt::{Algorithm, Compute, Product, Scales, Shape, Type},
+        gpu::{Gpu, Recipe},
+        operand::{Copies, Operand, Part, address},
+    },
+    Argument, GpuCase, Launch, Work, launch,
+    linear::{Checked, poison},
+    time, unsupported,
+};
+use crate::{Case, Result, closeness::decoded};
+
+const CAST: &str = concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/cast.cu"));
+const THREADS: u32 = 256;
+/// Elements that rows are padded to: what 8-bit products need, and 16-bit ones gain by.
+const ALIGNED: usize = 16;
+
+/// A product and what goes around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Many {
+    shape: Shape,
+    /// Weights are INT8 in memory and cast to 16 bit there.
+    cast: bool,
+    /// Sums are scaled to this type.
+    scaled: Option<Type>,
+    math: Math,
+}
+
+impl Many {
+    pub(super) fn of(shape: Linear, formats: &Precision, cast: bool) -> Result<Self> {
+        let Precision { weights, activations, output, math, .. } = *formats;
+        let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
+        let plain = |format: Format| match format {
+            Format::FP32 | Format::TF32 => Some(Type::Fp32),
+            Format::FP16 => Some(Type::Fp16),
+            Format::BF16 => Some(Type::Bf16),
+            _ => None,
+        };
+        let none = || {
+            let reason = if weights == activations || cast {
+                format!("cuBLASLt has no product of {activations} that writes {output}")
+            } else {
+                format!(
+                    "for more than 16 rows {weights} weights with {activations} activations have no kernel yet: cuBLASLt \
+                     multiplies equal formats only"
+                )
+            };
+            unsupported(reason)
+        };
+        let per_tensor: Option<Format> = "fp8-e4m3-tensor".parse().ok();
+        let multiplied = if cast { activations } else { weights };
+        let (input, compute, scales, sums, target) = match (multiplied, plain(output)) {
+            _ if multiplied != activations => return Err(none()),
+            (Format::INT8, _) if output == Format::INT32 => {
+                (Type::Int8, Compute::Int32, Scales::None, Type::Int32, None)
+            }
+            (Format::INT8, Some(to @ (Type::Bf16 | Type::Fp16))) => {
+                (Type::Int8, Compute::Int32, Scales::None, Type::Int32, Some(to))
+            }
+            (Format::FP8, Some(to)) => (Type::Fp8, Compute::Fp32, Scales::Rows, to, None),
+            (format, Some(to)) if Some(format) == per_tensor => (Type::Fp8, Compute::Fp32, Scales::Tensor, to, None),
+            (format, Some(to)) => {
+                let input = plain(format).ok_or_else(none)?;
+                let compute = if math == Math::Tf32 { Compute::Tf32 } else { Compute::Fp32 };
+                (input, compute, Scales::None, to, None)
+            }
+            _ => return Err(none()),
+        };
+        let width = k.next_multiple_of(ALIGNED);
+        let narrow = matches!(input, Type::Int8 | Type::Fp8);
+        let n = if narrow { n.next_multiple_of(ALIGNED) } else { n };
+        let shape = Shape { m, n, k: width, width, input, output: sums, compute, scales };
+        Ok(Self { shape, cast, scaled: target, math })
+    }
+
+    pub(super) fn kernel(&self) -> Kernel {
+        let input = format!("{:?}", self.shape.input).to_lowercase();
+        let name = match (self.cast, self.scaled) {
+            (true, _) => format!("cast int8, cublaslt {input}"),
+            (_, Some(_)) => format!("cublaslt {input}, scale"),
+            _ => format!("cublaslt {input}"),
+        };
+        let path = if self.cast { Path::CastEmulated } else { Path::Native };
+        Kernel { name, path, math: self.math }
+    }
+
+    /// Elements from one row of the result to the next.
+    pub(super) fn pitch(&self) -> usize {
+        self.shape.n
+    }
+}
+
+pub(super) fn prepare<'a>(
+    gpu: &'a Gpu,
+    many: Many,
+    checked: Checked,
+    residency: Residency,
+) -> Result<Box<dyn Case + 'a>> {
+    let Shape { m, n, width, .. } = many.shape;
+    let bits = |operand: &Operand| operand.encoded.format().nominal_bits() as usize;
+    let part = |operand: &Operand, rows: usize| {
+        let pattern = operand.plain(width);
+        Part { pattern, bytes: rows * width * bits(operand) / 8 }
+    };
+    let weights = part(&checked.weights, n);
+    let x = Copies::new(gpu, &[part(&checked.inputs, m)], Residency::Warm)?;
+    let bytes = |kind: Type| m * n * if matches!(kind, Type::Fp32 | Type::Int32) { 4 } else { 2 };
+    let row_scales = |operand: &Operand| {
+        let scales = operand.row_scales();
+        let wide = decoded(&scales, Format::BF16).into_iter().map(|scale| scale as f32);
+        wide.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()
+    };
+    let scales: [Vec<u8>; 2] = match (many.shape.scales, many.cast || many.scaled.is_some()) {
+        (Scales::Rows, _) => [&checked.weights, &checked.inputs].map(row_scales),
+        (Scales::Tensor, _) => [&checked.weights, &checked.inputs].map(|operand| operand.encoded.tensor.clone()),
+        (Scales::None, true) => [&checked.weights, &checked.inputs].map(Operand::row_scales),
+        (Scales::None, false) => [vec![0; 16], vec![0; 16]],
+    };
+    // Rows that only fill up to an aligned number have scales, too.
+    let padded = |scales: &[u8]| [scales, &[0; 4 * ALIGNED]].concat();
+    let scales = [gpu.upload(&padded(&scales[0]))?, gpu.upload(&padded(&scales[1]))?];
+    let product = gpu.blas()?.product(many.shape, [address(gpu, &scales[0]), address(gpu, &scales[1])])?;
+    let defines = vec![("HALF", i64::from(many.shape.input == Type::Fp16 || many.scaled == Some(Type::Fp16)))];
+    let function = |name| gpu.function(&Recipe { source: CAST, function: name, defines: defines.clone(), shared: 0 });
+    let around = match (many.cast, many.scaled.is_some()) {
+        (true, _) => Some(function("cast")?),
+        (_, true) => Some(function("scale")?),
+        _ => None,
+    };
+    let between = if many.cast {
+        n * width * 2
+    } else if many.scaled.is_some() {
+        bytes(Type::Int32)
+    } else {
+        0
+    };
+    let mut work = ManyWork {
+        many,
+        algorithm: product.candidates[0],
+        product,
+        copies: Copies::new(gpu, &[weights], residency)?,
+        x,
+        between: gpu.memory(between)?,
+        y: gpu.memory(bytes(many.scaled.unwrap_or(many.shape.output)))?,
+        scales,
+        around,
+        checked,
+    };
+    work.search(gpu)?;
+    Ok(GpuCase::boxed(gpu, work))
+}
+
+struct ManyWork<'a> {
+    many: Many,
+    product: Product<'a>,
+    algorithm: Algorithm,
+    copies: Copies,
+    x: Copies,
+    /// Cast weights, or sums that are not scaled yet.
+    between: CudaSlice<u8>,
+    y: CudaSlice<u8>,
+    scales: [CudaSlice<u8>; 2],
+    around: Option<CudaFunction>,
+    checked: Checked,
+}
+
+impl ManyWork<'_> {
+    /// Keeps the fastest algorithm.
+    fn search(&mut self, gpu: &Gpu) -> Result<()> {
+        let (mut best, mut chosen) = (f64::INFINITY, self.algorithm);
+        for candidate in self.product.candidates.clone() {
+            self.algorithm = candidate;
+            // One that the library named and then refuses is no candidate.
+            let Ok(replay) = time(gpu, self) else { continue };
+            let once = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
+            let fastest = once.into_iter().fold(f64::INFINITY, f64::min);
+            if fastest < best {
+                (best, chosen) = (fastest, candidate);
+            }
+        }
+        self.algorithm = chosen;
+        if best.is_finite() { Ok(()) } else { Err(unsupported("cuBLASLt refuses every algorithm it names".to_owned())) }
+    }
+}
+
+impl Work for ManyWork<'_> {
+    fn kernel(&self) -> Kernel {
+        self.many.kernel()
+    }
+
+    fn copies(&self) -> usize {
+        self.copies.rotation.copies
+    }
+
+    fn times_cache(&self) -> f64 {
+        self.copies.rotation.times_cache
+    }
+
+    fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
+        let Shape { m, n, width, .. } = self.many.shape;
+        let (w, x) = (self.copies.at(gpu, copy, 0), self.x.at(gpu, 0, 0));
+        let [y, between, w_scales, x_scales] =
+            [&self.y, &self.between, &self.scales[0], &self.scales[1]].map(|at| address(gpu, at));
+        let geometry = Launch { blocks: gpu.multiprocessors * 16, threads: THREADS, shared: 0 };
+        let integer = |value: usize| Argument::Integer(value as i32);
+        match &self.around {
+            Some(cast) if self.many.cast => {
+                let at = Argument::Address;
+                launch(gpu, cast, geometry, &[at(w), at(w_scales), at(between), integer(n), integer(width)])?;
+                self.product.enqueue(gpu, &self.algorithm, between, x, y)
+            }
+            Some(scale) => {
+                self.product.enqueue(gpu, &self.algorithm, w, x, between)?;
+                let at = Argument::Address;
+                launch(gpu, scale, geometry, &[at(between), at(w_scales), at(x_scales), at(y), integer(m), integer(n)])
+            }
+            None => self.product.enqueue(gpu, &self.algorithm, w, x, y),
+        }
+    }
+
+    fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        poison(gpu, &mut self.y)
+    }
+
+    fn check(&self, gpu: &Gpu) -> Result<std::result::Result<Check, String>> {
+        self.checked.compare(gpu, &self.y)
+    }
+}

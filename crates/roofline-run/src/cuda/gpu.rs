@@ -1,0 +1,309 @@
+//! One GPU: its context, its memory and the kernels loaded on it.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+use cudarc::{
+    driver::{
+        CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError,
+        sys::{self, CUdevice_attribute, CUfunction_attribute, CUresult},
+    },
+    nvrtc::Ptx,
+};
+use roofline_core::units::Bytes;
+
+use super::{
+    compiler::{Architecture, Compiler},
+    cublaslt::Blas,
+};
+use crate::{Error, Result};
+
+/// Oldest driver interface that has everything used here: CUDA 12.0, drivers from 525 on.
+const OLDEST_DRIVER: i32 = 12_000;
+/// What a block may have of shared memory without asking.
+const PLAIN_SHARED: u32 = 48 * 1024;
+
+/// A kernel's source, function and macros.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recipe {
+    /// Text of the program, common part included.
+    pub source: &'static str,
+    /// The function's name.
+    pub function: &'static str,
+    /// Macros and their values.
+    pub defines: Vec<(&'static str, i64)>,
+    /// Dynamic shared memory that launches will ask for.
+    pub shared: u32,
+}
+
+/// A GPU, ready to run kernels.
+pub struct Gpu {
+    /// As the driver names it.
+    pub name: String,
+    /// Compute capability.
+    pub architecture: Architecture,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Second-level cache.
+    pub l2: Bytes,
+    /// The driver's interface, such as 13.0.
+    pub driver: String,
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    compiler: OnceCell<Compiler>,
+    blas: OnceCell<Blas>,
+    loaded: RefCell<HashMap<Recipe, CudaFunction>>,
+    /// Folder for compiled kernels; none keeps them in memory only.
+    cache: Option<PathBuf>,
+}
+
+/// Whether there is a driver and a GPU; opens neither.
+pub fn present() -> bool {
+    // SAFETY: this only tries to open the driver's library.
+    #[allow(unsafe_code)]
+    let driver = unsafe { sys::is_culib_present() };
+    driver && CudaContext::device_count().is_ok_and(|count| count > 0)
+}
+
+impl Gpu {
+    /// GPU number `index`, with compiled kernels kept in `cache`.
+    pub fn open(index: usize, cache: Option<PathBuf>) -> Result<Self> {
+        // SAFETY: this only tries to open the driver's library.
+        #[allow(unsafe_code)]
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::Gpu {
+                reason: "there is no NVIDIA driver on this machine (libcuda.so.1)".to_owned(),
+                hint: Some(
+                    "on a machine with an NVIDIA GPU install its driver; `--backend cpu` measures the processor".into(),
+                ),
+            });
+        }
+        let start = |error: DriverError| Error::Gpu {
+            reason: format!("the NVIDIA driver does not start: {}", words(error)),
+            hint: Some(
+                "`nvidia-smi` should list the GPU; in a container pass it in, for instance by `--gpus all`".into(),
+            ),
+        };
+        let count = CudaContext::device_count().map_err(start)?;
+        if index >= count as usize {
+            let reason = format!("there is no GPU {index}: the driver has {count}");
+            return Err(Error::Gpu {
+                reason,
+                hint: Some("`nvidia-smi -L` lists them; CUDA_VISIBLE_DEVICES hides some".into()),
+            });
+        }
+        let mut version = 0;
+        // SAFETY: a place for an integer.
+        #[allow(unsafe_code)]
+        let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+        if asked != CUresult::CUDA_SUCCESS || version < OLDEST_DRIVER {
+            return Err(Error::Gpu {
+                reason: format!(
+                    "the driver speaks CUDA {}.{}, and 12.0 is the oldest that is used",
+                    version / 1000,
+                    version % 1000 / 10
+                ),
+                hint: Some("update the NVIDIA driver to 525 or newer (JetPack 6 on Jetson)".into()),
+            });
+        }
+        let context = CudaContext::new(index).map_err(start)?;
+        // SAFETY: one stream is used, so there is nothing to order between streams.
+        #[allow(unsafe_code)]
+        unsafe {
+            context.disable_event_tracking();
+        }
+        let attribute = |which| context.attribute(which).map_err(failed);
+        let architecture = Architecture {
+            major: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,
+            minor: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
+        };
+        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+        let l2 = Bytes::new(f64::from(attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?));
+        let name = context.name().map_err(failed)?;
+        let stream = context.new_stream().map_err(failed)?;
+        let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+        let (compiler, blas, loaded) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Ok(Self { name, architecture, multiprocessors, l2, driver, context, stream, compiler, blas, loaded, cache })
+    }
+
+    /// What it is and which software drives it.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let Architecture { major, minor } = self.architecture;
+        let mut all = vec![
+            fact("GPU", self.name.clone()),
+            fact("compute capability", format!("{major}.{minor}")),
+            fact("multiprocessors", self.multiprocessors.to_string()),
+            fact("L2 cache", format!("{:.0} MiB", self.l2.value() / 1024.0 / 1024.0)),
+            fact("driver", format!("CUDA {}", self.driver)),
+        ];
+        all.extend(self.compiler().ok().map(|compiler| fact("compiler", compiler.version())));
+        all.extend(self.blas().ok().map(|blas| fact("library", blas.version())));
+        all
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Memory that nobody has taken.
+    pub fn free(&self) -> Result<Bytes> {
+        let (free, _) = self.context.mem_get_info().map_err(failed)?;
+        Ok(Bytes::new(free as f64))
+    }
+
+    /// Memory whose contents are whatever was there.
+    pub(super) fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+        // SAFETY: bytes of any value are bytes, and all are written before they are read.
+        #[allow(unsafe_code)]
+        let taken = unsafe { self.stream.alloc::<u8>(bytes.max(256)) };
+        taken.map_err(|error| self.short(error, bytes))
+    }
+
+    fn short(&self, error: DriverError, bytes: usize) -> Error {
+        if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let available = self.free().unwrap_or(Bytes::ZERO);
+            return Error::Memory { needed: Bytes::new(bytes as f64), available };
+        }
+        failed(error)
+    }
+
+    /// A copy of `bytes` on the GPU.
+    pub(super) fn upload(&self, bytes: &[u8]) -> Result<CudaSlice<u8>> {
+        let mut memory = self.memory(bytes.len())?;
+        self.stream.memcpy_htod(bytes, &mut memory.slice_mut(..bytes.len())).map_err(failed)?;
+        Ok(memory)
+    }
+
+    /// Until everything that was asked for is done.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.stream.synchronize().map_err(failed)
+    }
+
+    /// NVRTC's name and version.
+    pub fn compiler(&self) -> Result<&Compiler> {
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let compiler = Compiler::open()?;
+        Ok(self.compiler.get_or_init(|| compiler))
+    }
+
+    pub(super) fn blas(&self) -> Result<&Blas> {
+        if let Some(blas) = self.blas.get() {
+            return Ok(blas);
+        }
+        let blas = Blas::open(self)?;
+        Ok(self.blas.get_or_init(|| blas))
+    }
+
+    /// The functions of several recipes, those that are not in the cache compiled side by side.
+    pub(super) fn functions(&self, recipes: &[Recipe]) -> Result<Vec<CudaFunction>> {
+        let missing: Vec<&Recipe> =
+            recipes.iter().filter(|recipe| !self.loaded.borrow().contains_key(*recipe)).collect();
+        if !missing.is_empty() {
+            let compiler = self.compiler()?;
+            let (cache, architecture) = (self.cache.as_deref(), self.architecture);
+            let workers = thread::available_parallelism().map_or(1, std::num::NonZero::get).min(missing.len());
+            let share = missing.len().div_ceil(workers);
+            let made = thread::scope(|scope| {
+                let run = |part: &[&Recipe]| {
+                    part.iter().map(|recipe| machine_code(compiler, recipe, architecture, cache)).collect::<Vec<_>>()
+                };
+                let handles: Vec<_> = missing.chunks(share).map(|part| scope.spawn(move || run(part))).collect();
+                handles.into_iter().flat_map(|handle| handle.join().unwrap_or_default()).collect::<Vec<_>>()
+            });
+            for (recipe, code) in missing.iter().zip(made) {
+                let function = self.load(recipe, code?)?;
+                self.loaded.borrow_mut().insert((*recipe).clone(), function);
+            }
+        }
+        let loaded = self.loaded.borrow();
+        Ok(recipes.iter().map(|recipe| loaded[recipe].clone()).collect())
+    }
+
+    pub(super) fn function(&self, recipe: &Recipe) -> Result<CudaFunction> {
+        self.functions(std::slice::from_ref(recipe)).map(|mut all| all.remove(0))
+    }
+
+    fn load(&self, recipe: &Recipe, code: Vec<u8>) -> Result<CudaFunction> {
+        let refused = |error: DriverError| Error::Gpu {
+            reason: format!("the driver does not take the kernel `{}`: {}", recipe.function, words(error)),
+            hint: Some(
+                "an NVRTC newer than the driver makes code it cannot read: take one of the driver's own major version"
+                    .into(),
+            ),
+        };
+        let module = self.context.load_module(Ptx::from_binary(code)).map_err(refused)?;
+        let function = module.load_function(recipe.function).map_err(refused)?;
+        if recipe.shared > 0 {
+            let fixed = function.shared_size_bytes().map_err(failed)? as u32;
+            if fixed + recipe.shared > PLAIN_SHARED {
+                let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                function.set_attribute(attribute, recipe.shared as i32).map_err(failed)?;
+            }
+        }
+        Ok(function)
+    }
+}
+
+/// From the cache, or compiled and put there.
+fn machine_code(
+    compiler: &Compiler,
+    recipe: &Recipe,
+    architecture: Architecture,
+    cache: Option<&Path>,
+) -> Result<Vec<u8>> {
+    let defines = format!("{:?}", recipe.defines);
+    let key = [recipe.source, &defines, &compiler.version()].map(hash);
+    let place = cache.map(|folder| {
+        folder.join(format!(
+            "{}-sm_{architecture}-{:016x}{:016x}.cubin",
+            recipe.function,
+            key[0] ^ key[2].rotate_left(17),
+            key[1]
+        ))
+    });
+    if let Some(code) =
+        place.as_ref().and_then(|place| fs::read(place).ok()).filter(|code| code.starts_with(b"\x7fELF"))
+    {
+        return Ok(code);
+    }
+    let code = compiler.compile(recipe.source, &recipe.defines, architecture)?;
+    if let Some(place) = place {
+        // A cache that cannot be written costs time the next time, and nothing else.
+        let unique = format!("{:?}", thread::current().id());
+        let beside = place.with_extension(format!("{}-{}", std::process::id(), hash(&unique)));
+        let written = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&beside, &code));
+        if written.and_then(|()| fs::rename(&beside, &place)).is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+    }
+    Ok(code)
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The driver's own words.
+fn words(error: DriverError) -> String {
+    let name = error.error_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let text = error.error_string().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.is_empty() { format!("{error:?}") } else { format!("{text} ({name})") }
+}
+
+pub(super) fn failed(error: DriverError) -> Error {
+    Error::Gpu { reason: words(error), hint: None }
+}

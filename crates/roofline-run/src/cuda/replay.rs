@@ -1,0 +1,56 @@
+//! Times from replaying a graph: kernels start one after the other without the host in between, and the GPU's own clock
+//! says when the first began and the last ended.
+
+use cudarc::driver::{
+    CudaEvent, CudaGraph,
+    sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode},
+};
+use roofline_core::units::Seconds;
+
+use super::gpu::{Gpu, failed};
+use crate::{Error, Result};
+
+/// A replay lasts at least so long, past the resolution of the events (half a microsecond) and the start of a graph.
+const LEAST: Seconds = Seconds::new(300e-6);
+/// Kernels in a graph at most.
+const MOST: usize = 4096;
+
+/// A graph of the same work on one copy of the operands after the other.
+pub(super) struct Replay {
+    graph: CudaGraph,
+    start: CudaEvent,
+    end: CudaEvent,
+    calls: usize,
+}
+
+impl Replay {
+    /// `enqueue(copy)` asks for the work on a copy; all `copies` are used equally often.
+    pub(super) fn new(gpu: &Gpu, copies: usize, enqueue: &mut dyn FnMut(usize) -> Result<()>) -> Result<Self> {
+        let first = Self::rounds(gpu, copies, 1, enqueue)?;
+        first.sample(gpu)?;
+        let once = first.sample(gpu)? * first.calls as f64;
+        let rounds = (LEAST / once).ceil().clamp(1.0, (MOST / copies).max(1) as f64) as usize;
+        if rounds == 1 { Ok(first) } else { Self::rounds(gpu, copies, rounds, enqueue) }
+    }
+
+    fn rounds(gpu: &Gpu, copies: usize, rounds: usize, enqueue: &mut dyn FnMut(usize) -> Result<()>) -> Result<Self> {
+        let stream = gpu.stream();
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(failed)?;
+        let asked = (0..rounds * copies).try_for_each(|call| enqueue(call % copies));
+        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        asked?;
+        let empty = || Error::Gpu { reason: "a graph of nothing".to_owned(), hint: None };
+        let graph = graph.map_err(failed)?.ok_or_else(empty)?;
+        let event = || gpu.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+        Ok(Self { graph, start: event()?, end: event()?, calls: rounds * copies })
+    }
+
+    /// The time of one call, from one replay.
+    pub(super) fn sample(&self, gpu: &Gpu) -> Result<Seconds> {
+        self.start.record(gpu.stream()).map_err(failed)?;
+        self.graph.launch().map_err(failed)?;
+        self.end.record(gpu.stream()).map_err(failed)?;
+        let elapsed = self.start.elapsed_ms(&self.end).map_err(failed)?;
+        Ok(Seconds::new(f64::from(elapsed) * 1e-3 / self.calls as f64))
+    }
+}
