@@ -110,12 +110,16 @@ static __device__ __forceinline__ void mma_bytes(Sum (&c)[4], uint4 a, u32 b0, u
 
 #if STORED == 42
 // Pairs of NF4 values by the byte that stands for them, once per lane so that no two lanes meet in a bank: 32 KiB.
-extern __shared__ u32 table[];
+static __shared__ u32 table[256 * 32];
 static __constant__ float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
                                      -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
                                      0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
                                      0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
 #endif
+
+// MXFP4's bits as a bfloat16 are 2^126 too small. Its many weights stay so, the few x are made 2^64 larger, and packed scales
+// are 2^62 larger; so x has to stay below 2^63, and scales below 2^66.
+#define LIFTED (STORED == 43 && !HALF && TENSOR_16)
 
 // Fragment `at` of a step: the four pairs (row, +8, both again 2 columns on) that a lane multiplies.
 static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int at, const u32 (&zero)[2],
@@ -162,11 +166,12 @@ static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int
         if (STORED == 41) w[i] = fma2(w[i], ONE, zero[i % 2]);
     }
 #elif STORED == 42
-    u32 lane = threadIdx.x % 32 * 4;
-    u32 at_table[4] = {word << 7 & 0x7f80 | lane, word >> 1 & 0x7f80 | lane, word >> 9 & 0x7f80 | lane,
-                       word >> 17 & 0x7f80 | lane};
+    u32 own = (u32)__cvta_generic_to_shared(table) + threadIdx.x % 32 * 4;
 #pragma unroll
-    for (int i = 0; i < 4; i++) w[i] = *(const u32*)((const char*)table + at_table[i]);
+    for (int i = 0; i < 4; i++) {
+        u32 place = __byte_perm(word, 0, 0x4440 + i) * 128 + own;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w[i]) : "r"(place));
+    }
 #else
     // Per half word: magnitudes at bits 8, 5, 2 and 11 downwards, signs at bits 15, 12, 14 and 13.
     u32 bits[4];
@@ -182,7 +187,7 @@ static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int
     bits[3] = word >> 3 & 0x01c001c0 | word << 2 & 0x80008000;
 #endif
 #pragma unroll
-    for (int i = 0; i < 4; i++) w[i] = fma2(bits[i], scale[i % 2], BOTH(0x8000));
+    for (int i = 0; i < 4; i++) w[i] = LIFTED ? bits[i] : fma2(bits[i], scale[i % 2], BOTH(0x8000));
 #endif
 #endif
 }
@@ -227,8 +232,22 @@ extern "C" __global__ void
                  const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
                  float tensor) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quarter = lane % 4;
-    int part = blockIdx.x % SPLIT, first = blockIdx.x / SPLIT * TILES, tiles = (rows + 15) / 16;
+    int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16;
     int start = part * WARPS + warp;
+#if STORED == 42
+    // Every thread has bytes of its own; the rotation keeps its stores and its neighbours' in different banks.
+    for (int byte = threadIdx.x % 256; byte < 256; byte += LANES) {
+        u32 pair = pair_16(nf4[byte % 16], nf4[byte / 16]);
+        for (int i = threadIdx.x / 256; i < 8; i += (LANES + 255) / 256)
+            *(uint4*)(table + 32 * byte + (i + byte) % 8 * 4) = make_uint4(pair, pair, pair, pair);
+    }
+    __syncthreads();
+    // A table is worth several tiles: there are no more blocks than fit the GPU at once.
+    for (int first = blockIdx.x / SPLIT * TILES; first < tiles; first += gridDim.x / SPLIT * TILES) {
+#else
+    {
+        int first = blockIdx.x / SPLIT * TILES;
+#endif
 
     // Bytes of scales and zero points per tile and step of 64 columns; groups of 128 share them between two steps.
     constexpr int scale_bytes = STORED == 4 || STORED == 41 ? 32 * 64 / GROUP
@@ -245,7 +264,7 @@ extern "C" __global__ void
     for (int tile = 0; tile < TILES; tile++) {
         u64 own = min(first + tile, tiles - 1);
         weights_at[tile] = weights + (own * steps + start) * (32 * VECTORS) + lane;
-        int place = STORED == 44 ? 2 * lane : 4 * group;
+        int place = STORED == 44 ? 2 * lane : STORED == 42 ? 8 * group : 4 * group;
         scales_at[tile] = scales + (own * pairs + even) * scale_bytes + place;
         zeros_at[tile] = zeros + (own * pairs + even) * zero_bytes + (GROUP == 32 ? 2 : 1) * group;
     }
@@ -269,10 +288,13 @@ extern "C" __global__ void
             const char* from = scales_at[tile] + offset * STRIDE * scale_bytes;
 #if STORED == 44
             step.scales[tile] = *(const u16*)from;
+#elif STORED == 42
+            uint2 both = *(const uint2*)from;
+            step.scales[tile] = both.x, step.more[tile] = both.y;
 #elif GROUP != 0
             step.scales[tile] = *(const u32*)from;
 #endif
-#if STORED == 42 || (GROUP == 32 && STORED != 43)
+#if GROUP == 32 && STORED != 43
             step.more[tile] = *(const u32*)(from + 32);
 #elif STORED == 41
             step.more[tile] = *(const u8*)(zeros_at[tile] + offset * STRIDE * zero_bytes);
@@ -305,6 +327,11 @@ extern "C" __global__ void
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 uint4 input = x_at[block][offset * STRIDE * x_step + half * apart];
+                if (LIFTED) {
+                    const u32 up = BOTH(0x5f80), none = BOTH(0x8000);
+                    input = make_uint4(fma2(input.x, up, none), fma2(input.y, up, none), fma2(input.z, up, none),
+                                       fma2(input.w, up, none));
+                }
                 inputs[block][half] = input;
                 float(&sum)[4] = bias[GROUP == 32 ? half : 0][block];
                 if (APART && (half == 0 || GROUP == 32)) sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
@@ -317,7 +344,7 @@ extern "C" __global__ void
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             u32 zero[2];
-            u32 scale[2] = {HALF ? BOTH(0x7400) : BOTH(0x7e80), HALF ? BOTH(0x7400) : BOTH(0x7e80)};
+            u32 scale[2] = {HALF ? BOTH(0x7400) : BOTH(0x5f80), HALF ? BOTH(0x7400) : BOTH(0x5f80)};
 #if STORED == 41 && GROUP == 32
             u32 both = *(const u16*)(zeros_at[tile] + offset * STRIDE * zero_bytes);
 #elif STORED == 41
@@ -356,8 +383,8 @@ extern "C" __global__ void
                 if (!APART || (GROUP != 32 && half == 0)) continue;
                 float factors[2];
 #if STORED == 43
-                factors[0] = __uint_as_float((step.scales[tile] >> 16 * half & 0xff) << 23);
-                factors[1] = __uint_as_float((step.scales[tile] >> (16 * half + 8) & 0xff) << 23);
+                factors[0] = __uint_as_float((half ? step.scales[tile] << 7 : step.scales[tile] << 23) & 0x7f800000);
+                factors[1] = __uint_as_float((half ? step.scales[tile] >> 1 : step.scales[tile] << 15) & 0x7f800000);
 #elif STORED == 42
                 factors[0] = __uint_as_float(step.scales[tile]), factors[1] = __uint_as_float(step.more[tile]);
 #else
@@ -398,15 +425,6 @@ extern "C" __global__ void
         for (int block = 0; block < COLUMNS; block++) x_at[block] += DEPTH * STRIDE * x_step;
     };
     fetch(ping, 0);
-#if STORED == 42
-    // Every thread has bytes of its own; the rotation keeps its stores and its neighbours' in different banks.
-    for (int byte = threadIdx.x % 256; byte < 256; byte += LANES) {
-        u32 pair = pair_16(nf4[byte % 16], nf4[byte / 16]);
-        for (int i = threadIdx.x / 256; i < 8; i += (LANES + 255) / 256)
-            *(uint4*)(table + 32 * byte + (i + byte) % 8 * 4) = make_uint4(pair, pair, pair, pair);
-    }
-    __syncthreads();
-#endif
     while (at < steps) {
         fetch(pong, DEPTH);
         consume(ping);
@@ -447,5 +465,7 @@ extern "C" __global__ void
         cluster_wait();
     } else {
         for (int at = threadIdx.x; at < TILES * COLUMNS * 128; at += LANES) total(at, true);
+    }
+    if (STORED == 42) __syncthreads();
     }
 }

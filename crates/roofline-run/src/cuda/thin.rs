@@ -206,16 +206,16 @@ impl Thin {
             ("DEPTH", number(depth)),
             ("SPLIT", number(split)),
         ];
-        Recipe { source: SOURCE, function: "thin", defines, shared: self.shared() }
+        Recipe { source: SOURCE, function: "thin", defines, shared: 0 }
     }
 
-    /// NF4's table.
-    pub(super) fn shared(&self) -> u32 {
-        if self.stored == Stored::Nf4 { 32 * 1024 } else { 0 }
-    }
-
-    pub(super) fn blocks(&self, division: Division) -> u32 {
-        (self.row_tiles() as u32).div_ceil(division.tiles) * division.split
+    /// Blocks: one for all of its rows, except that an NF4 block has a table to make (32 KiB, and some for sums), so there
+    /// are only as many as fit the GPU at once.
+    pub(super) fn blocks(&self, division: Division, multiprocessors: u32) -> u32 {
+        let Division { warps, tiles, split, .. } = division;
+        let all = (self.row_tiles() as u32).div_ceil(tiles);
+        let most = if self.stored == Stored::Nf4 { multiprocessors * (64 / warps).min(5) / split } else { all };
+        all.min(most) * split
     }
 
     /// Weights, scales and zero points as the kernel reads them: a period of [`DISTINCT`] tiles, repeated.
@@ -311,14 +311,14 @@ impl Thin {
                 }
             }
             Stored::Nf4 => {
-                for half in 0..2 {
-                    scales.extend((0..8).flat_map(|at| codes.scale(rows(at)[half], step, 32).to_le_bytes()));
-                }
+                scales.extend((0..8).flat_map(rows).flat_map(|row| codes.scale(row, step, 32).to_le_bytes()));
             }
             Stored::Mxfp4 => {
+                // Powers of two, larger by what the kernel's x and weights leave over.
+                let lift = if self.half { 0 } else { 62 };
+                let scale = |row: usize, group: usize| (codes.scale(row, group, 8) + lift).min(254) as u8;
                 for at in 0..8 {
-                    scales
-                        .extend((0..2).flat_map(|half| rows(at).map(|row| codes.scale(row, 2 * step + half, 8) as u8)));
+                    scales.extend((0..2).flat_map(|half| rows(at).map(|row| scale(row, 2 * step + half))));
                 }
             }
             Stored::Nvfp4 => {

@@ -255,8 +255,8 @@ fn thin_work(gpu: &Gpu, thin: Thin, kernel: Kernel, checked: Checked, residency:
     let [x_at, scales_at, y_at] = [&x, &x_scales, &y].map(|memory| address(gpu, memory));
     let call = move |division: Division, function: CudaFunction| {
         move |gpu: &Gpu, copies: &Copies, copy: usize| {
-            let geometry =
-                Launch { blocks: thin.blocks(division), threads: 32 * division.warps, shared: thin.shared() };
+            let blocks = thin.blocks(division, gpu.multiprocessors);
+            let geometry = Launch { blocks, threads: 32 * division.warps, shared: 0 };
             let part = |part: usize| Argument::Address(copies.at(gpu, copy, part));
             let integer = |value: usize| Argument::Integer(value as i32);
             let arguments = vec![
