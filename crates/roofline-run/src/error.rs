@@ -44,6 +44,20 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// No NVIDIA driver that could be asked.
+    #[error("no NVIDIA driver answers here: {reason}")]
+    NoDriver {
+        /// What was tried and what came of it.
+        reason: String,
+    },
+    /// The driver knows fewer GPUs.
+    #[error("there is no GPU {index}: the driver knows {count}")]
+    NoGpu {
+        /// The one asked for, from 0.
+        index: u32,
+        /// How many there are.
+        count: u32,
+    },
     /// A run file could not be read or written.
     #[error("{}: {error}", path.display())]
     File {
@@ -74,6 +88,8 @@ impl Error {
             Self::Gpu { .. } => "gpu",
             Self::Memory { .. } => "memory",
             Self::NoSamples { .. } => "no_samples",
+            Self::NoDriver { .. } => "no_driver",
+            Self::NoGpu { .. } => "no_gpu",
             Self::File { .. } => "file",
             Self::NotARun { .. } => "not_a_run",
             Self::Core(error) => error.kind(),
@@ -92,6 +108,15 @@ impl Error {
             Self::Gpu { hint, .. } => hint.clone(),
             Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
             Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
+            Self::NoDriver { .. } => Some(
+                "it needs an NVIDIA GPU and its driver, which brings libnvidia-ml: `nvidia-smi` shows whether they work; a \
+                 container gets them by `--gpus all`"
+                    .into(),
+            ),
+            Self::NoGpu { count: 0, .. } => {
+                Some("`nvidia-smi -L` lists what the driver sees; a container is given GPUs by `--gpus all`".into())
+            }
+            Self::NoGpu { count, .. } => Some(format!("name one from 0 to {} by --gpu", count - 1)),
             Self::NotARun { .. } => Some("name a file that `measure`, `compare` or `sweep --measure` wrote".into()),
             Self::File { .. } => None,
             Self::Core(error) => error.hint(),

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A result that does not match its float64 reference is never timed, a finished measurement is on disk before the next
-//! one starts, and every doubt travels with the number as a typed warning.
+//! one starts, and every doubt travels with the number as a typed warning. [`telemetry`] is what a GPU says of itself
+//! meanwhile.
 
 pub mod backend;
 mod closeness;
@@ -22,6 +23,7 @@ mod random;
 pub mod reference;
 mod run_file;
 mod stored;
+pub mod telemetry;
 
 pub use backend::{Backend, Case};
 pub use cuda::Cuda;

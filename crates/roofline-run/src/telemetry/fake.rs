@@ -1,0 +1,141 @@
+//! A GPU for tests: every answer known, every query able to fail.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
+
+use super::{ClockDomain, Memory, Reading, Source, Throttle, Unread, Utilization};
+
+/// Every query by name.
+pub(crate) const QUERIES: &[&str] = &[
+    "device_name",
+    "compute_capability",
+    "driver_version",
+    "gpu_clock_mhz",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "gpu_clock_max_mhz",
+    "sm_clock_max_mhz",
+    "mem_clock_max_mhz",
+    "power_draw_w",
+    "instant_power_w",
+    "power_limit_w",
+    "temperature_c",
+    "temperature_throttle_c",
+    "memory",
+    "utilization",
+    "pcie_gen",
+    "pcie_width",
+    "throttle_reasons",
+    "total_energy_j",
+];
+
+/// An H200 at work, or not.
+#[derive(Default)]
+pub(crate) struct Fake {
+    failing: BTreeSet<&'static str>,
+    /// How long the driver takes over the temperature.
+    delay: Duration,
+    energy: AtomicU64,
+}
+
+impl Fake {
+    pub(crate) fn failing(queries: &[&'static str]) -> Self {
+        Self { failing: queries.iter().copied().collect(), ..Self::default() }
+    }
+
+    pub(crate) fn slow(delay: Duration) -> Self {
+        Self { delay, ..Self::default() }
+    }
+
+    fn answer<T>(&self, query: &'static str, value: T) -> Reading<T> {
+        assert!(QUERIES.contains(&query), "{query}");
+        if self.failing.contains(query) { Err(Unread(format!("no {query}"))) } else { Ok(value) }
+    }
+}
+
+fn megahertz(clock: f64) -> Hertz {
+    Hertz::new(clock * 1e6)
+}
+
+impl Source for Fake {
+    fn device_name(&self) -> Reading<String> {
+        self.answer("device_name", "NVIDIA H200".to_owned())
+    }
+
+    fn compute_capability(&self) -> Reading<String> {
+        self.answer("compute_capability", "9.0".to_owned())
+    }
+
+    fn driver_version(&self) -> Reading<String> {
+        self.answer("driver_version", "580.82.07".to_owned())
+    }
+
+    fn clock(&self, domain: ClockDomain) -> Reading<Hertz> {
+        match domain {
+            ClockDomain::Graphics => self.answer("gpu_clock_mhz", megahertz(1755.0)),
+            ClockDomain::Sm => self.answer("sm_clock_mhz", megahertz(1756.0)),
+            ClockDomain::Memory => self.answer("mem_clock_mhz", megahertz(3201.0)),
+        }
+    }
+
+    fn max_clock(&self, domain: ClockDomain) -> Reading<Hertz> {
+        match domain {
+            ClockDomain::Graphics => self.answer("gpu_clock_max_mhz", megahertz(1980.0)),
+            ClockDomain::Sm => self.answer("sm_clock_max_mhz", megahertz(1981.0)),
+            ClockDomain::Memory => self.answer("mem_clock_max_mhz", megahertz(3202.0)),
+        }
+    }
+
+    fn power_draw(&self) -> Reading<Watts> {
+        self.answer("power_draw_w", Watts::new(350.0))
+    }
+
+    fn instant_power(&self) -> Reading<Watts> {
+        self.answer("instant_power_w", Watts::new(400.0))
+    }
+
+    fn power_limit(&self) -> Reading<Watts> {
+        self.answer("power_limit_w", Watts::new(700.0))
+    }
+
+    fn temperature(&self) -> Reading<Celsius> {
+        std::thread::sleep(self.delay);
+        self.answer("temperature_c", Celsius::new(51.0))
+    }
+
+    fn temperature_throttle(&self) -> Reading<Celsius> {
+        self.answer("temperature_throttle_c", Celsius::new(87.0))
+    }
+
+    fn memory(&self) -> Reading<Memory> {
+        let mebi = |size: f64| Bytes::new(size * 1024.0 * 1024.0);
+        self.answer("memory", Memory { total: mebi(143_771.0), used: mebi(1024.0), free: mebi(142_154.0) })
+    }
+
+    fn utilization(&self) -> Reading<Utilization> {
+        self.answer("utilization", Utilization { gpu: 97, memory: 41 })
+    }
+
+    fn pcie_generation(&self) -> Reading<u32> {
+        self.answer("pcie_gen", 5)
+    }
+
+    fn pcie_width(&self) -> Reading<u32> {
+        self.answer("pcie_width", 16)
+    }
+
+    fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {
+        self.answer("throttle_reasons", vec![Throttle::SwPowerCap])
+    }
+
+    /// Four joules more with every question.
+    fn total_energy(&self) -> Reading<Joules> {
+        let before = self.energy.fetch_add(4, Ordering::Relaxed);
+        self.answer("total_energy_j", Joules::new(1e6 + before as f64))
+    }
+}
