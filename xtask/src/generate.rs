@@ -41,6 +41,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "devices --help",
             "devices add --help",
             "devices remove --help",
+            "monitor --help",
             "completions --help",
             "man --help",
         ],
@@ -73,6 +74,7 @@ const GUIDES: &[&str] = &[
     "docs/guide/formats.md",
     "docs/guide/sweep.md",
     "docs/guide/plot.md",
+    "docs/guide/monitor.md",
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {

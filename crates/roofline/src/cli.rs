@@ -3,12 +3,14 @@
 mod devices;
 mod measure;
 mod model;
+mod monitor;
 mod plot;
 mod predict;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
+pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
 
@@ -104,6 +106,8 @@ pub(crate) enum Command {
     Precisions(PrecisionsArgs),
     /// Devices: rates with their sources, compared, registered
     Devices(DevicesArgs),
+    /// What a GPU does now: clocks, power, temperature, memory, and what holds it back
+    Monitor(MonitorArgs),
     /// Shell completions on standard output
     #[command(
         after_help = "Example:\n  roofline completions bash > ~/.local/share/bash-completion/completions/roofline"

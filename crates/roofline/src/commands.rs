@@ -10,6 +10,7 @@ mod manual;
 mod measure;
 mod model;
 mod models;
+mod monitor;
 mod plot;
 mod precisions;
 mod predict;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Formats(args) => Ok(emit(&formats::formats(args)?, form)?),
         Command::Precisions(args) => Ok(emit(&precisions::precisions(args)?, form)?),
         Command::Devices(args) => devices::devices(args, form),
+        Command::Monitor(args) => monitor::monitor(args, form),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { command } => manual::manual(command.as_deref()),
     }

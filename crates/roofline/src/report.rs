@@ -55,7 +55,13 @@ pub(crate) enum Section {
 
 /// Prints a result, all at once.
 pub(crate) fn emit(report: &impl Report, format: Format) -> io::Result<()> {
-    let text = match format {
+    let text = render(report, format)?;
+    anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes())
+}
+
+/// A result as text, coloured where its form allows it.
+pub(crate) fn render(report: &impl Report, format: Format) -> io::Result<String> {
+    Ok(match format {
         Format::Json => serde_json::to_string_pretty(report)? + "\n",
         Format::Csv => {
             report.warnings().iter().for_each(|warning| style::talk("warning", warning));
@@ -63,8 +69,7 @@ pub(crate) fn emit(report: &impl Report, format: Format) -> io::Result<()> {
         }
         Format::Text => text(&report.sections(), width()),
         Format::Markdown => markdown(&report.sections()),
-    };
-    anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes())
+    })
 }
 
 /// The width to fit: `COLUMNS`, else the terminal's; none for a file, which has no edge.

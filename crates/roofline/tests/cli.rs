@@ -75,6 +75,7 @@ snapshots! {
     help_precisions: "precisions --help";
     help_devices: "devices --help";
     help_devices_add: "devices add --help";
+    help_monitor: "monitor --help";
     help_completions: "completions --help";
     help_man: "man --help";
 
