@@ -7,7 +7,7 @@
 //!         decode those rows' part into packed rows                  (memory -> L2)
 //!         for each panel (L1), for a few packed rows (L2):
 //!             sums[row][lane] += packed row * panel                 (registers)
-//!             ask for the next part of the rows and of the panels   (memory -> L2)
+//!             ask for a part of the next panel                      (memory -> L2)
 //!     turn the sums, scale and store them
 //! ```
 
@@ -22,6 +22,8 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod decode;
 mod micro;
+#[cfg(target_arch = "x86_64")]
+mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod operand;
@@ -267,7 +269,6 @@ impl Part<'_> {
                 gemm.turn.pack_left(&self.w, rows.clone(), block, &micro, (packed, &mut scratch.rows));
             }
             let steps = (gemm.steps() - block * micro.steps()).min(micro.steps());
-            let mut next = self.next(rows.clone(), block, again, groups * width / micro.lanes);
             for lane in lanes.clone().step_by(micro.lanes) {
                 let right = &gemm.panels[(lane * gemm.steps() + block * micro.steps() * micro.lanes) * 4..];
                 for group in 0..groups {
@@ -280,26 +281,17 @@ impl Part<'_> {
                         pitch,
                         first: block == 0,
                     };
-                    next.ask();
-                    // The same steps of the panel that comes next, a part of it at a time.
-                    let part = (steps * micro.lanes * 4).div_ceil(groups);
-                    ask(right.as_ptr().wrapping_add(gemm.steps() * micro.lanes * 4 + group * part), part);
+                    // The same steps of the panel that comes next, a part of it with each call. Tiles read so many lines by
+                    // themselves that asking for more of them only delays those.
+                    if micro.layout != Layout::Tiles {
+                        let part = (steps * micro.lanes * 4).div_ceil(groups);
+                        ask(right.as_ptr().wrapping_add(gemm.steps() * micro.lanes * 4 + group * part), part);
+                    }
                     // SAFETY: chosen by what the processor has; the slices above are as large as the tile needs.
                     unsafe { (micro.kernel)(&tile) };
                 }
             }
         }
-    }
-
-    /// What is packed after `block` of `rows`: the next block, or the first of the next rows.
-    fn next(&self, rows: Range<usize>, block: usize, again: bool, calls: usize) -> Ahead<'_> {
-        let gemm = self.gemm;
-        let width = gemm.micro.steps() * gemm.micro.left.per_dword();
-        let (rows, block) =
-            if block + 1 < gemm.blocks() { (rows, block + 1) } else { (rows.end..rows.end + rows.len(), 0) };
-        let rows = if again { 0..0 } else { rows.start..rows.end.min(self.w.count) };
-        let each = rows.len().div_ceil(calls);
-        Ahead { w: &self.w, rows, elements: block * width..((block + 1) * width).min(gemm.x.k), each }
     }
 
     /// Turns the sums to rows of `y`, scales integers, and writes them.
@@ -358,34 +350,14 @@ impl Part<'_> {
     }
 }
 
-/// Stored rows of `W` that are asked for while others are multiplied, a few with each call.
-struct Ahead<'a> {
-    w: &'a Rows<'a>,
-    rows: Range<usize>,
-    elements: Range<usize>,
-    each: usize,
-}
-
-impl Ahead<'_> {
-    #[inline(always)]
-    fn ask(&mut self) {
-        let bits = self.w.stored.row_bytes * 8 / self.w.stored.k;
-        for row in self.rows.by_ref().take(self.each) {
-            let start = self.w.codes(row).as_ptr().wrapping_add(self.elements.start * bits / 8);
-            ask(start, self.elements.len() * bits / 8);
-        }
-    }
-}
-
 /// Asks for `bytes` bytes to be brought to the second-level cache.
 #[inline(always)]
 fn ask(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch of anything is allowed.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(start.wrapping_add(line).cast());
-        }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (start, bytes);

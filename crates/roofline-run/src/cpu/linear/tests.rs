@@ -96,6 +96,38 @@ fn every_weight_format_multiplies_in_bf16() {
     }
 }
 
+/// More than one block along every side, none of them whole: 14 and 32 rows to a call, 512 rows of `x` and 256 of `W` to a
+/// block, 128 to 1536 elements along `k`.
+#[test]
+fn blocks_meet_at_their_edges() {
+    let mut pool = Pool::new(2);
+    let all = Simd::restrictions();
+    for (weights, activations, math) in
+        [("fp32", Format::FP32, Math::Fp32), ("bf16", Format::BF16, Math::Bf16), ("int8", Format::BF16, Math::Bf16)]
+    {
+        let (m, n, k) = (547, 531, 840);
+        let (x, w) = (encode(activations, m, k, 1), encode(format(weights), n, k, 2));
+        let want = reference(&x, &w);
+        let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
+        for simd in all.iter().filter(|simd| simd.level != Level::Portable) {
+            let precision = precision(format(weights), activations, math);
+            let mut product = Product::plan(*simd, shape, &precision, pool.threads()).unwrap();
+            let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &want);
+            let (rms, worst) = tolerance(product.math(), product.path());
+            assert!(off.within(rms, 4.0 * worst), "{product:?} {simd}: {off:?}");
+        }
+    }
+}
+
+/// Long enough for whole blocks of tiles, which have a way of their own to be packed, and a part of one.
+#[test]
+fn whole_blocks_of_every_format_are_packed_to_tiles() {
+    let mut pool = Pool::new(2);
+    for weights in WEIGHTS {
+        check((20, 45, 1728), weights, Format::BF16, Math::Bf16, &mut pool);
+    }
+}
+
 #[test]
 fn fp16_activations_and_outputs() {
     let mut pool = Pool::new(1);
@@ -113,7 +145,9 @@ fn fp16_activations_and_outputs() {
 #[test]
 fn integers_sum_exactly() {
     let mut pool = Pool::new(2);
-    for (m, n, k) in [(1, 130, 256), (2, 7, 200), (5, 61, 384), (17, 1, 200), (33, 61, 200), (40, 130, 1200)] {
+    for (m, n, k) in
+        [(1, 130, 256), (2, 7, 200), (5, 61, 384), (17, 1, 200), (33, 61, 200), (40, 130, 1200), (35, 47, 3200)]
+    {
         let (x, w) = (encode(Format::INT8, m, k, 1), encode(Format::INT8, n, k, 2));
         let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
         let precision = precision(Format::INT8, Format::INT8, Math::Int8);

@@ -13,8 +13,9 @@ use super::super::{
 /// Dwords of a row in one block along `k`: with 32 lanes a third of a first-level cache of 48 KiB, beside packed rows and
 /// sums.
 pub(super) const STEPS: usize = 128;
-/// The same with tiles: 32 lanes take two thirds, and sums are loaded and stored half as often.
-pub(super) const TILE_STEPS: usize = 192;
+/// The same with tiles, whose sums are moved less often the longer a block is: tiles of both sides then come from the
+/// second-level cache, which has them in time.
+pub(super) const TILE_STEPS: usize = 384;
 /// Bytes from one packed row to the next: a block and a cache line, so that rows do not share sets.
 pub(super) const PITCH: usize = 4 * STEPS + 64;
 /// Bytes from one step to the next of rows that lie side by side: a cache line.

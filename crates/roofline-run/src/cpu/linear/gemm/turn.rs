@@ -19,7 +19,7 @@ use crate::cpu::simd::Simd;
 /// argument is the number of rows at `from`.
 type Transpose = unsafe fn(*const u8, usize, *mut u8, usize, usize);
 
-/// Packs rows of weights into tiles.
+/// Packs one block along `k` of some rows as an operand of so many dwords.
 type PackTiles = unsafe fn(&Rows<'_>, Range<usize>, usize, (Operand, usize), &mut [u8]);
 
 /// A packed row on its way to tiles.
@@ -45,7 +45,7 @@ impl Turn {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Self {
                 pack_row: pack_avx512,
-                pack_tiles: tiles_avx512,
+                pack_tiles: if simd.bf16 { tiles_bf16 } else { tiles_avx512 },
                 transpose: transpose_avx512,
                 put: put_avx512,
                 scale: scale_avx512,
@@ -231,6 +231,19 @@ unsafe fn tiles_avx512(rows: &Rows<'_>, range: Range<usize>, block: usize, what:
             super::decode::decode(rows, row, start, out);
         });
     });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+unsafe fn tiles_bf16(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+    // SAFETY: the instructions are enabled here.
+    unsafe {
+        if super::narrow::can(rows, block, what) {
+            super::narrow::pack(rows, range, block, what.1, out);
+        } else {
+            tiles_avx512(rows, range, block, what, out);
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
