@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use roofline_core::Math;
 use roofline_run::cpu::{
+    ceilings,
     pool::Pool,
     simd::{Level, Simd},
 };
@@ -78,9 +79,9 @@ fn unit(simd: Simd, math: Math) -> Option<(Loop, u64)> {
         // 24 independent sums of 16 lanes, two operations each.
         Math::Fp32 if simd.level == Level::Avx512 => Some((fma_avx512, 24 * 16 * 2)),
         Math::Fp32 if simd.level == Level::Avx2 => Some((fma_avx2, 12 * 8 * 2)),
-        // Four tiles of 16 x 16 sums over 64 bytes.
-        Math::Bf16 if simd.amx => Some((tiles_bf16, 4 * 2 * 16 * 16 * 32)),
-        Math::Int8 if simd.amx => Some((tiles_int8, 4 * 2 * 16 * 16 * 64)),
+        Math::Bf16 | Math::Int8 if simd.amx => {
+            ceilings::tile_loop(math).map(|(run, operations)| (run as Loop, operations as u64))
+        }
         _ => None,
     }
 }
@@ -113,74 +114,3 @@ macro_rules! fma_loop {
 fma_loop!(fma_avx512, "avx512f", 24, _mm512_set1_ps, _mm512_fmadd_ps, std::arch::x86_64::__m512);
 #[cfg(target_arch = "x86_64")]
 fma_loop!(fma_avx2, "avx2,fma", 12, _mm256_set1_ps, _mm256_fmadd_ps, std::arch::x86_64::__m256);
-
-/// What `ldtilecfg` reads: palette 1, and 16 rows of 64 bytes for each of eight registers.
-#[cfg(target_arch = "x86_64")]
-#[repr(align(64))]
-struct Configuration([u8; 64]);
-
-#[cfg(target_arch = "x86_64")]
-static FULL: Configuration = {
-    let mut bytes = [0; 64];
-    bytes[0] = 1;
-    let mut tile = 0;
-    while tile < 8 {
-        bytes[16 + 2 * tile] = 64;
-        bytes[48 + tile] = 16;
-        tile += 1;
-    }
-    Configuration(bytes)
-};
-
-/// Four tiles of numbers that look random: zeros are multiplied about a third faster than numbers are, and no product is
-/// of zeros. Of every other byte only the sign and the bits in `top` are kept, which makes BF16 numbers finite.
-#[cfg(target_arch = "x86_64")]
-fn operands(top: u8) -> [u8; 4096] {
-    let mut state = 1u32;
-    std::array::from_fn(|index| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let byte = (state >> 24) as u8;
-        if top == 0xff || index % 2 == 0 { byte } else { byte & 0x80 | top & (byte | 0x3e) }
-    })
-}
-
-#[cfg(target_arch = "x86_64")]
-macro_rules! tile_loop {
-    ($name:ident, $instruction:literal, $top:literal) => {
-        unsafe fn $name(rounds: u64) {
-            if rounds == 0 {
-                return;
-            }
-            let operands = operands($top);
-            // SAFETY: tiles were granted; the registers are configured here and released at the end.
-            unsafe {
-                std::arch::asm!(
-                    "ldtilecfg [{full}]",
-                    "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-                    "tileloadd tmm4, [{operands} + {line}]",
-                    "tileloadd tmm5, [{operands} + {line} + 1024]",
-                    "tileloadd tmm6, [{operands} + {line} + 2048]",
-                    "tileloadd tmm7, [{operands} + {line} + 3072]",
-                    "2:",
-                    concat!($instruction, " tmm0, tmm4, tmm6"),
-                    concat!($instruction, " tmm1, tmm4, tmm7"),
-                    concat!($instruction, " tmm2, tmm5, tmm6"),
-                    concat!($instruction, " tmm3, tmm5, tmm7"),
-                    "dec {rounds}",
-                    "jnz 2b",
-                    "tilerelease",
-                    full = in(reg) &raw const FULL.0,
-                    operands = in(reg) operands.as_ptr(),
-                    line = in(reg) 64usize,
-                    rounds = inout(reg) rounds => _,
-                    options(nostack, readonly),
-                );
-            }
-        }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-tile_loop!(tiles_bf16, "tdpbf16ps", 0x3f);
-#[cfg(target_arch = "x86_64")]
-tile_loop!(tiles_int8, "tdpbssd", 0xff);

@@ -25,6 +25,16 @@ use crate::{
     stored,
 };
 
+/// The loop that a tile peak is measured by, with the operations of a turn: runs as many turns as it is told, on the thread
+/// that calls it. For setting a kernel beside it at the same moment; none where there are no tiles.
+pub fn tile_loop(math: Math) -> Option<(fn(u64), f64)> {
+    #[cfg(target_arch = "x86_64")]
+    let units = tiles::units();
+    #[cfg(not(target_arch = "x86_64"))]
+    let units: Vec<peaks::Unit> = Vec::new();
+    units.into_iter().find(|unit| unit.math == math).map(|unit| (unit.run, unit.operations))
+}
+
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
