@@ -3,8 +3,9 @@
 use roofline_core::{
     Device,
     measurement::{Check, Kernel, Residency, Subject},
-    units::{Hertz, Seconds},
+    units::{ByteRate, Bytes, Hertz, Seconds},
 };
+use serde::Serialize;
 
 use crate::{Result, interference::Interference};
 
@@ -21,11 +22,38 @@ pub trait Backend {
         Vec::new()
     }
 
+    /// What its memory does when nothing else is asked of it; none where that is kept elsewhere.
+    fn ceilings(&mut self) -> Result<Vec<Ceiling>> {
+        Ok(Vec::new())
+    }
+
     /// The code that would run `subject`; [`crate::Error::Unsupported`] says why there is none.
     fn supports(&self, subject: &Subject) -> Result<Kernel>;
 
     /// Operands in memory, as many copies as `residency` asks for.
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>>;
+}
+
+/// What a kernel that does one thing only reaches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ceiling {
+    /// Moving bytes.
+    Stream {
+        /// Which way.
+        name: &'static str,
+        /// Bytes of one pass.
+        moved: Bytes,
+        /// Bytes per second.
+        rate: ByteRate,
+    },
+    /// Starting and ending.
+    Launch {
+        /// What started.
+        name: &'static str,
+        /// Each time.
+        time: Seconds,
+    },
 }
 
 /// An operator with its operands, ready to run.

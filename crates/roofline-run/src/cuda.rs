@@ -4,6 +4,7 @@
 //! and cuBLASLt are opened when they are first needed; each that is missing is an error that says where to get it.
 
 mod backend;
+mod ceilings;
 mod codes;
 mod compiler;
 mod cublaslt;

@@ -11,10 +11,11 @@ use roofline_core::{
 };
 
 use super::{
+    ceilings,
     gpu::{Gpu, failed},
     replay::Replay,
 };
-use crate::{Backend, Case, Error, Result};
+use crate::{Backend, Case, Error, Result, backend::Ceiling};
 
 /// One NVIDIA GPU.
 pub struct Cuda {
@@ -45,6 +46,10 @@ impl Backend for Cuda {
 
     fn facts(&self) -> Vec<(String, String)> {
         self.gpu.facts()
+    }
+
+    fn ceilings(&mut self) -> Result<Vec<Ceiling>> {
+        ceilings::measure(&self.gpu)
     }
 
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
@@ -127,26 +132,27 @@ fn time(gpu: &Gpu, work: &impl Work) -> Result<Replay> {
 
 /// What a kernel is called with.
 #[derive(Clone, Copy, Debug)]
-enum Argument {
+pub(super) enum Argument {
     Address(u64),
     Integer(i32),
     Real(f32),
+    Count(u64),
 }
 
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug)]
-struct Launch {
-    blocks: u32,
-    threads: u32,
-    shared: u32,
+pub(super) struct Launch {
+    pub(super) blocks: u32,
+    pub(super) threads: u32,
+    pub(super) shared: u32,
 }
 
 /// Asks for a kernel.
-fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
+pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
     let mut builder = gpu.stream().launch_builder(function);
     for argument in arguments {
         match argument {
-            Argument::Address(address) => builder.arg(address),
+            Argument::Address(number) | Argument::Count(number) => builder.arg(number),
             Argument::Integer(number) => builder.arg(number),
             Argument::Real(number) => builder.arg(number),
         };

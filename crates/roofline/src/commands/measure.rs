@@ -6,10 +6,11 @@ use roofline_core::{
     Device, Graph, Op,
     format::Sizes,
     measurement::{Measurement, Path as KernelPath, Residency, Warning},
+    precision::PrecisionSpec,
     predict::Estimate,
     units::{Bytes, Flops},
 };
-use roofline_run::Skipped;
+use roofline_run::{Skipped, backend::Ceiling};
 use serde::Serialize;
 
 use super::{
@@ -75,6 +76,8 @@ struct Saturation {
     product: Option<Best>,
     per_precision: Vec<Best>,
     stream: Option<Best>,
+    /// What memory does when nothing is computed; empty where `devices this` has it.
+    ceilings: Vec<Ceiling>,
 }
 
 #[derive(Clone, Serialize)]
@@ -121,7 +124,8 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
         return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
     }
-    let saturation = args.saturate.then(|| Saturation::of(&outcome.measured, &device));
+    let ceilings = if args.saturate { runner.backend.ceilings()? } else { Vec::new() };
+    let saturation = args.saturate.then(|| Saturation::of(&outcome.measured, &device, ceilings));
     Ok(Measured {
         subject: subjects.words,
         device: device.label(),
@@ -138,13 +142,15 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
 fn saturating(device: &Device, quick: bool) -> Result<Subjects, Failure> {
     let specs = precisions(&[], Varies::Product(None), device)?;
     let products = PRODUCTS.iter().take(if quick { 1 } else { PRODUCTS.len() });
-    let graphs = products
-        .map(|(m, n, k)| Graph::gemm(*m, *n, *k))
-        .chain(STREAMS.iter().map(|(n, k)| Graph::gemv(*n, *k)))
-        .collect::<Result<Vec<Graph>, _>>()?;
+    // What is stored narrow and multiplied wide saturates nothing that its activations' own precision does not.
+    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
+    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
     let mut all = Vec::new();
-    for graph in &graphs {
-        all.extend(at_precisions(graph, &specs, device)?);
+    for (m, n, k) in products {
+        all.extend(at_precisions(&Graph::gemm(*m, *n, *k)?, &native, device)?);
+    }
+    for (n, k) in STREAMS {
+        all.extend(at_precisions(&Graph::gemv(n, k)?, &specs, device)?);
     }
     Ok(Subjects { words: "saturation".to_owned(), all })
 }
@@ -181,7 +187,7 @@ fn row(measured: &Measurement, device: &Device) -> Row {
 }
 
 impl Saturation {
-    fn of(all: &[Measurement], device: &Device) -> Self {
+    fn of(all: &[Measurement], device: &Device, ceilings: Vec<Ceiling>) -> Self {
         let stream = |measured: &&Measurement| matches!(measured.op, Op::Linear(linear) if linear.m.get() == 1);
         let best = |measured: &Measurement, share: Option<f64>| Best {
             shape: measured.op.words(&measured.site),
@@ -210,6 +216,7 @@ impl Saturation {
             product: products().max_by(fastest).map(product),
             per_precision: names.into_iter().filter_map(per).collect(),
             stream: streamed.map(|measured| best(measured, Some(measured.bandwidth() / device.memory.bandwidth))),
+            ceilings,
         }
     }
 }
@@ -310,6 +317,20 @@ impl Saturation {
                 number(best.tflops * 1e3).into(),
                 number(best.bandwidth_gb_s).into(),
                 best.share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)).into(),
+            ]);
+        }
+        for ceiling in &self.ceilings {
+            let (name, time, rate) = match ceiling {
+                Ceiling::Stream { name, rate, .. } => (*name, String::new(), number(rate.value() / 1e9)),
+                Ceiling::Launch { name, time } => (*name, format!("{} us", number(time.micros())), String::new()),
+            };
+            table.row([
+                "memory".into(),
+                name.into(),
+                time.into(),
+                String::new().into(),
+                rate.into(),
+                String::new().into(),
             ]);
         }
         table
