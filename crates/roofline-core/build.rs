@@ -1,26 +1,27 @@
-//! Lists `data/devices/*.toml` and `data/models/*.toml`, so that adding a device or a model is adding a file.
+//! Lists `data/devices/*.toml`, `data/models/*.toml` and `data/calibrations/*.json`, so that adding a device, a model or a
+//! calibration is adding a file.
 
 use std::{env, fs, path::Path};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for kind in ["devices", "models"] {
-        list(kind);
+    for (kind, extension) in [("devices", ".toml"), ("models", ".toml"), ("calibrations", ".json")] {
+        list(kind, extension);
     }
 }
 
-fn list(kind: &str) {
+fn list(kind: &str, extension: &str) {
     println!("cargo::rerun-if-changed=data/{kind}");
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let folder = Path::new(&root).join("data").join(kind);
     let mut keys: Vec<String> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".toml").map(str::to_owned))
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(extension).map(str::to_owned))
         .collect();
     keys.sort();
     let mut rows = String::new();
     for key in &keys {
-        let path = folder.join(format!("{key}.toml"));
+        let path = folder.join(format!("{key}{extension}"));
         rows += &format!("    ({key:?}, include_str!({:?})),\n", path.display().to_string());
     }
     let out = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join(format!("{kind}.rs"));

@@ -1,25 +1,21 @@
 //! What a machine really does: the expected tier.
 //!
-//! The ideal roofline is the speed of light. Real kernels also start, widen what they read and reach a share of each
-//! peak. A calibration holds those terms for one device and one stack of kernels, fitted to measurements, each with a
-//! name, a unit and a meaning:
-//!
-//! ```text
-//! memory  = read / read_rate + write / write_rate
-//! compute = flops / rate(family, math) + stored elements * unpack(family, format)
-//! time    = launch + max(memory, compute) + (1 - overlap) * min(memory, compute)
-//! ```
-//!
-//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call, so
-//! `launch` holds both.
+//! The ideal roofline is the speed of light. Real kernels also start, widen what they read, fill a machine in waves and
+//! reach a share of each peak. A calibration holds those terms for one device and one stack of kernels, fitted to
+//! measurements, each with a name, a unit and a meaning. A processor has the form of [`Plain`], a GPU that of [`Blocks`].
 
+mod blocks;
 mod fit;
+mod plain;
 mod quality;
+mod shipped;
 mod terms;
 
+pub use blocks::{Blocks, Lane, LaneTerms, Remainder, Shared};
 pub use fit::{Sample, fit};
-pub use quality::{Quality, Spread};
-pub use terms::{Family, Rate, Terms, Unpack};
+pub use plain::{Plain, Rate, Unpack};
+pub use quality::{FamilyQuality, Quality, Spread};
+pub use terms::{Family, Terms, ThinRows};
 
 use serde::{Deserialize, Serialize};
 
@@ -98,23 +94,26 @@ impl Expected {
 impl Calibration {
     /// Refuses terms that no machine has, for a calibration that comes from a file.
     pub fn checked(self) -> Result<Self> {
-        let Terms { launch, read, write, overlap, rates, unpack, .. } = &self.terms;
-        let rates = rates.iter().map(|rate| rate.rate.value());
-        let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
-        let costs = unpack.iter().map(|unpack| unpack.cost.value()).chain([launch.value()]);
-        let small = costs.into_iter().all(|cost| (0.0..1.0).contains(&cost));
-        if positive && small && (0.0..=1.0).contains(overlap) && (0.0..10.0).contains(&self.quality.interval) {
+        if self.terms.sensible() && self.quality.sensible() {
             return Ok(self);
         }
-        let reason = "a rate, a cost, the overlap or the interval is outside what a machine can have".to_owned();
+        let reason = "a rate, a cost, a share or the interval is outside what a machine can have".to_owned();
         Err(Error::Calibration { device: self.device, reason })
+    }
+
+    /// The family of a kernel; none for one that this form does not describe.
+    pub fn family(&self, op: &Op, precision: &Precision) -> Option<Family> {
+        let thin_rows = match &self.terms {
+            Terms::Plain(terms) => ThinRows::all(terms.thin_rows),
+            Terms::Blocks(terms) => terms.thin_rows,
+        };
+        Family::of(op, precision, thin_rows)
     }
 
     /// The expected time of one kernel; none where no term covers it.
     pub fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Expected> {
         let parts = self.terms.parts(op, precision, sizes)?;
-        let time = parts.time(self.terms.overlap);
-        let factor = self.quality.interval.exp();
+        let (time, factor) = (parts.time, self.quality.interval_of(parts.family).exp());
         let [launch, memory, compute] = [parts.launch, parts.memory, parts.compute].map(Seconds::new);
         Some(Expected {
             time: Seconds::new(time),

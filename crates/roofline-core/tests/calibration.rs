@@ -4,7 +4,7 @@
 
 use roofline_core::{
     Device, Graph, Math, Precision,
-    calibration::{Calibration, Family, Quality, Rate, Sample, Spread, Terms, Unpack, fit},
+    calibration::{Calibration, Family, Plain, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
     device::{Kind, Peaks},
     format::Sizes,
     precision::PrecisionSpec,
@@ -29,7 +29,7 @@ fn truth() -> Calibration {
         let (format, cost) = (format.parse().unwrap(), Seconds::new(cost));
         Unpack { family, format, cost }
     };
-    let terms = Terms {
+    let terms = Plain {
         launch: Seconds::new(4e-6),
         read: ByteRate::new(27e9),
         write: ByteRate::new(12e9),
@@ -62,9 +62,17 @@ fn truth() -> Calibration {
         ideal_median: 0.0,
         interval: 0.0,
         spread: Spread::default(),
+        families: Vec::new(),
     };
     let (device, stack, provenance) = ("synthetic".to_owned(), "roofline".to_owned(), "a test".to_owned());
-    Calibration { device, stack, provenance, terms, quality }
+    Calibration { device, stack, provenance, terms: Terms::Plain(terms), quality }
+}
+
+fn plain(calibration: &Calibration) -> &Plain {
+    match &calibration.terms {
+        Terms::Plain(plain) => plain,
+        Terms::Blocks(_) => panic!("a processor has no blocks"),
+    }
 }
 
 /// A grid of products with the true times, each off by up to `noise` in a fixed pattern.
@@ -85,18 +93,19 @@ fn samples(noise: f64) -> Vec<Sample> {
 }
 
 fn fitted(noise: f64) -> Calibration {
-    fit(&samples(noise), &device(), "roofline", "a test".to_owned(), 16, Spread::default()).unwrap()
+    fit(&samples(noise), &device(), "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap()
 }
 
 #[test]
 fn exact_times_give_the_terms_back() {
     let calibration = fitted(0.0);
-    let quality = calibration.quality;
+    let quality = &calibration.quality;
     assert!(quality.held_out >= 30 && quality.fitted > 2 * quality.held_out - 12, "{quality:?}");
     assert!(quality.mean < 0.02 && quality.max < 0.10, "{quality:?}");
     assert!(quality.ideal_mean > 0.3, "the ideal should be far off: {quality:?}");
     let close = |found: f64, truth: f64| (found / truth - 1.0).abs() < 0.05;
-    let (terms, truth) = (&calibration.terms, truth().terms);
+    let truth = truth();
+    let (terms, truth) = (plain(&calibration), plain(&truth));
     assert!(close(terms.launch.value(), truth.launch.value()), "{terms:?}");
     assert!(close(terms.read.value(), truth.read.value()), "{terms:?}");
     let tiled = terms.rates.iter().find(|rate| rate.family == Family::Tiled && rate.math == Math::Fp32).unwrap();
@@ -134,9 +143,9 @@ fn a_calibration_survives_its_file() {
 #[test]
 fn too_little_is_refused() {
     let some = &samples(0.0)[..6];
-    let error = fit(some, &device(), "roofline", String::new(), 16, Spread::default()).unwrap_err();
+    let error = fit(some, &device(), "roofline", String::new(), ThinRows::all(16), Spread::default()).unwrap_err();
     assert!(error.to_string().contains("6 measurements are too few"), "{error}");
     // Many precisions of one shape leave nothing to hold out.
     let one: Vec<Sample> = std::iter::repeat_n(samples(0.0)[0], 20).collect();
-    assert!(fit(&one, &device(), "roofline", String::new(), 16, Spread::default()).is_err());
+    assert!(fit(&one, &device(), "roofline", String::new(), ThinRows::all(16), Spread::default()).is_err());
 }

@@ -1,25 +1,15 @@
 //! Fitting the terms to measurements.
 //!
-//! The error is `|ln(predicted / measured)|`: relative, and the same for twice too slow as for twice too fast. Each term
-//! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
-//! derivatives; a few dozen terms over a hundred samples take milliseconds.
-//!
-//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
-//! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
-//! with less widening and more overlap wins.
+//! The terms that are kept are fitted to every sample. How well they predict is measured before that: terms fitted to
+//! two thirds of the shapes, judged on the others.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Calibration, Quality, Spread,
-    terms::{Costs, Demand, Family, Rate, Terms, Unpack},
+    Calibration, Quality, Spread, blocks, plain,
+    terms::{Family, Terms, ThinRows},
 };
-use crate::{
-    Device, Error, Format, Math, Op, Precision, Result,
-    format::Sizes,
-    predict::Estimate,
-    units::{ByteRate, FlopRate, Seconds},
-};
+use crate::{Device, Error, Op, Precision, Result, device::Kind, format::Sizes, predict::Estimate, units::Seconds};
 
 /// One measured kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,49 +22,51 @@ pub struct Sample {
     pub time: Seconds,
 }
 
-/// Errors below this are noise, and are not fought over.
-const NOISE: f64 = 0.02;
-/// What widening that takes all of a kernel's time, or memory and compute that never overlap, cost in the search. Far
-/// below the noise: it only decides between equals.
-const PLAINER: f64 = 0.003;
-/// How far a measured stream may beat the bandwidth that was measured before it.
-const SLACK: f64 = 1.05;
 /// Fewest samples that say anything about so many terms.
 const FEWEST: usize = 12;
 
-/// Fits terms to two thirds of the shapes in `samples` and states their error on the other third, all precisions of a
-/// shape on one side. `thin_rows` is where the stack changes kernels.
+/// Fits terms to `samples`. Their error is stated on shapes that were held out: a third, all precisions of a shape on one
+/// side. `thin_rows` is where the stack changes kernels.
 pub fn fit(
     samples: &[Sample],
     device: &Device,
     stack: &str,
     provenance: String,
-    thin_rows: u64,
+    thin_rows: ThinRows,
     spread: Spread,
 ) -> Result<Calibration> {
     let sizes = Sizes::Exact;
     let refuse = |reason: String| Error::Calibration { device: device.key.clone(), reason };
     let known = |sample: &&Sample| {
-        Demand::of(&sample.op, &sample.precision, sizes, thin_rows).is_some()
+        Family::of(&sample.op, &sample.precision, thin_rows).is_some()
             && Estimate::of(&sample.op, &sample.precision, sizes, device).is_ok()
     };
     let samples: Vec<Sample> = samples.iter().filter(known).copied().collect();
     if samples.len() < FEWEST {
         return Err(refuse(format!("{} measurements are too few: {FEWEST} is the least", samples.len())));
     }
-    let (mut seen, mut unseen): (Vec<Sample>, Vec<Sample>) = (Vec::new(), Vec::new());
     let held_out = held_out(&samples, thin_rows);
-    for sample in samples {
-        if held_out.contains(&shape(&sample.op)) { unseen.push(sample) } else { seen.push(sample) }
-    }
-    let terms = Search::new(&seen, device, thin_rows).run();
+    let (mut unseen, seen): (Vec<Sample>, Vec<Sample>) =
+        samples.iter().partition(|sample| held_out.contains(&shape(&sample.op)));
+    let terms = search(&seen, device, thin_rows);
     // What no seen shape has a term for cannot be predicted, nor counted.
     unseen.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
     if unseen.len() < 4 {
         return Err(refuse("too few shapes to hold some out".to_owned()));
     }
     let quality = Quality::of(&terms, &seen, &unseen, device, spread)?;
+    let terms = search(&samples, device, thin_rows);
     Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality })
+}
+
+/// A machine of many multiprocessors runs kernels in blocks; one whose multiprocessors are not known, or that has none,
+/// has the plain form.
+fn search(samples: &[Sample], device: &Device, thin_rows: ThinRows) -> Terms {
+    let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
+    match device.units.count().filter(|units| gpu && *units > 0) {
+        Some(units) => Terms::Blocks(blocks::search(samples, device, units, thin_rows)),
+        None => Terms::Plain(plain::search(samples, device, thin_rows.native)),
+    }
 }
 
 /// An operator without its precision, in words that sort.
@@ -83,12 +75,12 @@ fn shape(op: &Op) -> String {
 }
 
 /// Every third shape of each family, in an order that has nothing to do with size: that of a hash.
-fn held_out(samples: &[Sample], thin_rows: u64) -> Vec<String> {
+fn held_out(samples: &[Sample], thin_rows: ThinRows) -> Vec<String> {
     let mut families: BTreeMap<Family, BTreeMap<u64, String>> = BTreeMap::new();
     for sample in samples {
-        let Some(demand) = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows) else { continue };
+        let Some(family) = Family::of(&sample.op, &sample.precision, thin_rows) else { continue };
         let shape = shape(&sample.op);
-        families.entry(demand.family).or_default().insert(hash(&shape), shape);
+        families.entry(family).or_default().insert(hash(&shape), shape);
     }
     families.into_values().flat_map(|shapes| shapes.into_values().skip(1).step_by(3)).collect()
 }
@@ -96,151 +88,4 @@ fn held_out(samples: &[Sample], thin_rows: u64) -> Vec<String> {
 /// FNV-1a: the same on every machine and in every version, so that a split can be repeated.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Where each term stands in the vector that is searched.
-struct Search {
-    demands: Vec<Asked>,
-    rates: Vec<(Family, Math)>,
-    formats: Vec<(Family, Format)>,
-    thin_rows: u64,
-    start: Vec<f64>,
-    /// What no cost may fall below.
-    least: Vec<f64>,
-}
-
-/// A measured kernel, with the places of its terms.
-struct Asked {
-    demand: Demand,
-    time: f64,
-    rate: Option<usize>,
-    format: Option<usize>,
-}
-
-const LAUNCH: usize = 0;
-const READ: usize = 1;
-const WRITE: usize = 2;
-const OVERLAP: usize = 3;
-const FIRST: usize = 4;
-
-impl Search {
-    fn new(samples: &[Sample], device: &Device, thin_rows: u64) -> Self {
-        let demands: Vec<(Demand, f64)> = samples
-            .iter()
-            .filter_map(|sample| {
-                let demand = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
-                Some((demand, sample.time.value()))
-            })
-            .collect();
-        let (mut rates, mut formats) = (Vec::new(), Vec::new());
-        for (demand, _) in &demands {
-            if demand.flops > 0.0 && !rates.contains(&(demand.family, demand.math)) {
-                rates.push((demand.family, demand.math));
-            }
-            if let Some(format) = demand.format.filter(|format| !formats.contains(&(demand.family, *format))) {
-                formats.push((demand.family, format));
-            }
-        }
-        let place = |at: Option<usize>, first: usize| at.map(|at| first + at);
-        let demands: Vec<Asked> = demands
-            .into_iter()
-            .map(|(demand, time)| {
-                let rate = rates.iter().position(|key| *key == (demand.family, demand.math));
-                let format = formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
-                Asked { demand, time, rate: place(rate, FIRST), format: place(format, FIRST + rates.len()) }
-            })
-            .collect();
-        // Costs: seconds per call, per byte read, per byte written, per operation, per element.
-        let fastest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
-        let byte = 1.0 / device.memory.bandwidth.value();
-        let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
-        // Every sample has a roof, so every unit here has a peak.
-        let peak = |math: Math| device.peaks.of(math).map_or(f64::MAX, FlopRate::value);
-        start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
-        start.extend(formats.iter().map(|_| byte / 4.0));
-        let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
-        least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
-        least.extend(formats.iter().map(|_| 1e-18));
-        Self { demands, rates, formats, thin_rows, start, least }
-    }
-
-    /// The best of several starts: how much overlaps is the one term with two very different answers.
-    fn run(&self) -> Terms {
-        let starts = [1.0, 0.5, 0.0].map(|overlap| {
-            let mut costs = self.start.clone();
-            costs[OVERLAP] = overlap;
-            self.descend(costs)
-        });
-        let best = starts.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
-        self.terms(&best.map_or_else(|| self.start.clone(), |(costs, _)| costs))
-    }
-
-    fn descend(&self, mut costs: Vec<f64>) -> (Vec<f64>, f64) {
-        let mut error = self.error(&costs);
-        let mut step = 1.0_f64;
-        while step > 1e-3 {
-            let before = error;
-            for term in 0..costs.len() {
-                for direction in [step, -step] {
-                    let kept = costs[term];
-                    costs[term] = if term == OVERLAP {
-                        (kept + direction / 4.0).clamp(0.0, 1.0)
-                    } else {
-                        (kept * direction.exp()).max(self.least[term])
-                    };
-                    let tried = self.error(&costs);
-                    if tried < error {
-                        error = tried;
-                        break;
-                    }
-                    costs[term] = kept;
-                }
-            }
-            if before - error < 1e-6 * before {
-                step /= 2.0;
-            }
-        }
-        (costs, error)
-    }
-
-    fn error(&self, costs: &[f64]) -> f64 {
-        let one = |asked: &Asked| {
-            let Asked { demand, time, .. } = asked;
-            let cost = |place: Option<usize>| place.map_or(0.0, |at| costs[at]);
-            let element = cost(asked.format);
-            let each = Costs {
-                launch: costs[LAUNCH],
-                byte_read: costs[READ],
-                byte_written: costs[WRITE],
-                operation: cost(asked.rate),
-                element,
-            };
-            let off = (demand.parts(&each).time(costs[OVERLAP]) / time).ln();
-            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * demand.elements * element / time
-        };
-        self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
-    }
-
-    fn terms(&self, costs: &[f64]) -> Terms {
-        let (rates, formats) = (&self.rates, &self.formats);
-        let rate = |(at, (family, math)): (usize, &(Family, Math))| Rate {
-            family: *family,
-            math: *math,
-            rate: FlopRate::new(1.0 / costs[FIRST + at]),
-        };
-        let unpack = |(at, (family, format)): (usize, &(Family, Format))| Unpack {
-            family: *family,
-            format: *format,
-            cost: Seconds::new(costs[FIRST + rates.len() + at]),
-        };
-        Terms {
-            launch: Seconds::new(costs[LAUNCH]),
-            read: ByteRate::new(1.0 / costs[READ]),
-            write: ByteRate::new(1.0 / costs[WRITE]),
-            overlap: costs[OVERLAP],
-            thin_rows: self.thin_rows,
-            rates: rates.iter().enumerate().map(rate).collect(),
-            unpack: formats.iter().enumerate().map(unpack).collect(),
-        }
-    }
 }

@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{fit::Sample, terms::Terms};
+use super::{
+    fit::Sample,
+    terms::{Family, Terms},
+};
 use crate::{Device, Error, Result, format::Sizes, measurement::quantile, predict::Estimate};
 
-/// Errors of a calibration: `|predicted - measured| / measured`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Errors of a calibration: `|predicted - measured| / measured`. They are those of terms fitted to two thirds of the shapes;
+/// the terms that are kept have seen all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     /// Measurements the terms were fitted to.
     pub fitted: usize,
@@ -30,7 +34,30 @@ pub struct Quality {
     pub interval: f64,
     /// How well the machine repeats itself.
     pub spread: Spread,
+    /// The same by family.
+    #[serde(default)]
+    pub families: Vec<FamilyQuality>,
 }
+
+/// Errors on the held-out measurements of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FamilyQuality {
+    /// Which kernels.
+    pub family: Family,
+    /// Measurements of shapes held out.
+    pub held_out: usize,
+    /// Their mean error.
+    pub mean: f64,
+    /// Half are better.
+    pub median: f64,
+    /// Nine of ten are better.
+    pub p90: f64,
+    /// As [`Quality::interval`].
+    pub interval: f64,
+}
+
+/// Fewest held-out measurements that say what nine of ten do.
+const FEWEST: usize = 10;
 
 /// How far the same measurement is from itself, some time later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,40 +86,79 @@ impl Quality {
         device: &Device,
         spread: Spread,
     ) -> Result<Self> {
-        let predicted = |sample: &Sample| {
+        let ratio = |sample: &Sample| {
             let parts = terms.parts(&sample.op, &sample.precision, Sizes::Exact);
-            parts.map(|parts| parts.time(terms.overlap)).ok_or_else(|| Error::Calibration {
+            parts.map(|parts| (parts.family, parts.time / sample.time.value())).ok_or_else(|| Error::Calibration {
                 device: device.key.clone(),
                 reason: "a sample that its terms do not cover".to_owned(),
             })
         };
-        let off = |predicted: f64, sample: &Sample| (predicted / sample.time.value() - 1.0).abs();
-        let errors = |samples: &[Sample]| {
-            samples.iter().map(|sample| Ok(off(predicted(sample)?, sample))).collect::<Result<Vec<f64>>>()
-        };
         let ideal = |sample: &Sample| {
             let estimate = Estimate::of(&sample.op, &sample.precision, Sizes::Exact, device)?;
-            Ok(off(estimate.time().value(), sample))
+            Ok((estimate.time() / sample.time - 1.0).abs())
         };
         let ideal: Vec<f64> = unseen.iter().map(ideal).collect::<Result<_>>()?;
-        let (fitted, held) = (errors(seen)?, errors(unseen)?);
-        let logs: Vec<f64> = unseen
-            .iter()
-            .map(|sample| Ok((predicted(sample)? / sample.time.value()).ln().abs()))
-            .collect::<Result<_>>()?;
+        let ratios = |samples: &[Sample]| samples.iter().map(ratio).collect::<Result<Vec<(Family, f64)>>>();
+        let (fitted, held) = (ratios(seen)?, ratios(unseen)?);
+        let all: Vec<f64> = held.iter().map(|(_, ratio)| *ratio).collect();
+        let mut families: Vec<Family> = held.iter().map(|(family, _)| *family).collect();
+        families.sort();
+        families.dedup();
+        let of_family = |family: Family| {
+            let ratios: Vec<f64> = held.iter().filter(|(of, _)| *of == family).map(|(_, ratio)| *ratio).collect();
+            let Errors { mean, median, p90, interval, .. } = Errors::of(&ratios);
+            FamilyQuality { family, held_out: ratios.len(), mean, median, p90, interval }
+        };
+        let Errors { mean: held_mean, median, p90, max, interval } = Errors::of(&all);
         Ok(Self {
             fitted: seen.len(),
-            fitted_mean: mean(&fitted),
+            fitted_mean: Errors::of(&fitted.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>()).mean,
             held_out: unseen.len(),
-            mean: mean(&held),
-            max: held.iter().copied().fold(0.0, f64::max),
-            p90: sorted_quantile(held.clone(), 0.9),
-            median: sorted_quantile(held, 0.5),
+            mean: held_mean,
+            median,
+            p90,
+            max,
             ideal_mean: mean(&ideal),
             ideal_median: sorted_quantile(ideal, 0.5),
-            interval: sorted_quantile(logs, 0.9),
+            interval,
             spread,
+            families: families.into_iter().map(of_family).collect(),
         })
+    }
+
+    /// The interval of a family: its own where enough of it was held out.
+    pub(super) fn interval_of(&self, family: Family) -> f64 {
+        let own = self.families.iter().find(|quality| quality.family == family && quality.held_out >= FEWEST);
+        own.map_or(self.interval, |quality| quality.interval)
+    }
+
+    /// Whether the intervals are such that a time stays a time.
+    pub(super) fn sensible(&self) -> bool {
+        let own = self.families.iter().map(|quality| quality.interval);
+        own.chain([self.interval]).all(|interval| (0.0..10.0).contains(&interval))
+    }
+}
+
+/// What some ratios of predicted to measured time come to.
+struct Errors {
+    mean: f64,
+    median: f64,
+    p90: f64,
+    max: f64,
+    interval: f64,
+}
+
+impl Errors {
+    fn of(ratios: &[f64]) -> Self {
+        let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+        let logs = ratios.iter().map(|ratio| ratio.ln().abs()).collect();
+        Self {
+            mean: mean(&off),
+            max: off.iter().copied().fold(0.0, f64::max),
+            median: sorted_quantile(off.clone(), 0.5),
+            p90: sorted_quantile(off, 0.9),
+            interval: sorted_quantile(logs, 0.9),
+        }
     }
 }
 

@@ -1,12 +1,9 @@
-//! The fitted terms.
+//! What is fitted: one of two forms, and the families of kernels both speak of.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Format, Math, Op, Precision,
-    format::Sizes,
-    units::{ByteRate, FlopRate, Seconds},
-};
+use super::{blocks::Blocks, plain::Plain};
+use crate::{Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,143 +33,76 @@ impl std::fmt::Display for Family {
     }
 }
 
-/// The rate a family reaches on a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
-    /// Which kernels.
-    pub family: Family,
-    /// On which unit.
-    pub math: Math,
-    /// What they reach.
-    #[serde(rename = "flop_per_s", with = "crate::units::number")]
-    pub rate: FlopRate,
+impl Family {
+    /// None for an operator that neither form describes.
+    pub(super) fn of(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
+        let product = |rows: u64| if rows <= thin_rows.of(precision) { Self::Thin } else { Self::Tiled };
+        match op {
+            Op::Linear(linear) => Some(product(linear.m.get())),
+            Op::ActivatedLinear(activated) => Some(product(activated.linear.m.get())),
+            Op::Attention(attention) if attention.queries.get() == 1 => Some(Self::Decode),
+            Op::Attention(_) => Some(Self::Prefill),
+            Op::Softmax(_) | Op::Elementwise(_) => Some(Self::Elementwise),
+            Op::Experts(_) | Op::Scores(_) | Op::Values(_) | Op::AllReduce(_) => None,
+        }
+    }
 }
 
-/// What widening a stored format costs a family.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Unpack {
-    /// Which kernels.
-    pub family: Family,
-    /// What they read.
-    pub format: Format,
-    /// Time per stored element, all cores together.
-    #[serde(rename = "seconds_per_element", with = "crate::units::number")]
-    pub cost: Seconds,
+/// Rows up to which a stack runs its kernel for thin products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinRows {
+    /// Of weights that multiply as they are stored.
+    pub native: u64,
+    /// Of weights that are stored narrower than what they multiply.
+    pub widened: u64,
 }
 
-/// Named terms; see the formula in [`crate::calibration`].
+impl ThinRows {
+    /// The same for all weights.
+    pub const fn all(rows: u64) -> Self {
+        Self { native: rows, widened: rows }
+    }
+
+    fn of(self, precision: &Precision) -> u64 {
+        let widened = precision.weights.nominal_bits() < precision.activations.nominal_bits();
+        if widened { self.widened } else { self.native }
+    }
+}
+
+/// Fitted terms. A file with the fields of either form is read as that form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Terms {
-    /// Per call: starting all cores, waiting for the last, filling the pipes of memory.
-    #[serde(rename = "launch_s", with = "crate::units::number")]
-    pub launch: Seconds,
-    /// What reading from memory reaches.
-    #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
-    pub read: ByteRate,
-    /// What writing to memory reaches; a processor reads a line before it writes to it, so it is about half.
-    #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
-    pub write: ByteRate,
-    /// The share of the shorter of memory and compute that hides behind the longer.
-    pub overlap: f64,
-    /// Rows up to which products are thin.
-    pub thin_rows: u64,
-    /// Rates reached.
-    pub rates: Vec<Rate>,
-    /// Costs of widening.
-    pub unpack: Vec<Unpack>,
+#[serde(untagged)]
+pub enum Terms {
+    /// A processor: every kernel uses all cores.
+    Plain(Plain),
+    /// A GPU: kernels are cut into blocks that fill its multiprocessors in waves.
+    Blocks(Blocks),
 }
 
 /// One kernel's time by cause, in seconds.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
+    pub(super) family: Family,
     pub(super) launch: f64,
     pub(super) memory: f64,
     pub(super) compute: f64,
-}
-
-impl Parts {
-    pub(super) fn time(&self, overlap: f64) -> f64 {
-        self.launch + self.memory.max(self.compute) + (1.0 - overlap) * self.memory.min(self.compute)
-    }
-}
-
-/// What an operator asks of the terms, whatever their values.
-#[derive(Clone, Copy)]
-pub(super) struct Demand {
-    pub(super) read: f64,
-    pub(super) write: f64,
-    pub(super) flops: f64,
-    pub(super) elements: f64,
-    pub(super) family: Family,
-    pub(super) math: Math,
-    pub(super) format: Option<Format>,
-}
-
-/// What one unit of each demand costs, in seconds.
-#[derive(Clone, Copy)]
-pub(super) struct Costs {
-    pub(super) launch: f64,
-    pub(super) byte_read: f64,
-    pub(super) byte_written: f64,
-    pub(super) operation: f64,
-    pub(super) element: f64,
-}
-
-impl Demand {
-    pub(super) fn parts(&self, costs: &Costs) -> Parts {
-        Parts {
-            launch: costs.launch,
-            memory: self.read * costs.byte_read + self.write * costs.byte_written,
-            compute: self.flops * costs.operation + self.elements * costs.element,
-        }
-    }
-
-    /// None for an operator that this form does not describe.
-    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: u64) -> Option<Self> {
-        let product = |rows: u64| if rows <= thin_rows { Family::Thin } else { Family::Tiled };
-        let (family, stored) = match op {
-            Op::Linear(linear) => {
-                (product(linear.m.get()), Some((precision.weights, linear.n.float() * linear.k.float())))
-            }
-            Op::ActivatedLinear(activated) => {
-                let linear = activated.linear;
-                let matrices = if activated.gated { 2.0 } else { 1.0 };
-                (product(linear.m.get()), Some((precision.weights, matrices * linear.n.float() * linear.k.float())))
-            }
-            Op::Attention(attention) => {
-                let family = if attention.queries.get() == 1 { Family::Decode } else { Family::Prefill };
-                (family, Some((precision.kv, attention.cached_elements())))
-            }
-            Op::Softmax(_) | Op::Elementwise(_) => (Family::Elementwise, None),
-            Op::Experts(_) | Op::Scores(_) | Op::Values(_) | Op::AllReduce(_) => return None,
-        };
-        let work = op.work(precision, sizes);
-        Some(Self {
-            read: work.read.value(),
-            write: work.write.value(),
-            flops: work.flops.value(),
-            elements: stored.map_or(0.0, |(_, elements)| elements),
-            family,
-            math: op.math(precision),
-            format: stored.map(|(format, _)| format),
-        })
-    }
+    /// Not their sum: some of it overlaps.
+    pub(super) time: f64,
 }
 
 impl Terms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
-        let demand = Demand::of(op, precision, sizes, self.thin_rows)?;
-        let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, demand.math));
-        // What only moves bytes needs no rate.
-        let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
-        let element = match demand.format {
-            None => 0.0,
-            Some(format) => {
-                let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (demand.family, format);
-                self.unpack.iter().find(covers)?.cost.value()
-            }
-        };
-        let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
-        Some(demand.parts(&Costs { launch: self.launch.value(), byte_read, byte_written, operation, element }))
+        match self {
+            Self::Plain(plain) => plain.parts(op, precision, sizes),
+            Self::Blocks(blocks) => blocks.parts(op, precision, sizes),
+        }
+    }
+
+    /// Whether a machine can have these values.
+    pub(super) fn sensible(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.sensible(),
+            Self::Blocks(blocks) => blocks.sensible(),
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Attention {
     }
 
     /// Keys per sequence that any query sees.
-    fn keys(&self) -> u128 {
+    pub(crate) fn keys(&self) -> u128 {
         let context = self.context.wide();
         self.window
             .filter(|_| self.causal)

@@ -123,14 +123,15 @@ pub(crate) struct SquaresArgs {
 
 #[derive(Args)]
 #[command(after_help = "\
-Measures a grid of kernels, fits the terms of the expected tier to two thirds of the shapes, states the error on the
-others, and keeps the result: from then on `predict` shows what to expect of this machine beside the ideal.
+Measures a grid of kernels, fits the terms of the expected tier to them, states the error on shapes that were left out
+of a first fit, and keeps the result: from then on `predict` shows what to expect of this machine beside the ideal.
 
 Examples:
   roofline calibrate
   roofline calibrate --quick
   roofline calibrate --show                            the terms in use, and how good they are
-  roofline calibrate --from run.jsonl                  fit again, without measuring")]
+  roofline calibrate --from run.jsonl                  fit again, without measuring
+  roofline calibrate --validate 300                    how far it is from random shapes")]
 pub(crate) struct CalibrateArgs {
     /// Show the calibration in use; nothing is measured
     #[arg(long, conflicts_with_all = ["from", "forget"])]
@@ -141,11 +142,23 @@ pub(crate) struct CalibrateArgs {
     /// Fit to a run that is on disk
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
+    /// Measure so many random shapes that the grid does not have, and say how far the calibration in use is from them
+    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["show", "forget", "from", "warm"])]
+    pub(crate) validate: Option<usize>,
+    /// Which random shapes
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "validate")]
+    pub(crate) seed: u64,
     /// The device, where it is not this machine
     #[arg(long, value_name = "DEVICE")]
     pub(crate) on: Option<String>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let counts = 1..=10_000;
+    let count = text.parse().ok().filter(|count| counts.contains(count));
+    count.ok_or_else(|| "a count is a number from 1 to 10000".to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -304,8 +304,10 @@ impl Compared {
             speedups,
             summary: totals,
             insight,
-            calibration: calibration
-                .map(|calibration| Basis { provenance: calibration.provenance.clone(), quality: calibration.quality }),
+            calibration: calibration.map(|calibration| Basis {
+                provenance: calibration.provenance.clone(),
+                quality: calibration.quality.clone(),
+            }),
             skipped: Vec::new(),
             run: None,
             report: None,

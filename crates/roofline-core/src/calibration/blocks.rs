@@ -1,0 +1,209 @@
+//! The form of a GPU: a kernel is cut into blocks, and blocks fill the multiprocessors in waves.
+//!
+//! Of every way to cut a kernel that its family has (see [`cut`]), the fastest is taken: choosing a kernel is part of the
+//! model, as it is part of a library. For one cut, with `blocks` blocks on `units` multiprocessors:
+//!
+//! ```text
+//! share   = max(1, blocks / units), plus `wave` of what is missing to the next whole number
+//! compute = share * (flops / (rate / units) + elements * unpack * units)
+//! stream  = share * (bytes / stream + block)
+//! memory  = bytes the kernel reads / read
+//! time    = launch + (compute^4 + stream^4 + memory^4)^(1/4) + (bytes written + 2 * partial sums) / write + split
+//! ```
+//!
+//! `flops`, `bytes` and `elements` are those of one block, edges included: a block that is half outside the matrix costs a
+//! whole one. `stream` is what one multiprocessor takes from the L2, where blocks read their operands again and again;
+//! `memory` is what has to come from DRAM once. The fourth power is a maximum with a rounded corner. `split` is paid where
+//! the sum over `k`, or over the cache, is shared by several blocks. A unit that works for long runs into the power limit:
+//! from 0.1 ms on, `compute` grows by `throttle` per factor of ten, for one factor of ten.
+//!
+//! What the terms cannot explain is kept as points (see [`Remainder`]).
+
+mod cut;
+mod remainder;
+mod search;
+
+pub use cut::Lane;
+pub use remainder::Remainder;
+pub(super) use search::search;
+
+use serde::{Deserialize, Serialize};
+
+use self::cut::{Cut, Task};
+use super::terms::{Family, Parts, ThinRows};
+use crate::{
+    Op, Precision,
+    format::Sizes,
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+/// Named terms of a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Blocks {
+    /// Multiprocessors.
+    pub units: u32,
+    /// Where the stack changes kernels.
+    pub thin_rows: ThinRows,
+    /// What the kernels of a family share.
+    pub families: Vec<Shared>,
+    /// What differs by unit and format.
+    pub lanes: Vec<LaneTerms>,
+}
+
+/// Terms of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Which kernels.
+    pub family: Family,
+    /// Per call: starting, filling and draining.
+    #[serde(rename = "launch_s", with = "crate::units::number")]
+    pub launch: Seconds,
+    /// What reading from memory reaches.
+    #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
+    pub read: ByteRate,
+    /// What results and partial sums are written at; they stay in the L2 as far as they fit.
+    #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
+    pub write: ByteRate,
+    /// Per block, one after another on a multiprocessor: filling its pipeline.
+    #[serde(rename = "block_s", with = "crate::units::number")]
+    pub block: Seconds,
+    /// Where several blocks share a sum: adding the parts.
+    #[serde(rename = "split_s", with = "crate::units::number")]
+    pub split: Seconds,
+    /// The share of the last wave that is waited for although it is not full.
+    pub wave: f64,
+    /// How much slower a unit gets from 0.1 to 1 ms of work, at the power limit.
+    pub throttle: f64,
+}
+
+/// Terms of a lane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaneTerms {
+    /// Which kernels on what.
+    #[serde(flatten)]
+    pub lane: Lane,
+    /// What all multiprocessors together reach; none where nothing is multiplied.
+    #[serde(rename = "flop_per_s", with = "rate", default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<FlopRate>,
+    /// What one multiprocessor takes from the L2.
+    #[serde(rename = "stream_bytes_per_s", with = "crate::units::number")]
+    pub stream: ByteRate,
+    /// Widening, per stored element, all multiprocessors together; zero where what is stored is what multiplies.
+    #[serde(rename = "unpack_s", with = "crate::units::number")]
+    pub unpack: Seconds,
+    /// What these terms leave unexplained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remainder: Vec<Remainder>,
+}
+
+/// What one unit of each demand costs a lane, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    units: f64,
+    launch: f64,
+    byte_read: f64,
+    byte_written: f64,
+    block: f64,
+    split: f64,
+    wave: f64,
+    throttle: f64,
+    operation: f64,
+    byte_streamed: f64,
+    element: f64,
+}
+
+/// Where the power limit begins to show.
+const SUSTAINED: f64 = 1e-4;
+
+impl Costs {
+    /// The fastest way to run `task`.
+    fn parts(&self, task: &Task) -> Parts {
+        let all = task.cuts.iter().map(|cut| self.cut(task, cut));
+        let fastest = all.reduce(|best, other| if other.time < best.time { other } else { best });
+        fastest.unwrap_or(Parts { family: task.lane.family, launch: 0.0, memory: 0.0, compute: 0.0, time: 0.0 })
+    }
+
+    fn cut(&self, task: &Task, cut: &Cut) -> Parts {
+        let waves = cut.blocks / self.units;
+        let even = waves.max(1.0);
+        let share = even + self.wave * (waves.ceil() - even);
+        let mut compute = share * self.units * (cut.flops * self.operation + cut.elements * self.element);
+        if compute > SUSTAINED {
+            compute *= 1.0 + self.throttle * (compute / SUSTAINED).log10().min(1.0);
+        }
+        let stream = share * (cut.bytes * self.byte_streamed + self.block);
+        let memory = task.read * self.byte_read;
+        let fourth = |value: f64| (value * value) * (value * value);
+        let body = (fourth(compute) + fourth(stream) + fourth(memory)).sqrt().sqrt();
+        let write = (task.write + 2.0 * cut.partial) * self.byte_written;
+        let launch = self.launch + if cut.split { self.split } else { 0.0 };
+        let memory = memory.max(stream) + write;
+        Parts { family: task.lane.family, launch, memory, compute, time: launch + body + write }
+    }
+}
+
+impl Blocks {
+    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
+        let task = Task::of(op, precision, sizes, self.thin_rows)?;
+        let shared = self.families.iter().find(|shared| shared.family == task.lane.family)?;
+        let terms = self.lanes.iter().find(|terms| terms.lane == task.lane)?;
+        let parts = self.costs(shared, terms).parts(&task);
+        let factor = Remainder::factor(&terms.remainder, &task.at);
+        let Parts { family, launch, memory, compute, time } = parts;
+        let [launch, memory, compute, time] = [launch, memory, compute, time].map(|part| part * factor);
+        Some(Parts { family, launch, memory, compute, time })
+    }
+
+    fn costs(&self, shared: &Shared, terms: &LaneTerms) -> Costs {
+        Costs {
+            units: f64::from(self.units),
+            launch: shared.launch.value(),
+            byte_read: 1.0 / shared.read.value(),
+            byte_written: 1.0 / shared.write.value(),
+            block: shared.block.value(),
+            split: shared.split.value(),
+            wave: shared.wave,
+            throttle: shared.throttle,
+            operation: terms.rate.map_or(0.0, |rate| 1.0 / rate.value()),
+            byte_streamed: 1.0 / terms.stream.value(),
+            element: terms.unpack.value(),
+        }
+    }
+
+    /// Whether a machine can have these values.
+    pub(super) fn sensible(&self) -> bool {
+        let rate = |rate: f64| (1.0..1e20).contains(&rate);
+        let cost = |cost: Seconds| (0.0..1.0).contains(&cost.value());
+        let share = |share: f64| (0.0..=1.0).contains(&share);
+        let family = |shared: &Shared| {
+            rate(shared.read.value())
+                && rate(shared.write.value())
+                && [shared.launch, shared.block, shared.split].into_iter().all(cost)
+                && share(shared.wave)
+                && share(shared.throttle)
+        };
+        let lane = |terms: &LaneTerms| {
+            terms.rate.is_none_or(|flops| rate(flops.value()))
+                && rate(terms.stream.value())
+                && cost(terms.unpack)
+                && terms.remainder.iter().all(Remainder::sensible)
+        };
+        self.units > 0 && self.families.iter().all(family) && self.lanes.iter().all(lane)
+    }
+}
+
+/// A rate as a plain number, where there is one.
+mod rate {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::units::FlopRate;
+
+    #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(rate: &Option<FlopRate>, serializer: S) -> Result<S::Ok, S::Error> {
+        rate.map(FlopRate::value).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<FlopRate>, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.map(FlopRate::new))
+    }
+}

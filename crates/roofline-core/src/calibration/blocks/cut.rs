@@ -1,0 +1,250 @@
+//! How kernels can be cut into blocks, and what one block asks for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Format, Math, Op, Precision,
+    calibration::terms::{Family, ThinRows},
+    format::{Shape, Sizes},
+    op::{Attention, Elementwise, ElementwiseKind, Linear},
+};
+
+/// Kernels that share their terms: a family on a unit, with what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// Which kernels.
+    pub family: Family,
+    /// On which unit.
+    pub math: Math,
+    /// Stored weights, or the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// Which element-wise kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ElementwiseKind>,
+}
+
+/// What an operator asks of a GPU, whatever the terms.
+pub(super) struct Task {
+    pub(super) lane: Lane,
+    /// Binary logarithms of the dimensions, for neighbours.
+    pub(super) at: [f64; 4],
+    /// Bytes the kernel reads, each once.
+    pub(super) read: f64,
+    pub(super) write: f64,
+    /// Whether what is stored has to be widened.
+    pub(super) widened: bool,
+    pub(super) cuts: Vec<Cut>,
+}
+
+/// One way to cut a kernel: how many blocks, and what each of them does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cut {
+    pub(super) blocks: f64,
+    pub(super) flops: f64,
+    /// What a block reads, from wherever it is.
+    pub(super) bytes: f64,
+    /// Stored elements among that.
+    pub(super) elements: f64,
+    /// Bytes of partial sums of all blocks.
+    pub(super) partial: f64,
+    pub(super) split: bool,
+}
+
+/// Tokens by features of the tiles that libraries of matrix products have (CUTLASS's and cuBLAS's for Hopper are among
+/// them; a tile of 256 by 256 has no room for its accumulators).
+const TILES: [(u32, u32); 11] = [
+    (32, 64),
+    (32, 128),
+    (32, 256),
+    (64, 64),
+    (64, 128),
+    (64, 256),
+    (128, 64),
+    (128, 128),
+    (128, 256),
+    (256, 64),
+    (256, 128),
+];
+/// Blocks that share a sum over `k`.
+const SPLITS: [u32; 5] = [1, 2, 4, 8, 16];
+/// Features of a block of a thin product, and the step of its tokens: the shape of the tensor instruction `m16n8k16`,
+/// weights on the side of 16.
+const THIN: (f64, f64) = (16.0, 8.0);
+/// Blocks that share one head's cache.
+const CACHE_SPLITS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The least that is worth sharing: of `k`, and of the cache.
+const LEAST: (f64, f64) = (256.0, 64.0);
+/// A step of the loop over `k`.
+const STEP: f64 = 64.0;
+/// Queries of a block of prefill attention, and of decode attention where several heads share a cache.
+const QUERIES: (f64, f64) = (128.0, 16.0);
+/// Bytes of a block of an element-wise kernel that does not need whole rows.
+const CHUNK: f64 = 8192.0;
+
+impl Task {
+    /// None for an operator that this form does not describe.
+    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: ThinRows) -> Option<Self> {
+        let family = Family::of(op, precision, thin_rows)?;
+        let work = op.work(precision, sizes);
+        let (read, write, math) = (work.read.value(), work.write.value(), op.math(precision));
+        let lane = |format, kind| Lane { family, math, format, kind };
+        let task = |lane, widened, at: [f64; 4], cuts| {
+            let at = at.map(|dimension: f64| dimension.max(1.0).log2());
+            Self { lane, at, read, write, widened, cuts }
+        };
+        let product = |linear: &Linear, matrices: f64| {
+            let widened = precision.weights.nominal_bits() < precision.activations.nominal_bits();
+            let (m, n, k) = (linear.m.float(), linear.n.float() * matrices, linear.k.float());
+            let cuts = products(linear, n, precision, sizes, family == Family::Thin);
+            task(lane(Some(precision.weights), None), widened, [m, n, k, 1.0], cuts)
+        };
+        Some(match op {
+            Op::Linear(linear) => product(linear, 1.0),
+            Op::ActivatedLinear(activated) => product(&activated.linear, if activated.gated { 2.0 } else { 1.0 }),
+            Op::Attention(attention) => {
+                let widened = precision.kv.nominal_bits() < precision.query.nominal_bits();
+                let lane = lane(Some(precision.kv), None);
+                let group = attention.heads.float() / attention.kv_heads.float();
+                let (batch, keys) = (attention.batch.float(), attention.keys() as f64);
+                if family == Family::Decode {
+                    let at = [batch, attention.kv_heads.float(), group, keys];
+                    task(lane, widened, at, decode(attention, read, group, keys))
+                } else {
+                    let at = [batch * attention.heads.float(), attention.queries.float(), keys, 1.0];
+                    task(lane, widened, at, vec![prefill(attention, work.flops.value(), read, group)])
+                }
+            }
+            Op::Elementwise(elementwise) => {
+                let at = [elementwise.rows(), elementwise.width.float(), 1.0, 1.0];
+                let rows = (elementwise.kind == ElementwiseKind::Norm).then(|| elementwise.rows());
+                task(lane(None, Some(elementwise.kind)), false, at, vec![streaming(rows, read + write)])
+            }
+            _ => task(lane(None, None), false, [read + write, 1.0, 1.0, 1.0], vec![streaming(None, read + write)]),
+        })
+    }
+}
+
+impl Elementwise {
+    fn rows(&self) -> f64 {
+        self.tokens as f64 * self.vectors.float()
+    }
+}
+
+/// Tiles of the output, each alone or with its sum over `k` shared by several blocks.
+fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: bool) -> Vec<Cut> {
+    let (m, k) = (linear.m.float(), linear.k.float());
+    let weight = precision.weights.bytes(Shape::matrix(linear.n, linear.k), sizes).value() / (linear.n.float() * k);
+    let input = precision.activations.bytes(Shape::matrix(linear.m, linear.k), sizes).value() / (m * k);
+    let (features, step) = THIN;
+    let tiles: Vec<(f64, f64)> = if thin {
+        vec![((m / step).ceil() * step, features)]
+    } else {
+        TILES.iter().map(|(tokens, features)| (f64::from(*tokens), f64::from(*features))).collect()
+    };
+    let mut cuts = Vec::with_capacity(tiles.len() * SPLITS.len());
+    for (tokens, features) in tiles {
+        for split in SPLITS.map(f64::from) {
+            if split > 1.0 && k / split < LEAST.0 {
+                break;
+            }
+            let depth = (k / split / STEP).ceil() * STEP;
+            cuts.push(Cut {
+                blocks: (m / tokens).ceil() * (n / features).ceil() * split,
+                flops: 2.0 * tokens * features * depth,
+                bytes: depth * (tokens.min(m) * input + features * weight),
+                elements: depth * features,
+                partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
+                split: split > 1.0,
+            });
+        }
+    }
+    cuts
+}
+
+/// A block for each cache of a head and sequence, or several that share it and merge their softmax (split-KV,
+/// "Flash-Decoding", Dao et al. 2023).
+fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
+    let caches = attention.batch.float() * attention.kv_heads.float();
+    let (width, value) = (attention.head_dim.float() + attention.value_dim.float(), attention.value_dim.float());
+    let queries = (group / QUERIES.1).ceil() * QUERIES.1;
+    let useful = |split: &f64| *split == 1.0 || keys / split >= LEAST.1;
+    let cut = |split: f64| Cut {
+        blocks: caches * split,
+        flops: 2.0 * (keys / split).ceil() * width * queries,
+        bytes: read / caches / split,
+        elements: attention.cached_elements() / caches / split,
+        partial: if split > 1.0 { 4.0 * caches * group * value * split } else { 0.0 },
+        split: split > 1.0,
+    };
+    CACHE_SPLITS.map(f64::from).into_iter().take_while(useful).map(cut).collect()
+}
+
+/// A block for some queries of each head: it passes over the keys they see.
+fn prefill(attention: &Attention, flops: f64, read: f64, group: f64) -> Cut {
+    let heads = attention.batch.float() * attention.heads.float();
+    let blocks = heads * (attention.queries.float() / QUERIES.0).ceil();
+    // Of a causal mask about half is left, and as much of the cache is passed over.
+    let seen = flops / (2.0 * heads * attention.queries.float() * attention.keys() as f64);
+    let share = (seen / (attention.head_dim.float() + attention.value_dim.float())).min(1.0);
+    let padding = blocks * QUERIES.0 / (heads * attention.queries.float());
+    let elements = attention.cached_elements() * share * group / heads;
+    Cut {
+        blocks,
+        flops: flops / blocks * padding,
+        bytes: read * share * group / heads,
+        elements,
+        partial: 0.0,
+        split: false,
+    }
+}
+
+/// A block per row where a row has one sum, else a block per chunk.
+fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
+    let blocks = rows.unwrap_or((bytes / CHUNK).ceil()).max(1.0);
+    Cut { blocks, flops: 0.0, bytes: bytes / blocks, elements: 0.0, partial: 0.0, split: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, Registry, precision::PrecisionSpec};
+
+    fn task(m: u64, n: u64, k: u64, precision: &str) -> Task {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+        let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
+        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64 }).unwrap()
+    }
+
+    #[test]
+    fn a_thin_product_has_a_block_per_16_features() {
+        let task = task(9, 4096, 1024, "bf16");
+        assert_eq!(task.lane.family, Family::Thin);
+        // 4096 / 16 blocks; nine tokens take two instructions of eight; 16 rows of 1024 weights and nine tokens.
+        let cut = task.cuts[0];
+        assert_eq!((cut.blocks, cut.flops), (256.0, 2.0 * 16.0 * 16.0 * 1024.0));
+        assert_eq!(cut.bytes, 1024.0 * (16.0 + 9.0) * 2.0);
+        assert!(!cut.split && cut.partial == 0.0);
+    }
+
+    #[test]
+    fn edges_cost_a_whole_block_and_splits_are_counted() {
+        let task = task(129, 4096, 4096, "bf16");
+        assert_eq!(task.lane.family, Family::Tiled);
+        let whole = task.cuts.iter().find(|cut| cut.flops == 2.0 * 128.0 * 256.0 * 4096.0).unwrap();
+        assert_eq!(whole.blocks, 2.0 * 16.0);
+        let halves = task.cuts.iter().find(|cut| cut.split && cut.flops == 2.0 * 128.0 * 256.0 * 2048.0).unwrap();
+        assert_eq!((halves.blocks, halves.partial), (64.0, 4.0 * 129.0 * 4096.0 * 2.0));
+        // 4096 / 16 is the least worth sharing: no more than 16 blocks share a sum.
+        assert_eq!(task.cuts.len(), TILES.len() * 5);
+    }
+
+    #[test]
+    fn narrow_weights_stay_thin_for_longer() {
+        assert_eq!(task(64, 4096, 4096, "w4a16").lane.family, Family::Thin);
+        assert_eq!(task(65, 4096, 4096, "w4a16").lane.family, Family::Tiled);
+        assert_eq!(task(17, 4096, 4096, "int8").lane.family, Family::Tiled);
+        assert!(task(1, 4096, 4096, "w4a16").widened && !task(1, 4096, 4096, "fp8").widened);
+    }
+}

@@ -1,0 +1,156 @@
+//! The form of a processor: every kernel uses all cores, so there are no waves.
+//!
+//! ```text
+//! memory  = read / read_rate + write / write_rate
+//! compute = flops / rate(family, math) + stored elements * unpack(family, format)
+//! time    = launch + max(memory, compute) + (1 - overlap) * min(memory, compute)
+//! ```
+//!
+//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call, so
+//! `launch` holds both.
+
+mod search;
+
+pub(super) use search::search;
+
+use serde::{Deserialize, Serialize};
+
+use super::terms::{Family, Parts, ThinRows};
+use crate::{
+    Format, Math, Op, Precision,
+    format::Sizes,
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+/// The rate a family reaches on a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Which kernels.
+    pub family: Family,
+    /// On which unit.
+    pub math: Math,
+    /// What they reach.
+    #[serde(rename = "flop_per_s", with = "crate::units::number")]
+    pub rate: FlopRate,
+}
+
+/// What widening a stored format costs a family.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unpack {
+    /// Which kernels.
+    pub family: Family,
+    /// What they read.
+    pub format: Format,
+    /// Time per stored element, all cores together.
+    #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    pub cost: Seconds,
+}
+
+/// Named terms of a processor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plain {
+    /// Per call: starting all cores, waiting for the last, filling the pipes of memory.
+    #[serde(rename = "launch_s", with = "crate::units::number")]
+    pub launch: Seconds,
+    /// What reading from memory reaches.
+    #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
+    pub read: ByteRate,
+    /// What writing to memory reaches; a processor reads a line before it writes to it, so it is about half.
+    #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
+    pub write: ByteRate,
+    /// The share of the shorter of memory and compute that hides behind the longer.
+    pub overlap: f64,
+    /// Rows up to which products are thin.
+    pub thin_rows: u64,
+    /// Rates reached.
+    pub rates: Vec<Rate>,
+    /// Costs of widening.
+    pub unpack: Vec<Unpack>,
+}
+
+/// What an operator asks of the terms, whatever their values.
+#[derive(Clone, Copy)]
+pub(super) struct Demand {
+    pub(super) read: f64,
+    pub(super) write: f64,
+    pub(super) flops: f64,
+    pub(super) elements: f64,
+    pub(super) family: Family,
+    pub(super) math: Math,
+    pub(super) format: Option<Format>,
+}
+
+/// What one unit of each demand costs, in seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Costs {
+    pub(super) launch: f64,
+    pub(super) byte_read: f64,
+    pub(super) byte_written: f64,
+    pub(super) operation: f64,
+    pub(super) element: f64,
+    /// A share, not a cost.
+    pub(super) overlap: f64,
+}
+
+impl Demand {
+    pub(super) fn parts(&self, costs: &Costs) -> Parts {
+        let launch = costs.launch;
+        let memory = self.read * costs.byte_read + self.write * costs.byte_written;
+        let compute = self.flops * costs.operation + self.elements * costs.element;
+        let time = launch + memory.max(compute) + (1.0 - costs.overlap) * memory.min(compute);
+        Parts { family: self.family, launch, memory, compute, time }
+    }
+
+    /// None for an operator that this form does not describe.
+    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: u64) -> Option<Self> {
+        let family = Family::of(op, precision, ThinRows::all(thin_rows))?;
+        let stored = match op {
+            Op::Linear(linear) => Some((precision.weights, linear.n.float() * linear.k.float())),
+            Op::ActivatedLinear(activated) => {
+                let linear = activated.linear;
+                let matrices = if activated.gated { 2.0 } else { 1.0 };
+                Some((precision.weights, matrices * linear.n.float() * linear.k.float()))
+            }
+            Op::Attention(attention) => Some((precision.kv, attention.cached_elements())),
+            _ => None,
+        };
+        let work = op.work(precision, sizes);
+        Some(Self {
+            read: work.read.value(),
+            write: work.write.value(),
+            flops: work.flops.value(),
+            elements: stored.map_or(0.0, |(_, elements)| elements),
+            family,
+            math: op.math(precision),
+            format: stored.map(|(format, _)| format),
+        })
+    }
+}
+
+impl Plain {
+    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
+        let demand = Demand::of(op, precision, sizes, self.thin_rows)?;
+        let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, demand.math));
+        // What only moves bytes needs no rate.
+        let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
+        let element = match demand.format {
+            None => 0.0,
+            Some(format) => {
+                let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (demand.family, format);
+                self.unpack.iter().find(covers)?.cost.value()
+            }
+        };
+        let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
+        let (launch, overlap) = (self.launch.value(), self.overlap);
+        Some(demand.parts(&Costs { launch, byte_read, byte_written, operation, element, overlap }))
+    }
+
+    /// Whether a machine can have these values.
+    pub(super) fn sensible(&self) -> bool {
+        let Self { launch, read, write, overlap, rates, unpack, .. } = self;
+        let rates = rates.iter().map(|rate| rate.rate.value());
+        let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
+        let mut costs = unpack.iter().map(|unpack| unpack.cost.value()).chain([launch.value()]);
+        positive && costs.all(|cost| (0.0..1.0).contains(&cost)) && (0.0..=1.0).contains(overlap)
+    }
+}

@@ -1,0 +1,177 @@
+//! Fitting the terms of a processor to measurements.
+//!
+//! The error is `|ln(predicted / measured)|`: relative, and the same for twice too slow as for twice too fast. Each term
+//! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
+//! derivatives; a few dozen terms over a hundred samples take milliseconds.
+//!
+//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
+//! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
+//! with less widening and more overlap wins.
+
+use super::{Costs, Demand, Plain, Rate, Unpack};
+use crate::{
+    Device, Format, Math,
+    calibration::{Family, Sample},
+    format::Sizes,
+    units::{ByteRate, FlopRate, Seconds},
+};
+
+/// Errors below this are noise, and are not fought over.
+const NOISE: f64 = 0.02;
+/// What widening that takes all of a kernel's time, or memory and compute that never overlap, cost in the search. Far
+/// below the noise: it only decides between equals.
+const PLAINER: f64 = 0.003;
+/// How far a measured stream may beat the bandwidth that was measured before it.
+const SLACK: f64 = 1.05;
+/// The terms that explain `samples` best.
+pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, thin_rows: u64) -> Plain {
+    Search::new(samples, device, thin_rows).run()
+}
+
+/// Where each term stands in the vector that is searched.
+struct Search {
+    demands: Vec<Asked>,
+    rates: Vec<(Family, Math)>,
+    formats: Vec<(Family, Format)>,
+    thin_rows: u64,
+    start: Vec<f64>,
+    /// What no cost may fall below.
+    least: Vec<f64>,
+}
+
+/// A measured kernel, with the places of its terms.
+struct Asked {
+    demand: Demand,
+    time: f64,
+    rate: Option<usize>,
+    format: Option<usize>,
+}
+
+const LAUNCH: usize = 0;
+const READ: usize = 1;
+const WRITE: usize = 2;
+const OVERLAP: usize = 3;
+const FIRST: usize = 4;
+
+impl Search {
+    fn new(samples: &[Sample], device: &Device, thin_rows: u64) -> Self {
+        let demands: Vec<(Demand, f64)> = samples
+            .iter()
+            .filter_map(|sample| {
+                let demand = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
+                Some((demand, sample.time.value()))
+            })
+            .collect();
+        let (mut rates, mut formats) = (Vec::new(), Vec::new());
+        for (demand, _) in &demands {
+            if demand.flops > 0.0 && !rates.contains(&(demand.family, demand.math)) {
+                rates.push((demand.family, demand.math));
+            }
+            if let Some(format) = demand.format.filter(|format| !formats.contains(&(demand.family, *format))) {
+                formats.push((demand.family, format));
+            }
+        }
+        let place = |at: Option<usize>, first: usize| at.map(|at| first + at);
+        let demands: Vec<Asked> = demands
+            .into_iter()
+            .map(|(demand, time)| {
+                let rate = rates.iter().position(|key| *key == (demand.family, demand.math));
+                let format = formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
+                Asked { demand, time, rate: place(rate, FIRST), format: place(format, FIRST + rates.len()) }
+            })
+            .collect();
+        // Costs: seconds per call, per byte read, per byte written, per operation, per element.
+        let fastest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
+        let byte = 1.0 / device.memory.bandwidth.value();
+        let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
+        // Every sample has a roof, so every unit here has a peak.
+        let peak = |math: Math| device.peaks.of(math).map_or(f64::MAX, FlopRate::value);
+        start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
+        start.extend(formats.iter().map(|_| byte / 4.0));
+        let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
+        least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
+        least.extend(formats.iter().map(|_| 1e-18));
+        Self { demands, rates, formats, thin_rows, start, least }
+    }
+
+    /// The best of several starts: how much overlaps is the one term with two very different answers.
+    fn run(&self) -> Plain {
+        let starts = [1.0, 0.5, 0.0].map(|overlap| {
+            let mut costs = self.start.clone();
+            costs[OVERLAP] = overlap;
+            self.descend(costs)
+        });
+        let best = starts.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        self.terms(&best.map_or_else(|| self.start.clone(), |(costs, _)| costs))
+    }
+
+    fn descend(&self, mut costs: Vec<f64>) -> (Vec<f64>, f64) {
+        let mut error = self.error(&costs);
+        let mut step = 1.0_f64;
+        while step > 1e-3 {
+            let before = error;
+            for term in 0..costs.len() {
+                for direction in [step, -step] {
+                    let kept = costs[term];
+                    costs[term] = if term == OVERLAP {
+                        (kept + direction / 4.0).clamp(0.0, 1.0)
+                    } else {
+                        (kept * direction.exp()).max(self.least[term])
+                    };
+                    let tried = self.error(&costs);
+                    if tried < error {
+                        error = tried;
+                        break;
+                    }
+                    costs[term] = kept;
+                }
+            }
+            if before - error < 1e-6 * before {
+                step /= 2.0;
+            }
+        }
+        (costs, error)
+    }
+
+    fn error(&self, costs: &[f64]) -> f64 {
+        let one = |asked: &Asked| {
+            let Asked { demand, time, .. } = asked;
+            let cost = |place: Option<usize>| place.map_or(0.0, |at| costs[at]);
+            let element = cost(asked.format);
+            let each = Costs {
+                launch: costs[LAUNCH],
+                byte_read: costs[READ],
+                byte_written: costs[WRITE],
+                operation: cost(asked.rate),
+                element,
+                overlap: costs[OVERLAP],
+            };
+            let off = (demand.parts(&each).time / time).ln();
+            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * demand.elements * element / time
+        };
+        self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
+    }
+
+    fn terms(&self, costs: &[f64]) -> Plain {
+        let (rates, formats) = (&self.rates, &self.formats);
+        let rate = |(at, (family, math)): (usize, &(Family, Math))| Rate {
+            family: *family,
+            math: *math,
+            rate: FlopRate::new(1.0 / costs[FIRST + at]),
+        };
+        let unpack = |(at, (family, format)): (usize, &(Family, Format))| Unpack {
+            family: *family,
+            format: *format,
+            cost: Seconds::new(costs[FIRST + rates.len() + at]),
+        };
+        Plain {
+            launch: Seconds::new(costs[LAUNCH]),
+            read: ByteRate::new(1.0 / costs[READ]),
+            write: ByteRate::new(1.0 / costs[WRITE]),
+            overlap: costs[OVERLAP],
+            thin_rows: self.thin_rows,
+            rates: rates.iter().enumerate().map(rate).collect(),
+            unpack: formats.iter().enumerate().map(unpack).collect(),
+        }
+    }
+}

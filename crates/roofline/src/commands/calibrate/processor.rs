@@ -1,0 +1,101 @@
+//! What is measured to calibrate a processor.
+
+use roofline_core::{
+    Device, Dim, Graph,
+    measurement::Subject,
+    op::{Attention, Cache, Elementwise, ElementwiseKind},
+    precision::PrecisionSpec,
+};
+
+use crate::{commands::subjects::at_precisions, failure::Failure};
+
+/// Products of the grid: rows, and sides of the weights.
+const ROWS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+const QUICK_ROWS: [u64; 6] = [1, 4, 16, 64, 256, 1024];
+const SIDES: [(u64, u64); 9] = [
+    (256, 1024),
+    (1024, 1024),
+    (1024, 4096),
+    (2048, 2048),
+    (3072, 8192),
+    (4096, 4096),
+    (4096, 11008),
+    (14336, 4096),
+    (8192, 1536),
+];
+const QUICK_SIDES: [(u64, u64); 5] = [(256, 1024), (1024, 1024), (2048, 2048), (4096, 4096), (4096, 11008)];
+/// What weights are stored in.
+const PRECISIONS: [&str; 9] = ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "nf4", "fp8a16", "mxfp4a16"];
+const QUICK_PRECISIONS: [&str; 5] = ["fp32", "bf16", "w8a16", "w4a16", "int8"];
+/// Precisions of the full grid that are measured at every number of rows; the others at one row and at 64.
+const MAIN: [&str; 5] = QUICK_PRECISIONS;
+/// Products over rows, sides and precisions; attention; element-wise kernels.
+pub(super) fn grid(device: &Device, quick: bool) -> Result<Vec<Subject>, Failure> {
+    let (rows, sides): (&[u64], &[(u64, u64)]) = if quick { (&QUICK_ROWS, &QUICK_SIDES) } else { (&ROWS, &SIDES) };
+    let names: &[&str] = if quick { &QUICK_PRECISIONS } else { &PRECISIONS };
+    let specs: Vec<PrecisionSpec> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    let usable: Vec<PrecisionSpec> = specs.into_iter().filter(|spec| spec.on(device).is_ok()).collect();
+    let mut all = Vec::new();
+    for (at, (n, k)) in sides.iter().enumerate() {
+        for (row, m) in rows.iter().enumerate() {
+            // Few rows are cheap and matter most; of the others every shape sees a third.
+            if *m > 1 && (at + row) % 3 != 0 {
+                continue;
+            }
+            let graph = Graph::gemm(*m, *n, *k)?;
+            let here: Vec<PrecisionSpec> =
+                usable.iter().filter(|spec| MAIN.contains(&spec.name()) || matches!(m, 1 | 64)).cloned().collect();
+            all.extend(at_precisions(&graph, &here, device)?);
+        }
+    }
+    let wide: Vec<PrecisionSpec> =
+        usable.iter().filter(|spec| matches!(spec.name(), "fp32" | "bf16")).cloned().collect();
+    for graph in attention(quick)?.iter().chain(&elementwise(quick)?) {
+        all.extend(at_precisions(graph, &wide, device)?);
+    }
+    Ok(all)
+}
+
+fn attention(quick: bool) -> Result<Vec<Graph>, Failure> {
+    let decode = [(32, 8, 128, 1024), (32, 8, 128, 4096), (32, 32, 128, 2048), (16, 4, 64, 8192), (32, 8, 64, 512)];
+    let prefill = [(8, 2, 128, 256), (16, 4, 64, 512), (8, 8, 128, 512), (4, 1, 128, 1024)];
+    let take = if quick { 3 } else { 5 };
+    let new = |heads: u64, kv_heads: u64, width: u64, queries: u64, context: u64| {
+        let attention = Attention {
+            batch: Dim::ONE,
+            heads: Dim::new("heads", heads)?,
+            kv_heads: Dim::new("kv-heads", kv_heads)?,
+            head_dim: Dim::new("head-dim", width)?,
+            value_dim: Dim::new("head-dim", width)?,
+            queries: Dim::new("queries", queries)?,
+            context: Dim::new("context", context)?,
+            causal: true,
+            window: None,
+            cache: Cache::Separate,
+        };
+        Ok::<Graph, Failure>(Graph::attention(attention.checked()?, true))
+    };
+    let decode = decode.iter().take(take).map(|(heads, kv, width, context)| new(*heads, *kv, *width, 1, *context));
+    let prefill =
+        prefill.iter().take(take - 1).map(|(heads, kv, width, length)| new(*heads, *kv, *width, *length, *length));
+    decode.chain(prefill).collect()
+}
+
+fn elementwise(quick: bool) -> Result<Vec<Graph>, Failure> {
+    use ElementwiseKind as K;
+    let kinds = [K::Norm, K::Residual, K::GatedActivation, K::Rope];
+    let shapes: &[(u64, u64)] = if quick {
+        &[(1, 4096), (64, 4096), (1024, 4096)]
+    } else {
+        &[(1, 4096), (16, 8192), (64, 4096), (512, 2048), (1024, 4096)]
+    };
+    let mut all = Vec::new();
+    for (tokens, width) in shapes {
+        for kind in kinds {
+            let width = Dim::new("width", if kind == K::Rope { 128 } else { *width })?;
+            let vectors = if kind == K::Rope { Dim::new("vectors", 40)? } else { Dim::ONE };
+            all.push(Graph::elementwise(Elementwise { kind, tokens: u128::from(*tokens), vectors, width }));
+        }
+    }
+    Ok(all)
+}

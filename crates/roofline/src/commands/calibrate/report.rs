@@ -1,0 +1,163 @@
+//! How a calibration reads.
+
+use roofline_core::{
+    Device,
+    calibration::{Blocks, Calibration, Lane, Plain, Terms},
+};
+use serde::Serialize;
+
+use crate::report::{Align, Report, Section, Table, number};
+
+/// A calibration, for reading.
+#[derive(Serialize)]
+pub(super) struct Calibrated {
+    #[serde(flatten)]
+    calibration: Calibration,
+    device_name: String,
+    /// The terms as a list, for tables.
+    rows: Vec<Term>,
+}
+
+#[derive(Serialize)]
+struct Term {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    meaning: &'static str,
+}
+
+impl Calibrated {
+    pub(super) fn new(calibration: Calibration, device: &Device) -> Self {
+        let rows = match &calibration.terms {
+            Terms::Plain(terms) => plain(terms),
+            Terms::Blocks(terms) => blocks(terms),
+        };
+        Self { calibration, device_name: device.name.clone(), rows }
+    }
+}
+
+fn term(name: impl Into<String>, value: f64, unit: &'static str, meaning: &'static str) -> Term {
+    Term { name: name.into(), value, unit, meaning }
+}
+
+fn plain(terms: &Plain) -> Vec<Term> {
+    let mut rows = vec![
+        term("launch", terms.launch.micros(), "us", "per call: starting all cores, waiting for the last"),
+        term("read", terms.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
+        term("write", terms.write.value() / 1e9, "GB/s", "what writing to memory reaches"),
+        term("overlap", terms.overlap, "", "share of the shorter of memory and compute that is hidden"),
+    ];
+    rows.extend(terms.rates.iter().map(|rate| {
+        let name = format!("{} {}", rate.family, rate.math);
+        term(name, rate.rate.value() / 1e9, "GFLOP/s", "rate reached")
+    }));
+    rows.extend(terms.unpack.iter().map(|unpack| {
+        let name = format!("{} {}", unpack.family, unpack.format);
+        term(name, unpack.cost.value() * 1e12, "ps/element", "widening what is stored")
+    }));
+    rows
+}
+
+fn blocks(terms: &Blocks) -> Vec<Term> {
+    let mut rows = Vec::new();
+    for shared in &terms.families {
+        let name = |of: &str| format!("{}: {of}", shared.family);
+        rows.extend([
+            term(name("launch"), shared.launch.micros(), "us", "per call: starting, filling, draining"),
+            term(name("read"), shared.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
+            term(name("write"), shared.write.value() / 1e9, "GB/s", "what results are written at"),
+            term(name("block"), shared.block.micros(), "us", "per block on a multiprocessor"),
+            term(name("split"), shared.split.micros(), "us", "adding the parts where blocks share a sum"),
+            term(name("wave"), shared.wave, "", "share of a wave that is waited for though not full"),
+            term(name("throttle"), shared.throttle, "", "slower by this share after a millisecond of work"),
+        ]);
+        for lane in terms.lanes.iter().filter(|lane| lane.lane.family == shared.family) {
+            let name = |of: &str| format!("{}: {of}", words(&lane.lane));
+            if let Some(rate) = lane.rate {
+                rows.push(term(name("rate"), rate.value() / 1e12, "TFLOP/s", "what its blocks reach together"));
+            }
+            rows.push(term(name("stream"), lane.stream.value() / 1e9, "GB/s", "what one multiprocessor takes in"));
+            if lane.unpack.value() > 0.0 {
+                let cost = lane.unpack.value() * 1e15;
+                rows.push(term(name("unpack"), cost, "fs/element", "widening what is stored, all together"));
+            }
+        }
+    }
+    rows
+}
+
+/// A lane in words: what runs on which unit from which format.
+fn words(lane: &Lane) -> String {
+    let format = lane.format.map_or_else(String::new, |format| format!(" from {format}"));
+    match lane.kind {
+        Some(kind) => format!("{} {}", lane.family, kind.site()),
+        None => format!("{} {}{format}", lane.family, lane.math),
+    }
+}
+
+impl Report for Calibrated {
+    const ROWS: &'static str = "rows";
+
+    fn sections(&self) -> Vec<Section> {
+        let quality = &self.calibration.quality;
+        let mut table = Table::default()
+            .column("term", Align::Left, 0)
+            .column("value", Align::Right, 0)
+            .column("unit", Align::Left, 0)
+            .column("meaning", Align::Left, 1);
+        for row in &self.rows {
+            let value = if row.value < 0.01 { "0".to_owned() } else { number(row.value) };
+            table.row([row.name.as_str().into(), value.into(), row.unit.into(), row.meaning.into()]);
+        }
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let facts = vec![
+            fact("made", self.calibration.provenance.clone()),
+            fact("fitted to", format!("{} measurements, mean error {}", quality.fitted, percent(quality.fitted_mean))),
+            fact(
+                "held out",
+                format!(
+                    "{} measurements of shapes it never saw: mean {}, median {}, nine of ten within {}, worst {}",
+                    quality.held_out,
+                    percent(quality.mean),
+                    percent(quality.median),
+                    percent(quality.p90),
+                    percent(quality.max)
+                ),
+            ),
+            fact(
+                "ideal tier",
+                format!("mean {}, median {} on the same", percent(quality.ideal_mean), percent(quality.ideal_median)),
+            ),
+            fact(
+                "the machine",
+                if quality.spread.repeats == 0 {
+                    "nothing was measured twice, so its own spread is not known".to_owned()
+                } else {
+                    format!(
+                        "{} kernels measured twice differ by {} on average, {} in the median",
+                        quality.spread.repeats,
+                        percent(quality.spread.mean),
+                        percent(quality.spread.median)
+                    )
+                },
+            ),
+        ];
+        let mut by_family = Table::default().column("held out", Align::Left, 0);
+        for name in ["count", "mean", "median", "p90"] {
+            by_family = by_family.column(name, Align::Right, 0);
+        }
+        for family in &quality.families {
+            let cells = [percent(family.mean), percent(family.median), percent(family.p90)];
+            let cells = cells.map(Into::into).into_iter();
+            let first = [family.family.to_string().into(), family.held_out.to_string().into()];
+            by_family.row(first.into_iter().chain(cells));
+        }
+        vec![
+            Section::Heading(format!("Calibration of {} for the {} kernels", self.device_name, self.calibration.stack)),
+            Section::Table(table),
+            Section::Facts(facts),
+            Section::Table(by_family),
+        ]
+    }
+}
