@@ -101,6 +101,9 @@ snapshots! {
     sweep_simulated: "sweep --on h200 --quick";
     sweep_measured: "sweep --measure --backend null --on h200 --quick --precision bf16,fp8,w4a16";
     calibrate_show_nothing: "calibrate --show --on h200";
+    calibrate_validate_nothing: "calibrate --validate 20 --backend null --on h200";
+    calibrate_validate_count: "calibrate --validate 0 --backend null --on h200";
+    calibrate_seed_alone: "calibrate --seed 4 --backend null --on h200";
 }
 
 /// The newcomer's command, on the null backend: everything is there, and the report is one file.
@@ -183,6 +186,59 @@ fn a_calibration_is_kept_and_used() {
         let value = |made: &serde_json::Value| made["terms"][name].as_f64().unwrap();
         assert!((value(&again) / value(&made) - 1.0).abs() < 0.01, "{name}: samples are kept to the nanosecond");
     }
+}
+
+/// A GPU has a grid and a form of its own, and random shapes prove them. The null machine has no waves, so a form with waves
+/// is a little off.
+#[test]
+fn a_gpu_is_calibrated_and_the_calibration_is_proved() {
+    let home = Home::new("proved");
+    let made = home.json("calibrate --backend null --on h200 --json");
+    let quality = &made["quality"];
+    assert!(quality["mean"].as_f64().unwrap() < 0.06, "{quality}");
+    assert!(quality["families"].as_array().unwrap().len() >= 4, "{quality}");
+    assert_eq!(made["terms"]["units"], 132);
+    let measured = quality["fitted"].as_u64().unwrap() + quality["held_out"].as_u64().unwrap();
+    assert!((300..400).contains(&measured), "{measured} measurements of a tenth to a fifth of a second each");
+
+    let proof = "calibrate --validate 120 --seed 3 --backend null --on h200 --json";
+    let proved = home.json(proof);
+    let rows = proved["rows"].as_array().unwrap();
+    let counts = rows.iter().map(|row| {
+        let text = |name: &str| row[name].as_str().unwrap();
+        format!("{:18} {:10} {}\n", text("kernels"), text("precision"), row["count"])
+    });
+    insta::assert_snapshot!("validate_counts", counts.collect::<String>());
+    let all = rows.last().unwrap();
+    let number = |name: &str| all[name].as_f64().unwrap();
+    assert_eq!(all["count"], 120);
+    assert!(number("expected_mean_pct") < 6.0 && number("ideal_mean_pct") > 10.0, "{all}");
+    assert_eq!(home.json(proof)["rows"], proved["rows"], "the same seed draws the same shapes");
+    // Nothing of the proof was in the grid.
+    let runs = |verb: &str| -> Vec<String> {
+        let files = fs::read_dir(home.path("runs")).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.filter(|path| path.to_str().unwrap().ends_with(&format!("-{verb}.jsonl"))).min().unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        let lines = text.lines().skip(1).map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| format!("{} {}", find(&line, "op"), find(&line, "formats"))).collect()
+    };
+    let grid = runs("calibrate");
+    assert!(runs("validate").iter().all(|kernel| !grid.contains(kernel)));
+    let text = home.run("calibrate --validate 20 --backend null --on h200");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("random shapes of seed 1") && text.contains("worst"), "{text}");
+}
+
+/// The first value called `name`, at any depth.
+fn find(value: &serde_json::Value, name: &str) -> String {
+    let found = match value {
+        serde_json::Value::Object(fields) => fields
+            .get(name)
+            .map(ToString::to_string)
+            .or_else(|| fields.values().map(|field| find(field, name)).find(|text| !text.is_empty())),
+        _ => None,
+    };
+    found.unwrap_or_default()
 }
 
 #[test]
