@@ -138,6 +138,12 @@ fn a_calibration_survives_its_file() {
     let calibration = fitted(0.05);
     let text = serde_json::to_string(&calibration).unwrap();
     assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), calibration);
+    // One from before errors were kept by family is read as it is.
+    let mut old: serde_json::Value = serde_json::from_str(&text).unwrap();
+    old["quality"].as_object_mut().unwrap().remove("families").unwrap();
+    let old: Calibration = serde_json::from_value(old).unwrap();
+    assert_eq!(old.terms, calibration.terms);
+    assert!(old.quality.families.is_empty() && old.checked().is_ok());
 }
 
 #[test]
