@@ -7,7 +7,7 @@ use std::path::Path;
 use libfuzzer_sys::fuzz_target;
 use roofline_core::{
     Registry,
-    calibration::{Sample, Spread, fit},
+    calibration::{Sample, Spread, ThinRows, fit},
     compare::{Observation, compare},
     format::Sizes,
 };
@@ -22,5 +22,5 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let sample = |one: &Observation| Sample { op: one.op, precision: one.formats, time: one.time };
     let samples: Vec<Sample> = observations.iter().map(sample).collect();
-    let _ = fit(&samples, &device, "fuzz", String::new(), 16, Spread::default());
+    let _ = fit(&samples, &device, "fuzz", String::new(), ThinRows::all(16), Spread::default());
 });
