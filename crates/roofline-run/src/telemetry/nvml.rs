@@ -203,8 +203,10 @@ fn reasons(bits: ThrottleReasons) -> Vec<Throttle> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, thread, time::Duration};
+
     use super::*;
-    use crate::telemetry::Status;
+    use crate::telemetry::{PowerTracker, Status};
 
     #[test]
     fn a_missing_library_is_named() {
@@ -234,5 +236,10 @@ mod tests {
         assert!(status.device_name.is_some() && status.driver_version.is_some() && status.mem_total.is_some());
         assert!(status.sm_clock.is_some() && status.mem_clock.is_some(), "{:?}", status.errors);
         assert!(matches!(Gpu::open(u32::MAX), Err(Error::NoGpu { .. })));
+        let tracker = PowerTracker::start(Arc::new(gpu), PowerTracker::INTERVAL);
+        thread::sleep(Duration::from_millis(500));
+        let recording = tracker.stop();
+        eprintln!("{:#?}", recording.summary());
+        assert!(recording.samples.len() > 2 && !recording.cut_off);
     }
 }
