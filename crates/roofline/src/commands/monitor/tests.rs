@@ -133,8 +133,8 @@ fn a_frame_goes_over_the_one_before() {
     let first = String::from_utf8(std::mem::take(&mut out)).unwrap();
     screen.draw(&view, (80, 24), &mut out).unwrap();
     let second = String::from_utf8(std::mem::take(&mut out)).unwrap();
-    assert!(!first.contains("\x1b[13A") && second.starts_with("\x1b[13A\r"), "{second}");
-    assert_eq!(second.trim_start_matches("\x1b[13A\r"), first);
+    assert!(!first.contains("\x1b[14A") && second.starts_with("\x1b[14A\r"), "{second}");
+    assert_eq!(second.trim_start_matches("\x1b[14A\r"), first);
     screen.draw(&view, (80, 5), &mut out).unwrap();
     assert_eq!(screen.drawn, 4, "a low terminal is not scrolled");
 }

@@ -10,9 +10,10 @@ use super::{
 };
 use crate::report::{Align, Cell, Section, Table, style};
 
+const GIBI: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Columns of a bar, and of the names before it.
-const BAR: usize = 24;
-const NAMES: usize = 13;
+const BAR: usize = 20;
+const NAMES: usize = 14;
 
 /// The live view.
 pub(super) struct View<'a> {
@@ -40,7 +41,8 @@ impl View<'_> {
         line("memory busy", bar(memory_busy, ""), plain);
         line("memory", bar(status.memory_share(), &memory(status).unwrap_or_default()), plain);
         line("power", bar(status.power_share(), &power(look).unwrap_or_default()), plain);
-        line("SM clock", bar(clock_share(status), &clocks(status)), plain);
+        let sm = clock(status.sm_clock, status.sm_clock_max);
+        line("SM clock", bar(share(status.sm_clock, status.sm_clock_max), &sm.unwrap_or_default()), plain);
         let cells = width.saturating_sub(NAMES + 1).min(60);
         for (name, points, top) in [
             ("power, 1 min", self.history.power(), status.power_limit.map(Watts::value)),
@@ -52,6 +54,9 @@ impl View<'_> {
         let warning = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
         let held = status.throttle_reasons.iter().flatten().any(|reason| reason.slows());
         line("held back by", held_back(status), if held { warning } else { plain });
+        if let Some(memory) = clock(status.mem_clock, status.mem_clock_max) {
+            line("memory clock", memory, plain);
+        }
         for (name, text) in facts(look) {
             line(name, text, plain);
         }
@@ -90,7 +95,6 @@ pub(super) fn sections(look: &Look) -> Vec<Section> {
         }
     };
     let whole = |percent: Option<u32>| percent.map(|percent| f64::from(percent) / 100.0);
-    let clock = |now: Option<Hertz>, max: Option<Hertz>| (now.map(mega), max.map(mega), share(now, max));
     row("busy", None, None, whole(status.gpu_utilization_pct));
     row("memory busy", None, None, whole(status.mem_utilization_pct));
     row("memory used", status.mem_used.map(gibi), status.mem_total.map(gibi), status.memory_share());
@@ -103,8 +107,7 @@ pub(super) fn sections(look: &Look) -> Vec<Section> {
         ("graphics clock", status.gpu_clock, status.gpu_clock_max),
         ("memory clock", status.mem_clock, status.mem_clock_max),
     ] {
-        let (now, max, share) = clock(now, max);
-        row(name, now, max, share);
+        row(name, now.map(mega), max.map(mega), share(now, max));
     }
     row(
         "temperature",
@@ -164,26 +167,21 @@ fn held_back(status: &Status) -> String {
 }
 
 fn memory(status: &Status) -> Option<String> {
-    Some(format!("{} of {}", gibi(status.mem_used?), gibi(status.mem_total?)))
+    let used = status.mem_used?.value() / GIBI;
+    Some(format!("{used:.1} of {}", gibi(status.mem_total?)))
 }
 
 fn power(look: &Look) -> Option<String> {
-    let allowed = look.status.power_limit.map_or_else(String::new, |limit| format!(" of {} allowed", watts(limit)));
+    let draw = look.status.power_draw?.value();
+    let limit = look.status.power_limit.map_or_else(String::new, |limit| format!(" of {:.0}", limit.value()));
     let rated = look.power_of_tdp.zip(look.tdp_w);
-    let rated = rated.map_or_else(String::new, |(share, tdp)| format!(", {} of the rated {tdp:.0} W", percent(share)));
-    Some(format!("{}{allowed}{rated}", watts(look.status.power_draw?)))
+    let rated = rated.map_or_else(String::new, |(share, tdp)| format!(", {} of rated {tdp:.0} W", percent(share)));
+    Some(format!("{draw:.0}{limit} W{rated}"))
 }
 
-fn clocks(status: &Status) -> String {
-    let clock = |now: Option<Hertz>, max: Option<Hertz>| {
-        Some(format!("{}{}", mega(now?), max.map_or_else(String::new, |max| format!(" of {}", mega(max)))))
-    };
-    let memory = clock(status.mem_clock, status.mem_clock_max).map(|clock| format!("memory {clock}"));
-    [clock(status.sm_clock, status.sm_clock_max), memory].into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-fn clock_share(status: &Status) -> Option<f64> {
-    share(status.sm_clock, status.sm_clock_max)
+fn clock(now: Option<Hertz>, max: Option<Hertz>) -> Option<String> {
+    let max = max.map_or_else(String::new, |max| format!(" of {:.0}", max.value() / 1e6));
+    Some(format!("{:.0}{max} MHz", now?.value() / 1e6))
 }
 
 fn share(now: Option<Hertz>, max: Option<Hertz>) -> Option<f64> {
@@ -214,7 +212,7 @@ fn mega(clock: Hertz) -> String {
 }
 
 fn gibi(size: Bytes) -> String {
-    format!("{:.1} GiB", size.value() / f64::from(1 << 30))
+    format!("{:.1} GiB", size.value() / GIBI)
 }
 
 /// The first `width` letters.
