@@ -12,6 +12,7 @@
 //   GROUP    columns that share a scale, 0 for a scale per row of W
 //   COLUMNS  blocks of eight rows of x        TILES  blocks of 16 rows of W per warp
 //   WARPS    warps per block                  DEPTH  steps of 64 columns that are asked for at once
+//   RESIDENT blocks that a multiprocessor should hold at once, which limits their registers
 //   SPLIT    blocks that share the columns of the same rows: a cluster, which adds up in shared memory
 
 #define BYTES (STORED == 88 || STORED == 89)
@@ -227,7 +228,7 @@ extern "C" __global__ void
 #if SPLIT > 1
     __cluster_dims__(SPLIT, 1, 1)
 #endif
-        __launch_bounds__(LANES)
+        __launch_bounds__(LANES, RESIDENT)
             thin(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
                  const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
                  float tensor) {
