@@ -1,0 +1,334 @@
+// Decode attention: one new query per sequence over a KV cache, `softmax(Q * K^T * scale) * V`, in one launch.
+//
+// The cache is read once, and that bounds the time. So each warp keeps a queue of its own in shared memory, whose length, not
+// the number of registers, says how many bytes are on the way: consecutive threads copy consecutive 16-byte pieces of rows
+// into it (copying pieces of many rows at once costs a third of the bandwidth), and take out some steps later the pieces
+// that are their parts of operands. No warp waits for another before the end.
+//
+// Both products have cached rows as their first operand (16 x 16) and 8 query heads of a group as the second (16 x 8):
+//   scores   S^T[key][head]     += K[key][feature]   * Q^T[feature][head]
+//   outputs  O^T[feature][head] += V^T[feature][key] * P^T[key][head]
+// A sum of products does not care about order. So 16 consecutive bytes of a row, which a thread reads at once, are declared
+// to be the places of the operand that this thread holds, as long as features of Q and keys of P are renamed alike.
+//
+// A block takes one of `splits` shares of a KV head's keys `seen_from .. seen_to` and one of `groups` shares of its query
+// heads; the last block of a head to finish adds the shares of keys up (flash decoding). Blocks: batch * kv_heads * groups *
+// splits. Queries and outputs are [batch][head][feature], keys and values [batch][kv head][capacity][feature], scales of
+// 8-bit caches one bfloat16 per row. `scale` has log2(e) in it. `shares` hold HEADS * (HEAD_DIM + 2) floats per block;
+// `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory: max(DEPTH * STEP * 16, HEADS *
+// HEAD_DIM * 4) bytes per warp.
+//
+// Compiled for: HEAD_DIM; CACHE 0 (16 bit, as the queries), 1 (E4M3), 2 (E5M2), 3 (INT8); TILES of 8 query heads per block;
+// WARPS per block; KEYS per warp and step; DEPTH of the queue in steps; BLOCKS per multiprocessor; HALF as in common.
+
+// Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
+// bfloat16 are brought into range by a power of two, which `factor` takes back.
+struct Queries {
+    u32 pairs[TILES][K_LOADS][PIECE / 2];
+    float factor[TILES][2];
+
+    __device__ __forceinline__ Queries(const u16* q, int heads, float scale) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            int head = 8 * tile + g;
+            u32 largest = 0;
+#pragma unroll
+            for (int load = 0; load < K_LOADS; load++)
+#pragma unroll
+                for (int at = 0; at < PIECE / 2; at++) {
+                    int feature = (t + 4 * load) * PIECE + 2 * at;
+                    bool there = head < heads && feature < HEAD_DIM;
+                    u32 pair = there ? *(const u32*)(q + head * HEAD_DIM + feature) : 0;
+                    pairs[tile][load][at] = pair;
+                    largest = max(largest, max(pair & 0x7fff, pair >> 16 & 0x7fff));
+                }
+            float own = scale;
+            if (CACHE && !HALF) {
+                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+                u32 exponent = min(max(largest >> 7, 1), 253);
+                own *= __uint_as_float(exponent << 23);
+                float into_range = __uint_as_float((254 - exponent) << 23);
+#pragma unroll
+                for (int load = 0; load < K_LOADS; load++)
+#pragma unroll
+                    for (int at = 0; at < PIECE / 2; at++) {
+                        u32& pair = pairs[tile][load][at];
+                        pair = operand(low_16(pair) * into_range, high_16(pair) * into_range);
+                    }
+            }
+#pragma unroll
+            for (int side = 0; side < 2; side++) factor[tile][side] = __shfl_sync(0xffffffff, own, 8 * t + 4 * side);
+        }
+    }
+};
+
+// What a warp has seen of its keys: the largest score per head, this thread's part of the sum of powers, and outputs.
+struct Seen {
+    float largest[TILES][2], total[TILES][2];
+    float outputs[TILES][V_LOADS][PIECE / 2][4];
+
+    __device__ __forceinline__ Seen() {
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            largest[tile][0] = largest[tile][1] = NOTHING;
+            total[tile][0] = total[tile][1] = 0;
+#pragma unroll
+            for (int at = 0; at < V_LOADS * PIECE / 2 * 4; at++) (&outputs[tile][0][0][0])[at] = 0;
+        }
+    }
+};
+
+// A step's scores, their powers of two, and values weighted with them. `scales` are those of row + lane in K and V.
+static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, const Places& places, u32 slot, int left,
+                                            float2 scales) {
+    int lane = threadIdx.x % 32, g = lane / 4;
+    // Two sums per score: half the time that products wait for each other.
+    float scores[TILES][KEYS / 16][4] = {}, others[TILES][KEYS / 16][4] = {};
+#pragma unroll
+    for (int rows = 0; rows < KEYS / 16; rows++)
+#pragma unroll
+        for (int load = 0; load < K_LOADS; load++) {
+            uint4 upper = taken(slot + places.key(2 * rows, load)), lower = taken(slot + places.key(2 * rows + 1, load));
+#pragma unroll
+            for (int at = 0; at < PIECE / 4; at++) {
+                u32 a[4];
+#pragma unroll
+                for (int side = 0; side < 2; side++) {
+                    a[2 * side] = CACHE ? widened(word(upper, at), side) : word(upper, 2 * at + side);
+                    a[2 * side + 1] = CACHE ? widened(word(lower, at), side) : word(lower, 2 * at + side);
+                }
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) {
+                    const u32* q = queries.pairs[tile][load] + 2 * at;
+                    multiply(at % 2 ? others[tile][rows] : scores[tile][rows], a[0], a[1], a[2], a[3], q[0], q[1]);
+                }
+            }
+        }
+
+    // A value's scale goes into its weight: as an exponent, so that weights stay numbers that a half can hold.
+    float k_scale[ROWS], v_shift[ROWS], v_inverse[ROWS];
+#pragma unroll
+    for (int at = 0; at < ROWS; at++) {
+        k_scale[at] = CACHE ? __shfl_sync(0xffffffff, scales.x, g * ROWS + at) : 1;
+        float scale = CACHE ? __shfl_sync(0xffffffff, scales.y, g * ROWS + at) : 1;
+        v_shift[at] = CACHE ? __log2f(scale) : 0;
+        v_inverse[at] = CACHE ? __fdividef(1, scale) : 1;
+    }
+    u32 weights[TILES][KEYS / 16][2];
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) {
+        float found[2] = {NOTHING, NOTHING};
+#pragma unroll
+        for (int at = 0; at < ROWS; at++)
+#pragma unroll
+            for (int side = 0; side < 2; side++) {
+                float& score = scores[tile][at / 2][at % 2 * 2 + side];
+                float factor = queries.factor[tile][side] * k_scale[at];
+                score = (score + others[tile][at / 2][at % 2 * 2 + side]) * factor + v_shift[at];
+                if (g * ROWS + at >= left) score = NOTHING;
+                found[side] = fmaxf(found[side], score);
+            }
+        float shrink[2];
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+#pragma unroll
+            for (int far = 4; far < 32; far *= 2)
+                found[side] = fmaxf(found[side], __shfl_xor_sync(0xffffffff, found[side], far));
+            found[side] = fmaxf(found[side], seen.largest[tile][side]);
+            shrink[side] = power_of_2(seen.largest[tile][side] - found[side]);
+            seen.largest[tile][side] = found[side];
+        }
+        if (__any_sync(0xffffffff, shrink[0] < 1 || shrink[1] < 1)) {
+#pragma unroll
+            for (int side = 0; side < 2; side++) seen.total[tile][side] *= shrink[side];
+#pragma unroll
+            for (int at = 0; at < V_LOADS * PIECE / 2 * 4; at++)
+                (&seen.outputs[tile][0][0][0])[at] *= shrink[at % 2];
+        }
+#pragma unroll
+        for (int at = 0; at < ROWS; at++) {
+            float weight[2];
+#pragma unroll
+            for (int side = 0; side < 2; side++) {
+                weight[side] = power_of_2(scores[tile][at / 2][at % 2 * 2 + side] - found[side]);
+                seen.total[tile][side] += weight[side] * v_inverse[at];
+            }
+            weights[tile][at / 2][at % 2] = transposed(operand(weight[0], weight[1]));
+        }
+    }
+
+#pragma unroll
+    for (int rows = 0; rows < KEYS / 16; rows++)
+#pragma unroll
+        for (int load = 0; load < V_LOADS; load++) {
+            uint4 v[4];
+#pragma unroll
+            for (int at = 0; at < 4; at++)
+                v[at] = taken(slot + places.value(4 * rows + at, load));
+#pragma unroll
+            for (int at = 0; at < PIECE / 2; at++) {
+                // Two features of four keys, keys in pairs.
+                u32 a[4];
+#pragma unroll
+                for (int pair = 0; pair < 2; pair++) {
+                    u32 one = word(v[2 * pair], CACHE ? at / 2 : at), other = word(v[2 * pair + 1], CACHE ? at / 2 : at);
+                    u32 mixed = CACHE ? __byte_perm(one, other, at % 2 ? 0x7362 : 0x5140) : 0;
+                    a[2 * pair] = CACHE ? widened(mixed, false) : __byte_perm(one, other, 0x5410);
+                    a[2 * pair + 1] = CACHE ? widened(mixed, true) : __byte_perm(one, other, 0x7632);
+                }
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++)
+                    multiply(seen.outputs[tile][load][at], a[0], a[1], a[2], a[3], weights[tile][rows][0],
+                             weights[tile][rows][1]);
+            }
+        }
+}
+
+static __device__ __forceinline__ void store_16(u16* to, float4 values) {
+    *(uint2*)to = make_uint2(pair_16(values.x, values.y), pair_16(values.z, values.w));
+}
+
+static __device__ __forceinline__ void add(float4& sum, float weight, float4 value) {
+    sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    attention_decode(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v,
+                     const u16* __restrict__ k_scales, const u16* __restrict__ v_scales, u16* __restrict__ out,
+                     float* __restrict__ shares, u32* __restrict__ counters, int all_heads, int kv_heads, int capacity,
+                     int seen_from, int seen_to, int splits, int groups, float scale) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    int split = blockIdx.x % splits, part = blockIdx.x / splits;
+    int unit = part / groups, group = all_heads / kv_heads;
+    int before = part % groups * HEADS, heads = min(group - before, HEADS);
+    long long vector = (long long)(unit / kv_heads) * all_heads + unit % kv_heads * group + before;
+    q += vector * HEAD_DIM, out += vector * HEAD_DIM;
+    u64 rows = (u64)unit * capacity + seen_from;
+    k += rows * PIECES, v += rows * PIECES, k_scales += rows, v_scales += rows;
+
+    u32 own = (u32)__cvta_generic_to_shared(queue + warp * DEPTH * STEP);
+    // Features that do not exist are never copied; they must not be NaN.
+    if (PITCH != PIECES) {
+        for (int at = lane; at < DEPTH * STEP; at += 32) queue[warp * DEPTH * STEP + at] = make_uint4(0, 0, 0, 0);
+        __syncwarp();
+    }
+    int keys = seen_to - seen_from, steps = (keys + KEYS - 1) / KEYS;
+    int first = (int)((long long)steps * split / splits) + warp;
+    int end = (int)((long long)steps * (split + 1) / splits);
+    auto ask = [&](int at, int slot) {
+        u32 to = own + slot * STEP * 16, from = at * KEYS * PIECES;
+        if (at < end && (at + 1) * KEYS <= keys) fetch<true>(to, k, v, from, 0);
+        if (at < end && (at + 1) * KEYS > keys) fetch<false>(to, k, v, from, keys * PIECES - 1);
+        end_of_step();
+    };
+    auto scales_of = [&](int at) {
+        if (!CACHE || at >= end) return make_float2(1, 1);
+        int row = min(at * KEYS + lane, keys - 1);
+        return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
+    };
+#pragma unroll
+    for (int at = 0; at < DEPTH - 1; at++) ask(first + at * WARPS, at);
+    float2 scales = scales_of(first);
+    Queries queries(q, heads, scale);
+    Places places;
+    Seen seen;
+    for (int at = first, slot = 0; at < end; at += WARPS) {
+        ask(at + (DEPTH - 1) * WARPS, slot == 0 ? DEPTH - 1 : slot - 1);
+        float2 next = scales_of(at + WARPS);
+        arrival<DEPTH - 1>();
+        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales);
+        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        scales = next;
+        __syncwarp();
+    }
+
+    // The warps' outputs, added up in shared memory.
+    __shared__ float2 states[WARPS][HEADS]; // largest, total
+    __shared__ bool last;
+    float* outputs = (float*)queue;
+    arrival<0>();
+    __syncthreads();
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            int head = 8 * tile + 2 * t + side;
+            float total = seen.total[tile][side];
+#pragma unroll
+            for (int far = 4; far < 32; far *= 2) total += __shfl_xor_sync(0xffffffff, total, far);
+            if (g == 0) states[warp][head] = make_float2(seen.largest[tile][side], total);
+#pragma unroll
+            for (int load = 0; load < V_LOADS; load++)
+#pragma unroll
+                for (int at = 0; at < PIECE / 2; at++) {
+                    int feature = (g + 8 * load) * PIECE + 2 * at;
+                    const float* pair = seen.outputs[tile][load][at] + side;
+                    if (PIECES % 8 == 0 || feature < HEAD_DIM)
+                        *(float2*)(outputs + (warp * HEADS + head) * HEAD_DIM + feature) = make_float2(pair[0], pair[2]);
+                }
+        }
+    __syncthreads();
+    constexpr int SHARE = HEADS * (HEAD_DIM + 2); // floats: outputs, then largest and total of each head
+    float* share = shares + (u64)blockIdx.x * SHARE;
+    for (int at = threadIdx.x; at < heads * HEAD_DIM / 4; at += THREADS) {
+        int head = at * 4 / HEAD_DIM;
+        float largest = NOTHING, total = 0;
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int from = 0; from < WARPS; from++) largest = fmaxf(largest, states[from][head].x);
+#pragma unroll
+        for (int from = 0; from < WARPS; from++) {
+            float weight = power_of_2(states[from][head].x - largest);
+            total += weight * states[from][head].y;
+            add(sum, weight, *(const float4*)(outputs + from * HEADS * HEAD_DIM + at * 4));
+        }
+        if (splits == 1) {
+            float inverse = 1 / total;
+            store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+        } else {
+            *(float4*)(share + at * 4) = sum;
+            if (at * 4 % HEAD_DIM == 0) *(float2*)(share + HEADS * HEAD_DIM + head * 2) = make_float2(largest, total);
+        }
+    }
+    if (splits == 1) return;
+
+    // The blocks' shares, added up by the last block of this KV head.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(counters + part, 1) == splits - 1;
+    __syncthreads();
+    if (!last) return;
+    if (threadIdx.x == 0) counters[part] = 0;
+    __threadfence();
+    share = shares + (u64)part * splits * SHARE;
+    for (int at = threadIdx.x; at < heads * HEAD_DIM / 4; at += THREADS) {
+        int head = at * 4 / HEAD_DIM;
+        float largest = NOTHING, total = 0;
+        float4 sum = make_float4(0, 0, 0, 0);
+        for (int from = 0; from < splits; from += AHEAD) {
+            float2 state[AHEAD];
+            float4 value[AHEAD];
+            float before = largest;
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                const float* there = share + (u64)min(from + i, splits - 1) * SHARE;
+                state[i] = __ldcg((const float2*)(there + HEADS * HEAD_DIM + head * 2));
+                value[i] = __ldcg((const float4*)(there + at * 4));
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) largest = fmaxf(largest, state[i].x);
+            float shrink = power_of_2(before - largest);
+            total *= shrink, sum.x *= shrink, sum.y *= shrink, sum.z *= shrink, sum.w *= shrink;
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                float weight = from + i < splits ? power_of_2(state[i].x - largest) : 0;
+                total += weight * state[i].y;
+                add(sum, weight, value[i]);
+            }
+        }
+        float inverse = 1 / total;
+        store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+    }
+}
