@@ -8,13 +8,19 @@ mod ceilings;
 mod codes;
 mod compiler;
 mod cublaslt;
+mod decode;
 mod gpu;
 mod library;
 mod operand;
 mod replay;
+mod rows;
 mod thin;
 
 pub use backend::Cuda;
 pub use compiler::{Architecture, Compiler};
 pub use gpu::{Gpu, Recipe, present};
-pub use thin::sources;
+
+/// Every program that may be compiled here, for a test that needs no GPU: its name and how it is made.
+pub fn sources() -> Vec<(String, Recipe)> {
+    [thin::sources(), decode::sources(), rows::sources()].concat()
+}

@@ -1,5 +1,7 @@
 //! A GPU behind the seam that the protocol uses.
 
+mod attention;
+mod elementwise;
 mod linear;
 mod many;
 
@@ -55,6 +57,10 @@ impl Backend for Cuda {
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
         match &subject.op {
             Op::Linear(shape) => linear::Plan::of(*shape, subject).map(|plan| plan.kernel()),
+            Op::Attention(shape) => {
+                attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
+            }
+            Op::Elementwise(_) | Op::Softmax(_) => elementwise::plan(subject).map(|plan| plan.kernel()),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -62,6 +68,8 @@ impl Backend for Cuda {
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
         match &subject.op {
             Op::Linear(shape) => linear::prepare(&self.gpu, *shape, subject, residency),
+            Op::Attention(shape) => attention::prepare(&self.gpu, *shape, subject, residency),
+            Op::Elementwise(_) | Op::Softmax(_) => elementwise::prepare(&self.gpu, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
@@ -135,8 +143,8 @@ fn time(gpu: &Gpu, work: &impl Work) -> Result<Replay> {
 pub(super) enum Argument {
     Address(u64),
     Integer(i32),
-    Real(f32),
     Count(u64),
+    Real(f32),
 }
 
 /// How many threads run a kernel.

@@ -1,5 +1,7 @@
 //! Operands on the GPU: real numbers in their stored format, a few distinct rows repeated.
 
+use std::ops::Range;
+
 use cudarc::driver::CudaSlice;
 use roofline_core::{Dim, Format, format::Encoded, measurement::Residency, units::Bytes};
 
@@ -65,6 +67,7 @@ pub(super) struct Part {
 pub(super) struct Copies {
     memory: CudaSlice<u8>,
     offsets: Vec<usize>,
+    sizes: Vec<usize>,
     stride: usize,
     pub(super) rotation: Rotation,
 }
@@ -99,12 +102,29 @@ impl Copies {
             done += length;
         }
         gpu.wait()?;
-        Ok(Self { memory, offsets, stride, rotation })
+        let sizes = parts.iter().map(|part| part.bytes).collect();
+        Ok(Self { memory, offsets, sizes, stride, rotation })
     }
 
     /// Address of a part of a copy.
     pub(super) fn at(&self, gpu: &Gpu, copy: usize, part: usize) -> u64 {
         address(gpu, &self.memory) + (copy * self.stride + self.offsets[part]) as u64
+    }
+
+    /// Sets all bits of a part of the first copy.
+    pub(super) fn poison(&mut self, gpu: &Gpu, part: usize) -> Result<()> {
+        let bytes = self.sizes[part];
+        fill(gpu, &mut self.memory, self.offsets[part], &Part { pattern: vec![0xff; bytes.min(1 << 16)], bytes })?;
+        gpu.wait()
+    }
+
+    /// Bytes of a part of the first copy.
+    pub(super) fn read(&self, gpu: &Gpu, part: usize, range: Range<usize>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; range.len()];
+        let start = self.offsets[part] + range.start;
+        gpu.stream().memcpy_dtoh(&self.memory.slice(start..start + bytes.len()), &mut bytes).map_err(failed)?;
+        gpu.wait()?;
+        Ok(bytes)
     }
 }
 

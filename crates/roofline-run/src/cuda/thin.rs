@@ -352,7 +352,7 @@ fn spread_e2m1(code: u32, i: usize) -> u32 {
 }
 
 /// Every program that may be compiled here, for a test that needs no GPU: name, text, function and macros.
-pub fn sources() -> Vec<(String, Recipe)> {
+pub(super) fn sources() -> Vec<(String, Recipe)> {
     let mut all = Vec::new();
     let stored = [
         Stored::Sixteen,

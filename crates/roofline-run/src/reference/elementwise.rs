@@ -1,5 +1,12 @@
 //! Element-wise kernels, one element at a time.
 
+/// What RMSNorm adds to the mean square, where a kernel is timed alone.
+pub const EPSILON: f32 = 1e-5;
+/// The base of rotary angles in most models.
+pub const BASE: f64 = 10_000.0;
+/// Positions that are rotated to: tokens beyond it start over, so that the table stays in the cache as it does in use.
+pub const POSITIONS: usize = 512;
+
 /// RMSNorm of one row.
 pub fn norm(row: &[f32], weight: &[f32], epsilon: f64) -> Vec<f64> {
     let mean = row.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / row.len() as f64;

@@ -20,13 +20,6 @@ use crate::{
     reference::elementwise as reference,
 };
 
-/// What RMSNorm adds to the mean square.
-const EPSILON: f32 = 1e-5;
-/// The base of rotary angles in most models.
-const BASE: f64 = 10_000.0;
-/// Positions that are rotated to: tokens beyond it start over, so that the table stays in the cache as it does in use.
-const POSITIONS: usize = 512;
-
 /// Format of the inputs, their number, and format of the output.
 fn formats(kind: Kind, subject: &Subject) -> (Format, usize, Format) {
     let formats = &subject.formats;
@@ -80,8 +73,12 @@ pub(super) fn prepare<'a>(
         output,
         vectors,
         weight,
-        rotations: Rotations::new(if shape.kind == Kind::Rope { width } else { 2 }, BASE, POSITIONS),
-        positions: (0..tokens).map(|token| token % POSITIONS).collect(),
+        rotations: Rotations::new(
+            if shape.kind == Kind::Rope { width } else { 2 },
+            reference::BASE,
+            reference::POSITIONS,
+        ),
+        positions: (0..tokens).map(|token| token % reference::POSITIONS).collect(),
         places: (0..rows).rev().collect(),
         result: Vec::new(),
     };
@@ -113,7 +110,7 @@ impl Run for ElementwiseRun {
         let (inputs, out) = self.slots.split(memory, copy);
         let (kernels, out) = (self.kernels, Target::plain(self.output, out));
         let done = match self.kind {
-            Kind::Norm => kernels.norm(pool, inputs[0], &self.weight, EPSILON, out),
+            Kind::Norm => kernels.norm(pool, inputs[0], &self.weight, reference::EPSILON, out),
             Kind::Rope => kernels.rope(pool, inputs[0], self.vectors, &self.rotations, &self.positions, out),
             Kind::Residual => kernels.residual(pool, inputs[0], inputs[1], out),
             Kind::KvWrite => kernels.kv_write(pool, inputs[0], &self.places, out),
@@ -140,8 +137,8 @@ impl Run for ElementwiseRun {
             let x = input.row(row);
             let other = || self.slots.pattern(1).row(row).iter();
             let (place, values): (usize, Vec<f64>) = match self.kind {
-                Kind::Norm => (row, reference::norm(x, &self.weight, f64::from(EPSILON))),
-                Kind::Rope => (row, reference::rope(x, BASE, self.positions[row / self.vectors])),
+                Kind::Norm => (row, reference::norm(x, &self.weight, f64::from(reference::EPSILON))),
+                Kind::Rope => (row, reference::rope(x, reference::BASE, self.positions[row / self.vectors])),
                 Kind::Residual => (row, x.iter().zip(other()).map(|(x, y)| reference::residual(*x, *y)).collect()),
                 Kind::KvWrite => (self.places[row], x.iter().map(|value| f64::from(*value)).collect()),
                 Kind::Embedding => {

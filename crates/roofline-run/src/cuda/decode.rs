@@ -1,0 +1,264 @@
+//! Attention of one new token per sequence over its cache: which program of `kernels/attention.cu` runs, and how its work
+//! is divided.
+
+use roofline_core::{
+    Dim, Format, Math,
+    format::Element,
+    measurement::{Kernel, Path},
+    op::{self, Cache},
+};
+
+use super::gpu::Recipe;
+
+const SOURCE: &str = concat!(
+    include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/attention_parts.cuh"),
+    include_str!("../../kernels/attention.cu")
+);
+
+/// Keys per sequence, and blocks of a launch, that the kernel counts to.
+const MOST_KEYS: u64 = 1 << 24;
+/// Widest head whose outputs fit the registers.
+const WIDEST: usize = 256;
+/// Query heads that the tensor unit takes at a time.
+const TILE: usize = 8;
+/// Shares of a head's keys at most: one block adds them all up.
+const MOST_SPLITS: usize = 128;
+
+/// How a cache is stored; the numbers are those of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Sixteen = 0,
+    E4m3 = 1,
+    E5m2 = 2,
+    Int8 = 3,
+}
+
+impl Stored {
+    fn of(cache: Format, query: Format) -> Option<Self> {
+        match cache {
+            cache if cache == query => Some(Self::Sixteen),
+            Format::FP8 => Some(Self::E4m3),
+            Format::INT8 => Some(Self::Int8),
+            cache if cache.element() == Element::Fp8E5M2 && "fp8-e5m2".parse() == Ok(cache) => Some(Self::E5m2),
+            _ => None,
+        }
+    }
+}
+
+/// An attention's kernel, and its dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decode {
+    stored: Stored,
+    half: bool,
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) width: usize,
+    pub(super) context: usize,
+    /// The first key that is seen.
+    pub(super) first: usize,
+}
+
+/// How a kernel divides its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    pub(super) warps: usize,
+    /// Steps that a warp's queue holds.
+    pub(super) depth: usize,
+    /// Blocks per multiprocessor that registers must leave room for.
+    blocks: usize,
+    /// Blocks that share a head's keys.
+    pub(super) splits: usize,
+}
+
+impl Division {
+    pub(super) fn words(self) -> String {
+        let Self { warps, depth, splits, .. } = self;
+        format!(" {warps}w{depth}d{splits}s")
+    }
+}
+
+/// Warps, depth and blocks worth trying, best first on an H200; the last ones are for little shared memory.
+const FORMS: [(usize, usize, usize); 6] = [(8, 2, 1), (4, 2, 2), (6, 2, 2), (8, 1, 1), (4, 1, 2), (2, 1, 2)];
+/// How many of them are tried.
+const TRIED: usize = 3;
+
+impl Decode {
+    /// Or why there is no kernel.
+    pub(super) fn of(shape: &op::Attention, query: Format, kv: Format) -> Result<Self, String> {
+        let shape = shape.checked().map_err(|error| error.to_string())?;
+        let cache = match shape.cache {
+            Cache::Separate => kv,
+            Cache::Expanded => query,
+            Cache::Latent => return Err("there is no kernel for attention over a latent cache".to_owned()),
+        };
+        if shape.queries != Dim::ONE {
+            return Err(format!(
+                "attention of {} new tokens per sequence has no kernel yet, only of one",
+                shape.queries
+            ));
+        }
+        if !matches!(query, Format::FP16 | Format::BF16) {
+            return Err(format!("queries in {query} have no attention kernel: use bf16 or fp16"));
+        }
+        let Some(stored) = Stored::of(cache, query) else {
+            return Err(format!("a KV cache in {cache} has no kernel: use {query}, fp8-e4m3, fp8-e5m2 or int8"));
+        };
+        let [batch, heads, kv_heads, width, context] =
+            [shape.batch, shape.heads, shape.kv_heads, shape.head_dim, shape.context].map(|dim| dim.get() as usize);
+        let whole = if stored == Stored::Sixteen { 8 } else { 16 };
+        if shape.value_dim != shape.head_dim || width > WIDEST || !width.is_multiple_of(whole) {
+            return Err(format!(
+                "heads of {width} and {} features have no attention kernel: equal multiples of {whole} up to {WIDEST} do",
+                shape.value_dim
+            ));
+        }
+        if shape.context.get() > MOST_KEYS || batch.saturating_mul(heads) > 1 << 22 {
+            return Err(format!("{batch} sequences of {context} keys are past what the kernel counts to"));
+        }
+        let window = shape.window.filter(|_| shape.causal).map_or(context, |window| window.get() as usize);
+        let (half, first) = (query == Format::FP16, context.saturating_sub(window));
+        Ok(Self { stored, half, batch, heads, kv_heads, width, context, first })
+    }
+
+    /// The kernel on a GPU of generation `major`.
+    pub(super) fn kernel(&self, major: u32) -> Kernel {
+        // 8-bit numbers are multiplied as halves, and bfloat16 without a tensor unit for it as FP32.
+        let math = match (self.half || self.stored != Stored::Sixteen, major) {
+            (true, _) => Math::Fp16,
+            (false, 8..) => Math::Bf16,
+            _ => Math::Fp32,
+        };
+        let path = if self.stored == Stored::Sixteen { Path::Native } else { Path::FusedDequant };
+        Kernel { name: format!("attention decode {:?}", self.stored).to_lowercase(), path, math }
+    }
+
+    pub(super) fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Tiles of query heads per block: two where a group has them and registers hold them.
+    fn tiles(&self) -> usize {
+        if self.group() > TILE && self.width <= 128 { 2 } else { 1 }
+    }
+
+    /// Blocks that share the query heads of a KV head.
+    pub(super) fn groups(&self) -> usize {
+        self.group().div_ceil(TILE * self.tiles())
+    }
+
+    /// Blocks without a division of keys.
+    pub(super) fn units(&self) -> usize {
+        self.batch * self.kv_heads * self.groups()
+    }
+
+    pub(super) fn row_bytes(&self) -> usize {
+        self.width * if self.stored == Stored::Sixteen { 2 } else { 1 }
+    }
+
+    /// Keys of a step: enough that a warp copies whole rows at a time.
+    fn keys(&self) -> usize {
+        let narrow = self.width <= 64 || !self.width.is_multiple_of(16);
+        if self.stored == Stored::Sixteen && !narrow { 16 } else { 32 }
+    }
+
+    /// Bytes of shared memory of a block.
+    pub(super) fn shared(&self, warps: usize, depth: usize) -> usize {
+        let pitch = self.row_bytes().next_multiple_of(128);
+        let outputs = TILE * self.tiles() * self.width * 4;
+        warps * (depth * 2 * self.keys() * pitch).max(outputs)
+    }
+
+    /// Divisions to try. Keys are shared where there are fewer heads than multiprocessors, or where the last wave of blocks
+    /// would be nearly empty; each share costs the time to add it up.
+    pub(super) fn divisions(&self, multiprocessors: usize, shared: usize) -> Vec<Division> {
+        let steps = (self.context - self.first).div_ceil(self.keys());
+        let fits = |form: &&(usize, usize, usize)| self.shared(form.0, form.1) <= shared;
+        let mut all = Vec::new();
+        for &(warps, depth, blocks) in FORMS.iter().filter(fits).take(TRIED) {
+            let slots = multiprocessors * blocks.min(shared / self.shared(warps, depth));
+            let most = steps.div_ceil(warps).min(MOST_SPLITS);
+            let waves = |waves: usize| waves * slots / self.units();
+            let mut splits = vec![waves(1) / 2, waves(1), waves(2), waves(3)];
+            if self.units() >= slots / 2 {
+                splits.extend([1, 2]);
+            }
+            splits = splits.into_iter().map(|splits: usize| splits.clamp(1, most)).collect();
+            splits.sort_unstable();
+            splits.dedup();
+            all.extend(splits.into_iter().map(|splits| Division { warps, depth, blocks, splits }));
+        }
+        all
+    }
+
+    pub(super) fn recipe(&self, division: Division) -> Recipe {
+        let Division { warps, depth, blocks, .. } = division;
+        let defines = vec![
+            ("HEAD_DIM", self.width as i64),
+            ("CACHE", self.stored as i64),
+            ("HALF", i64::from(self.half)),
+            ("TILES", self.tiles() as i64),
+            ("KEYS", self.keys() as i64),
+            ("WARPS", warps as i64),
+            ("DEPTH", depth as i64),
+            ("BLOCKS", blocks as i64),
+        ];
+        let shared = self.shared(warps, depth) as u32;
+        Recipe { source: SOURCE, function: "attention_decode", defines, shared }
+    }
+
+    /// Bytes of what blocks leave for the last one: outputs, largest score and sum of each head.
+    pub(super) fn shares(&self, division: Division) -> usize {
+        self.units() * division.splits * TILE * self.tiles() * (self.width + 2) * 4
+    }
+}
+
+/// Programs that may be compiled here, for a test that needs no GPU.
+pub(super) fn sources() -> Vec<(String, Recipe)> {
+    let stored = [Stored::Sixteen, Stored::E4m3, Stored::E5m2, Stored::Int8];
+    let shapes = [(64, 4), (72, 1), (80, 1), (96, 1), (128, 4), (128, 16), (256, 2)];
+    let mut all = Vec::new();
+    for (stored, half) in stored.into_iter().flat_map(|stored| [(stored, false), (stored, true)]) {
+        for (width, group) in shapes {
+            if stored != Stored::Sixteen && width % 16 != 0 {
+                continue;
+            }
+            let decode =
+                Decode { stored, half, batch: 1, heads: 8 * group, kv_heads: 8, width, context: 4096, first: 0 };
+            let division = Division { warps: 4, depth: 1, blocks: 2, splits: 1 };
+            all.push((format!("attention {stored:?} half {half} {width} x {group}"), decode.recipe(division)));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fill_the_gpu_and_fit_its_shared_memory() {
+        let decode = |batch, context, width| Decode {
+            stored: Stored::Sixteen,
+            half: false,
+            batch,
+            heads: 32,
+            kv_heads: 8,
+            width,
+            context,
+            first: 0,
+        };
+        // One long sequence has 8 heads for 132 multiprocessors, and many short ones have more than enough.
+        let long = decode(1, 131_072, 128).divisions(132, 223 << 10);
+        assert!(long.iter().any(|division| (division.warps, division.splits) == (8, 16)));
+        assert!(decode(64, 2048, 128).divisions(132, 223 << 10).iter().all(|division| division.splits <= 2));
+        for (width, shared) in [(64, 60 << 10), (128, 60 << 10), (256, 60 << 10), (256, 223 << 10)] {
+            let divisions = decode(1, 100, width).divisions(40, shared);
+            let largest = divisions.iter().map(|it| decode(1, 100, width).shared(it.warps, it.depth)).max();
+            assert!(largest.is_some_and(|largest| largest <= shared), "{width} in {shared}");
+        }
+        // A step per warp at least: one key needs no second block.
+        assert!(decode(1, 1, 128).divisions(132, 223 << 10).iter().all(|division| division.splits == 1));
+    }
+}
