@@ -12,7 +12,7 @@
 //   GROUP    columns that share a scale, 0 for a scale per row of W
 //   COLUMNS  blocks of eight rows of x        TILES  blocks of 16 rows of W per warp
 //   WARPS    warps per block                  DEPTH  steps of 64 columns that are asked for at once
-//   RESIDENT blocks that a multiprocessor should hold at once, which limits their registers
+//   GATED    1: tiles alternate between a gate and what it multiplies, y = silu(x G^T) * (x W^T); 2: y = silu(x W^T)
 //   SPLIT    blocks that share the columns of the same rows: a cluster, which adds up in shared memory
 
 #define BYTES (STORED == 88 || STORED == 89)
@@ -228,12 +228,12 @@ extern "C" __global__ void
 #if SPLIT > 1
     __cluster_dims__(SPLIT, 1, 1)
 #endif
-        __launch_bounds__(LANES, RESIDENT)
+        __launch_bounds__(LANES)
             thin(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
                  const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
                  float tensor) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quarter = lane % 4;
-    int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16;
+    int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16 * (GATED == 1 ? 2 : 1);
     int start = part * WARPS + warp;
 #if STORED == 42
     // Every thread has bytes of its own; the rotation keeps its stores and its neighbours' in different banks.
@@ -439,34 +439,36 @@ extern "C" __global__ void
 #pragma unroll
     for (int i = 0; i < TILES * COLUMNS * 4; i++) shares[warp][i][lane] = ((Sum*)sums)[i];
     __syncthreads();
-    auto total = [&](int at, bool write) {
-        // Rows of W side by side in a warp, so that what is written is side by side too.
-        int tile = at / (COLUMNS * 128), column = at / 16 % (8 * COLUMNS), row = at % 16;
+    // Value `at`: rows of W side by side in a warp, so that what is written is side by side too.
+    auto total = [&](int tile, int at, bool all) {
+        int column = at / 16 % (8 * COLUMNS), row = at % 16;
         int value = (tile * COLUMNS + column / 8) * 4 + row / 8 * 2 + column % 2;
         int owner = row % 8 * 4 + column % 8 / 2;
-        int out = (first + tile) * 16 + row;
-        if (column >= m || out >= rows) return;
         Sum sum = 0;
 #pragma unroll
-        for (int i = 0; i < (SPLIT > 1 && write ? SPLIT : WARPS); i++)
-            sum += SPLIT > 1 && write ? shared_of(&shares[0][value][owner], i) : shares[i][value][owner];
-        if (!write) {
-            shares[0][value][owner] = sum;
-            return;
-        }
-        float value_out = (float)sum * tensor;
-        if (STORED == 8 || STORED == 80 || BYTES) value_out *= from_bf16(((const u16*)scales)[out]);
-        if (BYTES) value_out *= from_bf16(x_scales[column]);
-        y[(u64)column * rows + out] = to_16(value_out);
+        for (int i = 0; i < (SPLIT > 1 && all ? SPLIT : WARPS); i++)
+            sum += SPLIT > 1 && all ? shared_of(&shares[0][value][owner], i) : shares[i][value][owner];
+        if (SPLIT > 1 && !all) shares[0][value][owner] = sum;
+        float scale = tensor;
+        if (STORED == 8 || STORED == 80 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
+        if (BYTES) scale *= from_bf16(x_scales[column]);
+        return (float)sum * scale;
     };
+    constexpr int own = COLUMNS * 128, step = GATED == 1 ? 2 : 1;
     if (SPLIT > 1) {
-        for (int at = threadIdx.x; at < TILES * COLUMNS * 128; at += LANES) total(at, false);
+        for (int at = threadIdx.x; at < TILES * own; at += LANES)
+            if (at / 16 % (8 * COLUMNS) < m && first + at / own < tiles) total(at / own, at % own, false);
         cluster_wait();
-        for (int at = threadIdx.x + part * LANES; at < TILES * COLUMNS * 128; at += LANES * SPLIT) total(at, true);
-        cluster_wait();
-    } else {
-        for (int at = threadIdx.x; at < TILES * COLUMNS * 128; at += LANES) total(at, true);
     }
+    for (int at = threadIdx.x + part * LANES; at < TILES / step * own; at += LANES * SPLIT) {
+        int tile = at / own * step, column = at / 16 % (8 * COLUMNS), out = (first + tile) / step * 16 + at % 16;
+        if (column >= m || out >= rows || first + tile >= tiles) continue;
+        float result = total(tile, at % own, true);
+        if (GATED != 0) result = result / (1.0f + __expf(-result));
+        if (GATED == 1) result *= total(tile + 1, at % own, true);
+        y[(u64)column * rows + out] = to_16(result);
+    }
+    if (SPLIT > 1) cluster_wait();
     if (STORED == 42) __syncthreads();
     }
 }

@@ -1,5 +1,6 @@
 //! A GPU behind the seam that the protocol uses.
 
+mod activated;
 mod attention;
 mod elementwise;
 mod linear;
@@ -57,6 +58,7 @@ impl Backend for Cuda {
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
         match &subject.op {
             Op::Linear(shape) => linear::Plan::of(*shape, subject).map(|plan| plan.kernel()),
+            Op::ActivatedLinear(shape) => activated::kernel(*shape, subject),
             Op::Attention(shape) => {
                 attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
             }
@@ -68,6 +70,7 @@ impl Backend for Cuda {
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>> {
         match &subject.op {
             Op::Linear(shape) => linear::prepare(&self.gpu, *shape, subject, residency),
+            Op::ActivatedLinear(shape) => activated::prepare(&self.gpu, *shape, subject, residency),
             Op::Attention(shape) => attention::prepare(&self.gpu, *shape, subject, residency),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::prepare(&self.gpu, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),

@@ -14,6 +14,7 @@ pub(super) const DISTINCT: usize = 17;
 const LINE: usize = 256;
 
 /// A tensor's distinct rows.
+#[derive(Clone)]
 pub(super) struct Operand {
     pub(super) encoded: Encoded,
     /// What they decode to.

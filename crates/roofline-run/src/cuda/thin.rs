@@ -166,9 +166,20 @@ const fn division(warps: u32, depth: u32, tiles: u32, split: u32) -> Division {
     Division { warps, depth, tiles, split }
 }
 
+/// What is done with sums before they are written; `GATED` in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activation {
+    None = 0,
+    /// `silu(x G^T) * (x W^T)`, with tiles of both in turns.
+    Gated = 1,
+    /// `silu(x W^T)`.
+    Silu = 2,
+}
+
 /// A product's kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thin {
+    pub(super) activation: Activation,
     pub(super) stored: Stored,
     /// IEEE half rather than bfloat16.
     pub(super) half: bool,
@@ -183,7 +194,12 @@ impl Thin {
     }
 
     fn row_tiles(&self) -> usize {
-        self.n.div_ceil(TILE)
+        self.n.div_ceil(TILE) * self.matrices()
+    }
+
+    /// Matrices whose tiles take turns.
+    pub(super) fn matrices(&self) -> usize {
+        if self.activation == Activation::Gated { 2 } else { 1 }
     }
 
     fn columns(&self) -> u32 {
@@ -195,7 +211,8 @@ impl Thin {
         let all: &[Division] = if self.m > 8 { &MORE } else { &FEW };
         let suits = |division: &&Division| {
             let blocks = self.row_tiles() * division.split as usize;
-            division.split == 1 || (clusters && blocks < 14 * multiprocessors as usize)
+            let whole = (division.tiles as usize).is_multiple_of(self.matrices());
+            whole && (division.split == 1 || (clusters && blocks < 14 * multiprocessors as usize))
         };
         all.iter().filter(suits).copied().collect()
     }
@@ -212,7 +229,7 @@ impl Thin {
             ("WARPS", number(warps)),
             ("DEPTH", number(depth)),
             ("SPLIT", number(split)),
-            ("RESIDENT", 1),
+            ("GATED", self.activation as i64),
         ];
         Recipe { source: SOURCE, function: "thin", defines, shared: 0 }
     }
@@ -226,31 +243,31 @@ impl Thin {
         all.min(most) * split
     }
 
-    /// Weights, scales and zero points as the kernel reads them: a period of [`DISTINCT`] tiles, repeated.
-    pub(super) fn pack(&self, operand: &Operand) -> [Part; 3] {
+    /// Weights, scales and zero points as the kernel reads them, of one matrix or of two in turns: a period of [`DISTINCT`]
+    /// tiles each, repeated.
+    pub(super) fn pack(&self, operands: &[Operand]) -> [Part; 3] {
         let tiles = self.row_tiles();
-        let period = tiles.min(DISTINCT);
+        let period = tiles.min(DISTINCT * operands.len());
         let whole = |pattern: Vec<u8>| {
             let bytes = pattern.len() / period * tiles;
             Part { pattern, bytes }
         };
-        let codes = Codes::new(&operand.encoded);
+        let codes: Vec<Codes<'_>> = operands.iter().map(|operand| Codes::new(&operand.encoded)).collect();
         let mut weights = Vec::with_capacity(period * TILE * self.steps() * STEP * self.stored.bits() / 8);
         let (mut scales, mut zeros) = (Vec::new(), Vec::new());
-        for tile in 0..period {
+        for at in 0..period {
+            let (codes, tile) = (&codes[at % codes.len()], at / codes.len());
             for step in 0..self.steps() {
-                self.pack_step(&codes, tile, step, &mut weights);
-                self.pack_scales(&codes, tile, step, &mut scales, &mut zeros);
+                self.pack_step(codes, tile, step, &mut weights);
+                self.pack_scales(codes, tile, step, &mut scales, &mut zeros);
             }
         }
-        let scales = match self.stored {
-            Stored::Int8 | Stored::Fp8 | Stored::BothInt8 | Stored::BothFp8 => {
-                let pattern = operand.row_scales();
-                Part { bytes: pattern.len(), pattern }
-            }
-            _ => whole(scales),
-        };
-        [whole(weights), scales, whole(zeros)]
+        if matches!(self.stored, Stored::Int8 | Stored::Fp8 | Stored::BothInt8 | Stored::BothFp8) {
+            let row = |at: usize| (&codes[at / TILE % codes.len()], at / TILE / codes.len() * TILE + at % TILE);
+            let scale = |at: usize| row(at).0.scale(row(at).1, 0, 16) as u16;
+            scales = (0..period * TILE).map(scale).flat_map(u16::to_le_bytes).collect();
+        }
+        [whole(weights), whole(scales), whole(zeros)]
     }
 
     fn pack_step(&self, codes: &Codes<'_>, tile: usize, step: usize, out: &mut Vec<u8>) {
@@ -371,10 +388,14 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     ];
     for (stored, half) in stored.into_iter().flat_map(|stored| [(stored, false), (stored, true)]) {
         for m in [8, 16] {
-            let thin = Thin { stored, half, m, n: 4096, k: 4096 };
+            let thin = Thin { activation: Activation::None, stored, half, m, n: 4096, k: 4096 };
             let division = if m > 8 { MORE[1] } else { FEW[0] };
             all.push((format!("thin {stored:?} half {half} m {m}"), thin.recipe(division)));
         }
+    }
+    for activation in [Activation::Gated, Activation::Silu] {
+        let thin = Thin { activation, stored: Stored::Int4(128), half: false, m: 1, n: 4096, k: 4096 };
+        all.push((format!("thin {activation:?}"), thin.recipe(FEW[3])));
     }
     all
 }
@@ -399,7 +420,8 @@ mod tests {
             let (n, k) = (320, 256);
             let stored = Stored::of(format, Format::BF16).unwrap();
             let operand = Operand::new(format, n, k, 1.0, 3).unwrap();
-            let parts = Thin { stored, half: false, m: 1, n, k }.pack(&operand);
+            let thin = Thin { activation: Activation::None, stored, half: false, m: 1, n, k };
+            let parts = thin.pack(&[operand]);
             let bytes: usize = parts.iter().map(|part| part.bytes).sum();
             let per_row = if matches!(name, "int8" | "fp8") { 2.0 * n as f64 } else { 0.0 };
             assert_eq!(bytes as f64, n as f64 * k as f64 * bits / 8.0 + per_row, "{name}");

@@ -12,7 +12,7 @@ use super::{
     super::{
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
-        thin::{Division, MOST_ROWS, Stored, Thin},
+        thin::{Activation, Division, MOST_ROWS, Stored, Thin},
     },
     Argument, GpuCase, Launch, Work, launch, many, time, unsupported,
 };
@@ -69,7 +69,7 @@ impl Plan {
             return Err(unsupported(reason));
         }
         let half = formats.output == Format::FP16;
-        Ok(Self::Thin(Thin { stored, half, m, n, k }))
+        Ok(Self::Thin(Thin { activation: Activation::None, stored, half, m, n, k }))
     }
 
     pub(super) fn kernel(&self) -> Kernel {
@@ -103,15 +103,21 @@ pub(super) fn prepare<'a>(
     let pitch = if let Plan::Many(many) = &plan { many.pitch() } else { n };
     let product = Checked { weights, inputs, output: formats.output, pitch, through: through(&plan, formats.weights) };
     match plan {
-        Plan::Many(many) => many::prepare(gpu, many, product, residency),
+        Plan::Many(many) => Ok(GpuCase::boxed(gpu, many::work(gpu, many, product, residency)?)),
         Plan::Wide => Ok(GpuCase::boxed(gpu, wide(gpu, plan.kernel(), product, residency)?)),
-        Plan::Thin(thin) => Ok(GpuCase::boxed(gpu, thin_work(gpu, thin, plan.kernel(), product, residency)?)),
+        Plan::Thin(thin) => {
+            let kernel = plan.kernel();
+            // What is compared needs the operands as much as what is run.
+            let (weights, inputs) = (vec![product.weights.clone()], product.inputs.clone());
+            let check = Box::new(move |gpu: &Gpu, y: &CudaSlice<u8>| product.compare(gpu, y));
+            Ok(GpuCase::boxed(gpu, thin_work(gpu, thin, kernel, &weights, &inputs, residency, check)?))
+        }
     }
 }
 
 /// The format that rounds most between stored numbers and sums: NF4's values are rounded to 16 bit, every other stored
 /// number is exact in what it is multiplied as; TF32 rounds FP32 to ten bits.
-fn through(plan: &Plan, weights: Format) -> Format {
+pub(super) fn through(plan: &Plan, weights: Format) -> Format {
     match plan {
         Plan::Thin(thin) if thin.stored == Stored::Nf4 => {
             if thin.half {
@@ -138,8 +144,8 @@ pub(super) struct Checked {
     pub(super) inputs: Operand,
     pub(super) output: Format,
     /// Elements from one row of the result to the next.
-    pitch: usize,
-    through: Format,
+    pub(super) pitch: usize,
+    pub(super) through: Format,
 }
 
 impl Checked {
@@ -200,19 +206,24 @@ pub(super) fn poison(gpu: &Gpu, y: &mut CudaSlice<u8>) -> Result<()> {
     gpu.wait()
 }
 
-/// A call of one kernel after another, on each copy.
-struct Sequence {
-    kernel: Kernel,
-    copies: Copies,
-    y: CudaSlice<u8>,
+/// One kernel, called with the parts of a copy and then with what is the same for all copies.
+pub(super) struct Single {
+    pub(super) kernel: Kernel,
+    pub(super) copies: Copies,
+    pub(super) y: CudaSlice<u8>,
     /// What is neither weights nor result.
-    _held: Vec<CudaSlice<u8>>,
-    checked: Checked,
-    #[expect(clippy::type_complexity, reason = "one call, as a list of kernels with their arguments")]
-    calls: Box<dyn Fn(&Gpu, &Copies, usize) -> Vec<(CudaFunction, Launch, Vec<Argument>)>>,
+    pub(super) _held: Vec<CudaSlice<u8>>,
+    pub(super) function: CudaFunction,
+    pub(super) geometry: Launch,
+    pub(super) parts: usize,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) check: Box<Judge>,
 }
 
-impl Work for Sequence {
+/// Compares a result on the GPU with the exact one.
+pub(super) type Judge = dyn Fn(&Gpu, &CudaSlice<u8>) -> Result<std::result::Result<Check, String>>;
+
+impl Work for Single {
     fn kernel(&self) -> Kernel {
         self.kernel.clone()
     }
@@ -226,8 +237,9 @@ impl Work for Sequence {
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
-        let calls = (self.calls)(gpu, &self.copies, copy);
-        calls.iter().try_for_each(|(function, geometry, arguments)| launch(gpu, function, *geometry, arguments))
+        let parts = (0..self.parts).map(|part| Argument::Address(self.copies.at(gpu, copy, part)));
+        let arguments: Vec<Argument> = parts.chain(self.arguments.iter().copied()).collect();
+        launch(gpu, &self.function, self.geometry, &arguments)
     }
 
     fn poison(&mut self, gpu: &Gpu) -> Result<()> {
@@ -235,51 +247,44 @@ impl Work for Sequence {
     }
 
     fn check(&self, gpu: &Gpu) -> Result<std::result::Result<Check, String>> {
-        self.checked.compare(gpu, &self.y)
+        (self.check)(gpu, &self.y)
     }
 }
 
 /// The fastest division of a thin product, tried on its own operands.
-fn thin_work(gpu: &Gpu, thin: Thin, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Sequence> {
+pub(super) fn thin_work(
+    gpu: &Gpu,
+    thin: Thin,
+    kernel: Kernel,
+    weights: &[Operand],
+    inputs: &Operand,
+    residency: Residency,
+    check: Box<Judge>,
+) -> Result<Single> {
     let divisions = thin.divisions(gpu.multiprocessors, gpu.architecture.major >= 9);
     let recipes: Vec<Recipe> = divisions.iter().map(|division| thin.recipe(*division)).collect();
     let functions = gpu.functions(&recipes)?;
-    let parts = thin.pack(&checked.weights);
-    let copies = Copies::new(gpu, &parts, residency)?;
-    let width = thin.steps() * 64;
+    let copies = Copies::new(gpu, &thin.pack(weights), residency)?;
     // There are no more rows than distinct ones.
-    let x = gpu.upload(&checked.inputs.plain(width))?;
-    let x_scales = gpu.upload(&if thin.stored.bytes() { checked.inputs.row_scales() } else { vec![0; 16] })?;
-    let y = gpu.memory(checked.bytes())?;
-    let tensor = thin.stored.tensor_scale(&checked.weights, thin.half);
-    let [x_at, scales_at, y_at] = [&x, &x_scales, &y].map(|memory| address(gpu, memory));
-    let call = move |division: Division, function: CudaFunction| {
-        move |gpu: &Gpu, copies: &Copies, copy: usize| {
-            let blocks = thin.blocks(division, gpu.multiprocessors);
-            let geometry = Launch { blocks, threads: 32 * division.warps, shared: 0 };
-            let part = |part: usize| Argument::Address(copies.at(gpu, copy, part));
-            let integer = |value: usize| Argument::Integer(value as i32);
-            let arguments = vec![
-                part(0),
-                part(1),
-                part(2),
-                Argument::Address(x_at),
-                Argument::Address(scales_at),
-                Argument::Address(y_at),
-                integer(thin.n),
-                integer(thin.steps()),
-                integer(thin.m),
-                Argument::Real(tensor),
-            ];
-            vec![(function.clone(), geometry, arguments)]
-        }
+    let x = gpu.upload(&inputs.plain(thin.steps() * 64))?;
+    let x_scales = gpu.upload(&if thin.stored.bytes() { inputs.row_scales() } else { vec![0; 16] })?;
+    let y = gpu.memory(thin.m * thin.n * 2)?;
+    let integer = |value: usize| Argument::Integer(value as i32);
+    let mut arguments: Vec<Argument> = [&x, &x_scales, &y].map(|at| Argument::Address(address(gpu, at))).into();
+    arguments.extend([integer(thin.n), integer(thin.steps()), integer(thin.m)]);
+    arguments.push(Argument::Real(thin.stored.tensor_scale(&weights[0], thin.half)));
+    let geometry = |division: Division| Launch {
+        blocks: thin.blocks(division, gpu.multiprocessors),
+        threads: 32 * division.warps,
+        shared: 0,
     };
-    let first = Box::new(call(divisions[0], functions[0].clone()));
-    let mut work = Sequence { kernel, copies, y, _held: vec![x, x_scales], checked, calls: first };
+    let (function, first) = (functions[0].clone(), geometry(divisions[0]));
+    let held = vec![x, x_scales];
+    let mut work = Single { kernel, copies, y, _held: held, function, geometry: first, parts: 3, arguments, check };
     let mut best = f64::INFINITY;
     let mut chosen = 0;
     for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
-        work.calls = Box::new(call(*division, function.clone()));
+        (work.function, work.geometry) = (function.clone(), geometry(*division));
         let replay = time(gpu, &work)?;
         let once = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
         let fastest = once.into_iter().fold(f64::INFINITY, f64::min);
@@ -287,36 +292,26 @@ fn thin_work(gpu: &Gpu, thin: Thin, kernel: Kernel, checked: Checked, residency:
             (best, chosen) = (fastest, at);
         }
     }
-    work.calls = Box::new(call(divisions[chosen], functions[chosen].clone()));
+    (work.function, work.geometry) = (functions[chosen].clone(), geometry(divisions[chosen]));
     work.kernel.name += &divisions[chosen].words();
     Ok(work)
 }
 
-fn wide(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Sequence> {
+fn wide(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Single> {
     let (m, n, k) = (checked.inputs.rows, checked.weights.rows, checked.weights.columns);
     let width = k.next_multiple_of(4);
     let rows = m.next_power_of_two();
-    let outputs = if rows > 4 { 4 } else { 2 };
-    let warps = 8;
+    let (outputs, warps) = (if rows > 4 { 4 } else { 2 }, 8);
     let defines = vec![("ROWS", rows as i64), ("OUTPUTS", outputs), ("WARPS", warps)];
     let function = gpu.function(&Recipe { source: WIDE, function: "wide", defines, shared: 0 })?;
     let pattern = checked.weights.plain(width);
     let copies = Copies::new(gpu, &[Part { pattern, bytes: n * width * 4 }], residency)?;
     let x = gpu.upload(&checked.inputs.plain(width))?;
     let y = gpu.memory(checked.bytes())?;
-    let (x_at, y_at) = (address(gpu, &x), address(gpu, &y));
-    let calls = move |gpu: &Gpu, copies: &Copies, copy: usize| {
-        let geometry = Launch { blocks: n.div_ceil(outputs as usize) as u32, threads: 32 * warps as u32, shared: 0 };
-        let integer = |value: usize| Argument::Integer(value as i32);
-        let arguments = vec![
-            Argument::Address(copies.at(gpu, copy, 0)),
-            Argument::Address(x_at),
-            Argument::Address(y_at),
-            integer(n),
-            integer(width),
-            integer(m),
-        ];
-        vec![(function.clone(), geometry, arguments)]
-    };
-    Ok(Sequence { kernel, copies, y, _held: vec![x], checked, calls: Box::new(calls) })
+    let integer = |value: usize| Argument::Integer(value as i32);
+    let mut arguments: Vec<Argument> = [&x, &y].map(|at| Argument::Address(address(gpu, at))).into();
+    arguments.extend([integer(n), integer(width), integer(m)]);
+    let geometry = Launch { blocks: n.div_ceil(outputs as usize) as u32, threads: 32 * warps as u32, shared: 0 };
+    let check = Box::new(move |gpu: &Gpu, y: &CudaSlice<u8>| checked.compare(gpu, y));
+    Ok(Single { kernel, copies, y, _held: vec![x], function, geometry, parts: 1, arguments, check })
 }

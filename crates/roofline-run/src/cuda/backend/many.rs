@@ -15,11 +15,11 @@ use super::{
         gpu::{Gpu, Recipe},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, launch,
+    Argument, Launch, Work, launch,
     linear::{Checked, poison},
     time, unsupported,
 };
-use crate::{Case, Result, closeness::decoded};
+use crate::{Result, closeness::decoded};
 
 const CAST: &str = concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/cast.cu"));
 const THREADS: u32 = 256;
@@ -101,12 +101,7 @@ impl Many {
     }
 }
 
-pub(super) fn prepare<'a>(
-    gpu: &'a Gpu,
-    many: Many,
-    checked: Checked,
-    residency: Residency,
-) -> Result<Box<dyn Case + 'a>> {
+pub(super) fn work<'a>(gpu: &'a Gpu, many: Many, checked: Checked, residency: Residency) -> Result<ManyWork<'a>> {
     let Shape { m, n, width, .. } = many.shape;
     let bits = |operand: &Operand| operand.encoded.format().nominal_bits() as usize;
     let part = |operand: &Operand, rows: usize| {
@@ -158,10 +153,10 @@ pub(super) fn prepare<'a>(
         checked,
     };
     work.search(gpu)?;
-    Ok(GpuCase::boxed(gpu, work))
+    Ok(work)
 }
 
-struct ManyWork<'a> {
+pub(super) struct ManyWork<'a> {
     many: Many,
     product: Product<'a>,
     algorithm: Algorithm,
@@ -176,6 +171,11 @@ struct ManyWork<'a> {
 }
 
 impl ManyWork<'_> {
+    /// Where the result is.
+    pub(super) fn result(&self) -> &CudaSlice<u8> {
+        &self.y
+    }
+
     /// Keeps the fastest algorithm.
     fn search(&mut self, gpu: &Gpu) -> Result<()> {
         let (mut best, mut chosen) = (f64::INFINITY, self.algorithm);
