@@ -101,7 +101,7 @@ impl Many {
     }
 }
 
-pub(super) fn work<'a>(gpu: &'a Gpu, many: Many, checked: Checked, residency: Residency) -> Result<ManyWork<'a>> {
+pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency) -> Result<ManyWork<'_>> {
     let Shape { m, n, width, .. } = many.shape;
     let bits = |operand: &Operand| operand.encoded.format().nominal_bits() as usize;
     let part = |operand: &Operand, rows: usize| {
