@@ -1,8 +1,8 @@
 //! What a change must pass. Tools that a machine may lack are used when they are there; their absence is said.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
-use crate::{cargo, generate, run, step, works};
+use crate::{cargo, generate, root, run, step, works};
 
 const WASM: &str = "wasm32-unknown-unknown";
 
@@ -19,12 +19,19 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         step("SKIPPED lints: clippy is not installed (rustup component add clippy)");
     }
+    let compiler = nvrtc();
+    let with_compiler = |mut command: Command| {
+        if let Some(folder) = &compiler {
+            command.env("CUDA_HOME", folder).env("ROOFLINE_NEEDS_NVRTC", "1");
+        }
+        run(&mut command)
+    };
     if works(&mut cargo(&["nextest", "--version"])) {
         step("tests (nextest)");
-        run(&mut cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]))?;
+        with_compiler(cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]))?;
     } else {
         step("tests (cargo test; cargo-nextest is not installed)");
-        run(&mut cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
+        with_compiler(cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
     }
     step("documentation tests");
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
@@ -33,6 +40,25 @@ pub(crate) fn test() -> Result<(), String> {
     step("generated files");
     generate::generate(generate::Mode::Check)?;
     wasm()
+}
+
+/// Where NVIDIA's run-time compiler is, installed from PyPI if need be: with it every GPU kernel is compiled for every
+/// architecture, and no GPU is needed.
+fn nvrtc() -> Option<PathBuf> {
+    const PACKAGE: &str = "nvidia-cuda-nvrtc>=13.0,<14";
+    let folder = root().join("target").join("nvrtc");
+    let library = folder.join("nvidia/cu13");
+    if !library.join("lib").is_dir() {
+        step(&format!("installing {PACKAGE} under target/ to compile GPU kernels with"));
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
+        pip.arg(&folder).arg(PACKAGE);
+        if run(&mut pip).is_err() || !library.join("lib").is_dir() {
+            step("SKIPPED compiling GPU kernels: NVRTC is not here and pip cannot install it");
+            return None;
+        }
+    }
+    Some(library)
 }
 
 /// The core is pure: it must build where there is no operating system.

@@ -359,6 +359,12 @@ extern "C" __global__ void
                 scale[i] = fma2(wide, HALF ? BOTH(0x5800) : BOTH(0x7a80), BOTH(0x8000));
             }
 #endif
+#if STORED == 42
+            // All of a step's lookups first, so that none waits for the one before.
+            u32 wide[4][4];
+#pragma unroll
+            for (int at = 0; at < 4; at++) widen(step.weights[tile], at, zero, scale, wide[at]);
+#endif
             float parts[COLUMNS][4];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -372,8 +378,12 @@ extern "C" __global__ void
 #endif
 #pragma unroll
                 for (int quad = 0; quad < 2; quad++) {
+#if STORED == 42
+                    const u32(&w)[4] = wide[2 * half + quad];
+#else
                     u32 w[4];
                     widen(step.weights[tile], 2 * half + quad, zero, scale, w);
+#endif
 #pragma unroll
                     for (int block = 0; block < COLUMNS; block++) {
                         uint4 input = inputs[block][half];

@@ -387,11 +387,10 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         Stored::BothFp8,
     ];
     for (stored, half) in stored.into_iter().flat_map(|stored| [(stored, false), (stored, true)]) {
-        for m in [8, 16] {
-            let thin = Thin { activation: Activation::None, stored, half, m, n: 4096, k: 4096 };
-            let division = if m > 8 { MORE[1] } else { FEW[0] };
-            all.push((format!("thin {stored:?} half {half} m {m}"), thin.recipe(division)));
-        }
+        let m = if half { 8 } else { 16 };
+        let thin = Thin { activation: Activation::None, stored, half, m, n: 4096, k: 4096 };
+        let division = if m > 8 { MORE[0] } else { FEW[0] };
+        all.push((format!("thin {stored:?} half {half} m {m}"), thin.recipe(division)));
     }
     for activation in [Activation::Gated, Activation::Silu] {
         let thin = Thin { activation, stored: Stored::Int4(128), half: false, m: 1, n: 4096, k: 4096 };
