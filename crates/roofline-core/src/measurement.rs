@@ -15,7 +15,7 @@ use crate::{
     Math, Op, Precision, Work,
     format::Sizes,
     graph::Node,
-    units::{ByteRate, Bytes, FlopRate, Seconds},
+    units::{ByteRate, Bytes, FlopRate, Flops, FlopsPerJoule, Joules, Seconds, Watts},
 };
 
 /// Where the operands were before each sample.
@@ -112,6 +112,23 @@ impl Check {
     }
 }
 
+/// What a call costs in energy, while the machine does nothing else: idle power is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Energy {
+    /// Calls that were made while power was watched.
+    pub calls: u64,
+    /// Joules per call, by power over time.
+    #[serde(rename = "integrated_j", with = "crate::units::number")]
+    pub integrated: Joules,
+    /// Joules per call, by the driver's own counter, where it has one.
+    pub counted_j: Option<f64>,
+    /// Mean power.
+    #[serde(rename = "power_w", with = "crate::units::number")]
+    pub power: Watts,
+    /// Mean clock of what computes.
+    pub clock_mhz: Option<f64>,
+}
+
 /// One kernel's time on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
@@ -144,6 +161,9 @@ pub struct Measurement {
     pub bytes: Bytes,
     /// Doubts.
     pub warnings: Vec<Warning>,
+    /// Energy, where it was asked for and could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Energy>,
     /// What the samples say.
     summary: Summary,
 }
@@ -164,6 +184,8 @@ struct Stored {
     samples: Vec<Seconds>,
     discarded: u32,
     warnings: Vec<Warning>,
+    #[serde(default)]
+    energy: Option<Energy>,
 }
 
 impl TryFrom<Stored> for Measurement {
@@ -171,7 +193,7 @@ impl TryFrom<Stored> for Measurement {
 
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
-        let Stored { kernel, check, samples, discarded, warnings, .. } = stored;
+        let Stored { kernel, check, samples, discarded, warnings, energy, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
         let right = check.error <= check.limit;
         if count == 0 || !right {
@@ -181,7 +203,7 @@ impl TryFrom<Stored> for Measurement {
         let subject = Subject { site, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);
         measured
-            .map(|measured| Self { discarded, warnings, ..measured })
+            .map(|measured| Self { discarded, warnings, energy, ..measured })
             .ok_or_else(|| "a measurement without positive samples".to_owned())
     }
 }
@@ -245,6 +267,7 @@ impl Measurement {
             discarded,
             bytes,
             warnings,
+            energy: None,
             summary,
         })
     }
@@ -284,6 +307,14 @@ impl Measurement {
     /// Bytes per second.
     pub fn bandwidth(&self) -> ByteRate {
         self.bytes / self.time()
+    }
+
+    /// Operations per joule, which is FLOP/s per watt.
+    pub fn efficiency(&self) -> Option<FlopsPerJoule> {
+        let flops = self.work().flops;
+        self.energy
+            .filter(|energy| energy.integrated > Joules::ZERO && flops > Flops::ZERO)
+            .map(|energy| flops / energy.integrated)
     }
 
     /// Whether `other` measured the same thing the same way, so that a resumed run need not do it again.

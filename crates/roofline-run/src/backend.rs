@@ -1,5 +1,7 @@
 //! The seam between the protocol and whatever runs a kernel.
 
+use std::sync::Arc;
+
 use roofline_core::{
     Device,
     measurement::{Check, Kernel, Residency, Subject},
@@ -7,7 +9,7 @@ use roofline_core::{
 };
 use serde::Serialize;
 
-use crate::{Result, interference::Interference};
+use crate::{Error, Result, interference::Interference, telemetry::Source};
 
 /// Something that runs operators: the processor, a GPU, or the null backend.
 pub trait Backend {
@@ -20,6 +22,11 @@ pub trait Backend {
     /// What it is made of beyond the machine it is in: names and values.
     fn facts(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    /// What says how much power it draws.
+    fn power(&self) -> Result<Arc<dyn Source>> {
+        Err(Error::Unsupported { backend: self.name(), reason: "its power cannot be read".to_owned() })
     }
 
     /// What its memory does when nothing else is asked of it; none where that is kept elsewhere.
@@ -66,6 +73,11 @@ pub trait Case {
 
     /// Runs once, on the next copy of the operands, and says how long that took.
     fn sample(&mut self) -> Result<Seconds>;
+
+    /// Calls that a sample stands for.
+    fn calls(&self) -> u64 {
+        1
+    }
 
     /// What a sample of nothing takes: the instrument's own share.
     fn overhead(&mut self) -> Seconds {

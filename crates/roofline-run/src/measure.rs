@@ -1,10 +1,10 @@
 //! One subject: check, warm up, sample until the median is known, say what may be wrong with it.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use roofline_core::{
     format::Sizes,
-    measurement::{Measurement, Residency, Subject, Warning},
+    measurement::{Energy, Measurement, Residency, Subject, Warning},
     predict::Estimate,
     units::Seconds,
 };
@@ -13,6 +13,7 @@ use crate::{
     Backend, Case, Error, Protocol, Result,
     interference::Interference,
     protocol::{clock::Watch, overhead, rotation},
+    telemetry::{PowerTracker, Source},
 };
 
 /// Blocks of samples between two looks at the clock last about this long.
@@ -28,6 +29,7 @@ const ABOVE: f64 = 1.05;
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
     let name = backend.name();
     let roof = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, backend.device()).map(|roof| roof.time());
+    let power = protocol.watch.map(|_| backend.power()).transpose()?;
     let mut case = backend.prepare(subject, protocol.residency)?;
     let kernel = case.kernel();
     let check = case.check()?;
@@ -35,6 +37,10 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     let sampled = sample(&mut *case, protocol)?;
     let Sampled { samples, instrument, watch, before, after, spent } = sampled;
     let times_cache = case.times_cache();
+    let energy = match (protocol.watch, power) {
+        (Some(time), Some(source)) => watched(&mut *case, source, time)?,
+        _ => None,
+    };
     let none = || Error::NoSamples { reason: format!("{} were discarded because the clock fell", watch.discarded()) };
     let measured = Measurement::new(subject.clone(), protocol.residency, name.to_owned(), kernel, check, samples);
     let mut measured = measured.ok_or_else(none)?;
@@ -58,7 +64,25 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     let leaks = times_cache.filter(|times| protocol.residency == Residency::Cold && *times < rotation::LEAST);
     warnings.extend(leaks.map(|times_cache| Warning::NotCold { times_cache }));
     measured.warnings = warnings;
+    measured.energy = energy;
     Ok(measured)
+}
+
+/// Calls the kernel for `time` with somebody watching the power.
+fn watched(case: &mut dyn Case, source: Arc<dyn Source>, time: Seconds) -> Result<Option<Energy>> {
+    let (start, mut calls) = (Instant::now(), 0);
+    let tracker = PowerTracker::start(source, PowerTracker::INTERVAL);
+    while start.elapsed().as_secs_f64() < time.value() {
+        case.sample()?;
+        calls += case.calls();
+    }
+    let summary = tracker.stop().summary();
+    Ok(summary.and_then(|summary| {
+        let integrated = summary.energy_per(calls)?;
+        let counted_j = summary.energy_counter.map(|energy| energy.value() / calls as f64);
+        let clock_mhz = summary.clock_avg.map(|clock| clock.value() / 1e6);
+        Some(Energy { calls, integrated, counted_j, power: summary.power_avg?, clock_mhz })
+    }))
 }
 
 struct Sampled {

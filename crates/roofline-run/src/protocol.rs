@@ -28,11 +28,13 @@ pub struct Protocol {
     pub warmup: Warmup,
     /// When to stop.
     pub stop: Stop,
+    /// How long to watch the power of a kernel that is called again and again; none for not at all.
+    pub watch: Option<Seconds>,
 }
 
 impl Default for Protocol {
     fn default() -> Self {
-        Self { residency: Residency::Cold, warmup: Warmup::default(), stop: Stop::default() }
+        Self { residency: Residency::Cold, warmup: Warmup::default(), stop: Stop::default(), watch: None }
     }
 }
 

@@ -6,6 +6,8 @@ mod elementwise;
 mod linear;
 mod many;
 
+use std::sync::Arc;
+
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use roofline_core::{
     Device, Op,
@@ -18,7 +20,7 @@ use super::{
     gpu::{Gpu, failed},
     replay::Replay,
 };
-use crate::{Backend, Case, Error, Result, backend::Ceiling};
+use crate::{Backend, Case, Error, Result, backend::Ceiling, telemetry::Source};
 
 /// One NVIDIA GPU.
 pub struct Cuda {
@@ -49,6 +51,10 @@ impl Backend for Cuda {
 
     fn facts(&self) -> Vec<(String, String)> {
         self.gpu.facts()
+    }
+
+    fn power(&self) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(self.gpu.telemetry()?))
     }
 
     fn ceilings(&mut self) -> Result<Vec<Ceiling>> {
@@ -129,6 +135,10 @@ impl<W: Work> Case for GpuCase<'_, W> {
             None => time(self.gpu, &self.work)?,
         };
         self.replay.insert(replay).sample(self.gpu)
+    }
+
+    fn calls(&self) -> u64 {
+        self.replay.as_ref().map_or(1, Replay::calls)
     }
 
     fn times_cache(&self) -> Option<f64> {

@@ -22,7 +22,7 @@ use super::{
     compiler::{Architecture, Compiler},
     cublaslt::Blas,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, telemetry};
 
 /// Oldest driver interface that has everything used here: CUDA 12.0, drivers from 525 on.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -143,9 +143,23 @@ impl Gpu {
             fact("L2 cache", format!("{:.0} MiB", self.l2.value() / 1024.0 / 1024.0)),
             fact("driver", format!("CUDA {}", self.driver)),
         ];
+        if let Ok(gpu) = self.telemetry() {
+            let status = telemetry::Status::read(&gpu);
+            all.extend(status.driver_version.map(|version| fact("driver version", version)));
+            all.extend(status.power_limit.map(|limit| fact("power limit", limit.to_string())));
+        }
         all.extend(self.compiler().ok().map(|compiler| fact("compiler", compiler.version())));
         all.extend(self.blas().ok().map(|blas| fact("library", blas.version())));
         all
+    }
+
+    /// The same GPU as its driver's monitoring library knows it.
+    pub fn telemetry(&self) -> Result<telemetry::Gpu> {
+        let attribute = |which| self.context.attribute(which).map_err(failed);
+        let domain = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+        let bus = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+        let slot = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+        telemetry::Gpu::at(&format!("{domain:04x}:{bus:02x}:{slot:02x}.0"))
     }
 
     pub(super) fn stream(&self) -> &Arc<CudaStream> {

@@ -45,6 +45,11 @@ impl Replay {
         Ok(Self { graph, start: event()?, end: event()?, calls: rounds * copies })
     }
 
+    /// Calls of a replay.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls as u64
+    }
+
     /// The time of one call, from one replay.
     pub(super) fn sample(&self, gpu: &Gpu) -> Result<Seconds> {
         self.start.record(gpu.stream()).map_err(failed)?;

@@ -8,6 +8,7 @@ use super::{OperatorSubject, Subject};
 
 /// Who runs the kernels, for how long, and where the results go.
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct RunArgs {
     /// Who runs the kernels: all cores of this machine (cpu), its NVIDIA GPU (cuda), or exact fake times on the device of
     /// --on (null); the GPU where there is one, else the processor, when left out
@@ -25,6 +26,9 @@ pub(crate) struct RunArgs {
     /// Longest time for each kernel; it ends earlier when the median is known
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Measuring")]
     pub(crate) seconds: Option<f64>,
+    /// Also watch the power of each kernel for a second: joules per call, and operations per joule
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub(crate) energy: bool,
     /// Where the run is kept, one line per finished measurement; a new file in the data folder when left out
     #[arg(long, global = true, value_name = "FILE", help_heading = "Measuring")]
     pub(crate) out: Option<PathBuf>,

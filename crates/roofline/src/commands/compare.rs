@@ -14,6 +14,7 @@ use roofline_core::{
     format::Sizes,
     measurement::{Path as KernelPath, Residency, Subject as Measurable, Warning},
     op::{Attention, Cache},
+    precision::PrecisionSpec,
     units::{Bytes, Flops},
 };
 use roofline_run::{Run, Skipped};
@@ -161,7 +162,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         Some(CompareSubject::Operator(subject)) => of_operator(subject, &device)?,
         Some(CompareSubject::Model(args)) => of_model(args, &device)?,
         Some(CompareSubject::Sizes(args)) => squares(args, &device)?,
-        None => tour(&args.precision, &device, args.run.quick)?,
+        None => tour(&args.precision, &device, args.run.quick, runner.backend.name() != "null")?,
     };
     let Outcome { measured, skipped } = runner.measure(&subjects.all)?;
     if let (true, Some(first)) = (measured.is_empty(), skipped.first()) {
@@ -246,20 +247,25 @@ fn squares(args: &SquaresArgs, device: &Device) -> Result<Subjects, Failure> {
 }
 
 /// What a newcomer sees: products from decode to prefill, attention, and what not to do.
-fn tour(names: &[String], device: &Device, quick: bool) -> Result<Subjects, Failure> {
+fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -> Result<Subjects, Failure> {
     let specs = precisions(names, Varies::Product(None), device)?;
-    let cpu = device.kind == Kind::Cpu;
-    let rows: &[u64] = match (cpu, quick) {
-        (_, true) => &[1, 128],
-        (true, false) => &[1, 8, 128, 1024],
-        (false, false) => &[1, 128, 1024, 4096],
+    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
+    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
+    let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
+    // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow has no kernel there.
+    let shapes: &[(u64, u64)] = match (gpu, quick) {
+        (false, true) => &[(1, 4096), (128, 4096)],
+        (false, false) => &[(1, 4096), (8, 4096), (128, 4096), (1024, 4096)],
+        (true, true) => &[(1, 4096), (1, 28_672), (2048, 4096)],
+        (true, false) => &[(1, 4096), (1, 28_672), (16, 4096), (128, 4096), (4096, 4096)],
     };
     let mut all = Vec::new();
-    for m in rows {
-        all.extend(at_precisions(&Graph::gemm(*m, 4096, 4096)?, &specs, device)?);
+    for (m, n) in shapes {
+        let specs = if gpu && *m > 16 { &native } else { &specs };
+        all.extend(at_precisions(&Graph::gemm(*m, *n, 4096)?, specs, device)?);
     }
-    let naive = all.iter().find(|subject| cpu && subject.precision == "w8a16").cloned();
-    all.extend(naive.map(|subject| Measurable { cast: true, ..subject }));
+    let narrow = all.iter().find(|subject| subject.precision == "w8a16").cloned();
+    all.extend(narrow.filter(|_| cast).map(|subject| Measurable { cast: true, ..subject }));
     let dim = |value| Dim::new("attention", value);
     let attention = Attention {
         batch: Dim::ONE,
@@ -342,6 +348,7 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibratio
         warm: false,
         quick: true,
         seconds,
+        energy: false,
         out: None,
         resume: false,
     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use roofline_core::{
     Device, Graph, Op,
     format::Sizes,
-    measurement::{Measurement, Path as KernelPath, Residency, Warning},
+    measurement::{Energy, Measurement, Path as KernelPath, Residency, Warning},
     precision::PrecisionSpec,
     predict::Estimate,
     units::{Bytes, Flops},
@@ -68,6 +68,10 @@ struct Row {
     check_error: f64,
     check_limit: f64,
     warnings: Vec<Warning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<Energy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gflops_per_w: Option<f64>,
 }
 
 /// The best of what was tried.
@@ -183,6 +187,8 @@ fn row(measured: &Measurement, device: &Device) -> Row {
         check_error: measured.check.error,
         check_limit: measured.check.limit,
         warnings: measured.warnings.clone(),
+        energy: measured.energy,
+        gflops_per_w: measured.efficiency().map(|efficiency| efficiency.value() / 1e9),
     }
 }
 
@@ -229,6 +235,7 @@ impl Report for Measured {
         let heading =
             format!("{} on {} ({} backend{fake}, {})", self.subject, self.device_name, self.backend, self.residency);
         let mut sections = vec![Section::Heading(heading), Section::Table(self.table())];
+        sections.extend(self.energy().map(Section::Table));
         sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturation.table())));
         sections.extend(self.doubts().into_iter().map(Section::Paragraph));
         sections.push(Section::Line(format!("The run is kept in {}.", self.run.display())));
@@ -241,6 +248,34 @@ impl Report for Measured {
 }
 
 impl Measured {
+    /// What calls cost, where power was watched.
+    fn energy(&self) -> Option<Table> {
+        let mut table = Table::default()
+            .column("energy of", Align::Left, 0)
+            .column("precision", Align::Left, 0)
+            .column("mJ by power", Align::Right, 0)
+            .column("mJ by counter", Align::Right, 0)
+            .column("W", Align::Right, 0)
+            .column("MHz", Align::Right, 0)
+            .column("GFLOP/s/W", Align::Right, 0);
+        let watched = self.measurements.iter().filter_map(|row| Some((row, row.energy?)));
+        let mut any = false;
+        for (row, energy) in watched {
+            any = true;
+            let optional = |value: Option<f64>| value.map_or_else(String::new, number);
+            table.row([
+                row.shape.as_str().into(),
+                row.precision.as_str().into(),
+                number(energy.integrated.value() * 1e3).into(),
+                optional(energy.counted_j.map(|energy| energy * 1e3)).into(),
+                number(energy.power.value()).into(),
+                optional(energy.clock_mhz).into(),
+                optional(row.gflops_per_w).into(),
+            ]);
+        }
+        any.then_some(table)
+    }
+
     /// The worst case of each doubt, and what could not be measured.
     fn doubts(&self) -> Vec<String> {
         let mut kinds: Vec<(&str, usize, String)> = Vec::new();

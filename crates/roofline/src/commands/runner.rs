@@ -22,6 +22,9 @@ use crate::{
     report::style,
 };
 
+/// How long the power of a kernel is watched: long enough for the driver's counter, which ticks every 20 to 100 ms.
+const WATCHED: Seconds = Seconds::new(1.0);
+
 /// A backend at work, with what it has measured.
 pub(super) struct Runner {
     pub(super) backend: Box<dyn Backend>,
@@ -47,6 +50,7 @@ impl Runner {
         if let Some(seconds) = args.seconds {
             protocol.stop.budget = Seconds::new(seconds);
         }
+        protocol.watch = args.energy.then_some(WATCHED);
         if args.warm {
             protocol.residency = Residency::Warm;
         }
