@@ -57,6 +57,10 @@ fn truth(from: &Calibration) -> Calibration {
             rate: Some(FlopRate::new(rate)),
             stream: ByteRate::new(stream),
             unpack: Seconds::new(unpack),
+            launch: Seconds::ZERO,
+            step: Seconds::ZERO,
+            output: Seconds::ZERO,
+            splits: true,
             remainder: Vec::new(),
         }
     };
@@ -68,7 +72,12 @@ fn truth(from: &Calibration) -> Calibration {
             lane(Family::Thin, "bf16", 700e12, 60e9, 0.0),
             lane(Family::Thin, "w4a16", 500e12, 40e9, 0.9e-13),
             lane(Family::Tiled, "bf16", 820e12, 180e9, 0.0),
-            lane(Family::Tiled, "fp8", 1500e12, 160e9, 0.0),
+            LaneTerms {
+                step: Seconds::new(130e-9),
+                output: Seconds::new(1.5e-12),
+                splits: false,
+                ..lane(Family::Tiled, "fp8", 1500e12, 160e9, 0.0)
+            },
         ],
     };
     Calibration { terms: Terms::Blocks(terms), ..from.clone() }
@@ -124,6 +133,14 @@ fn exact_times_give_the_terms_back() {
         let (found, truth) = (rate(&found, Family::Tiled, math), rate(&truth, Family::Tiled, math));
         assert!(close(found, truth, 0.06), "{math}: {found:e} for {truth:e}");
     }
+    // One lane has no shared sums, waits at each step and passes over its results again; the others do not.
+    let lane = |math| {
+        blocks(&found).lanes.iter().find(|one| (one.lane.family, one.lane.math) == (Family::Tiled, math)).unwrap()
+    };
+    assert!(lane(Math::Bf16).splits && !lane(Math::Fp8).splits);
+    assert!(close(lane(Math::Fp8).step.value(), 130e-9, 0.2), "{:e}", lane(Math::Fp8).step.value());
+    assert!(close(lane(Math::Fp8).output.value(), 1.5e-12, 0.2), "{:e}", lane(Math::Fp8).output.value());
+    assert!(lane(Math::Bf16).output.value() < 0.2e-12, "{:e}", lane(Math::Bf16).output.value());
     // Shapes that neither the fit nor its held-out third saw.
     let off = |sample: &Sample| {
         let expected = found.expect(&sample.op, &sample.precision, Sizes::Exact).unwrap().time;
@@ -168,7 +185,28 @@ fn nonsense_is_refused_and_sense_survives_its_file() {
     assert!(refused(|terms| terms.families[0].read = ByteRate::new(f64::NAN)));
     assert!(refused(|terms| terms.lanes[0].stream = ByteRate::new(0.0)));
     assert!(refused(|terms| terms.lanes[0].rate = Some(FlopRate::new(f64::INFINITY))));
+    assert!(refused(|terms| terms.lanes[0].launch = Seconds::new(2.0)));
+    assert!(refused(|terms| terms.lanes[0].step = Seconds::new(-1e-9)));
+    assert!(refused(|terms| terms.lanes[0].output = Seconds::new(f64::NAN)));
     assert!(refused(|terms| terms.lanes[0].remainder.push(Remainder { at: [1.0; 4], log: f64::NAN })));
+}
+
+/// Files from before lanes had terms of their own are read as if those were nothing.
+#[test]
+fn lanes_without_their_own_terms_are_read() {
+    let calibration = any();
+    let mut text = serde_json::to_value(&calibration).unwrap();
+    for lane in text["terms"]["lanes"].as_array_mut().unwrap() {
+        let lane = lane.as_object_mut().unwrap();
+        for term in ["launch_s", "step_s", "output_s", "splits"] {
+            assert!(lane.remove(term).is_some(), "{term}");
+        }
+    }
+    let read: Calibration = serde_json::from_value(text).unwrap();
+    let lane = &blocks(&read).lanes[0];
+    assert_eq!([lane.launch, lane.step, lane.output], [Seconds::ZERO; 3]);
+    assert!(lane.splits);
+    assert!(read.checked().is_ok());
 }
 
 #[test]

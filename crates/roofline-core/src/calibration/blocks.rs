@@ -6,15 +6,20 @@
 //! ```text
 //! share   = max(1, blocks / units), plus `wave` of what is missing to the next whole number
 //! compute = share * (flops / (rate / units) + elements * unpack * units)
-//! stream  = share * (bytes / stream + block)
+//! stream  = share * (bytes / stream + steps * step + block)
 //! memory  = bytes the kernel reads / read
-//! time    = launch + (compute^4 + stream^4 + memory^4)^(1/4) + (bytes written + 2 * partial sums) / write + split
+//! finish  = (bytes written + 2 * partial sums) / write + share * outputs * output * units
+//! time    = launches + (compute^4 + stream^4 + memory^4)^(1/4) + finish + split
 //! ```
 //!
-//! `flops`, `bytes` and `elements` are those of one block, edges included: a block that is half outside the matrix costs a
-//! whole one. `stream` is what one multiprocessor takes from the L2, where blocks read their operands again and again;
+//! `flops`, `bytes`, `elements`, `steps` and `outputs` are those of one block, edges included: a block that is half outside
+//! the matrix costs a whole one. `launches` are the family's and what the lane needs on top, where it takes a second kernel.
+//! `step` is what a block waits for at each of its steps, whatever they hold: where no sum is shared, a long sum is a long
+//! chain of waits. `output` is what a lane does to each result after the sum: sums that are first stored as INT32 and then
+//! scaled by another kernel are passed over twice more. `stream` is what one multiprocessor takes from the L2, where blocks read their operands again and again;
 //! `memory` is what has to come from DRAM once. The fourth power is a maximum with a rounded corner. `split` is paid where
-//! the sum over `k`, or over the cache, is shared by several blocks. A unit that works for long runs into the power limit:
+//! the sum over `k`, or over the cache, is shared by several blocks; whether a lane's kernels can do that is found by fitting
+//! it both ways. A unit that works for long runs into the power limit:
 //! from 0.1 ms on, `compute` grows by `throttle` per factor of ten, for one factor of ten.
 //!
 //! What the terms cannot explain is kept as points (see [`Remainder`]).
@@ -91,6 +96,18 @@ pub struct LaneTerms {
     /// Widening, per stored element, all multiprocessors together; zero where what is stored is what multiplies.
     #[serde(rename = "unpack_s", with = "crate::units::number")]
     pub unpack: Seconds,
+    /// Per call, on top of the family's: a slower start, or a second kernel.
+    #[serde(rename = "launch_s", with = "crate::units::number", default)]
+    pub launch: Seconds,
+    /// Per step of 64 along a block's sum: what it waits for though bytes and operations are few.
+    #[serde(rename = "step_s", with = "crate::units::number", default)]
+    pub step: Seconds,
+    /// Per output, all multiprocessors together: adding it up, scaling it, passing over it again.
+    #[serde(rename = "output_s", with = "crate::units::number", default)]
+    pub output: Seconds,
+    /// Whether these kernels let blocks share a sum.
+    #[serde(default = "shared_sums")]
+    pub splits: bool,
     /// What these terms leave unexplained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remainder: Vec<Remainder>,
@@ -110,6 +127,9 @@ struct Costs {
     operation: f64,
     byte_streamed: f64,
     element: f64,
+    step: f64,
+    output: f64,
+    splits: bool,
 }
 
 /// Where the power limit begins to show.
@@ -118,7 +138,8 @@ const SUSTAINED: f64 = 1e-4;
 impl Costs {
     /// The fastest way to run `task`.
     fn parts(&self, task: &Task) -> Parts {
-        let all = task.cuts.iter().map(|cut| self.cut(task, cut));
+        let usable = task.cuts.iter().filter(|cut| self.splits || !cut.split);
+        let all = usable.map(|cut| self.cut(task, cut));
         let fastest = all.reduce(|best, other| if other.time < best.time { other } else { best });
         fastest.unwrap_or(Parts { family: task.lane.family, launch: 0.0, memory: 0.0, compute: 0.0, time: 0.0 })
     }
@@ -131,14 +152,15 @@ impl Costs {
         if compute > SUSTAINED {
             compute *= 1.0 + self.throttle * (compute / SUSTAINED).log10().min(1.0);
         }
-        let stream = share * (cut.bytes * self.byte_streamed + self.block);
+        let stream = share * (cut.bytes * self.byte_streamed + cut.steps * self.step + self.block);
         let memory = task.read * self.byte_read;
         let fourth = |value: f64| (value * value) * (value * value);
         let body = (fourth(compute) + fourth(stream) + fourth(memory)).sqrt().sqrt();
-        let write = (task.write + 2.0 * cut.partial) * self.byte_written;
+        let finish =
+            (task.write + 2.0 * cut.partial) * self.byte_written + share * self.units * cut.outputs * self.output;
         let launch = self.launch + if cut.split { self.split } else { 0.0 };
-        let memory = memory.max(stream) + write;
-        Parts { family: task.lane.family, launch, memory, compute, time: launch + body + write }
+        let memory = memory.max(stream) + finish;
+        Parts { family: task.lane.family, launch, memory, compute, time: launch + body + finish }
     }
 }
 
@@ -157,7 +179,7 @@ impl Blocks {
     fn costs(&self, shared: &Shared, terms: &LaneTerms) -> Costs {
         Costs {
             units: f64::from(self.units),
-            launch: shared.launch.value(),
+            launch: shared.launch.value() + terms.launch.value(),
             byte_read: 1.0 / shared.read.value(),
             byte_written: 1.0 / shared.write.value(),
             block: shared.block.value(),
@@ -167,6 +189,9 @@ impl Blocks {
             operation: terms.rate.map_or(0.0, |rate| 1.0 / rate.value()),
             byte_streamed: 1.0 / terms.stream.value(),
             element: terms.unpack.value(),
+            step: terms.step.value(),
+            output: terms.output.value(),
+            splits: terms.splits,
         }
     }
 
@@ -185,11 +210,16 @@ impl Blocks {
         let lane = |terms: &LaneTerms| {
             terms.rate.is_none_or(|flops| rate(flops.value()))
                 && rate(terms.stream.value())
-                && cost(terms.unpack)
+                && [terms.unpack, terms.launch, terms.step, terms.output].into_iter().all(cost)
                 && terms.remainder.iter().all(Remainder::sensible)
         };
         self.units > 0 && self.families.iter().all(family) && self.lanes.iter().all(lane)
     }
+}
+
+/// Calibrations that do not say were made when every lane shared sums.
+fn shared_sums() -> bool {
+    true
 }
 
 /// A rate as a plain number, where there is one.

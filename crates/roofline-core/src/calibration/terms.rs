@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{blocks::Blocks, plain::Plain};
-use crate::{Op, Precision, format::Sizes};
+use crate::{Math, Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -63,7 +63,11 @@ impl ThinRows {
         Self { native: rows, widened: rows }
     }
 
+    /// TF32 has no kernel for few rows: they are the library's at any number.
     fn of(self, precision: &Precision) -> u64 {
+        if precision.math == Math::Tf32 {
+            return 0;
+        }
         let widened = precision.weights.nominal_bits() < precision.activations.nominal_bits();
         if widened { self.widened } else { self.native }
     }

@@ -46,6 +46,10 @@ pub(super) struct Cut {
     pub(super) bytes: f64,
     /// Stored elements among that.
     pub(super) elements: f64,
+    /// Steps along its sum.
+    pub(super) steps: f64,
+    /// Sums it ends with.
+    pub(super) outputs: f64,
     /// Bytes of partial sums of all blocks.
     pub(super) partial: f64,
     pub(super) split: bool,
@@ -66,16 +70,20 @@ const TILES: [(u32, u32); 11] = [
     (256, 64),
     (256, 128),
 ];
-/// Blocks that share a sum over `k`.
+/// Blocks that share a sum over `k`; of thin products no more than four, which are a cluster.
 const SPLITS: [u32; 5] = [1, 2, 4, 8, 16];
-/// Features of a block of a thin product, and the step of its tokens: the shape of the tensor instruction `m16n8k16`,
-/// weights on the side of 16.
+const THIN_SPLITS: [u32; 3] = [1, 2, 4];
+/// Features of a block of a thin product, as often as one of these, and the step of its tokens: the shape of the tensor
+/// instruction `m16n8k16`, weights on the side of 16.
 const THIN: (f64, f64) = (16.0, 8.0);
+const THIN_TILES: [f64; 3] = [1.0, 2.0, 4.0];
+/// Features of a block on the vector unit, for so many rows and for more: each block reads the input again.
+const VECTOR: (f64, f64, f64) = (4.0, 2.0, 4.0);
 /// Blocks that share one head's cache.
 const CACHE_SPLITS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The least that is worth sharing: of `k`, and of the cache.
 const LEAST: (f64, f64) = (256.0, 64.0);
-/// A step of the loop over `k`.
+/// A step of the loop over `k`, or over the cache.
 const STEP: f64 = 64.0;
 /// Queries of a block of prefill attention, and of decode attention where several heads share a cache.
 const QUERIES: (f64, f64) = (128.0, 16.0);
@@ -137,14 +145,27 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
     let weight = precision.weights.bytes(Shape::matrix(linear.n, linear.k), sizes).value() / (linear.n.float() * k);
     let input = precision.activations.bytes(Shape::matrix(linear.m, linear.k), sizes).value() / (m * k);
     let (features, step) = THIN;
-    let tiles: Vec<(f64, f64)> = if thin {
-        vec![((m / step).ceil() * step, features)]
+    let vector = thin && precision.math == Math::Fp32;
+    // Blocks on the vector unit are small, so a multiprocessor has several at once: here they are one of `features`, that
+    // reads its input as often as they do, for a number of rows that is a power of two.
+    let (tiles, again): (Vec<(f64, f64)>, f64) = if vector {
+        let (few, narrow, wide) = VECTOR;
+        let rows = linear.m.get().next_power_of_two() as f64;
+        (vec![(rows, features)], features / if rows > few { wide } else { narrow })
+    } else if thin {
+        let tokens = (m / step).ceil() * step;
+        (THIN_TILES.map(|tiles| (tokens, tiles * features)).to_vec(), 1.0)
     } else {
-        TILES.iter().map(|(tokens, features)| (f64::from(*tokens), f64::from(*features))).collect()
+        (TILES.iter().map(|(tokens, features)| (f64::from(*tokens), f64::from(*features))).collect(), 1.0)
     };
-    let mut cuts = Vec::with_capacity(tiles.len() * SPLITS.len());
+    let splits: &[u32] = match (vector, thin) {
+        (true, _) => &[1],
+        (_, true) => &THIN_SPLITS,
+        _ => &SPLITS,
+    };
+    let mut cuts = Vec::with_capacity(tiles.len() * splits.len());
     for (tokens, features) in tiles {
-        for split in SPLITS.map(f64::from) {
+        for split in splits.iter().copied().map(f64::from) {
             if split > 1.0 && k / split < LEAST.0 {
                 break;
             }
@@ -152,8 +173,10 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
             cuts.push(Cut {
                 blocks: (m / tokens).ceil() * (n / features).ceil() * split,
                 flops: 2.0 * tokens * features * depth,
-                bytes: depth * (tokens.min(m) * input + features * weight),
+                bytes: depth * (tokens.min(m) * input * again + features * weight),
                 elements: depth * features,
+                steps: depth / STEP,
+                outputs: if thin { tokens } else { tokens.min(m) } * features,
                 partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
                 split: split > 1.0,
             });
@@ -174,6 +197,8 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
         flops: 2.0 * (keys / split).ceil() * width * queries,
         bytes: read / caches / split,
         elements: attention.cached_elements() / caches / split,
+        steps: (keys / split / STEP).ceil(),
+        outputs: 0.0,
         partial: if split > 1.0 { 4.0 * caches * group * value * split } else { 0.0 },
         split: split > 1.0,
     };
@@ -194,6 +219,8 @@ fn prefill(attention: &Attention, flops: f64, read: f64, group: f64) -> Cut {
         flops: flops / blocks * padding,
         bytes: read * share * group / heads,
         elements,
+        steps: 0.0,
+        outputs: 0.0,
         partial: 0.0,
         split: false,
     }
@@ -202,7 +229,8 @@ fn prefill(attention: &Attention, flops: f64, read: f64, group: f64) -> Cut {
 /// A block per row where a row has one sum, else a block per chunk.
 fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
     let blocks = rows.unwrap_or((bytes / CHUNK).ceil()).max(1.0);
-    Cut { blocks, flops: 0.0, bytes: bytes / blocks, elements: 0.0, partial: 0.0, split: false }
+    let bytes = bytes / blocks;
+    Cut { blocks, flops: 0.0, bytes, elements: 0.0, steps: 0.0, outputs: 0.0, partial: 0.0, split: false }
 }
 
 #[cfg(test)]
@@ -229,6 +257,27 @@ mod tests {
     }
 
     #[test]
+    fn a_thin_product_may_take_more_features_or_share_its_sum() {
+        let task = task(4, 4096, 8192, "w4a16");
+        let blocks: Vec<f64> = task.cuts.iter().map(|cut| cut.blocks).collect();
+        // 16, 32 or 64 features; alone, by two or by four.
+        assert_eq!(blocks, [256.0, 512.0, 1024.0, 128.0, 256.0, 512.0, 64.0, 128.0, 256.0]);
+        assert_eq!((task.cuts[0].steps, task.cuts[2].steps), (128.0, 32.0));
+        assert_eq!(task.cuts[3].outputs, 8.0 * 32.0);
+    }
+
+    #[test]
+    fn the_vector_unit_reads_its_input_again_for_every_few_features() {
+        // Three rows are four; blocks of two features, so 16 features read the three rows eight times.
+        let few = task(3, 4096, 1024, "fp32");
+        assert_eq!((few.lane.family, few.cuts.len()), (Family::Thin, 1));
+        assert_eq!(few.cuts[0].bytes, 1024.0 * 4.0 * (8.0 * 3.0 + 16.0));
+        assert_eq!(few.cuts[0].flops, 2.0 * 4.0 * 16.0 * 1024.0);
+        // Five are eight; blocks of four features.
+        assert_eq!(task(5, 4096, 1024, "fp32").cuts[0].bytes, 1024.0 * 4.0 * (4.0 * 5.0 + 16.0));
+    }
+
+    #[test]
     fn edges_cost_a_whole_block_and_splits_are_counted() {
         let task = task(129, 4096, 4096, "bf16");
         assert_eq!(task.lane.family, Family::Tiled);
@@ -245,6 +294,7 @@ mod tests {
         assert_eq!(task(64, 4096, 4096, "w4a16").lane.family, Family::Thin);
         assert_eq!(task(65, 4096, 4096, "w4a16").lane.family, Family::Tiled);
         assert_eq!(task(17, 4096, 4096, "int8").lane.family, Family::Tiled);
+        assert_eq!(task(1, 4096, 4096, "tf32").lane.family, Family::Tiled);
         assert!(task(1, 4096, 4096, "w4a16").widened && !task(1, 4096, 4096, "fp8").widened);
     }
 }

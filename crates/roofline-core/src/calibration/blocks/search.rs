@@ -2,10 +2,11 @@
 //!
 //! Families share no term, so each is fitted alone. The error is `|ln(predicted / measured)|`: relative, and the same for
 //! twice too slow as for twice too fast. The fastest of several cuts has kinks, so the search needs no derivatives: it
-//! goes along one term at a time with a step that shrinks. A lane's two rates can explain much of the same, so each lane
-//! is looked at again from several starts. A term that the samples say nothing about stays at its first guess.
+//! goes along one term at a time with a step that shrinks. A lane's terms can explain much of the same, so each lane is
+//! looked at again from several starts, with shared sums and without. A term that the samples say nothing about stays at
+//! its first guess; one that some lanes do without has to earn what it explains.
 
-use super::{Blocks, Costs, Lane, LaneTerms, Remainder, Shared, Task};
+use super::{Blocks, Costs, Cut, Lane, LaneTerms, Remainder, Shared, Task};
 use crate::{
     Device,
     calibration::{
@@ -20,6 +21,11 @@ use crate::{
 const NOISE: f64 = 0.02;
 /// What being off its first guess by a factor of `e` costs a term, in errors of one sample.
 const PRIOR: f64 = 0.004;
+/// The same for a term that a lane may do without, `OWN * ln(1 + value / scale)^2`: nothing where it is far below the scale
+/// at which it begins to matter.
+const OWN: f64 = 0.05;
+/// What a lane without shared sums has to be better by, in errors of one sample.
+const ALONE: f64 = 0.3;
 /// How far a measured stream may beat the bandwidth that was measured before it, and a unit its rated peak: the clock may
 /// be above the one that a peak is rated at.
 const SLACK: f64 = 1.08;
@@ -67,7 +73,11 @@ const FIRST: usize = 7;
 const OPERATION: usize = 0;
 const STREAM: usize = 1;
 const ELEMENT: usize = 2;
-const EACH: usize = 3;
+/// From here on those that it may do without.
+const EXTRA: usize = 3;
+const WAIT: usize = 4;
+const OUTPUT: usize = 5;
+const EACH: usize = 6;
 
 struct Search {
     asked: Vec<Asked>,
@@ -97,29 +107,34 @@ impl Search {
         // Seconds per call, byte read, byte written, block and split; two shares.
         let mut start = vec![0.6 * fastest, 1.15 * byte, 0.8 * byte, 0.2e-6, 1.5e-6, 0.1, 0.05];
         let mut least = vec![1e-8, byte / SLACK, byte / 8.0, 1e-9, 1e-8, 0.0, 0.0];
-        let mut most = vec![fastest, 20.0 * byte, 20.0 * byte, 1e-4, 1e-3, 1.0, 0.5];
-        for (lane, widened) in lanes.iter().zip(widened) {
+        let mut most = vec![fastest, 20.0 * byte, 20.0 * byte, 1e-5, 1e-5, 1.0, 0.5];
+        for (at, (lane, widened)) in lanes.iter().zip(widened).enumerate() {
+            let any = |of: fn(&Cut) -> f64| {
+                let here = asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| of(cut) > 0.0));
+                f64::from(u8::from(here))
+            };
+            let (wait, output) = (any(|cut| cut.steps), any(|cut| cut.outputs) * byte);
             // Every sample has a roof, so every unit here that multiplies has a peak.
             let operation = device.peaks.of(lane.math).map_or(0.0, |peak| 1.0 / peak.value());
             let element = if widened { byte } else { 0.0 };
-            start.extend([1.25 * operation, 0.3 * byte * units, 0.1 * element]);
-            least.extend([operation / SLACK, byte * units / 12.0, 0.005 * element]);
-            most.extend([50.0 * operation, 20.0 * byte * units, 50.0 * element]);
+            start.extend([1.25 * operation, 0.3 * byte * units, 0.1 * element, 0.2e-6, 20e-9 * wait, output]);
+            least.extend([operation / SLACK, byte * units / 12.0, 0.005 * element, 1e-9, 1e-10 * wait, 0.01 * output]);
+            most.extend([50.0 * operation, 20.0 * byte * units, 50.0 * element, 1e-5, 1e-5 * wait, 100.0 * output]);
         }
         Self { asked, lanes, units, start, least, most }
     }
 
     fn run(&self, family: Family) -> (Shared, Vec<LaneTerms>) {
-        let mut state = State::new(self, self.start.clone());
+        let mut state = State::new(self, self.start.clone(), vec![true; self.lanes.len()]);
         state.descend(0..self.start.len(), 0.5, 0.02);
         for lane in 0..self.lanes.len() {
             state.look_again(lane);
         }
         state.descend(0..self.start.len(), 0.25, 0.002);
-        let terms = state.terms;
-        let costs = |at: usize| self.costs(&terms, at);
+        let State { terms, splits, .. } = state;
+        let costs = |at: usize| self.costs(&terms, &splits, at);
         let lane = |(at, lane): (usize, &Lane)| {
-            let [operation, stream, element] = [OPERATION, STREAM, ELEMENT].map(|term| terms[FIRST + EACH * at + term]);
+            let own = |term: usize| terms[FIRST + EACH * at + term];
             let near = self.asked.iter().filter(|one| one.lane == at);
             let remainder = near.map(|one| {
                 let log = (one.time / costs(at).parts(&one.task).time).ln();
@@ -129,9 +144,13 @@ impl Search {
                 self.asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| cut.flops > 0.0));
             LaneTerms {
                 lane: *lane,
-                rate: multiplies.then(|| FlopRate::new(1.0 / operation)),
-                stream: ByteRate::new(1.0 / stream),
-                unpack: Seconds::new(element),
+                rate: multiplies.then(|| FlopRate::new(1.0 / own(OPERATION))),
+                stream: ByteRate::new(1.0 / own(STREAM)),
+                unpack: Seconds::new(own(ELEMENT)),
+                launch: Seconds::new(own(EXTRA)),
+                step: Seconds::new(own(WAIT)),
+                output: Seconds::new(own(OUTPUT)),
+                splits: splits[at],
                 remainder: remainder.collect(),
             }
         };
@@ -149,11 +168,12 @@ impl Search {
         (shared, lanes)
     }
 
-    fn costs(&self, terms: &[f64], lane: usize) -> Costs {
+    fn costs(&self, terms: &[f64], splits: &[bool], lane: usize) -> Costs {
+        let splits = splits[lane];
         let lane = &terms[FIRST + EACH * lane..][..EACH];
         Costs {
             units: self.units,
-            launch: terms[LAUNCH],
+            launch: terms[LAUNCH] + lane[EXTRA],
             byte_read: terms[READ],
             byte_written: terms[WRITE],
             block: terms[BLOCK],
@@ -163,12 +183,15 @@ impl Search {
             operation: lane[OPERATION],
             byte_streamed: lane[STREAM],
             element: lane[ELEMENT],
+            step: lane[WAIT],
+            output: lane[OUTPUT],
+            splits,
         }
     }
 
     /// The error of the samples of one lane.
-    fn lane_error(&self, terms: &[f64], lane: usize) -> f64 {
-        let costs = self.costs(terms, lane);
+    fn lane_error(&self, terms: &[f64], splits: &[bool], lane: usize) -> f64 {
+        let costs = self.costs(terms, splits, lane);
         let one = |asked: &Asked| {
             let off = (costs.parts(&asked.task).time / asked.time).ln();
             (off * off + NOISE * NOISE).sqrt() - NOISE
@@ -183,6 +206,8 @@ impl Search {
             0.0
         } else if is_share(term) {
             PRIOR * (value - start).powi(2)
+        } else if term >= FIRST && (term - FIRST) % EACH >= EXTRA {
+            OWN * (1.0 + value / start).ln().powi(2)
         } else {
             PRIOR * (value / start).ln().powi(2)
         }
@@ -200,40 +225,51 @@ fn is_share(term: usize) -> bool {
 }
 
 /// Terms on their way, with the error of each lane, so that a lane's own term costs only its own samples.
+#[derive(Clone)]
 struct State<'a> {
     search: &'a Search,
     terms: Vec<f64>,
+    splits: Vec<bool>,
     errors: Vec<f64>,
     priors: f64,
 }
 
 impl<'a> State<'a> {
-    fn new(search: &'a Search, terms: Vec<f64>) -> Self {
-        let errors = (0..search.lanes.len()).map(|lane| search.lane_error(&terms, lane)).collect();
+    fn new(search: &'a Search, terms: Vec<f64>, splits: Vec<bool>) -> Self {
+        let errors = (0..search.lanes.len()).map(|lane| search.lane_error(&terms, &splits, lane)).collect();
         let priors = terms.iter().enumerate().map(|(term, value)| search.prior(term, *value)).sum();
-        Self { search, terms, errors, priors }
+        Self { search, terms, splits, errors, priors }
     }
 
     fn error(&self) -> f64 {
-        self.errors.iter().sum::<f64>() + self.priors
+        let alone = self.splits.iter().filter(|splits| !**splits).count() as f64;
+        self.errors.iter().sum::<f64>() + self.priors + ALONE * alone
+    }
+
+    /// Counts the error of a lane and the priors again.
+    fn recount(&mut self, lane: usize) {
+        let search = self.search;
+        self.errors[lane] = search.lane_error(&self.terms, &self.splits, lane);
+        self.priors = self.terms.iter().enumerate().map(|(term, value)| search.prior(term, *value)).sum();
     }
 
     /// Sets a term if that makes things better.
     fn try_value(&mut self, term: usize, value: f64) -> bool {
         let search = self.search;
-        let before = self.error();
         let kept = std::mem::replace(&mut self.terms[term], value);
         let priors = self.priors + search.prior(term, value) - search.prior(term, kept);
         if term < FIRST {
-            let errors: Vec<f64> = (0..self.errors.len()).map(|lane| search.lane_error(&self.terms, lane)).collect();
-            if errors.iter().sum::<f64>() + priors < before {
+            let errors: Vec<f64> =
+                (0..self.errors.len()).map(|lane| search.lane_error(&self.terms, &self.splits, lane)).collect();
+            let gained = self.errors.iter().sum::<f64>() + self.priors - errors.iter().sum::<f64>() - priors;
+            if gained > 0.0 {
                 (self.errors, self.priors) = (errors, priors);
                 return true;
             }
         } else {
             let lane = (term - FIRST) / EACH;
-            let error = search.lane_error(&self.terms, lane);
-            if before - self.errors[lane] + error - self.priors + priors < before {
+            let error = search.lane_error(&self.terms, &self.splits, lane);
+            if self.errors[lane] + self.priors - error - priors > 0.0 {
                 self.errors[lane] = error;
                 self.priors = priors;
                 return true;
@@ -261,20 +297,36 @@ impl<'a> State<'a> {
         }
     }
 
-    /// One lane from other starts: multiplying may be what limits it, or reading.
+    /// One lane from other starts: multiplying may be what limits it, or reading, or waiting, or what comes after the sum;
+    /// and its blocks may share sums, or not.
     fn look_again(&mut self, lane: usize) {
         let first = FIRST + EACH * lane;
         let start = &self.search.start[first..first + EACH];
-        let starts = [(2.0, 0.3), (1.25, 0.3), (1.0, 0.3), (1.25, 1.0), (1.0, 1.0), (1.0, 3.0), (2.0, 3.0)];
-        for (operation, stream) in starts {
-            let mut other =
-                Self { search: self.search, terms: self.terms.clone(), errors: self.errors.clone(), priors: 0.0 };
-            other.terms[first + OPERATION] = operation / 1.25 * start[OPERATION];
-            other.terms[first + STREAM] = stream * start[STREAM];
-            let mut other = Self::new(self.search, other.terms);
-            other.descend(first..first + EACH, 0.3, 0.03);
-            if other.error() < self.error() {
-                *self = other;
+        let mut here = self.search.asked.iter().filter(|one| one.lane == lane);
+        let splits = here.any(|one| one.task.cuts.iter().any(|cut| cut.split));
+        // Operations, bytes, waiting, outputs, as multiples of the first guess.
+        let starts = [
+            (1.6, 0.3, 0.05, 0.05),
+            (0.8, 0.3, 0.05, 0.05),
+            (0.8, 1.0, 0.05, 0.05),
+            (0.8, 3.0, 0.05, 0.05),
+            (1.6, 3.0, 0.05, 0.05),
+            (0.8, 0.3, 5.0, 0.05),
+            (0.8, 0.3, 0.05, 10.0),
+        ];
+        for (operation, stream, wait, output) in starts {
+            for shared in if splits { &[true, false][..] } else { &[true] } {
+                let mut other = self.clone();
+                other.splits[lane] = *shared;
+                other.terms[first + OPERATION] = operation * start[OPERATION];
+                other.terms[first + STREAM] = stream * start[STREAM];
+                other.terms[first + WAIT] = wait * start[WAIT];
+                other.terms[first + OUTPUT] = output * start[OUTPUT];
+                other.recount(lane);
+                other.descend(first..first + EACH, 0.4, 0.06);
+                if other.error() < self.error() {
+                    *self = other;
+                }
             }
         }
     }

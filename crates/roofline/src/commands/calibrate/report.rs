@@ -2,7 +2,7 @@
 
 use roofline_core::{
     Device,
-    calibration::{Blocks, Calibration, Lane, Plain, Terms},
+    calibration::{Blocks, Calibration, Lane, LaneTerms, Plain, Terms},
 };
 use serde::Serialize;
 
@@ -81,9 +81,29 @@ fn blocks(terms: &Blocks) -> Vec<Term> {
                 let cost = lane.unpack.value() * 1e15;
                 rows.push(term(name("unpack"), cost, "fs/element", "widening what is stored, all together"));
             }
+            rows.extend(own(lane).into_iter().map(|(of, value, unit, meaning)| term(name(of), value, unit, meaning)));
         }
     }
     rows
+}
+
+/// What a lane has and others do without, where it shows.
+fn own(lane: &LaneTerms) -> Vec<(&'static str, f64, &'static str, &'static str)> {
+    let (launch, step, output) = (lane.launch.micros(), lane.step.value() * 1e9, lane.output.value() * 1e15);
+    let mut all = Vec::new();
+    if launch >= 0.01 {
+        all.push(("extra launch", launch, "us", "per call, on top of the family's"));
+    }
+    if step >= 1.0 {
+        all.push(("step", step, "ns", "what a block waits for per 64 of its sum"));
+    }
+    if output >= 10.0 {
+        all.push(("output", output, "fs/element", "what is done to a result after its sum, all together"));
+    }
+    if !lane.splits {
+        all.push(("shared sums", 0.0, "", "its blocks never share a sum"));
+    }
+    all
 }
 
 /// A lane in words: what runs on which unit from which format.
