@@ -8,6 +8,7 @@ use roofline_core::{
     units::FlopRate,
 };
 
+use super::GPU_THIN_ROWS;
 use crate::{commands::subjects::at_precisions, failure::Failure};
 
 /// Where points in the unit cube come from.
@@ -43,7 +44,7 @@ impl Points {
 /// What is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Draw {
-    /// Products of up to 16 rows.
+    /// Products of so few rows that a GPU has kernels of its own for them.
     Thin,
     /// Products of more.
     Tiled,
@@ -73,8 +74,8 @@ impl Draw {
         device: &Device,
     ) -> Result<Vec<Subject>, Failure> {
         let graph = match self {
-            Self::Thin => product(point, (1.0, 16.0), spec, device)?,
-            Self::Tiled => product(point, (17.0, 8192.0), spec, device)?,
+            Self::Thin => product(point, (1.0, GPU_THIN_ROWS.native as f64), spec, device)?,
+            Self::Tiled => product(point, (GPU_THIN_ROWS.native as f64 + 1.0, 8192.0), spec, device)?,
             Self::Decode => attention(point, true, device)?,
             Self::Prefill => attention(point, false, device)?,
             Self::Elementwise(kind) => elementwise(point, kind)?,

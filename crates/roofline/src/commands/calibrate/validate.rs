@@ -68,7 +68,8 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
     if args.run.seconds.is_none() {
         runner.protocol.stop = roofline_run::Protocol::quick().stop;
     }
-    let outcome = runner.measure(&draw(&device, count, args.seed)?)?;
+    let subjects = draw(&device, count, args.seed, |subject| runner.backend.supports(subject).is_ok())?;
+    let outcome = runner.measure(&subjects)?;
     let observations: Vec<Observation> = outcome.measured.iter().map(Observation::from).collect();
     let compared = compare(&observations, &device, Some(&calibration), Sizes::Exact)?;
     style::talk("note", &format!("the run is in {}", runner.path().display()));
@@ -76,15 +77,16 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
     Ok(emit(&report, form)?)
 }
 
-/// `count` kernels of the same kinds as the grid's and in the same proportions, none of them in it.
-fn draw(device: &Device, count: usize, seed: u64) -> Result<Vec<Subject>, Failure> {
+/// `count` kernels of the same kinds as the grid's and in the same proportions, none of them in it and none that the
+/// backend has no kernel for.
+fn draw(device: &Device, count: usize, seed: u64, runs: impl Fn(&Subject) -> bool) -> Result<Vec<Subject>, Failure> {
     let grid = grid::gpu(device, false)?;
     let known = |subject: &Subject| grid.iter().any(|one| one.op == subject.op && one.formats == subject.formats);
     let plan = grid::plan(device)?;
     let total: usize = plan.iter().map(|(_, _, often)| often).sum();
     let mut points = Points::Random(seed);
     let mut all = Vec::with_capacity(count);
-    // A few points fall on the grid; so many do not that this ends.
+    // A few points fall on the grid, some on what does not run; so many do not that this ends.
     for _ in 0..100 * count {
         if all.len() >= count {
             break;
@@ -97,7 +99,7 @@ fn draw(device: &Device, count: usize, seed: u64) -> Result<Vec<Subject>, Failur
         });
         let Some((draw, spec, _)) = chosen else { continue };
         let subjects = draw.subject(points.next(), spec, device)?;
-        all.extend(subjects.into_iter().filter(|subject| !known(subject)));
+        all.extend(subjects.into_iter().filter(|subject| runs(subject) && !known(subject)));
     }
     all.truncate(count);
     Ok(all)
@@ -221,5 +223,22 @@ impl Report for Validation {
             sections.push(Section::Paragraph(text));
         }
         sections
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::{Op, Registry};
+
+    use super::*;
+
+    #[test]
+    fn as_many_are_drawn_as_asked_for_whatever_does_not_run() {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let linear = |subject: &Subject| matches!(subject.op, Op::Linear(_));
+        let drawn = draw(&device, 60, 4, linear).unwrap();
+        assert_eq!(drawn.len(), 60);
+        assert!(drawn.iter().all(linear));
+        assert!(draw(&device, 5, 4, |_| false).unwrap().is_empty());
     }
 }
