@@ -48,7 +48,7 @@ pub(super) struct Cut {
     pub(super) elements: f64,
     /// Steps along its sum.
     pub(super) steps: f64,
-    /// Sums it ends with.
+    /// Sums it ends with, those of threads that are added up included.
     pub(super) outputs: f64,
     /// Bytes of partial sums of all blocks.
     pub(super) partial: f64,
@@ -79,6 +79,8 @@ const THIN: (f64, f64) = (16.0, 8.0);
 const THIN_TILES: [f64; 3] = [1.0, 2.0, 4.0];
 /// Features of a block on the vector unit, for so many rows and for more: each block reads the input again.
 const VECTOR: (f64, f64, f64) = (4.0, 2.0, 4.0);
+/// Threads of such a block: each has a sum of its own for every output, and they are added up at the end.
+const VECTOR_THREADS: f64 = 256.0;
 /// Blocks that share one head's cache.
 const CACHE_SPLITS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The least that is worth sharing: of `k`, and of the cache.
@@ -158,6 +160,7 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
     } else {
         (TILES.iter().map(|(tokens, features)| (f64::from(*tokens), f64::from(*features))).collect(), 1.0)
     };
+    let sums = if vector { VECTOR_THREADS } else { 1.0 };
     let splits: &[u32] = match (vector, thin) {
         (true, _) => &[1],
         (_, true) => &THIN_SPLITS,
@@ -176,7 +179,7 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
                 bytes: depth * (tokens.min(m) * input * again + features * weight),
                 elements: depth * features,
                 steps: depth / STEP,
-                outputs: if thin { tokens } else { tokens.min(m) } * features,
+                outputs: if thin { tokens } else { tokens.min(m) } * features * sums,
                 partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
                 split: split > 1.0,
             });
@@ -272,7 +275,7 @@ mod tests {
         let few = task(3, 4096, 1024, "fp32");
         assert_eq!((few.lane.family, few.cuts.len()), (Family::Thin, 1));
         assert_eq!(few.cuts[0].bytes, 1024.0 * 4.0 * (8.0 * 3.0 + 16.0));
-        assert_eq!(few.cuts[0].flops, 2.0 * 4.0 * 16.0 * 1024.0);
+        assert_eq!((few.cuts[0].flops, few.cuts[0].outputs), (2.0 * 4.0 * 16.0 * 1024.0, 4.0 * 16.0 * 256.0));
         // Five are eight; blocks of four features.
         assert_eq!(task(5, 4096, 1024, "fp32").cuts[0].bytes, 1024.0 * 4.0 * (4.0 * 5.0 + 16.0));
     }
