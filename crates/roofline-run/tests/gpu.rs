@@ -29,7 +29,8 @@ fn gpu() -> Option<Cuda> {
         eprintln!("SKIPPED: there is no NVIDIA GPU here, so no kernel ran on one");
         return None;
     }
-    let gpu = Gpu::open(0, None).unwrap();
+    // Kernels are compiled once for all tests.
+    let gpu = Gpu::open(0, Some(std::env::temp_dir().join("roofline-kernels"))).unwrap();
     let device = Registry::builtin().reported(&gpu.name).expect("a GPU of the registry").into_owned();
     Some(Cuda::new(gpu, device))
 }
