@@ -1,9 +1,11 @@
 // Decode attention: one new query per sequence over a KV cache, `softmax(Q * K^T * scale) * V`, in one launch.
 //
-// The cache is read once, and that bounds the time. So each warp keeps a queue of its own in shared memory, whose length, not
-// the number of registers, says how many bytes are on the way: consecutive threads copy consecutive 16-byte pieces of rows
-// into it (copying pieces of many rows at once costs a third of the bandwidth), and take out some steps later the pieces
-// that are their parts of operands. No warp waits for another before the end.
+// The cache is read once, and that bounds the time. Consecutive threads of a warp read consecutive 16-byte pieces of rows
+// (pieces of many rows at once cost a third of the bandwidth) and take those that are their parts of operands out of shared
+// memory. On the way there pieces of the next step wait in registers while the present one is computed. With heads of 128
+// and large caches such plain loads reach 90 to 97 % of what an H200 reads; copies into a queue in shared memory, of every
+// depth tried, reached 75 to 83 %, bulk copies 78 to 87 %; why is not known. A queue of DEPTH steps, filled by asynchronous
+// copies, stays for short contexts, where it measured a little faster. No warp waits for another before the end.
 //
 // Both products have cached rows as their first operand (16 x 16) and 8 query heads of a group as the second (16 x 8):
 //   scores   S^T[key][head]     += K[key][feature]   * Q^T[feature][head]
@@ -15,11 +17,11 @@
 // heads; the last block of a head to finish adds the shares of keys up (flash decoding). Blocks: batch * kv_heads * groups *
 // splits. Queries and outputs are [batch][head][feature], keys and values [batch][kv head][capacity][feature], scales of
 // 8-bit caches one bfloat16 per row. `scale` has log2(e) in it. `shares` hold HEADS * (HEAD_DIM + 2) floats per block;
-// `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory: max(DEPTH * STEP * 16, HEADS *
+// `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory: max(SLOTS * STEP * 16, HEADS *
 // HEAD_DIM * 4) bytes per warp.
 //
 // Compiled for: HEAD_DIM; CACHE 0 (16 bit, as the queries), 1 (E4M3), 2 (E5M2), 3 (INT8); TILES of 8 query heads per block;
-// WARPS per block; KEYS per warp and step; DEPTH of the queue in steps; BLOCKS per multiprocessor; HALF as in common.
+// WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common.
 
 // Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
 // bfloat16 are brought into range by a power of two, which `factor` takes back.
@@ -67,7 +69,7 @@ struct Queries {
 // What a warp has seen of its keys: the largest score per head, this thread's part of the sum of powers, and outputs.
 struct Seen {
     float largest[TILES][2], total[TILES][2];
-    float outputs[TILES][V_LOADS][PIECE / 2][4];
+    float outputs[TILES][V_LOADS][V_PIECE / 2][4];
 
     __device__ __forceinline__ Seen() {
 #pragma unroll
@@ -75,14 +77,16 @@ struct Seen {
             largest[tile][0] = largest[tile][1] = NOTHING;
             total[tile][0] = total[tile][1] = 0;
 #pragma unroll
-            for (int at = 0; at < V_LOADS * PIECE / 2 * 4; at++) (&outputs[tile][0][0][0])[at] = 0;
+            for (int at = 0; at < V_LOADS * V_PIECE / 2 * 4; at++) (&outputs[tile][0][0][0])[at] = 0;
         }
     }
 };
 
-// A step's scores, their powers of two, and values weighted with them. `scales` are those of row + lane in K and V.
+// A step's scores, their powers of two, and values weighted with them. `scales` are those of row + lane in K and V; values
+// may be put in place `before_values`.
+template <class Before>
 static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, const Places& places, u32 slot, int left,
-                                            float2 scales) {
+                                            float2 scales, Before before_values) {
     int lane = threadIdx.x % 32, g = lane / 4;
     // Two sums per score: half the time that products wait for each other.
     float scores[TILES][KEYS / 16][4] = {}, others[TILES][KEYS / 16][4] = {};
@@ -109,12 +113,12 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
 
     // A value's scale goes into its weight: as an exponent, so that weights stay numbers that a half can hold.
     float k_scale[ROWS], v_shift[ROWS], v_inverse[ROWS];
+    float shift = CACHE ? __log2f(scales.y) : 0, inverse = CACHE ? __fdividef(1, scales.y) : 1;
 #pragma unroll
     for (int at = 0; at < ROWS; at++) {
         k_scale[at] = CACHE ? __shfl_sync(0xffffffff, scales.x, g * ROWS + at) : 1;
-        float scale = CACHE ? __shfl_sync(0xffffffff, scales.y, g * ROWS + at) : 1;
-        v_shift[at] = CACHE ? __log2f(scale) : 0;
-        v_inverse[at] = CACHE ? __fdividef(1, scale) : 1;
+        v_shift[at] = CACHE ? __shfl_sync(0xffffffff, shift, g * ROWS + at) : 0;
+        v_inverse[at] = CACHE ? __shfl_sync(0xffffffff, inverse, g * ROWS + at) : 1;
     }
     u32 weights[TILES][KEYS / 16][2];
 #pragma unroll
@@ -144,7 +148,7 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
 #pragma unroll
             for (int side = 0; side < 2; side++) seen.total[tile][side] *= shrink[side];
 #pragma unroll
-            for (int at = 0; at < V_LOADS * PIECE / 2 * 4; at++)
+            for (int at = 0; at < V_LOADS * V_PIECE / 2 * 4; at++)
                 (&seen.outputs[tile][0][0][0])[at] *= shrink[at % 2];
         }
 #pragma unroll
@@ -159,6 +163,7 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
         }
     }
 
+    before_values();
 #pragma unroll
     for (int rows = 0; rows < KEYS / 16; rows++)
 #pragma unroll
@@ -166,9 +171,9 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
             uint4 v[4];
 #pragma unroll
             for (int at = 0; at < 4; at++)
-                v[at] = taken(slot + places.value(4 * rows + at, load));
+                v[at] = taken_value(slot + places.value(4 * rows + at, load));
 #pragma unroll
-            for (int at = 0; at < PIECE / 2; at++) {
+            for (int at = 0; at < V_PIECE / 2; at++) {
                 // Two features of four keys, keys in pairs.
                 u32 a[4];
 #pragma unroll
@@ -208,38 +213,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     u64 rows = (u64)unit * capacity + seen_from;
     k += rows * PIECES, v += rows * PIECES, k_scales += rows, v_scales += rows;
 
-    u32 own = (u32)__cvta_generic_to_shared(queue + warp * DEPTH * STEP);
+    u32 own = (u32)__cvta_generic_to_shared(queue + warp * SLOTS * STEP);
     // Features that do not exist are never copied; they must not be NaN.
     if (PITCH != PIECES) {
-        for (int at = lane; at < DEPTH * STEP; at += 32) queue[warp * DEPTH * STEP + at] = make_uint4(0, 0, 0, 0);
+        for (int at = lane; at < SLOTS * STEP; at += 32) queue[warp * SLOTS * STEP + at] = make_uint4(0, 0, 0, 0);
         __syncwarp();
     }
     int keys = seen_to - seen_from, steps = (keys + KEYS - 1) / KEYS;
     int first = (int)((long long)steps * split / splits) + warp;
     int end = (int)((long long)steps * (split + 1) / splits);
+    auto scales_of = [&](int at) {
+        if (!CACHE || at >= end) return make_float2(1, 1);
+        int row = min(at * KEYS + lane, keys - 1);
+        return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
+    };
+#if DEPTH
     auto ask = [&](int at, int slot) {
         u32 to = own + slot * STEP * 16, from = at * KEYS * PIECES;
         if (at < end && (at + 1) * KEYS <= keys) fetch<true>(to, k, v, from, 0);
         if (at < end && (at + 1) * KEYS > keys) fetch<false>(to, k, v, from, keys * PIECES - 1);
         end_of_step();
     };
-    auto scales_of = [&](int at) {
-        if (!CACHE || at >= end) return make_float2(1, 1);
-        int row = min(at * KEYS + lane, keys - 1);
-        return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
-    };
 #pragma unroll
     for (int at = 0; at < DEPTH - 1; at++) ask(first + at * WARPS, at);
+#else
+    auto ask = [&](Held& held, const uint4* cache, int at) {
+        u32 from = at * KEYS * PIECES;
+        if (at < end && (at + 1) * KEYS <= keys) held.load<true>(cache, from, 0);
+        if (at < end && (at + 1) * KEYS > keys) held.load<false>(cache, from, keys * PIECES - 1);
+    };
+    Held held, values;
+    ask(held, k, first);
+    if (Held::BOTH) ask(values, v, first);
+#endif
     float2 scales = scales_of(first);
     Queries queries(q, heads, scale);
     Places places;
     Seen seen;
     for (int at = first, slot = 0; at < end; at += WARPS) {
-        ask(at + (DEPTH - 1) * WARPS, slot == 0 ? DEPTH - 1 : slot - 1);
         float2 next = scales_of(at + WARPS);
+#if DEPTH
+        ask(at + (DEPTH - 1) * WARPS, slot == 0 ? DEPTH - 1 : slot - 1);
         arrival<DEPTH - 1>();
-        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales);
-        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        auto before_values = [] {};
+#else
+        held.store(own, false);
+        if (Held::BOTH) values.store(own, true), ask(values, v, at + WARPS);
+        ask(held, Held::BOTH ? k : v, Held::BOTH ? at + WARPS : at);
+        __syncwarp();
+        auto before_values = [&] {
+            if (Held::BOTH) return;
+            held.store(own, true);
+            ask(held, k, at + WARPS);
+            __syncwarp();
+        };
+#endif
+        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales, before_values);
+        slot = slot == SLOTS - 1 ? 0 : slot + 1;
         scales = next;
         __syncwarp();
     }
@@ -262,10 +292,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
             for (int load = 0; load < V_LOADS; load++)
 #pragma unroll
-                for (int at = 0; at < PIECE / 2; at++) {
-                    int feature = (g + 8 * load) * PIECE + 2 * at;
+                for (int at = 0; at < V_PIECE / 2; at++) {
+                    int feature = (g + 8 * load) * V_PIECE + 2 * at;
                     const float* pair = seen.outputs[tile][load][at] + side;
-                    if (PIECES % 8 == 0 || feature < HEAD_DIM)
+                    if (8 * V_LOADS * V_PIECE == HEAD_DIM || feature < HEAD_DIM)
                         *(float2*)(outputs + (warp * HEADS + head) * HEAD_DIM + feature) = make_float2(pair[0], pair[2]);
                 }
         }

@@ -1,15 +1,19 @@
-// What `attention.cu` is made of: the division of its work, products on the tensor units, and the queue of cached rows in
-// shared memory. `attention.cu` says what for.
+// What `attention.cu` is made of: the division of its work, products on the tensor units, and the way of cached rows
+// through registers and shared memory. `attention.cu` says what for.
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int ROW = HEAD_DIM * (CACHE ? 1 : 2);
 constexpr int PIECES = ROW / 16;
 constexpr int PIECE = CACHE ? 16 : 8; // numbers in 16 bytes
 constexpr int PITCH = (PIECES + 7) / 8 * 8; // pieces from row to row in the queue
-// Four threads share a row of keys as an operand, eight a row of values.
+// Four threads share a row of keys as an operand, eight a row of values: of a narrow one each takes half a piece.
+constexpr bool NARROW = PIECES <= 4;
 constexpr int K_LOADS = (PIECES + 3) / 4, V_LOADS = (PIECES + 7) / 8;
+constexpr int V_PIECE = NARROW ? PIECE / 2 : PIECE; // numbers of a row of values that a thread takes at once
 constexpr int ROWS = KEYS / 8; // neighbouring keys that are the same thread's
 constexpr int STEP = 2 * KEYS * PITCH; // pieces of a step: keys, then values
+constexpr int SLOTS = DEPTH ? DEPTH : 1; // steps of a warp that shared memory holds
+constexpr int COPIES = KEYS * PIECES / 32; // pieces of a step's keys that a thread copies, and as many of its values
 constexpr int HEADS = 8 * TILES;
 constexpr float NOTHING = -1e30f; // finite, so that no difference is NaN
 constexpr int AHEAD = 8;          // shares that are on the way at once when they are added up
@@ -17,7 +21,7 @@ static_assert(ROW % 16 == 0, "rows are whole pieces");
 static_assert(KEYS * PIECES % 32 == 0, "a step is whole copies of a warp");
 static_assert(KEYS % 16 == 0 && (!CACHE || KEYS == 32), "a lane holds the scales of one row");
 
-// [warp][step % DEPTH][K, V][key][piece]; in the end the warps' outputs, [warp][head][feature] as floats.
+// [warp][step % SLOTS][K, V][key][piece]; in the end the warps' outputs, [warp][head][feature] as floats.
 extern __shared__ uint4 queue[];
 
 static __device__ __forceinline__ float power_of_2(float value) {
@@ -107,13 +111,16 @@ static __device__ __forceinline__ u32 widened(u32 four, bool last) {
 #endif
 }
 
+static __device__ __forceinline__ void put(u32 to, uint4 piece) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void copy(u32 to, const uint4* from) {
 #if TENSOR_16
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
-    uint4 piece = stream(from);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
-                 : "memory");
+    put(to, stream(from));
 #endif
 }
 
@@ -126,16 +133,26 @@ static __device__ __forceinline__ uint4 taken(u32 from) {
     return piece;
 }
 
+// What a thread takes of a row of values at once.
+static __device__ __forceinline__ uint4 taken_value(u32 from) {
+    if (!NARROW) return taken(from);
+    uint4 piece = make_uint4(0, 0, 0, 0);
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(piece.x), "=r"(piece.y) : "r"(from) : "memory");
+    return piece;
+}
+
 // Where pieces of rows are in a step of the queue, in bytes. Thread (g, t) takes piece t + 4i of keys g * ROWS + (0 .. ROWS),
-// and piece g + 8i of the values that belong to g = 2t and 2t + 1. Eight threads take pieces together, of different rows;
-// so that these are in different banks, pieces of a row change places, by an exclusive or that depends on the row.
+// and piece g + 8i, or half piece g of a narrow row, of the values that belong to g = 2t and 2t + 1. Threads take pieces
+// together, of different rows; so that these are in different banks, pieces of a row change places, by an exclusive or that
+// depends on the row.
 struct Places {
     u32 even, odd, values; // what this thread takes: keys, for even i and odd i, and values; the rest are constants
 
     __device__ __forceinline__ Places() {
         int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         even = (g * ROWS * PITCH + t + g % 2 * 4) * 16, odd = (g * ROWS * PITCH + t - g % 2 * 4) * 16;
-        values = (KEYS * PITCH + 2 * t * ROWS * PITCH + (g ^ 2 * t)) * 16;
+        int piece = NARROW ? g / 2 : g;
+        values = (KEYS * PITCH + 2 * t * ROWS * PITCH + (piece ^ 2 * t)) * 16 + (NARROW ? g % 2 * 8 : 0);
     }
 
     __device__ __forceinline__ u32 key(int row, int load) const {
@@ -163,12 +180,32 @@ static __device__ __forceinline__ void fetch(u32 slot, const uint4* k, const uin
     int lane = threadIdx.x % 32;
     k += WHOLE ? first + lane : 0, v += WHOLE ? first + lane : 0;
 #pragma unroll
-    for (int at = 0; at < KEYS * PIECES / 32; at++)
+    for (int at = 0; at < COPIES; at++)
         copy(slot + Places::target(at, false), k + (WHOLE ? at * 32 : min(first + at * 32 + lane, last)));
 #pragma unroll
-    for (int at = 0; at < KEYS * PIECES / 32; at++)
+    for (int at = 0; at < COPIES; at++)
         copy(slot + Places::target(at, true), v + (WHOLE ? at * 32 : min(first + at * 32 + lane, last)));
 }
+
+// The keys or the values of a step on their way to registers, and from there to shared memory.
+struct Held {
+    uint4 pieces[COPIES];
+    // Both fit the registers, else values are asked for when keys have left.
+    static constexpr bool BOTH = 2 * COPIES <= 18;
+
+    template <bool WHOLE> __device__ __forceinline__ void load(const uint4* cache, u32 first, u32 last) {
+        int lane = threadIdx.x % 32;
+        cache += WHOLE ? first + lane : 0;
+#pragma unroll
+        for (int at = 0; at < COPIES; at++)
+            pieces[at] = stream(cache + (WHOLE ? at * 32 : min(first + at * 32 + lane, last)));
+    }
+
+    __device__ __forceinline__ void store(u32 slot, bool values) const {
+#pragma unroll
+        for (int at = 0; at < COPIES; at++) put(slot + Places::target(at, values), pieces[at]);
+    }
+};
 
 static __device__ __forceinline__ void end_of_step() {
 #if TENSOR_16

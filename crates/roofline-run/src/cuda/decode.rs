@@ -64,7 +64,7 @@ pub(super) struct Decode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
     pub(super) warps: usize,
-    /// Steps that a warp's queue holds.
+    /// Steps that a warp's queue holds; without a queue the next step waits in registers.
     pub(super) depth: usize,
     /// Blocks per multiprocessor that registers must leave room for.
     blocks: usize,
@@ -79,10 +79,13 @@ impl Division {
     }
 }
 
-/// Warps, depth and blocks worth trying, best first on an H200; the last ones are for little shared memory.
-const FORMS: [(usize, usize, usize); 6] = [(8, 2, 1), (4, 2, 2), (6, 2, 2), (8, 1, 1), (4, 1, 2), (2, 1, 2)];
+/// Warps and depth worth trying, best first on an H200: the queue where there are few keys, the last one for little shared
+/// memory.
+const FORMS: [(usize, usize); 4] = [(8, 0), (4, 0), (4, 2), (2, 0)];
 /// How many of them are tried.
 const TRIED: usize = 3;
+/// Blocks of a launch, per mille of the waves they run in, that are nearly as good as all.
+const FULL: usize = 950;
 
 impl Decode {
     /// Or why there is no kernel.
@@ -167,26 +170,53 @@ impl Decode {
     pub(super) fn shared(&self, warps: usize, depth: usize) -> usize {
         let pitch = self.row_bytes().next_multiple_of(128);
         let outputs = TILE * self.tiles() * self.width * 4;
-        warps * (depth * 2 * self.keys() * pitch).max(outputs)
+        warps * (depth.max(1) * 2 * self.keys() * pitch).max(outputs)
+    }
+
+    /// Blocks per multiprocessor: registers of warps without a queue are to hold 64 KB of the cache together.
+    fn blocks(&self, warps: usize, depth: usize) -> usize {
+        let pieces = self.keys() * self.row_bytes() / 512;
+        let warps_at_once = match (depth, self.tiles(), pieces) {
+            (1.., ..) => warps,
+            (0, 1, ..=4) => 16,
+            (0, 1, ..=6) | (0, 2, ..=4) => 12,
+            _ => 8,
+        };
+        (warps_at_once / warps).max(1)
+    }
+
+    /// Splits that may be best with room for `slots` blocks at once, `most` at most: as few as fill the last wave of blocks
+    /// nearly, and half a wave, because each share of the keys costs the time to add it up.
+    fn splits(&self, slots: usize, most: usize) -> Vec<usize> {
+        let up_to = |waves: usize| (waves * slots / self.units()).clamp(1, most);
+        let full = |splits: usize| {
+            let blocks = self.units() * splits;
+            blocks * 1000 / blocks.next_multiple_of(slots)
+        };
+        let mut all = vec![(up_to(1) / 2).max(1)];
+        for waves in [1, 2, 4, 8] {
+            let last = up_to(waves);
+            let best = (up_to(waves / 2)..=last).rev().max_by_key(|splits| full(*splits)).unwrap_or(last);
+            all.push(best);
+            if full(best) >= FULL {
+                break;
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Divisions to try. Keys are shared where there are fewer heads than multiprocessors, or where the last wave of blocks
-    /// would be nearly empty; each share costs the time to add it up.
+    /// would be nearly empty.
     pub(super) fn divisions(&self, multiprocessors: usize, shared: usize) -> Vec<Division> {
         let steps = (self.context - self.first).div_ceil(self.keys());
-        let fits = |form: &&(usize, usize, usize)| self.shared(form.0, form.1) <= shared;
+        let fits = |form: &&(usize, usize)| self.shared(form.0, form.1) <= shared;
         let mut all = Vec::new();
-        for &(warps, depth, blocks) in FORMS.iter().filter(fits).take(TRIED) {
+        for &(warps, depth) in FORMS.iter().filter(fits).take(TRIED) {
+            let blocks = self.blocks(warps, depth);
             let slots = multiprocessors * blocks.min(shared / self.shared(warps, depth));
-            let most = steps.div_ceil(warps).min(MOST_SPLITS);
-            let waves = |waves: usize| waves * slots / self.units();
-            let mut splits = vec![waves(1) / 2, waves(1), waves(2), waves(3)];
-            if self.units() >= slots / 2 {
-                splits.extend([1, 2]);
-            }
-            splits = splits.into_iter().map(|splits: usize| splits.clamp(1, most)).collect();
-            splits.sort_unstable();
-            splits.dedup();
+            let splits = self.splits(slots, steps.div_ceil(warps).min(MOST_SPLITS));
             all.extend(splits.into_iter().map(|splits| Division { warps, depth, blocks, splits }));
         }
         all
@@ -224,8 +254,11 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
             let half = (at + place) % 2 == 0;
             let decode =
                 Decode { stored, half, batch: 1, heads: 8 * group, kv_heads: 8, width, context: 4096, first: 0 };
-            let division = Division { warps: 4, depth: 1, blocks: 2, splits: 1 };
-            all.push((format!("attention {stored:?} half {half} {width} x {group}"), decode.recipe(division)));
+            for (warps, depth) in [(4, 0), (4, 2)] {
+                let division = Division { warps, depth, blocks: decode.blocks(warps, depth), splits: 1 };
+                let name = format!("attention {stored:?} half {half} {width} x {group} depth {depth}");
+                all.push((name, decode.recipe(division)));
+            }
         }
     }
     all
