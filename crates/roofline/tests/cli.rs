@@ -211,7 +211,9 @@ fn a_model_by_path() {
 /// Llama-3 8B on an H200, decoding at 4096: 3.24 ms in BF16, 1.08 ms in W4A16.
 #[test]
 fn the_golden_model() {
-    let answer = json("predict model llama-3-8b --on h200 --precision bf16,w4a16 --phase decode --context 4096 --json");
+    let answer = json(
+        "predict model llama-3-8b --on h200 --precision bf16,w4a16 --phase decode --context 4096 --tier ideal --json",
+    );
     let row = |at: usize, field: &str| answer["estimates"][at][field].as_f64().unwrap();
     assert!((3200.0..3300.0).contains(&row(0, "predicted_time_us")) && row(1, "predicted_time_us") < 1150.0);
     assert!((row(0, "weight_bytes") / 16.06e9 - 1.0).abs() < 1e-3 && row(0, "kv_bytes") == 536_870_912.0);

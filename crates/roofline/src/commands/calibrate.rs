@@ -14,7 +14,7 @@ use roofline_core::{
     device::{Kind, Origin},
     measurement::{Measurement, Path, Residency, Subject},
 };
-use roofline_run::{Run, cpu::linear::THIN_ROWS};
+use roofline_run::{Environment, Run, cpu::linear::THIN_ROWS};
 
 use self::report::Calibrated;
 use super::{compare::device_of, gpu, runner::Runner, setting};
@@ -99,15 +99,14 @@ pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibratio
     };
     let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
     runner.protocol = quiet;
-    let machine = &runner.environment.machine;
-    let provenance = format!(
-        "{}, {} backend, {}, {} threads, {}",
-        super::runner::utc(std::time::SystemTime::now()),
-        name,
-        machine.name.as_deref().unwrap_or("an unnamed processor"),
-        machine.threads,
-        runner.environment.commit,
-    );
+    let Environment { machine, accelerator, commit, .. } = &runner.environment;
+    let fact = |wanted: &str| accelerator.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let made_of = match (fact("GPU"), fact("driver version").or(fact("driver"))) {
+        (Some(gpu), Some(driver)) => format!("{gpu}, driver {driver}"),
+        _ => format!("{}, {} threads", machine.name.as_deref().unwrap_or("an unnamed processor"), machine.threads),
+    };
+    let now = super::runner::utc(std::time::SystemTime::now());
+    let provenance = format!("{now}, {name} backend, {made_of}, {commit}");
     fitted(&outcome.measured, &device, stack(name), provenance, spread)
 }
 

@@ -50,6 +50,9 @@ pub(crate) struct Table {
 
 const GAP: usize = 2;
 
+/// Sentences are not broken into less than this.
+const NARROWEST: usize = 40;
+
 impl Table {
     /// Adds a column; of several that do not fit, the one with the highest rank goes first.
     pub(crate) fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
@@ -108,7 +111,8 @@ impl Table {
         let hidden: Vec<&str> =
             (0..self.columns.len()).filter(|at| !shown.contains(at)).map(|at| self.columns[at].name.as_str()).collect();
         if !hidden.is_empty() {
-            out += &format!("(wider terminal shows: {})\n", hidden.join(", "));
+            let line = format!("(wider terminal shows: {})", hidden.join(", "));
+            out += &super::wrap(&line, width.unwrap_or(NARROWEST).max(NARROWEST), "  ");
         }
         out
     }

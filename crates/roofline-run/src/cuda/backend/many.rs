@@ -116,11 +116,14 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
         let wide = decoded(&scales, Format::BF16).into_iter().map(|scale| scale as f32);
         wide.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()
     };
-    let scales: [Vec<u8>; 2] = match (many.shape.scales, many.cast || many.scaled.is_some()) {
+    let none = || vec![0; 16];
+    let scales: [Vec<u8>; 2] = match (many.shape.scales, many.scaled.is_some()) {
+        // What is multiplied is 16 bit, and only the weights came from less.
+        _ if many.cast => [checked.weights.row_scales(), none()],
         (Scales::Rows, _) => [&checked.weights, &checked.inputs].map(row_scales),
         (Scales::Tensor, _) => [&checked.weights, &checked.inputs].map(|operand| operand.encoded.tensor.clone()),
         (Scales::None, true) => [&checked.weights, &checked.inputs].map(Operand::row_scales),
-        (Scales::None, false) => [vec![0; 16], vec![0; 16]],
+        (Scales::None, false) => [none(), none()],
     };
     // Rows that only fill up to an aligned number have scales, too.
     let padded = |scales: &[u8]| [scales, &[0; 4 * ALIGNED]].concat();
