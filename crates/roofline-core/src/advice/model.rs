@@ -81,7 +81,7 @@ impl Pass<'_> {
             }
         }
         if let Some((name, gain)) = best {
-            steps.push(Step { what: "quantize", text: format!("{name} would be {gain:.2}x as fast"), gain });
+            steps.push(Step { what: "quantize", text: format!("{name} would ideally be {gain:.2}x as fast"), gain });
         }
     }
 
@@ -90,7 +90,11 @@ impl Pass<'_> {
             let layers = Precision { kv: Format::FP8, ..self.plan.layers };
             let plan = Plan { layers, ..*self.plan };
             let gain = base.time() / Pass { plan: &plan, ..*self }.estimate()?.time();
-            steps.push(Step { what: "kv_format", text: format!("an FP8 cache would be {gain:.2}x as fast"), gain });
+            steps.push(Step {
+                what: "kv_format",
+                text: format!("an FP8 cache would ideally be {gain:.2}x as fast"),
+                gain,
+            });
         }
         Ok(())
     }
@@ -99,7 +103,7 @@ impl Pass<'_> {
         if !self.lowering.fused {
             let lowering = Lowering { fused: true, ..self.lowering };
             let gain = base.time() / Pass { lowering, ..*self }.estimate()?.time();
-            let text = format!("fused kernels, attention first, would be {gain:.2}x as fast");
+            let text = format!("fused kernels, attention first, would ideally be {gain:.2}x as fast");
             steps.push(Step { what: "fuse", text, gain });
         }
         Ok(())

@@ -64,7 +64,9 @@ pub fn advise(
     }
     let alternative = fastest_precision(graph, total, precision, sizes, device);
     match &alternative {
-        Some(Alternative { precision, speedup }) => text += &format!("; {precision} would be {speedup:.2}x as fast"),
+        Some(Alternative { precision, speedup }) => {
+            text += &format!("; {precision} would ideally be {speedup:.2}x as fast")
+        }
         None => text += "; no named precision of 4 bits or more is faster here",
     }
     let ridge_rows = match graph.nodes[..] {
@@ -95,13 +97,13 @@ fn attention_advice(
     });
     if let Some(attention) = unfused {
         let fused = predict(&Graph::attention(attention, true), &Plan::uniform(*precision), sizes, device)?;
-        text += &format!("; one fused kernel would be {}x as fast", round(total.time() / fused.total.time()));
+        text += &format!("; one fused kernel would ideally be {}x as fast", round(total.time() / fused.total.time()));
     }
     let narrow = Precision { kv: Format::FP8, ..*precision };
     if narrow.kv.nominal_bits() < precision.kv.nominal_bits() {
         let gain = total.time() / predict(graph, &Plan::uniform(narrow), sizes, device)?.total.time();
         if gain >= WORTHWHILE {
-            text += &format!("; an FP8 cache would be {gain:.2}x as fast");
+            text += &format!("; an FP8 cache would ideally be {gain:.2}x as fast");
         }
     }
     Ok(text)
