@@ -65,7 +65,7 @@ pub fn advise(
     let alternative = fastest_precision(graph, total, precision, sizes, device);
     match &alternative {
         Some(Alternative { precision, speedup }) => {
-            text += &format!("; {precision} would ideally be {speedup:.2}x as fast")
+            text += &format!("; {precision} would ideally be {speedup:.2}x as fast");
         }
         None => text += "; no named precision of 4 bits or more is faster here",
     }
