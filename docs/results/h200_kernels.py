@@ -75,7 +75,7 @@ def timed(calls, repeats=9):
 
 
 def copies(size):
-    return max(2, math.ceil(2.5 * L2 / size), math.ceil(300 / (2 + size / 4e6)) if size < 64e6 else 2)
+    return max(2, math.ceil(2.5 * L2 / size))
 
 
 def linear(m, n, k, kind):

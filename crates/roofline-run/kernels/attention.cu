@@ -3,7 +3,7 @@
 // The cache is read once, and that bounds the time. Consecutive threads of a warp read consecutive 16-byte pieces of rows
 // (pieces of many rows at once cost a third of the bandwidth) and take those that are their parts of operands out of shared
 // memory. On the way there pieces of the next step wait in registers while the present one is computed. With heads of 128
-// and large caches such plain loads reach 90 to 97 % of what an H200 reads; copies into a queue in shared memory, of every
+// and large caches such plain loads reach 88 to 99 % of what an H200 reads; copies into a queue in shared memory, of every
 // depth tried, reached 75 to 83 %, bulk copies 78 to 87 %; why is not known. A queue of DEPTH steps, filled by asynchronous
 // copies, stays for short contexts, where it measured a little faster. No warp waits for another before the end.
 //

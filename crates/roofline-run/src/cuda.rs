@@ -20,7 +20,7 @@ pub use backend::Cuda;
 pub use compiler::{Architecture, Compiler};
 pub use gpu::{Gpu, Recipe, present};
 
-/// Every program that may be compiled here, for a test that needs no GPU: its name and how it is made.
+/// Programs of every kernel, in the forms that differ most, for a test that needs no GPU: names and how they are made.
 pub fn sources() -> Vec<(String, Recipe)> {
-    [thin::sources(), decode::sources(), rows::sources()].concat()
+    [thin::sources(), decode::sources(), rows::sources(), backend::sources(), ceilings::sources()].concat()
 }

@@ -25,7 +25,7 @@ const STOLEN: f64 = 1.0;
 /// A measurement may beat its roof by the error of the roof's own measurement.
 const ABOVE: f64 = 1.05;
 
-/// Measures `subject`. Nothing is timed that was not right.
+/// Measures `subject`. Nothing is reported that was not right.
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
     let name = backend.name();
     let roof = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, backend.device()).map(|roof| roof.time());

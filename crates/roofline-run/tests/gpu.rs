@@ -30,7 +30,8 @@ fn gpu() -> Option<Cuda> {
         return None;
     }
     // Kernels are compiled once for all tests.
-    let gpu = Gpu::open(0, Some(std::env::temp_dir().join("roofline-kernels"))).unwrap();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    let gpu = Gpu::open(0, Some(folder)).unwrap();
     let device = Registry::builtin().reported(&gpu.name).expect("a GPU of the registry").into_owned();
     Some(Cuda::new(gpu, device))
 }

@@ -23,6 +23,7 @@ fn every_kernel_compiles_for_every_architecture() {
         .iter()
         .map(|(major, minor)| Architecture { major: *major, minor: *minor })
         .flat_map(|architecture| (0..programs.len()).map(move |at| (at, architecture)))
+        .filter(|(at, architecture)| architecture.major >= 9 || !programs[*at].1.needs_clusters())
         .collect();
     let workers = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let failures: Vec<String> = thread::scope(|scope| {

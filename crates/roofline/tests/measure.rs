@@ -349,3 +349,20 @@ fn somebody_elses_measurements() {
     insta::assert_snapshot!("compare_measured_broken", home.shown("compare --measured broken.csv --on gb10"));
     insta::assert_snapshot!("compare_from_broken", home.shown("compare --from points.csv"));
 }
+
+/// Without a GPU every other command works, and whoever asks for one is told what is missing.
+#[test]
+fn a_missing_gpu_is_explained() {
+    if roofline_run::cuda::present() {
+        eprintln!("SKIPPED: there is a GPU here");
+        return;
+    }
+    let home = Home::new("a_missing_gpu_is_explained");
+    let output = home.run("measure gemv --n 4096 --k 4096 --backend cuda");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("NVIDIA driver") && said.contains("--backend cpu"), "{said}");
+    assert!(fs::read_dir(home.path("runs")).map_or(true, |mut runs| runs.next().is_none()), "a run of nothing is kept");
+    let answer = home.json("measure gemv --n 64 --k 64 --precision fp32 --quick --json");
+    assert_eq!(answer["backend"], "cpu");
+}

@@ -17,7 +17,7 @@ use roofline_core::{
 
 use super::{
     ceilings,
-    gpu::{Gpu, failed},
+    gpu::{Gpu, Recipe, failed},
     replay::Replay,
 };
 use crate::{Backend, Case, Error, Result, backend::Ceiling, telemetry::Source};
@@ -82,6 +82,11 @@ impl Backend for Cuda {
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }
+}
+
+/// Programs of kernels that have no module of their own.
+pub(super) fn sources() -> Vec<(String, Recipe)> {
+    [linear::sources(), many::sources()].concat()
 }
 
 fn unsupported(reason: String) -> Error {
@@ -149,6 +154,13 @@ impl<W: Work> Case for GpuCase<'_, W> {
 /// A graph of `work` on all its copies.
 fn time(gpu: &Gpu, work: &impl Work) -> Result<Replay> {
     Replay::new(gpu, work.copies(), &mut |copy| work.enqueue(gpu, copy))
+}
+
+/// The shortest time of a call in seconds, of three replays: enough to choose by.
+fn fastest(gpu: &Gpu, work: &impl Work) -> Result<f64> {
+    let replay = time(gpu, work)?;
+    let samples = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
+    Ok(samples.into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// What a kernel is called with.

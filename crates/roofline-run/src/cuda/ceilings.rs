@@ -24,6 +24,11 @@ const GRIDS: [(u32, u32); 3] = [(1024, 32), (512, 4), (256, 8)];
 const EMPTY: usize = 500;
 const SAMPLES: usize = 7;
 
+/// The program that may be compiled here, for a test that needs no GPU.
+pub(super) fn sources() -> Vec<(String, Recipe)> {
+    vec![("streams".to_owned(), Recipe { source: SOURCE, function: "read", defines: vec![("DEPTH", 4)], shared: 0 })]
+}
+
 /// Each stream's best rate over a few grids, and the time of an empty kernel in a graph.
 pub(super) fn measure(gpu: &Gpu) -> Result<Vec<Ceiling>> {
     let free = gpu.free()?.value();

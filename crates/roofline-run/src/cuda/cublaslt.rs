@@ -262,6 +262,9 @@ impl Blas {
             }
             product.candidates =
                 found[..count as usize].iter().filter(|found| found.state == 0).map(|found| found.algorithm).collect();
+            if product.candidates.is_empty() {
+                return Err(refused(&format!("no algorithm for {shape:?}"), 15));
+            }
         }
         Ok(product)
     }

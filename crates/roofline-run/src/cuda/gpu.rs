@@ -42,6 +42,13 @@ pub struct Recipe {
     pub shared: u32,
 }
 
+impl Recipe {
+    /// Whether blocks share memory, which takes an architecture of generation 9.
+    pub fn needs_clusters(&self) -> bool {
+        self.defines.iter().any(|(name, value)| *name == "SPLIT" && *value > 1)
+    }
+}
+
 /// A GPU, ready to run kernels.
 pub struct Gpu {
     /// As the driver names it.
@@ -63,7 +70,7 @@ pub struct Gpu {
     cache: Option<PathBuf>,
 }
 
-/// Whether there is a driver and a GPU; opens neither.
+/// Whether there is a driver and a GPU. Makes no context on it.
 pub fn present() -> bool {
     // SAFETY: this only tries to open the driver's library.
     #[allow(unsafe_code)]
@@ -172,6 +179,8 @@ impl Gpu {
 
     /// Memory that nobody has taken.
     pub fn free(&self) -> Result<Bytes> {
+        // What was dropped is given back when the stream is waited for.
+        self.wait()?;
         let (free, _) = self.context.mem_get_info().map_err(failed)?;
         Ok(Bytes::new(free as f64))
     }
@@ -235,7 +244,10 @@ impl Gpu {
                     part.iter().map(|recipe| machine_code(compiler, recipe, architecture, cache)).collect::<Vec<_>>()
                 };
                 let handles: Vec<_> = missing.chunks(share).map(|part| scope.spawn(move || run(part))).collect();
-                handles.into_iter().flat_map(|handle| handle.join().unwrap_or_default()).collect::<Vec<_>>()
+                let join = |handle: thread::ScopedJoinHandle<'_, Vec<Result<Vec<u8>>>>| {
+                    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                handles.into_iter().flat_map(join).collect::<Vec<_>>()
             });
             for (recipe, code) in missing.iter().zip(made) {
                 let function = self.load(recipe, code?)?;

@@ -12,7 +12,7 @@ use libloading::Library;
 use crate::{Error, Result};
 
 /// Major versions whose interface is the one that is used here, newest first.
-const MAJORS: [u32; 3] = [13, 12, 11];
+const MAJORS: [u32; 2] = [13, 12];
 
 /// Opens `lib{name}.so` of any known version. `package` is the wheel that has it.
 pub(super) fn open(name: &str, package: &str) -> Result<Library> {

@@ -10,6 +10,8 @@ use crate::{Error, Result, protocol::rotation::Rotation, random::Random};
 
 /// Distinct rows of a tensor: a prime above the 16 rows that a tensor unit takes, so that mixed-up rows show.
 pub(super) const DISTINCT: usize = 17;
+/// Copies at most.
+const MOST: usize = 4096;
 /// Parts of a copy start on this many bytes.
 const LINE: usize = 256;
 
@@ -85,7 +87,12 @@ impl Copies {
         let (operands, free) = (Bytes::new(stride as f64), gpu.free()?);
         let short = || Error::Memory { needed: operands, available: free };
         let rotation = match residency {
-            Residency::Cold => Rotation::cold(operands, gpu.l2, free).ok_or_else(short)?,
+            Residency::Cold => {
+                let rotation = Rotation::cold(operands, gpu.l2, free).ok_or_else(short)?;
+                // A graph of more kernels than this takes longer to make than it says; what then stays in the cache is warned of.
+                let copies = rotation.copies.min(MOST);
+                Rotation { copies, times_cache: operands * copies as f64 / gpu.l2 }
+            }
             Residency::Warm if operands < free => Rotation::warm(operands, gpu.l2),
             Residency::Warm => return Err(short()),
         };
@@ -109,6 +116,7 @@ impl Copies {
 
     /// Address of a part of a copy.
     pub(super) fn at(&self, gpu: &Gpu, copy: usize, part: usize) -> u64 {
+        assert!(copy < self.rotation.copies, "copy {copy} of {}", self.rotation.copies);
         address(gpu, &self.memory) + (copy * self.stride + self.offsets[part]) as u64
     }
 

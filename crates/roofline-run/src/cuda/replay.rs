@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// A replay lasts at least so long, past the resolution of the events (half a microsecond) and the start of a graph.
 const LEAST: Seconds = Seconds::new(300e-6);
-/// Kernels in a graph at most.
+/// Kernels in a graph at most, unless there are more copies than that.
 const MOST: usize = 4096;
 
 /// A graph of the same work on one copy of the operands after the other.

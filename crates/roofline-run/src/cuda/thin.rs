@@ -392,6 +392,11 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         let division = if m > 8 { MORE[0] } else { FEW[0] };
         all.push((format!("thin {stored:?} half {half} m {m}"), thin.recipe(division)));
     }
+    // More columns at once, and clusters.
+    for (stored, division) in [(Stored::Int4Zero(64), FEW[2]), (Stored::Int4(128), FEW[4]), (Stored::Nf4, FEW[4])] {
+        let thin = Thin { activation: Activation::None, stored, half: false, m: 1, n: 4096, k: 4096 };
+        all.push((format!("thin {stored:?}{}", division.words()), thin.recipe(division)));
+    }
     for activation in [Activation::Gated, Activation::Silu] {
         let thin = Thin { activation, stored: Stored::Int4(128), half: false, m: 1, n: 4096, k: 4096 };
         all.push((format!("thin {activation:?}"), thin.recipe(FEW[3])));

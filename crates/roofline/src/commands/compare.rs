@@ -166,7 +166,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     };
     let Outcome { measured, skipped } = runner.measure(&subjects.all)?;
     if let (true, Some(first)) = (measured.is_empty(), skipped.first()) {
-        let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
+        let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
         return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
     }
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();

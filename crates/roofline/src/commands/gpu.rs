@@ -8,6 +8,8 @@ use crate::{config, failure::Failure};
 /// GPU `index`, ready to run kernels. Compiled ones are kept with the user's other caches.
 pub(super) fn backend(index: usize) -> Result<Cuda, Failure> {
     let gpu = Gpu::open(index, config::cache("kernels"))?;
+    // Nothing runs without it, so its absence is said before anything is prepared.
+    gpu.compiler()?;
     let device = described(&gpu.name)?;
     Ok(Cuda::new(gpu, device))
 }
@@ -22,7 +24,8 @@ fn described(name: &str) -> Result<Device, Failure> {
     let device = config::registry().reported(name).map(std::borrow::Cow::into_owned);
     device.ok_or_else(|| {
         let hint = format!(
-            "describe it in a file with `reported_names = [\"{name}\"]` and its peaks, and `roofline devices add FILE`"
+            "describe it in a file with `reported_names = [\"{name}\"]` and its peaks, and `roofline devices add FILE`; \
+             `--backend cpu` measures the processor"
         );
         Failure::usage(format!("no device of the registry reports itself as `{name}`"), hint)
     })

@@ -125,7 +125,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
     };
     let outcome = runner.measure(&subjects.all)?;
     if let (true, Some(first)) = (outcome.measured.is_empty(), outcome.skipped.first()) {
-        let hint = "`roofline precisions` lists the names; the other backend is `--backend null`";
+        let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
         return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
     }
     let ceilings = if args.saturate { runner.backend.ceilings()? } else { Vec::new() };

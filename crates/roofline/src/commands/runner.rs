@@ -126,7 +126,10 @@ impl Runner {
             Err(error @ roofline_run::Error::File { .. }) => Err(error.into()),
             Err(error) => {
                 let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
-                let skipped = Skipped { site, precision, op, reason: error.to_string() };
+                // A library that is missing is missing for all of them, and what to do about it is half of the answer.
+                let hint = error.hint().filter(|_| matches!(error, roofline_run::Error::Gpu { .. }));
+                let reason = hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+                let skipped = Skipped { site, precision, op, reason };
                 if !self.skipped.contains(&skipped) {
                     self.file.write(&Line::Skipped(skipped.clone()))?;
                     self.skipped.push(skipped.clone());

@@ -132,7 +132,8 @@ struct Activated {
 }
 
 impl Activated {
-    /// The same with the gate's numbers for both matrices: kernels know one scale per tensor.
+    /// The same with the gate's numbers for both matrices: kernels know one scale per tensor. Mixed-up matrices would not
+    /// show here; every other format shows them.
     fn sharing(self) -> Result<Self> {
         let first = self.weights.first().cloned();
         let gate = first.ok_or_else(|| unsupported("no weights".to_owned()))?;
@@ -183,7 +184,8 @@ impl Work for Sequence<'_> {
     }
 
     fn copies(&self) -> usize {
-        self.products[0].copies()
+        // The second may have found less memory free than the first.
+        self.products.iter().map(Work::copies).min().unwrap_or(1)
     }
 
     fn times_cache(&self) -> f64 {
@@ -200,6 +202,7 @@ impl Work for Sequence<'_> {
     }
 
     fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        self.products.iter_mut().try_for_each(|product| product.poison(gpu))?;
         poison(gpu, &mut self.y)
     }
 

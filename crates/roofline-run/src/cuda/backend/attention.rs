@@ -8,7 +8,6 @@ use roofline_core::{
     Dim, Format,
     measurement::{Check, Kernel, Residency, Subject},
     op::{self, Cache},
-    units::Seconds,
 };
 
 use super::{
@@ -17,9 +16,9 @@ use super::{
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, launch,
+    Argument, GpuCase, Launch, Work, fastest, launch,
     linear::poison,
-    time, unsupported,
+    unsupported,
 };
 use crate::{
     Case, Result,
@@ -89,9 +88,7 @@ pub(super) fn prepare<'a>(
     let mut best = (f64::INFINITY, 0);
     for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
         (work.division, work.function) = (*division, function.clone());
-        let replay = time(gpu, &work)?;
-        let once = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
-        let fastest = once.into_iter().fold(f64::INFINITY, f64::min);
+        let fastest = fastest(gpu, &work)?;
         if fastest < best.0 {
             best = (fastest, at);
         }

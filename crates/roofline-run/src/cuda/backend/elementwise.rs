@@ -30,7 +30,7 @@ pub(super) fn plan(subject: &Subject) -> Result<Rows> {
 
 pub(super) fn prepare<'a>(gpu: &'a Gpu, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + 'a>> {
     let rows = plan(subject)?;
-    if rows.blocks() > i32::MAX as usize {
+    if rows.blocks() > i32::MAX as usize || rows.rows() > u32::MAX as usize {
         return Err(unsupported(format!("{} rows are more than a launch has blocks for", rows.rows())));
     }
     let function = gpu.function(&rows.recipe())?;

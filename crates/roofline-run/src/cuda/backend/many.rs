@@ -6,7 +6,6 @@ use roofline_core::{
     Format, Math, Precision,
     measurement::{Check, Kernel, Path, Residency},
     op::Linear,
-    units::Seconds,
 };
 
 use super::{
@@ -15,9 +14,9 @@ use super::{
         gpu::{Gpu, Recipe},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, Launch, Work, launch,
+    Argument, Launch, Work, fastest, launch,
     linear::{Checked, poison},
-    time, unsupported,
+    unsupported,
 };
 use crate::{Result, closeness::decoded};
 
@@ -99,6 +98,18 @@ impl Many {
     pub(super) fn pitch(&self) -> usize {
         self.shape.n
     }
+}
+
+/// Programs that may be compiled here, for a test that needs no GPU.
+pub(super) fn sources() -> Vec<(String, Recipe)> {
+    [0, 1]
+        .map(|half| {
+            (
+                format!("cast half {half}"),
+                Recipe { source: CAST, function: "cast", defines: vec![("HALF", half)], shared: 0 },
+            )
+        })
+        .into()
 }
 
 pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency) -> Result<ManyWork<'_>> {
@@ -185,9 +196,7 @@ impl ManyWork<'_> {
         for candidate in self.product.candidates.clone() {
             self.algorithm = candidate;
             // One that the library named and then refuses is no candidate.
-            let Ok(replay) = time(gpu, self) else { continue };
-            let once = (0..3).map(|_| replay.sample(gpu).map(Seconds::value)).collect::<Result<Vec<f64>>>()?;
-            let fastest = once.into_iter().fold(f64::INFINITY, f64::min);
+            let fastest = fastest(gpu, self).unwrap_or(f64::INFINITY);
             if fastest < best {
                 (best, chosen) = (fastest, candidate);
             }
@@ -233,6 +242,7 @@ impl Work for ManyWork<'_> {
     }
 
     fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        poison(gpu, &mut self.between)?;
         poison(gpu, &mut self.y)
     }
 
