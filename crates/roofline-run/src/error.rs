@@ -30,6 +30,12 @@ pub enum Error {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// A kernel broke the GPU's context: nothing runs on it any more in this process.
+    #[error("the GPU stopped: {reason}")]
+    GpuLost {
+        /// In the driver's words.
+        reason: String,
+    },
     /// The operands do not fit the machine.
     #[error("{needed} is needed and {available} is free")]
     Memory {
@@ -86,6 +92,7 @@ impl Error {
             Self::Unsupported { .. } => "unsupported",
             Self::Wrong { .. } => "wrong_result",
             Self::Gpu { .. } => "gpu",
+            Self::GpuLost { .. } => "gpu_lost",
             Self::Memory { .. } => "memory",
             Self::NoSamples { .. } => "no_samples",
             Self::NoDriver { .. } => "no_driver",
@@ -106,6 +113,9 @@ impl Error {
                 Some("this is a defect of the kernel: please report it with the output of --json".into())
             }
             Self::Gpu { hint, .. } => hint.clone(),
+            Self::GpuLost { .. } => {
+                Some("this is a defect of the last kernel, or of the GPU: `--resume` goes on with what is left".into())
+            }
             Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
             Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
             Self::NoDriver { .. } => Some(

@@ -163,6 +163,14 @@ fn fastest(gpu: &Gpu, work: &impl Work) -> Result<f64> {
     Ok(samples.into_iter().fold(f64::INFINITY, f64::min))
 }
 
+/// The same for one of several ways: one that this GPU or its library refuses is no candidate, and infinitely slow.
+fn candidate(gpu: &Gpu, work: &impl Work) -> Result<f64> {
+    match fastest(gpu, work) {
+        Err(Error::Gpu { .. }) => Ok(f64::INFINITY),
+        other => other,
+    }
+}
+
 /// What a kernel is called with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument {

@@ -331,5 +331,17 @@ fn words(error: DriverError) -> String {
 }
 
 pub(super) fn failed(error: DriverError) -> Error {
-    Error::Gpu { reason: words(error), hint: None }
+    // After these every call of the process fails.
+    let lost = matches!(
+        error.0,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+    );
+    let reason = words(error);
+    if lost { Error::GpuLost { reason } } else { Error::Gpu { reason, hint: None } }
 }

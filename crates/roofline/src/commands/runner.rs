@@ -122,8 +122,8 @@ impl Runner {
                 self.measured.push(measured.clone());
                 Ok(Ok(measured))
             }
-            // What this machine cannot do is a result; a file that cannot be written is the end.
-            Err(error @ roofline_run::Error::File { .. }) => Err(error.into()),
+            // What this machine cannot do is a result; a file that cannot be written, or a GPU that stopped, is the end.
+            Err(error @ (roofline_run::Error::File { .. } | roofline_run::Error::GpuLost { .. })) => Err(error.into()),
             Err(error) => {
                 let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
                 // A library that is missing is missing for all of them, and what to do about it is half of the answer.

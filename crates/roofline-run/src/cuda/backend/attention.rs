@@ -16,7 +16,7 @@ use super::{
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, fastest, launch,
+    Argument, GpuCase, Launch, Work, candidate, launch,
     linear::poison,
     unsupported,
 };
@@ -88,7 +88,7 @@ pub(super) fn prepare<'a>(
     let mut best = (f64::INFINITY, 0);
     for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
         (work.division, work.function) = (*division, function.clone());
-        let fastest = fastest(gpu, &work)?;
+        let fastest = candidate(gpu, &work)?;
         if fastest < best.0 {
             best = (fastest, at);
         }

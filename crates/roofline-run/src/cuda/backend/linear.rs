@@ -13,7 +13,7 @@ use super::{
         operand::{Copies, Operand, Part, address},
         thin::{Activation, Division, MOST_ROWS, Stored, Thin},
     },
-    Argument, GpuCase, Launch, Work, fastest, launch, many, unsupported,
+    Argument, GpuCase, Launch, Work, candidate, launch, many, unsupported,
 };
 use crate::{
     Case, Result,
@@ -295,8 +295,7 @@ pub(super) fn thin_work(
     let mut chosen = 0;
     for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
         (work.function, work.geometry) = (function.clone(), geometry(*division));
-        // A division that this GPU does not take is no candidate.
-        let fastest = fastest(gpu, &work).unwrap_or(f64::INFINITY);
+        let fastest = candidate(gpu, &work)?;
         if fastest < best {
             (best, chosen) = (fastest, at);
         }

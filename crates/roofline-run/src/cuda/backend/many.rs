@@ -14,7 +14,7 @@ use super::{
         gpu::{Gpu, Recipe},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, Launch, Work, fastest, launch,
+    Argument, Launch, Work, candidate, launch,
     linear::{Checked, poison},
     unsupported,
 };
@@ -193,12 +193,11 @@ impl ManyWork<'_> {
     /// Keeps the fastest algorithm.
     fn search(&mut self, gpu: &Gpu) -> Result<()> {
         let (mut best, mut chosen) = (f64::INFINITY, self.algorithm);
-        for candidate in self.product.candidates.clone() {
-            self.algorithm = candidate;
-            // One that the library named and then refuses is no candidate.
-            let fastest = fastest(gpu, self).unwrap_or(f64::INFINITY);
+        for algorithm in self.product.candidates.clone() {
+            self.algorithm = algorithm;
+            let fastest = candidate(gpu, self)?;
             if fastest < best {
-                (best, chosen) = (fastest, candidate);
+                (best, chosen) = (fastest, algorithm);
             }
         }
         self.algorithm = chosen;
