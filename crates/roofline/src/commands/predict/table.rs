@@ -75,8 +75,7 @@ impl Prediction {
             let range = row.expected.map(|expected| format!("{} - {}", expected.low, expected.high));
             let ideal = row.expected.map(|_| row.total.time().to_string());
             let device = if self.several { row.device.clone() } else { String::new() };
-            // What explains the ideal's ratio does not explain one with launches and widening in it.
-            let reason = row.speedup_reason.filter(|_| row.expected.is_none()).map_or("", |reason| match reason {
+            let reason = row.speedup_reason.map_or("", |reason| match reason {
                 Reason::Bytes => "byte ratio",
                 Reason::Peak => "peak ratio",
                 Reason::Crossover => "crossing the ridge",
