@@ -1,0 +1,101 @@
+//! How a weight matrix becomes stored tensors: the seam between quantizers and files.
+//!
+//! A [`Coding`] says which tensors a matrix of a given shape is stored as - so that a file's header can be written
+//! first - and turns blocks of rows into their bytes, in any order and from several threads.
+
+use crate::Dtype;
+
+/// A row-major weight matrix: `rows` outputs of `columns` inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Output channels.
+    pub rows: usize,
+    /// Input channels; scales run along them.
+    pub columns: usize,
+}
+
+/// One stored tensor of a weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What the layout calls it: `weight_packed`, `weight_scale`, `qdata`, ...
+    pub name: &'static str,
+    /// The stored type.
+    pub dtype: Dtype,
+    /// The stored shape.
+    pub shape: Vec<usize>,
+    /// Where a block of rows goes.
+    pub placing: Placing,
+}
+
+/// Where the bytes of a block of rows go within a stored tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// In order: `bytes` for every `rows` rows of the matrix; a last, shorter run of rows takes as much.
+    Rows {
+        /// Rows that share these bytes.
+        rows: usize,
+        /// How many bytes they take.
+        bytes: usize,
+    },
+    /// Transposed: `lines` lines, in each of which every row of the matrix has `bytes`.
+    Columns {
+        /// Lines of the stored tensor.
+        lines: usize,
+        /// Bytes of one row of the matrix in one line.
+        bytes: usize,
+    },
+    /// Once for the matrix, from [`Coding::constants`].
+    Once {
+        /// How many bytes.
+        bytes: usize,
+    },
+}
+
+/// Why a matrix of some shape cannot be stored, in words that follow the weight's name.
+pub type Unsuited = String;
+
+/// Rows of a matrix to be coded.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// The weights, finite, row-major. A whole number of [`Coding::unit`]s of rows, except at the matrix's end.
+    pub values: &'a [f32],
+    /// Elements of a row.
+    pub columns: usize,
+    /// The largest magnitude of the matrix and of those that are fused with it; zero unless [`Coding::needs_peak`].
+    pub peak: f32,
+    /// How much an error in each input channel matters: the mean square of its activations. Nothing without data.
+    pub importance: Option<&'a [f32]>,
+}
+
+impl Block<'_> {
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.columns
+    }
+}
+
+/// How a weight matrix is stored.
+pub trait Coding: Send + Sync {
+    /// The tensors that a matrix of that shape is stored as; an error where the shape does not suit.
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited>;
+
+    /// How many rows have to be coded together.
+    fn unit(&self) -> usize {
+        1
+    }
+
+    /// Whether the largest magnitude has to be known before the first row is coded.
+    fn needs_peak(&self) -> bool {
+        false
+    }
+
+    /// Codes `block`: for each part, in the order of [`Coding::parts`], its bytes of these rows into `out` (nothing for
+    /// parts placed once; `lines` runs of `rows * bytes` for transposed ones), and what they decode to into `decoded`.
+    /// Returns how many weights lay outside the representable range by more than half a step.
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64;
+
+    /// The bytes of the parts that are placed once, in the order of [`Coding::parts`].
+    fn constants(&self, _matrix: Matrix, _peak: f32) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+}

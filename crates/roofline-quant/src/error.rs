@@ -1,0 +1,124 @@
+//! What can be wrong with a checkpoint, a plan or a disk. Every variant names the file, the tensor or the value;
+//! [`Error::hint`] says what to do about it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why nothing was written, or nothing could be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} `{}`: {error}", .path.display())]
+    File {
+        /// What was tried: "read", "create", ...
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+
+    /// A file whose content is not what its name says, or not safe to believe.
+    #[error("`{}` is no usable {format}: {reason}", .path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// "safetensors", "GGUF", "config.json", ...
+        format: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+
+    /// A weight that cannot be stored as asked.
+    #[error("weight `{name}`: {reason}")]
+    Weight {
+        /// Its name in the checkpoint.
+        name: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+
+    /// Something this program does not write, or not in this combination.
+    #[error("{what}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+
+    /// A plan that does not parse or contradicts itself.
+    #[error("plan: {0}")]
+    Plan(String),
+
+    /// The target is there already, or an interrupted run is in the way.
+    #[error("`{}` {state}", .path.display())]
+    Exists {
+        /// Which path.
+        path: PathBuf,
+        /// Why it is in the way.
+        state: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+
+    /// The disk is too small.
+    #[error("`{}` has {free} bytes free, and {needed} are needed", .path.display())]
+    Space {
+        /// Where.
+        path: PathBuf,
+        /// Bytes a file may take there.
+        free: u64,
+        /// Bytes that would be written.
+        needed: u64,
+    },
+
+    /// An input of the core's.
+    #[error(transparent)]
+    Core(#[from] roofline_core::Error),
+}
+
+impl Error {
+    /// A closure that turns an [`io::Error`] into an error that says where it happened.
+    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::File { action, path: path.to_owned(), error }
+    }
+
+    pub(crate) fn malformed(path: &Path, format: &'static str, reason: impl Into<String>) -> Self {
+        Self::Malformed { path: path.to_owned(), format, reason: reason.into() }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), hint: Some(hint.into()) }
+    }
+
+    /// A stable word for machine output.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "file",
+            Self::Malformed { .. } => "malformed",
+            Self::Weight { .. } => "weight",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Plan(_) => "plan",
+            Self::Exists { .. } => "exists",
+            Self::Space { .. } => "space",
+            Self::Core(error) => error.kind(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Weight { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
+            Self::Exists { hint, .. } => Some((*hint).to_owned()),
+            Self::Space { .. } => Some("free some space, or write to another disk with `--to`".to_owned()),
+            Self::Core(error) => error.hint(),
+            _ => None,
+        }
+    }
+}

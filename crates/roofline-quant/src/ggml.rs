@@ -1,0 +1,1 @@
+//! ggml block types: the numbers inside a GGUF file.

@@ -1,0 +1,1 @@
+//! GGUF, version 3: the container that llama.cpp loads.

@@ -1,0 +1,23 @@
+//! Checkpoints: read, quantized, written as the ecosystem's own tools would write them.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! Checkpoint ──Plan──▶ Job (every output byte has its place) ──stream──▶ files, and the error of every weight
+//! ```
+//!
+//! What is written is known from the input's headers alone, so headers go first and rows follow in any order, from
+//! every core, in bounded memory.
+
+pub mod coding;
+pub mod dtype;
+mod error;
+pub mod ggml;
+pub mod gguf;
+mod simd;
+
+pub use dtype::Dtype;
+pub use error::Error;
+
+/// What a call of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
