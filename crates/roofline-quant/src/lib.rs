@@ -9,15 +9,20 @@
 //! What is written is known from the input's headers alone, so headers go first and rows follow in any order, from
 //! every core, in bounded memory.
 
+pub mod checkpoint;
 pub mod coding;
 pub mod dtype;
 mod error;
 pub mod ggml;
 pub mod gguf;
+pub mod safetensors;
+#[cfg(test)]
+mod scratch;
 mod simd;
 
+pub use checkpoint::Checkpoint;
 pub use dtype::Dtype;
 pub use error::Error;
 
 /// What a call of this crate returns.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

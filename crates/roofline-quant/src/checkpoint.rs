@@ -1,0 +1,315 @@
+//! A model on disk: `config.json`, weights in one safetensors file or in shards, and what lies beside them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    Error, Result,
+    safetensors::{Entry, Header},
+};
+
+/// The index of a checkpoint in shards.
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// The weights of a checkpoint in one file.
+pub(crate) const SINGLE: &str = "model.safetensors";
+/// The longest `config.json` or index that is read.
+const LONGEST_JSON: u64 = 256 << 20;
+
+/// An open checkpoint. Nothing but headers has been read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Where it lies.
+    pub folder: PathBuf,
+    /// `config.json` as it stands; an empty object where there is none.
+    pub config: Value,
+    /// The files of weights.
+    pub shards: Vec<Shard>,
+}
+
+/// A file of weights.
+#[derive(Debug)]
+pub struct Shard {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it holds.
+    pub header: Header,
+    file: File,
+}
+
+impl Shard {
+    /// Opens a file and reads its header.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::file("open", path))?;
+        let header = Header::read(&file, path)?;
+        Ok(Self { path: path.to_owned(), header, file })
+    }
+
+    /// Reads `bytes.len()` bytes of a tensor, from `offset` on.
+    pub(crate) fn read(&self, entry: &Entry, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        debug_assert!(offset + bytes.len() as u64 <= entry.bytes());
+        let at = self.header.start + entry.begin + offset;
+        read_exact_at(&self.file, bytes, at).map_err(Error::file("read", &self.path))
+    }
+}
+
+/// Positioned reads leave no mapped pages behind, so memory stays bounded whatever the size of the file, and a file that
+/// another process cuts short is an error instead of a signal.
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, at)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                bytes = &mut bytes[read..];
+                at += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint at `path`: its folder, its one file of weights or its index.
+    pub fn open(path: &Path) -> Result<Self> {
+        let metadata = fs::metadata(path).map_err(Error::file("open", path))?;
+        let (folder, file) = if metadata.is_dir() {
+            (path.to_owned(), None)
+        } else {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            (folder.unwrap_or(Path::new(".")).to_owned(), path.file_name().and_then(|name| name.to_str()))
+        };
+        let shards = match file {
+            Some(name) if name.ends_with(".index.json") => sharded(&folder, path)?,
+            Some(_) => vec![Shard::open(path)?],
+            None => weights_in(&folder)?,
+        };
+        let config = folder.join("config.json");
+        let config =
+            if config.exists() { read_json(&config, "config.json")? } else { Value::Object(Default::default()) };
+        if !config.is_object() {
+            return Err(Error::malformed(&folder.join("config.json"), "config.json", "it is no object"));
+        }
+        Ok(Self { folder, config, shards })
+    }
+
+    /// Every tensor, with the shard it lies in, in the order of names.
+    pub fn tensors(&self) -> BTreeMap<&str, (&Shard, &Entry)> {
+        let of = |shard| Shard::entries(shard).map(move |entry| (entry.name.as_str(), (shard, entry)));
+        self.shards.iter().flat_map(of).collect()
+    }
+
+    /// Bytes of all tensors together.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().flat_map(Shard::entries).map(Entry::bytes).sum()
+    }
+
+    /// What the model is called: the name of its folder.
+    pub fn name(&self) -> String {
+        let folder = fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        folder.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Files that belong to the model and hold no weights: configuration, tokenizer, templates, licence.
+    pub fn companions(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(Error::file("read", &self.folder))? {
+            let path = entry.map_err(Error::file("read", &self.folder))?.path();
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().to_lowercase());
+            let extension = Path::new(&name).extension().map_or("", |extension| extension.to_str().unwrap_or(""));
+            let belongs = match extension {
+                "json" => !name.ends_with(".index.json"),
+                "model" | "jinja" | "txt" | "tiktoken" => true,
+                _ => name.starts_with("license") || name.starts_with("notice") || name.starts_with("use_policy"),
+            };
+            if belongs && !name.starts_with('.') && path.is_file() {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+impl Shard {
+    fn entries(&self) -> std::slice::Iter<'_, Entry> {
+        self.header.tensors.iter()
+    }
+}
+
+/// The weights in a folder: one file, or shards with their index, as transformers looks for them.
+fn weights_in(folder: &Path) -> Result<Vec<Shard>> {
+    let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+    if single.exists() {
+        return Ok(vec![Shard::open(&single)?]);
+    }
+    if index.exists() {
+        return sharded(folder, &index);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::file("read", folder))? {
+        let path = entry.map_err(Error::file("read", folder))?.path();
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            found.push(path);
+        }
+    }
+    match found.as_slice() {
+        [one] => Ok(vec![Shard::open(one)?]),
+        [] => Err(Error::malformed(folder, "checkpoint", format!("it holds no {SINGLE} and no {INDEX}"))),
+        several => {
+            let reason = format!("it holds {} files of weights and no {INDEX} that says which belong", several.len());
+            Err(Error::malformed(folder, "checkpoint", reason))
+        }
+    }
+}
+
+/// The shards an index names, if they hold exactly what it says.
+fn sharded(folder: &Path, path: &Path) -> Result<Vec<Shard>> {
+    let refuse = |reason: String| Error::malformed(path, "index of shards", reason);
+    let index: Index = read_json(path, "index of shards")?;
+    let mut files = BTreeSet::new();
+    for file in index.weight_map.values() {
+        // A name from outside must not lead outside.
+        if file.contains(['/', '\\']) || file.starts_with('.') || !file.ends_with(".safetensors") {
+            return Err(refuse(format!("`{file}` is no name of a shard")));
+        }
+        files.insert(file.clone());
+    }
+    if files.is_empty() {
+        return Err(refuse("it names no shard".to_owned()));
+    }
+    let mut shards = Vec::new();
+    let mut seen = BTreeMap::new();
+    for file in files {
+        let shard = Shard::open(&folder.join(&file))?;
+        for entry in shard.entries() {
+            if let Some(other) = seen.insert(entry.name.clone(), file.clone()) {
+                return Err(refuse(format!("tensor `{}` is in `{other}` and again in `{file}`", entry.name)));
+            }
+            match index.weight_map.get(&entry.name) {
+                Some(named) if *named == file => {}
+                Some(named) => {
+                    return Err(refuse(format!("it puts tensor `{}` into `{named}`, but `{file}` has it", entry.name)));
+                }
+                None => return Err(refuse(format!("`{file}` has tensor `{}`, which it does not name", entry.name))),
+            }
+        }
+        shards.push(shard);
+    }
+    if let Some((name, file)) = index.weight_map.iter().find(|(name, _)| !seen.contains_key(*name)) {
+        return Err(refuse(format!("it puts tensor `{name}` into `{file}`, which does not have it")));
+    }
+    Ok(shards)
+}
+
+/// Reads a JSON file of bounded size.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, format: &'static str) -> Result<T> {
+    let length = fs::metadata(path).map_err(Error::file("read", path))?.len();
+    if length > LONGEST_JSON {
+        return Err(Error::malformed(path, format, format!("it has {length} bytes")));
+    }
+    let text = fs::read(path).map_err(Error::file("read", path))?;
+    serde_json::from_slice(&text).map_err(|error| Error::malformed(path, format, error.to_string()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{Dtype, scratch::Scratch};
+
+    /// Writes a safetensors file with tensors of these names, types, shapes and bytes.
+    pub(crate) fn write(path: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) {
+        let mut begin = 0;
+        let entries: Vec<Entry> = tensors
+            .iter()
+            .map(|(name, dtype, shape, bytes)| {
+                let end = begin + bytes.len() as u64;
+                let entry = Entry { name: (*name).to_owned(), dtype: *dtype, shape: shape.to_vec(), begin, end };
+                begin = end;
+                entry
+            })
+            .collect();
+        let mut all = Header::bytes(&[("format".to_owned(), "pt".to_owned())], &entries);
+        tensors.iter().for_each(|(.., bytes)| all.extend(bytes));
+        fs::write(path, all).unwrap();
+    }
+
+    fn tensor(name: &str) -> (&str, Dtype, &'static [usize], Vec<u8>) {
+        (name, Dtype::Bf16, &[2], vec![1, 2, 3, 4])
+    }
+
+    #[test]
+    fn shards_must_agree_with_their_index() {
+        let scratch = Scratch::new("shards");
+        let folder = scratch.path();
+        let index = |text: &str| fs::write(folder.join(INDEX), text).unwrap();
+        let why = || Checkpoint::open(folder).unwrap_err().to_string();
+        write(&folder.join("a.safetensors"), &[tensor("x")]);
+        write(&folder.join("b.safetensors"), &[tensor("y")]);
+        assert!(
+            why().ends_with("it holds 2 files of weights and no model.safetensors.index.json that says which belong")
+        );
+        index(r#"{"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}"#);
+        let checkpoint = Checkpoint::open(folder).unwrap();
+        assert_eq!(checkpoint.tensors().keys().collect::<Vec<_>>(), [&"x", &"y"]);
+        assert_eq!(checkpoint.bytes(), 8);
+        for (text, reason) in [
+            (r#"{"weight_map":{"x":"a.safetensors"}}"#, None),
+            (r#"{"weight_map":{}}"#, Some("it names no shard")),
+            (r#"{"weight_map":{"x":"../a.safetensors"}}"#, Some("`../a.safetensors` is no name of a shard")),
+            (
+                r#"{"weight_map":{"x":"a.safetensors","z":"a.safetensors"}}"#,
+                Some("it puts tensor `z` into `a.safetensors`, which does not have it"),
+            ),
+            (
+                r#"{"weight_map":{"x":"b.safetensors","y":"b.safetensors"}}"#,
+                Some("it puts tensor `x` into `b.safetensors`, which does not have it"),
+            ),
+            (
+                r#"{"weight_map":{"x":"b.safetensors","y":"a.safetensors"}}"#,
+                Some("it puts tensor `x` into `b.safetensors`, but `a.safetensors` has it"),
+            ),
+            (r#"{"weight_map":{"z":"a.safetensors"}}"#, Some("`a.safetensors` has tensor `x`, which it does not name")),
+            (r#"{"weight_map":{"x":"c.safetensors"}}"#, Some("(os error 2)")),
+        ] {
+            index(text);
+            match reason {
+                Some(reason) => assert!(why().ends_with(reason), "{}", why()),
+                // A shard that the index does not name is none of its business.
+                None => assert_eq!(Checkpoint::open(folder).unwrap().shards.len(), 1),
+            }
+        }
+        write(&folder.join("b.safetensors"), &[tensor("x"), tensor("y")]);
+        index(r#"{"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}"#);
+        assert!(why().ends_with("tensor `x` is in `a.safetensors` and again in `b.safetensors`"), "{}", why());
+    }
+
+    #[test]
+    fn companions_hold_no_weights() {
+        let scratch = Scratch::new("companions");
+        let folder = scratch.path();
+        let names = ["config.json", "tokenizer.model", INDEX, "x.bin", "README.md", "LICENSE", "merges.txt", ".x.json"];
+        for name in names {
+            fs::write(folder.join(name), "{}").unwrap();
+        }
+        write(&folder.join(SINGLE), &[tensor("x")]);
+        let companions = Checkpoint::open(folder).unwrap().companions().unwrap();
+        let names: Vec<_> = companions.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["LICENSE", "config.json", "merges.txt", "tokenizer.model"]);
+    }
+}
