@@ -15,10 +15,12 @@ pub mod dtype;
 mod error;
 pub mod ggml;
 pub mod gguf;
+pub mod plan;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
 mod simd;
+pub mod site;
 
 pub use checkpoint::Checkpoint;
 pub use dtype::Dtype;

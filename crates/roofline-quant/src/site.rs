@@ -1,0 +1,223 @@
+//! Where a weight sits in a model, read off its name.
+
+use std::{fmt, str::FromStr};
+
+use roofline_core::Error as CoreError;
+
+/// What a weight is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The table of token vectors.
+    Embedding,
+    /// The output head over the vocabulary.
+    Head,
+    /// Scales and offsets of norms, biases, and every other vector.
+    Vector,
+    /// Which expert a token goes to.
+    Router,
+    /// Queries.
+    Query,
+    /// Keys.
+    Key,
+    /// Values.
+    Value,
+    /// What attention's heads are joined with, and every other product of attention.
+    Output,
+    /// The gate of a feed-forward block.
+    Gate,
+    /// The way up of a feed-forward block.
+    Up,
+    /// The way down of a feed-forward block.
+    Down,
+    /// Anything else: convolutions, vision towers, relative positions.
+    Other,
+}
+
+impl Role {
+    const NAMES: [(Self, &'static str); 12] = [
+        (Self::Embedding, "embedding"),
+        (Self::Head, "head"),
+        (Self::Vector, "vector"),
+        (Self::Router, "router"),
+        (Self::Query, "query"),
+        (Self::Key, "key"),
+        (Self::Value, "value"),
+        (Self::Output, "output"),
+        (Self::Gate, "gate"),
+        (Self::Up, "up"),
+        (Self::Down, "down"),
+        (Self::Other, "other"),
+    ];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize].1
+    }
+
+    /// Whether it is a product of attention.
+    pub fn is_attention(self) -> bool {
+        matches!(self, Self::Query | Self::Key | Self::Value | Self::Output)
+    }
+
+    /// Whether it is a product of a feed-forward block.
+    pub fn is_feed_forward(self) -> bool {
+        matches!(self, Self::Gate | Self::Up | Self::Down)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = CoreError;
+
+    fn from_str(text: &str) -> Result<Self, CoreError> {
+        let known = Self::NAMES.iter().find(|(_, name)| *name == text);
+        known.map(|(role, _)| *role).ok_or_else(|| {
+            let names = Self::NAMES.map(|(_, name)| name);
+            CoreError::unknown("role", text, names, format!("roles: {}, attention, feed-forward", names.join(", ")))
+        })
+    }
+}
+
+/// A weight's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The module's name: the tensor's without `.weight`.
+    pub module: String,
+    /// What it is for.
+    pub role: Role,
+    /// Which layer it is in, if in one.
+    pub layer: Option<u64>,
+    /// Whether it belongs to one of several experts.
+    pub expert: bool,
+}
+
+/// The last words of modules, and what they are for. From the models of the transformers library.
+const MODULES: [(&str, Role); 32] = [
+    ("embed_tokens", Role::Embedding),
+    ("wte", Role::Embedding),
+    ("wpe", Role::Embedding),
+    ("word_embeddings", Role::Embedding),
+    ("lm_head", Role::Head),
+    ("embed_out", Role::Head),
+    ("q_proj", Role::Query),
+    ("q_a_proj", Role::Query),
+    ("q_b_proj", Role::Query),
+    ("k_proj", Role::Key),
+    ("v_proj", Role::Value),
+    ("kv_a_proj_with_mqa", Role::Key),
+    ("kv_b_proj", Role::Value),
+    ("qkv_proj", Role::Query),
+    ("query_key_value", Role::Query),
+    ("c_attn", Role::Query),
+    ("o_proj", Role::Output),
+    ("out_proj", Role::Output),
+    ("dense", Role::Output),
+    ("gate_proj", Role::Gate),
+    ("w1", Role::Gate),
+    ("gate_up_proj", Role::Gate),
+    ("up_proj", Role::Up),
+    ("w3", Role::Up),
+    ("c_fc", Role::Up),
+    ("fc1", Role::Up),
+    ("dense_h_to_4h", Role::Up),
+    ("down_proj", Role::Down),
+    ("w2", Role::Down),
+    ("fc2", Role::Down),
+    ("dense_4h_to_h", Role::Down),
+    ("router", Role::Router),
+];
+
+impl Site {
+    /// The place of the tensor `name` with that many dimensions.
+    pub fn of(name: &str, dimensions: usize) -> Self {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let words: Vec<&str> = module.split('.').collect();
+        let number = |at: usize| words.get(at + 1).and_then(|word| word.parse::<u64>().ok());
+        let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks")).and_then(number);
+        let expert = words.contains(&"experts");
+        let last = words.last().copied().unwrap_or_default();
+        let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);
+        let role = match known {
+            _ if dimensions < 2 || !name.ends_with(".weight") => Role::Vector,
+            Some(role) => role,
+            // A gate with nothing after it chooses experts.
+            None if matches!(last, "gate" | "shared_expert_gate") => Role::Router,
+            None if last.contains("norm") => Role::Vector,
+            None => Role::Other,
+        };
+        Self { module: module.to_owned(), role, layer, expert }
+    }
+
+    /// Whether it is a matrix product inside a layer: what a precision's name speaks of.
+    pub fn is_layer_product(&self) -> bool {
+        self.layer.is_some() && (self.role.is_attention() || self.role.is_feed_forward())
+    }
+
+    /// What runtimes fuse it with, itself included: queries, keys and values read the same input, as do gate and way up.
+    /// Fused weights share whatever there is once per tensor.
+    pub fn fused(&self) -> Vec<String> {
+        const FAMILIES: [&[&str]; 4] = [
+            &["q_proj", "k_proj", "v_proj"],
+            &["gate_proj", "up_proj"],
+            &["w1", "w3"],
+            &["q_a_proj", "kv_a_proj_with_mqa"],
+        ];
+        let (parent, last) = self.module.rsplit_once('.').unwrap_or(("", &self.module));
+        let family = FAMILIES.iter().find(|family| family.contains(&last));
+        family.map_or_else(
+            || vec![self.module.clone()],
+            |family| family.iter().map(|word| format!("{parent}.{word}")).collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_roles() {
+        for (at, (role, name)) in Role::NAMES.iter().enumerate() {
+            assert_eq!(*role as usize, at);
+            assert_eq!(name.parse::<Role>().unwrap(), *role);
+        }
+        assert!("querry".parse::<Role>().unwrap_err().to_string().contains("did you mean `query`?"));
+    }
+
+    #[test]
+    fn names_of_well_known_models() {
+        let site = |name: &str| Site::of(name, 2);
+        let role = |name: &str| site(name).role;
+        assert_eq!(role("model.embed_tokens.weight"), Role::Embedding);
+        assert_eq!(role("lm_head.weight"), Role::Head);
+        let query = site("model.layers.31.self_attn.q_proj.weight");
+        assert_eq!((query.role, query.layer, query.expert), (Role::Query, Some(31), false));
+        assert!(query.is_layer_product());
+        // Mixtral and Qwen call the router "gate"; DeepSeek's has a bias beside its weight.
+        assert_eq!(role("model.layers.0.block_sparse_moe.gate.weight"), Role::Router);
+        assert_eq!(role("model.layers.0.mlp.gate.weight"), Role::Router);
+        assert_eq!(role("model.layers.0.mlp.gate.e_score_correction_bias"), Role::Vector);
+        let expert = site("model.layers.3.block_sparse_moe.experts.7.w2.weight");
+        assert_eq!((expert.role, expert.layer, expert.expert), (Role::Down, Some(3), true));
+        assert_eq!(Site::of("model.layers.0.input_layernorm.weight", 1).role, Role::Vector);
+        assert_eq!(Site::of("model.layers.0.self_attn.q_proj.bias", 1).role, Role::Vector);
+        // A vision tower's convolution is not ours to touch.
+        assert!(!site("visual.patch_embed.proj.weight").is_layer_product());
+    }
+
+    #[test]
+    fn what_is_fused() {
+        let fused = |name: &str| Site::of(name, 2).fused();
+        assert_eq!(
+            fused("model.layers.0.self_attn.k_proj.weight"),
+            ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.v_proj"]
+        );
+        assert_eq!(fused("a.experts.0.w3.weight"), ["a.experts.0.w1", "a.experts.0.w3"]);
+        assert_eq!(fused("model.layers.0.mlp.down_proj.weight"), ["model.layers.0.mlp.down_proj"]);
+    }
+}
