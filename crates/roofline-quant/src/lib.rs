@@ -15,16 +15,25 @@ pub mod dtype;
 mod error;
 pub mod ggml;
 pub mod gguf;
+pub mod job;
+mod number;
 pub mod plan;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
 mod simd;
 pub mod site;
+pub mod stream;
+mod tally;
+mod workspace;
 
 pub use checkpoint::Checkpoint;
 pub use dtype::Dtype;
 pub use error::Error;
+pub use job::Job;
+pub use plan::Plan;
+pub use tally::Tally;
+pub use workspace::{Manner, Workspace};
 
 /// What a call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

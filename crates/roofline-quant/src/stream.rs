@@ -1,0 +1,364 @@
+//! From source to output: blocks of rows read, coded and written by every core, in bounded memory.
+//!
+//! Items go in waves of about 128 MB, so that what fused weights share (the largest magnitude) is found while their
+//! bytes are still in the page cache. While a wave is coded, the one before is brought to disk and noted in the journal.
+
+use std::{
+    fs::{File, OpenOptions},
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use crate::{
+    Error, Result, Tally, Workspace,
+    coding::{Block, Placing},
+    job::{Code, Item, Job, Place, Spare, Work, part_bytes},
+    number,
+};
+
+/// Input bytes of a wave.
+const WAVE: u64 = 128 << 20;
+/// Weights of a block of rows: with what they decode to and what they become, it stays in a core's second-level cache.
+const BLOCK: usize = 128 << 10;
+/// Bytes of a block that is copied.
+const COPY: u64 = 1 << 20;
+
+/// What became of each item, in the order of the job; nothing for what was copied.
+pub type Outcome = Vec<Option<Tally>>;
+
+/// Writes the job's files into the workspace, with that many threads. `watch` hears of input bytes that are done.
+pub fn run(job: &Job<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64) + Sync)) -> Result<Outcome> {
+    let files = Files::create(job, space)?;
+    let mut outcome: Outcome = (0..job.items.len()).map(|item| space.done.get(&item).copied().flatten()).collect();
+    let pending: Vec<usize> = (0..job.items.len()).filter(|item| !space.done.contains_key(item)).collect();
+    space.done.keys().filter_map(|item| job.items.get(*item)).for_each(|item| watch(item.input()));
+    let mut peaks = vec![None; job.items.len()];
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<Vec<(usize, Option<Tally>)>>();
+        let keeper = scope.spawn(|| {
+            receiver.into_iter().try_for_each(|finished| {
+                files.sync()?;
+                space.note(&finished)
+            })
+        });
+        for wave in waves(job, &pending) {
+            let crew = Crew { job, files: &files, threads, watch };
+            crew.find_peaks(&wave, &mut peaks)?;
+            let finished = crew.work(&wave, &peaks)?;
+            finished.iter().for_each(|(item, tally)| outcome[*item] = *tally);
+            if sender.send(finished).is_err() {
+                break;
+            }
+        }
+        drop(sender);
+        keeper.join().unwrap_or_else(|_| Err(Error::Plan("the thread that keeps the journal ended early".into())))
+    })?;
+    files.sync()?;
+    Ok(outcome)
+}
+
+/// Runs of items with about as many bytes each.
+fn waves(job: &Job<'_>, pending: &[usize]) -> Vec<Vec<usize>> {
+    let mut waves = Vec::new();
+    let (mut wave, mut bytes) = (Vec::new(), 0);
+    for item in pending {
+        wave.push(*item);
+        bytes += job.items[*item].input();
+        if bytes >= WAVE {
+            waves.push(std::mem::take(&mut wave));
+            bytes = 0;
+        }
+    }
+    waves.push(wave);
+    waves
+}
+
+/// The open output files.
+struct Files(Vec<(PathBuf, File)>);
+
+impl Files {
+    /// Opens them at their full length, with their heads. What an interrupted run wrote stays.
+    fn create(job: &Job<'_>, space: &Workspace) -> Result<Self> {
+        let open = |output: &crate::job::Output| {
+            let path = space.out().join(&output.name);
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            let file = file.map_err(Error::file("create", &path))?;
+            file.set_len(output.bytes).map_err(Error::file("write", &path))?;
+            write_all_at(&file, &output.head, 0).map_err(Error::file("write", &path))?;
+            Ok((path, file))
+        };
+        Ok(Self(job.files.iter().map(open).collect::<Result<_>>()?))
+    }
+
+    fn write(&self, to: Place, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (path, file) = &self.0[to.file];
+        write_all_at(file, bytes, to.offset + offset).map_err(Error::file("write", path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.iter().try_for_each(|(path, file)| file.sync_data().map_err(Error::file("write", path)))
+    }
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
+        bytes = &bytes[written..];
+        at += written as u64;
+    }
+    Ok(())
+}
+
+/// A piece of work that one thread does.
+#[derive(Clone)]
+enum Task {
+    /// Bytes of a tensor that is copied.
+    Bytes(usize, Range<u64>),
+    /// Rows of a matrix that is coded.
+    Rows(usize, Range<usize>),
+}
+
+/// What a thread keeps between tasks.
+#[derive(Default)]
+struct Buffers {
+    spare: Spare,
+    values: Vec<f32>,
+    decoded: Vec<f32>,
+    parts: Vec<Vec<u8>>,
+}
+
+/// The threads at work on a wave.
+struct Crew<'a> {
+    job: &'a Job<'a>,
+    files: &'a Files,
+    threads: usize,
+    watch: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Crew<'_> {
+    /// Calls `body` for every task, from all threads; the first error ends it. Results are in the order of the tasks.
+    fn each<T: Send>(&self, tasks: &[Task], body: impl Fn(&Task, &mut Buffers) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new((0..tasks.len()).map(|_| None).collect::<Vec<Option<T>>>());
+        let failure = Mutex::new(None);
+        let work = || {
+            let mut buffers = Buffers::default();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(task) = tasks.get(at) else { return };
+                match body(task, &mut buffers) {
+                    Ok(result) => results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result),
+                    Err(error) => {
+                        // Nobody needs what the others would still do.
+                        next.store(tasks.len(), Ordering::Relaxed);
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        return;
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            (1..self.threads.min(tasks.len())).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()),
+        }
+    }
+
+    fn code(&self, item: usize) -> Option<&Code<'_>> {
+        match &self.job.items[item].work {
+            Work::Code(code) => Some(code),
+            _ => None,
+        }
+    }
+
+    /// The largest magnitude of each fused family that needs it and has a member in the wave.
+    fn find_peaks(&self, wave: &[usize], peaks: &mut [Option<f32>]) -> Result<()> {
+        let needs = |item: &&usize| self.code(**item).is_some_and(|code| code.coding.needs_peak());
+        let mut tasks = Vec::new();
+        let mut families = Vec::new();
+        for item in wave.iter().filter(needs) {
+            let Some(code) = self.code(*item) else { continue };
+            if peaks[*item].is_none() && !families.contains(&code.fused) {
+                families.push(code.fused.clone());
+                code.fused.iter().for_each(|member| self.rows_of(*member, &mut tasks));
+            }
+        }
+        let found = self.each(&tasks, |task, buffers| {
+            let Task::Rows(item, rows) = task else { return Ok(0.0) };
+            self.read(*item, rows.clone(), buffers)
+        })?;
+        for family in families {
+            let members = tasks.iter().zip(&found);
+            let peak = members
+                .filter(|(task, _)| matches!(task, Task::Rows(item, _) if family.contains(item)))
+                .fold(0f32, |peak, (_, found)| peak.max(*found));
+            family.iter().for_each(|member| peaks[*member] = Some(peak));
+        }
+        Ok(())
+    }
+
+    fn rows_of(&self, item: usize, tasks: &mut Vec<Task>) {
+        let Some(code) = self.code(item) else { return };
+        let matrix = code.matrix();
+        let unit = code.unit();
+        let step = (BLOCK / matrix.columns.max(1) / unit).max(1) * unit;
+        let starts = (0..matrix.rows).step_by(step);
+        tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(matrix.rows))));
+    }
+
+    /// Reads rows into `buffers.values`, refuses what is no number, and returns the largest magnitude.
+    fn read(&self, item: usize, rows: Range<usize>, buffers: &mut Buffers) -> Result<f32> {
+        let Some(code) = self.code(item) else { return Ok(0.0) };
+        let columns = code.matrix().columns;
+        buffers.values.resize(rows.len() * columns, 0.0);
+        code.read(rows.clone(), &mut buffers.spare, &mut buffers.values)?;
+        let peak = number::peak(&buffers.values);
+        if peak.is_finite() {
+            return Ok(peak);
+        }
+        let at = buffers.values.iter().position(|value| !value.is_finite()).unwrap_or(0);
+        let (row, column) = (rows.start + at / columns, at % columns);
+        Err(Error::Weight {
+            name: self.job.items[item].name.clone(),
+            reason: format!("is {} in row {row}, column {column}", buffers.values[at]),
+            hint: Some("the checkpoint is damaged or its training failed; no format can hold this".to_owned()),
+        })
+    }
+
+    /// Copies and codes the wave's items; returns them with their tallies.
+    fn work(&self, wave: &[usize], peaks: &[Option<f32>]) -> Result<Vec<(usize, Option<Tally>)>> {
+        let mut tasks = Vec::new();
+        for item in wave {
+            match &self.job.items[*item].work {
+                Work::Copy { entry, .. } => {
+                    let starts = (0..entry.bytes()).step_by(COPY as usize);
+                    tasks.extend(starts.map(|at| Task::Bytes(*item, at..(at + COPY).min(entry.bytes()))));
+                }
+                Work::Literal { bytes, to } => self.files.write(*to, 0, bytes)?,
+                Work::Code(_) => self.rows_of(*item, &mut tasks),
+            }
+        }
+        let transposed = self.transposed(wave);
+        let tallies = self.each(&tasks, |task, buffers| match task {
+            Task::Bytes(item, range) => self.copy(*item, range.clone(), buffers).map(|()| None),
+            Task::Rows(item, rows) => {
+                let peak = peaks[*item].unwrap_or(0.0);
+                self.code_rows(*item, rows.clone(), peak, &transposed, buffers).map(Some)
+            }
+        })?;
+        for (item, part, bytes) in transposed {
+            let bytes = bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if let Some(code) = self.code(item) {
+                self.files.write(code.parts[part].1, 0, &bytes)?;
+            }
+        }
+        wave.iter().map(|item| self.close(*item, peaks[*item].unwrap_or(0.0), &tasks, &tallies)).collect()
+    }
+
+    /// Room for the parts of the wave's items that are stored transposed: they are small, and written whole.
+    fn transposed(&self, wave: &[usize]) -> Vec<(usize, usize, Mutex<Vec<u8>>)> {
+        let mut all = Vec::new();
+        for item in wave {
+            for (at, (part, _)) in self.code(*item).into_iter().flat_map(|code| code.parts.iter().enumerate()) {
+                if let (Placing::Columns { .. }, Some(code)) = (part.placing, self.code(*item)) {
+                    all.push((*item, at, Mutex::new(vec![0; part_bytes(part, code.matrix().rows)])));
+                }
+            }
+        }
+        all
+    }
+
+    fn copy(&self, item: usize, range: Range<u64>, buffers: &mut Buffers) -> Result<()> {
+        let Work::Copy { shard, entry, to } = &self.job.items[item].work else { return Ok(()) };
+        let bytes = &mut buffers.spare.bytes;
+        bytes.resize((range.end - range.start) as usize, 0);
+        shard.read(entry, range.start, bytes)?;
+        self.files.write(*to, range.start, bytes)?;
+        (self.watch)(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn code_rows(
+        &self,
+        item: usize,
+        rows: Range<usize>,
+        peak: f32,
+        transposed: &[(usize, usize, Mutex<Vec<u8>>)],
+        buffers: &mut Buffers,
+    ) -> Result<Tally> {
+        let Some(code) = self.code(item) else { return Ok(Tally::default()) };
+        self.read(item, rows.clone(), buffers)?;
+        let Buffers { values, decoded, parts, .. } = buffers;
+        decoded.resize(values.len(), 0.0);
+        parts.resize_with(code.parts.len(), Vec::new);
+        for (bytes, (part, _)) in parts.iter_mut().zip(&code.parts) {
+            let once = matches!(part.placing, Placing::Once { .. });
+            bytes.resize(if once { 0 } else { part_bytes(part, rows.len()) }, 0);
+        }
+        let mut out: Vec<&mut [u8]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
+        let matrix = code.matrix();
+        let block = Block { values, columns: matrix.columns, peak, importance: code.importance.as_deref() };
+        let clipped = code.coding.encode(block, &mut out, decoded);
+        for (at, ((part, to), bytes)) in code.parts.iter().zip(&*parts).enumerate() {
+            match part.placing {
+                Placing::Rows { rows: unit, bytes: size } => {
+                    self.files.write(*to, (rows.start / unit * size) as u64, bytes)?;
+                }
+                Placing::Columns { lines, bytes: size } => {
+                    let Some((.., room)) = transposed.iter().find(|(of, part, _)| (*of, *part) == (item, at)) else {
+                        continue;
+                    };
+                    let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
+                    let run = rows.len() * size;
+                    for line in 0..lines {
+                        let from = (line * matrix.rows + rows.start) * size;
+                        room[from..from + run].copy_from_slice(&bytes[line * run..(line + 1) * run]);
+                    }
+                }
+                Placing::Once { .. } => {}
+            }
+        }
+        let stored: u64 = code.sources.iter().map(|source| source.stored()).sum();
+        (self.watch)(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
+        Ok(Tally::of(values, decoded, clipped))
+    }
+
+    /// Writes what an item has once, and adds up its tally in the order of its rows.
+    fn close(
+        &self,
+        item: usize,
+        peak: f32,
+        tasks: &[Task],
+        tallies: &[Option<Tally>],
+    ) -> Result<(usize, Option<Tally>)> {
+        let Some(code) = self.code(item) else { return Ok((item, None)) };
+        let once = code.parts.iter().filter(|(part, _)| matches!(part.placing, Placing::Once { .. }));
+        for ((_, to), bytes) in once.zip(code.coding.constants(code.matrix(), peak)) {
+            self.files.write(*to, 0, &bytes)?;
+        }
+        let own = tasks.iter().zip(tallies).filter(|(task, _)| matches!(task, Task::Rows(of, _) if *of == item));
+        Ok((item, Some(own.filter_map(|(_, tally)| *tally).sum())))
+    }
+}
+
+impl Item<'_> {
+    /// Whether its error is worth a line.
+    pub fn is_lossy(&self) -> bool {
+        matches!(&self.work, Work::Code(code) if code.lossy)
+    }
+}

@@ -1,0 +1,391 @@
+//! Where a run writes: a folder beside the target, which becomes the target in one rename when all is done.
+//!
+//! ```text
+//! .NAME.partial/job.json        what is being made, from what; locked while a run is at it
+//! .NAME.partial/journal.jsonl   tensors that are safely on disk, and their errors
+//! .NAME.partial/out/            the target
+//! ```
+//!
+//! A run that is killed leaves this folder behind and the target untouched; `--resume` goes on from the journal.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Error, Result, Tally};
+
+/// What may be done about things in the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Replace a target that is there.
+    pub force: bool,
+    /// Go on with a run that was interrupted.
+    pub resume: bool,
+}
+
+/// A target in the making.
+#[derive(Debug)]
+pub struct Workspace {
+    target: PathBuf,
+    partial: PathBuf,
+    journal: File,
+    /// Items that an interrupted run finished, with their tallies.
+    pub done: BTreeMap<usize, Option<Tally>>,
+    _lock: File,
+}
+
+/// A line of the journal.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    item: usize,
+    tally: Option<Tally>,
+}
+
+impl Workspace {
+    /// Prepares to write `target`. `job` says what is made from what: an interrupted run is resumed only if it is the same.
+    pub fn open(target: &Path, job: &Value, needed: u64, manner: Manner) -> Result<Self> {
+        let (parent, name) = split(target)?;
+        if !parent.is_dir() {
+            let error = std::io::ErrorKind::NotFound.into();
+            return Err(Error::File { action: "write into", path: parent, error });
+        }
+        if target.symlink_metadata().is_ok() && !manner.force {
+            let hint = "choose another place with `--to`, or replace it with `--force`";
+            return Err(Error::Exists { path: target.to_owned(), state: "is there already", hint });
+        }
+        replaceable(target)?;
+        let partial = parent.join(format!(".{name}.partial"));
+        let out = partial.join("out");
+        let mut done = BTreeMap::new();
+        if partial.join("job.json").exists() && out.is_dir() {
+            let lock = lock(&partial)?;
+            if !manner.resume && !manner.force {
+                let hint = "continue it with `--resume`, or start again with `--force`";
+                return Err(Error::Exists { path: partial, state: "is left of an interrupted run", hint });
+            }
+            if manner.resume {
+                same(&partial, job)?;
+                done = finished(&partial)?;
+            }
+            drop(lock);
+        }
+        if done.is_empty() && partial.exists() {
+            fs::remove_dir_all(&partial).map_err(Error::file("remove", &partial))?;
+        }
+        let taken = if done.is_empty() { 0 } else { needed };
+        enough_space(&parent, needed - taken)?;
+        let create = |path: &Path| fs::create_dir_all(path).map_err(Error::file("create", path));
+        create(&out)?;
+        let made = Self::begin(&partial, job).map(|(journal, lock)| Self {
+            target: target.to_owned(),
+            partial: partial.clone(),
+            journal,
+            done,
+            _lock: lock,
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&partial);
+        }
+        made
+    }
+
+    fn begin(partial: &Path, job: &Value) -> Result<(File, File)> {
+        let path = partial.join("job.json");
+        if !path.exists() {
+            // Never half a file under this name.
+            let draft = partial.join("job.json.draft");
+            fs::write(&draft, job.to_string()).map_err(Error::file("write", &draft))?;
+            fs::rename(&draft, &path).map_err(Error::file("write", &path))?;
+        }
+        let lock = lock(partial)?;
+        let journal = partial.join("journal.jsonl");
+        let file = OpenOptions::new().create(true).append(true).open(&journal);
+        Ok((file.map_err(Error::file("create", &journal))?, lock))
+    }
+
+    /// The folder that becomes the target.
+    pub fn out(&self) -> PathBuf {
+        self.partial.join("out")
+    }
+
+    /// Notes items whose bytes are on disk.
+    pub(crate) fn note(&self, items: &[(usize, Option<Tally>)]) -> Result<()> {
+        let mut text = String::new();
+        for (item, tally) in items {
+            let line = Line { item: *item, tally: *tally };
+            text += &serde_json::to_string(&line).unwrap_or_default();
+            text.push('\n');
+        }
+        let path = self.partial.join("journal.jsonl");
+        (&self.journal).write_all(text.as_bytes()).map_err(Error::file("write", &path))?;
+        self.journal.sync_data().map_err(Error::file("write", &path))
+    }
+
+    /// Makes what was written the target: the folder, or the one file `single` in it.
+    pub fn finish(self, single: Option<&str>) -> Result<()> {
+        let out = self.out();
+        sync_folder(&out)?;
+        let made = single.map_or_else(|| out.clone(), |name| out.join(name));
+        place(&made, &self.target)?;
+        let (parent, _) = split(&self.target)?;
+        sync_folder(&parent)?;
+        fs::remove_dir_all(&self.partial).map_err(Error::file("remove", &self.partial))
+    }
+
+    /// Leaves nothing behind.
+    pub fn abandon(self) {
+        let _ = fs::remove_dir_all(&self.partial);
+    }
+}
+
+/// The folder a path lies in, and its last word.
+fn split(target: &Path) -> Result<(PathBuf, String)> {
+    let Some(name) = target.file_name() else {
+        let path = target.display();
+        return Err(Error::unsupported(format!("`{path}` names no file or folder to write"), "name one with `--to`"));
+    };
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((parent.to_owned(), name.to_string_lossy().into_owned()))
+}
+
+/// Only what looks like a checkpoint may be replaced: `--force --to ~` must not empty a home.
+fn replaceable(target: &Path) -> Result<()> {
+    let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
+    let name = |path: &Path| path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let weights = |name: &str| Path::new(name).extension().is_some_and(|end| end == "safetensors" || end == "gguf");
+    let fine = if metadata.is_dir() {
+        let files: Vec<String> = fs::read_dir(target)
+            .map_err(Error::file("read", target))?
+            .filter_map(|entry| entry.ok().map(|entry| name(&entry.path())))
+            .collect();
+        files.is_empty() || files.iter().any(|name| weights(name))
+    } else {
+        metadata.is_file() && weights(&name(target))
+    };
+    if fine {
+        return Ok(());
+    }
+    let state = "is there already and is no checkpoint";
+    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `--to`" })
+}
+
+fn lock(partial: &Path) -> Result<File> {
+    let path = partial.join("job.json");
+    let file = File::open(&path).map_err(Error::file("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Exists {
+            path: partial.to_owned(),
+            state: "is being written by another run",
+            hint: "wait for it, or choose another place with `--to`",
+        }),
+        Err(TryLockError::Error(error)) => Err(Error::File { action: "lock", path, error }),
+    }
+}
+
+/// Whether the interrupted run was about the same.
+fn same(partial: &Path, job: &Value) -> Result<()> {
+    let path = partial.join("job.json");
+    let earlier: Value = crate::checkpoint::read_json(&path, "job")?;
+    let differing = job.as_object().into_iter().flatten().find(|(key, value)| earlier.get(key) != Some(value));
+    match differing {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::unsupported(
+            format!("`{}` was begun with another {key}", partial.display()),
+            "give the same arguments as then, or start again with `--force`",
+        )),
+    }
+}
+
+/// What the journal holds; a last line that was cut short is dropped.
+fn finished(partial: &Path) -> Result<BTreeMap<usize, Option<Tally>>> {
+    let path = partial.join("journal.jsonl");
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(Error::File { action: "read", path, error }),
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if whole < text.len() {
+        let file = OpenOptions::new().write(true).open(&path).map_err(Error::file("write", &path))?;
+        file.set_len(whole as u64).map_err(Error::file("write", &path))?;
+    }
+    let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let line: Line =
+                serde_json::from_slice(line).map_err(|error| Error::malformed(&path, "journal", error.to_string()))?;
+            Ok((line.item, line.tally))
+        })
+        .collect()
+}
+
+#[cfg(unix)]
+fn enough_space(folder: &Path, needed: u64) -> Result<()> {
+    let error = |error: rustix::io::Errno| Error::File {
+        action: "ask for the space of",
+        path: folder.to_owned(),
+        error: error.into(),
+    };
+    let disk = rustix::fs::statvfs(folder).map_err(error)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < needed {
+        return Err(Error::Space { path: folder.to_owned(), free, needed });
+    }
+    Ok(())
+}
+
+/// Other systems are asked by writing.
+#[cfg(not(unix))]
+fn enough_space(_folder: &Path, _needed: u64) -> Result<()> {
+    Ok(())
+}
+
+/// A rename is safe only once the folder that holds the name is on disk.
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file("write", folder))
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// Puts `made` in the place of `target`. What was there goes only after the new is in place.
+fn place(made: &Path, target: &Path) -> Result<()> {
+    if target.is_dir() && !target.is_symlink() {
+        exchange(made, target)?;
+        // `made` is now what was there before; it goes with the partial folder.
+        return Ok(());
+    }
+    fs::rename(made, target).map_err(Error::file("write", target))
+}
+
+#[cfg(target_os = "linux")]
+fn exchange(made: &Path, target: &Path) -> Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, made, CWD, target, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        // Not every file system can.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => in_two_steps(made, target),
+        Err(error) => Err(Error::File { action: "write", path: target.to_owned(), error: error.into() }),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(made: &Path, target: &Path) -> Result<()> {
+    in_two_steps(made, target)
+}
+
+fn in_two_steps(made: &Path, target: &Path) -> Result<()> {
+    let aside = made.with_extension("before");
+    fs::rename(target, &aside).map_err(Error::file("write", target))?;
+    fs::rename(made, target).map_err(Error::file("write", target))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    const FORCE: Manner = Manner { force: true, resume: false };
+    const RESUME: Manner = Manner { force: false, resume: true };
+
+    fn open(target: &Path, manner: Manner) -> Result<Workspace> {
+        Workspace::open(target, &json!({ "plan": "a" }), 10, manner)
+    }
+
+    #[test]
+    fn the_target_appears_whole_or_not_at_all() {
+        let scratch = Scratch::new("whole");
+        let target = scratch.path().join("model");
+        let space = open(&target, Manner::default()).unwrap();
+        fs::write(space.out().join("model.safetensors"), "new").unwrap();
+        assert!(!target.exists());
+        space.finish(None).unwrap();
+        assert_eq!(fs::read_to_string(target.join("model.safetensors")).unwrap(), "new");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+        // A second run needs permission, and then replaces the folder as a whole.
+        let error = open(&target, Manner::default()).unwrap_err();
+        assert!(error.to_string().ends_with("is there already"), "{error}");
+        fs::write(target.join("old.txt"), "old").unwrap();
+        let space = open(&target, FORCE).unwrap();
+        fs::write(space.out().join("model.safetensors"), "newer").unwrap();
+        space.finish(None).unwrap();
+        assert_eq!(fs::read_to_string(target.join("model.safetensors")).unwrap(), "newer");
+        assert!(!target.join("old.txt").exists());
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn one_file_can_be_the_target() {
+        let scratch = Scratch::new("single");
+        let target = scratch.path().join("model.gguf");
+        for text in ["one", "two"] {
+            let space = open(&target, FORCE).unwrap();
+            fs::write(space.out().join("model.gguf"), text).unwrap();
+            space.finish(Some("model.gguf")).unwrap();
+            assert_eq!(fs::read_to_string(&target).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_interrupted_run_is_resumed_only_if_it_is_the_same() {
+        let scratch = Scratch::new("resume");
+        let target = scratch.path().join("model");
+        let space = open(&target, Manner::default()).unwrap();
+        let tally = Tally { weights: 3, power: 0.1, ..Tally::default() };
+        space.note(&[(0, Some(tally)), (1, None)]).unwrap();
+        let busy = open(&target, RESUME).unwrap_err();
+        assert!(busy.to_string().ends_with("is being written by another run"), "{busy}");
+        let partial = space.partial.clone();
+        drop(space);
+        // What a kill leaves of a line that was being written.
+        let mut journal = OpenOptions::new().append(true).open(partial.join("journal.jsonl")).unwrap();
+        journal.write_all(b"{\"item\":2,\"ta").unwrap();
+        let error = open(&target, Manner::default()).unwrap_err();
+        assert!(error.to_string().ends_with("is left of an interrupted run"), "{error}");
+        let error = Workspace::open(&target, &json!({ "plan": "b" }), 10, RESUME).unwrap_err();
+        assert!(error.to_string().ends_with("was begun with another plan"), "{error}");
+        let space = open(&target, RESUME).unwrap();
+        assert_eq!(space.done, BTreeMap::from([(0, Some(tally)), (1, None)]));
+        space.note(&[(2, None)]).unwrap();
+        drop(space);
+        assert_eq!(open(&target, RESUME).unwrap().done.len(), 3);
+        assert!(open(&target, FORCE).unwrap().done.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_checkpoint_is_never_replaced() {
+        let scratch = Scratch::new("precious");
+        let target = scratch.path().join("home");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("diary.txt"), "dear").unwrap();
+        let error = open(&target, FORCE).unwrap_err();
+        assert!(error.to_string().ends_with("is there already and is no checkpoint"), "{error}");
+        assert!(open(&target.join("diary.txt"), FORCE).is_err());
+        assert!(open(Path::new("/"), FORCE).is_err());
+        assert_eq!(fs::read_to_string(target.join("diary.txt")).unwrap(), "dear");
+    }
+
+    #[test]
+    fn a_disk_that_is_too_small_is_known_beforehand() {
+        let scratch = Scratch::new("space");
+        let target = scratch.path().join("model");
+        let error = Workspace::open(&target, &json!({}), u64::MAX, Manner::default()).unwrap_err();
+        assert!(error.to_string().contains("18446744073709551615 are needed"), "{error}");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+        let nowhere = open(&scratch.path().join("no/model"), Manner::default()).unwrap_err();
+        assert!(nowhere.to_string().starts_with("cannot write into"), "{nowhere}");
+    }
+}
