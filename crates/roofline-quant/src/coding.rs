@@ -3,6 +3,18 @@
 //! A [`Coding`] says which tensors a matrix of a given shape is stored as - so that a file's header can be written
 //! first - and turns blocks of rows into their bytes, in any order and from several threads.
 
+pub mod compressed_tensors;
+mod element;
+mod float8;
+#[cfg(test)]
+mod golden;
+mod grid;
+mod integer;
+mod micro;
+mod nvfp4;
+mod packing;
+mod scales;
+
 use crate::Dtype;
 
 /// A row-major weight matrix: `rows` outputs of `columns` inputs.
@@ -98,4 +110,9 @@ pub trait Coding: Send + Sync {
     fn constants(&self, _matrix: Matrix, _peak: f32) -> Vec<Vec<u8>> {
         Vec::new()
     }
+
+    /// What stored rows stand for, in FP32: exactly what [`Coding::encode`] gives as decoded. `parts` holds the bytes of
+    /// these rows, placed as `encode` places them, and all bytes of what is placed once; `decoded` has room for the rows,
+    /// which begin at a multiple of [`Coding::unit`]. The libraries compute the same and round it to the model's type.
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]);
 }

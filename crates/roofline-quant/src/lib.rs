@@ -21,6 +21,8 @@ pub mod plan;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
+mod method;
+mod rounding;
 mod simd;
 pub mod site;
 pub mod stream;
@@ -34,6 +36,7 @@ pub use job::Job;
 pub use plan::Plan;
 pub use tally::Tally;
 pub use workspace::{Manner, Workspace};
+pub use method::Method;
 
 /// What a call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

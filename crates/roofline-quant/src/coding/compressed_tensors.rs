@@ -1,0 +1,173 @@
+//! Weights as compressed-tensors stores them, the format of vLLM's llm-compressor.
+//!
+//! With [`Method::Rtn`] every byte is what llm-compressor 0.14 with compressed-tensors 0.19 writes for a model of the
+//! same type: the tests hold vectors made by those libraries.
+
+use super::{
+    Coding,
+    float8::{Float8Blocks, Float8Rows},
+    integer::Integers,
+    micro::{Eight, Four, Microscaled},
+    nvfp4::Nvfp4,
+};
+use crate::{
+    Dtype, Error, Method, Result,
+    rounding::{Bf16, F16, F32, Rounding},
+};
+
+/// How the weights of a layer are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Packed integers: `pack-quantized`.
+    Int {
+        /// 4 or 8.
+        bits: u8,
+        /// Weights that share a scale; a row's where there is none.
+        group: Option<u32>,
+        /// Whether there are zero points.
+        zero: bool,
+    },
+    /// Bytes with a scale per row: `int-quantized`.
+    Int8Channel,
+    /// E4M3 with a scale per row: `float-quantized`.
+    Fp8Channel,
+    /// E4M3 with a scale per block of 128 x 128: `float-quantized`.
+    Fp8Block,
+    /// `nvfp4-pack-quantized`.
+    Nvfp4,
+    /// `mxfp4-pack-quantized`.
+    Mxfp4,
+    /// `mxfp8-quantized`.
+    Mxfp8,
+}
+
+impl Scheme {
+    /// The methods it can be quantized by.
+    pub fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Int { zero: true, .. } => &[Method::Rtn, Method::Mse, Method::Hqq],
+            Self::Nvfp4 => &[Method::Rtn, Method::Mse, Method::FourOverSix],
+            _ => &[Method::Rtn, Method::Mse],
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Int { bits, .. } => format!("INT{bits}"),
+            Self::Int8Channel => "INT8".to_owned(),
+            Self::Fp8Channel | Self::Fp8Block => "FP8".to_owned(),
+            Self::Nvfp4 => "NVFP4".to_owned(),
+            Self::Mxfp4 => "MXFP4".to_owned(),
+            Self::Mxfp8 => "MXFP8".to_owned(),
+        }
+    }
+}
+
+/// The coding of `scheme` for a model whose weights are of `dtype`, which is also the type of most scales.
+pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
+    method.among(scheme.methods(), &scheme.name())?;
+    match dtype {
+        Dtype::Bf16 => of::<Bf16>(scheme, method),
+        Dtype::F16 => of::<F16>(scheme, method),
+        Dtype::F32 => of::<F32>(scheme, method),
+        _ => Err(Error::unsupported(
+            format!("weights of {dtype} cannot be quantized"),
+            "start from a checkpoint in BF16, F16 or F32",
+        )),
+    }
+}
+
+fn of<R: Rounding>(scheme: Scheme, method: Method) -> Result<Box<dyn Coding>> {
+    Ok(match scheme {
+        Scheme::Int { bits: 4 | 8, group: Some(0), .. } => {
+            return Err(Error::unsupported("no weights share a scale in groups of 0", "take groups of 32, 64 or 128"));
+        }
+        Scheme::Int { bits: bits @ (4 | 8), group, zero } => Box::new(Integers::<R>::packed(bits, group, zero, method)),
+        Scheme::Int { bits, .. } => {
+            return Err(Error::unsupported(
+                format!("integers of {bits} bits are packed differently by different loaders"),
+                "take 4 or 8 bits",
+            ));
+        }
+        Scheme::Int8Channel => Box::new(Integers::<R>::bytes(method)),
+        Scheme::Fp8Channel => Box::new(Float8Rows::<R>::new(method)),
+        Scheme::Fp8Block => Box::new(Float8Blocks::<R>::new(method)),
+        Scheme::Nvfp4 => Box::new(Nvfp4::<R>::new(method)),
+        Scheme::Mxfp4 => Box::new(Microscaled::<Four, R>::new(method)),
+        Scheme::Mxfp8 => Box::new(Microscaled::<Eight, R>::new(method)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::{Matrix, golden::Golden};
+
+    /// The scheme of a vector's name.
+    fn scheme(name: &str) -> Scheme {
+        let group = name.split('-').find_map(|word| word.strip_prefix('g')).map(|group| group.parse().unwrap());
+        let int = |bits| Scheme::Int { bits, group, zero: name.ends_with("-zp") };
+        match name.split('-').next().unwrap() {
+            "int4" => int(4),
+            "int8" => int(8),
+            "w8a8" => Scheme::Int8Channel,
+            "fp8" => Scheme::Fp8Channel,
+            "fp8block" => Scheme::Fp8Block,
+            "nvfp4" => Scheme::Nvfp4,
+            "mxfp4" => Scheme::Mxfp4,
+            "mxfp8" => Scheme::Mxfp8,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_library() {
+        let compared = Golden::read().compare("", |name, dtype| coding(scheme(name), dtype, Method::Rtn).unwrap());
+        // 10 in full, and 10 schemes in three types each.
+        assert_eq!(compared, 40);
+    }
+
+    #[test]
+    fn shapes_that_do_not_suit_say_why() {
+        let parts = |scheme, columns| {
+            coding(scheme, Dtype::Bf16, Method::Rtn)
+                .unwrap()
+                .parts(Matrix { rows: 3, columns })
+                .map(|parts| parts.len())
+        };
+        let grouped = Scheme::Int { bits: 4, group: Some(128), zero: false };
+        assert_eq!(parts(grouped, 200).unwrap_err(), "has 200 columns, which is no multiple of the group of 128");
+        assert_eq!(parts(Scheme::Nvfp4, 24).unwrap_err(), "has 24 columns, which is no multiple of the group of 16");
+        assert_eq!(parts(Scheme::Mxfp4, 48).unwrap_err(), "has 48 columns, which is no multiple of the group of 32");
+        assert_eq!(parts(Scheme::Fp8Channel, 0).unwrap_err(), "has no columns");
+        // A row of its own scale may have any length.
+        assert_eq!(parts(Scheme::Int { bits: 4, group: None, zero: true }, 7), Ok(4));
+    }
+
+    #[test]
+    fn packed_tensors_have_whole_words() {
+        let coding = coding(Scheme::Int { bits: 4, group: None, zero: true }, Dtype::F16, Method::Rtn).unwrap();
+        let parts = coding.parts(Matrix { rows: 9, columns: 13 }).unwrap();
+        let shapes: Vec<_> = parts.iter().map(|part| (part.name, part.dtype, part.shape.clone())).collect();
+        assert_eq!(
+            shapes,
+            [
+                ("weight_packed", Dtype::I32, vec![9, 2]),
+                ("weight_scale", Dtype::F16, vec![9, 1]),
+                ("weight_zero_point", Dtype::I32, vec![2, 1]),
+                ("weight_shape", Dtype::I64, vec![2]),
+            ]
+        );
+        assert_eq!(coding.unit(), 8);
+    }
+
+    #[test]
+    fn what_is_not_written_says_so() {
+        let refused = |scheme, dtype, method| coding(scheme, dtype, method).err().unwrap();
+        let three = Scheme::Int { bits: 3, group: Some(128), zero: false };
+        assert_eq!(refused(three, Dtype::Bf16, Method::Rtn).kind(), "unsupported");
+        assert_eq!(refused(Scheme::Nvfp4, Dtype::F64, Method::Rtn).kind(), "unsupported");
+        let error = refused(Scheme::Int { bits: 4, group: None, zero: false }, Dtype::Bf16, Method::FourOverSix);
+        assert_eq!(error.hint().unwrap(), "its methods: rtn, mse");
+    }
+}

@@ -1,0 +1,149 @@
+//! FP8 E4M3 with a scale per row or per block of 128 x 128, as compressed-tensors stores it: `float-quantized`.
+//!
+//! `s = amax / 448`, `q = e4m3(clamp(w / s + 0))`, each rounded to the model's type `R`; a scale of zero becomes `R`'s
+//! epsilon. Blocks at the right and lower edges are cut, as if the matrix were filled up with zeros.
+
+use std::marker::PhantomData;
+
+use super::{
+    Block, Coding, Matrix, Part, Placing, Unsuited,
+    element::E4M3_MAX,
+    grid::{E4m3, Element, code, expand, peaks},
+    scales::{Span, read_scales, write_scales},
+};
+use crate::{Dtype, Method, rounding::Rounding};
+
+/// Rows and columns of a block.
+const SIDE: usize = 128;
+
+/// FP8 with a scale per row.
+pub(crate) struct Float8Rows<R>(Method, PhantomData<R>);
+
+/// FP8 with a scale per block.
+pub(crate) struct Float8Blocks<R>(Method, PhantomData<R>);
+
+impl<R> Float8Rows<R> {
+    pub(crate) fn new(method: Method) -> Self {
+        Self(method, PhantomData)
+    }
+}
+
+impl<R> Float8Blocks<R> {
+    pub(crate) fn new(method: Method) -> Self {
+        Self(method, PhantomData)
+    }
+}
+
+/// The scale of weights up to `peak`.
+fn scale<R: Rounding>(peak: f32) -> f32 {
+    let scale = R::round(peak / E4M3_MAX);
+    if scale == 0.0 { R::EPSILON } else { scale }
+}
+
+fn codes_part(matrix: Matrix) -> Part {
+    let Matrix { rows, columns } = matrix;
+    let placing = Placing::Rows { rows: 1, bytes: columns };
+    Part { name: "weight", dtype: Dtype::F8E4M3, shape: vec![rows, columns], placing }
+}
+
+impl<R: Rounding> Coding for Float8Rows<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        let groups = Span::Row.groups(matrix.columns)?;
+        Ok(vec![codes_part(matrix), Span::part::<R>("weight_scale", matrix.rows, groups)])
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let [codes, scales] = out else { return 0 };
+        let (columns, element) = (block.columns, E4m3::<R>(PhantomData));
+        let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
+        let stored = codes.chunks_exact_mut(columns).zip(scales.chunks_exact_mut(R::DTYPE.bytes()));
+        let mut outside = 0;
+        for ((row, decoded), (codes, stored)) in rows.zip(stored) {
+            let mut factor = [0.0];
+            peaks(row, columns, &mut factor);
+            let factor = factor.map(scale::<R>);
+            R::write(factor[0], stored);
+            outside += code(element, row, columns, &factor, &[0.0], codes);
+            expand(element, codes, columns, &factor, &[0.0], decoded);
+        }
+        outside
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        let stored = parts[0].chunks_exact(columns).zip(parts[1].chunks_exact(R::DTYPE.bytes()));
+        for (decoded, (codes, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
+            expand(E4m3::<R>(PhantomData), codes, columns, &[R::read(stored)], &[0.0], decoded);
+        }
+    }
+}
+
+impl<R: Rounding> Coding for Float8Blocks<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        Span::Row.groups(matrix.columns)?;
+        let (down, across) = (matrix.rows.div_ceil(SIDE), matrix.columns.div_ceil(SIDE));
+        let placing = Placing::Rows { rows: SIDE, bytes: across * R::DTYPE.bytes() };
+        Ok(vec![codes_part(matrix), Part { name: "weight_scale", dtype: R::DTYPE, shape: vec![down, across], placing }])
+    }
+
+    fn unit(&self) -> usize {
+        SIDE
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let [codes, stored] = out else { return 0 };
+        let columns = block.columns;
+        let across = columns.div_ceil(SIDE);
+        let (mut scales, mut found, zeros) = (vec![0.0f32; across], vec![0.0; across], vec![0.0; across]);
+        let stripe = SIDE * columns;
+        let stripes = block.values.chunks(stripe).zip(codes.chunks_mut(stripe)).zip(decoded.chunks_mut(stripe));
+        let mut outside = 0;
+        for (((values, codes), decoded), stored) in stripes.zip(stored.chunks_exact_mut(across * R::DTYPE.bytes())) {
+            scales.fill(0.0);
+            for row in values.chunks_exact(columns) {
+                each_side(columns, |at, blocks, length| peaks(&row[at.clone()], length, &mut found[blocks]));
+                for (scale, found) in scales.iter_mut().zip(&found) {
+                    *scale = scale.max(*found);
+                }
+            }
+            scales.iter_mut().for_each(|peak| *peak = scale::<R>(*peak));
+            write_scales::<R>(&scales, stored);
+            for (row, codes) in values.chunks_exact(columns).zip(codes.chunks_exact_mut(columns)) {
+                each_side(columns, |at, blocks, length| {
+                    let (scales, zeros) = (&scales[blocks.clone()], &zeros[blocks]);
+                    outside += code(E4m3::<R>(PhantomData), &row[at.clone()], length, scales, zeros, &mut codes[at]);
+                });
+            }
+            expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);
+        }
+        outside
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        let across = columns.div_ceil(SIDE);
+        let (mut scales, zeros) = (vec![0.0; across], vec![0.0; across]);
+        let stripe = SIDE * columns;
+        let stored = parts[0].chunks(stripe).zip(parts[1].chunks_exact(across * R::DTYPE.bytes()));
+        for (decoded, (codes, stored)) in decoded.chunks_mut(stripe).zip(stored) {
+            read_scales::<R>(stored, &mut scales);
+            expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);
+        }
+    }
+}
+
+/// Calls `body` with the columns, the blocks and the width of the whole blocks of a row, and of the rest.
+fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>, usize)) {
+    let (whole, rest) = (columns / SIDE, columns % SIDE);
+    body(0..whole * SIDE, 0..whole, SIDE);
+    if rest > 0 {
+        body(whole * SIDE..columns, whole..whole + 1, rest);
+    }
+}
+
+/// What up to 128 rows of codes stand for.
+fn expand_stripe(element: impl Element, codes: &[u8], columns: usize, scales: &[f32], zeros: &[f32], out: &mut [f32]) {
+    for (codes, out) in codes.chunks_exact(columns).zip(out.chunks_exact_mut(columns)) {
+        each_side(columns, |at, blocks, length| {
+            expand(element, &codes[at.clone()], length, &scales[blocks.clone()], &zeros[blocks], &mut out[at]);
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! What the libraries themselves store for a small matrix, and a way to compare.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Block, Coding, Matrix, Placing};
+use crate::{Dtype, rounding::Bf16, rounding::F16, rounding::Rounding};
+
+/// Vectors made by the libraries; the file says by which.
+#[derive(Deserialize)]
+pub(crate) struct Golden {
+    shape: [usize; 2],
+    matrix: String,
+    bytes: BTreeMap<String, BTreeMap<String, String>>,
+    hashes: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Everything one matrix is stored as.
+pub(crate) struct Stored {
+    /// Whole tensors by name.
+    pub(crate) tensors: BTreeMap<&'static str, Vec<u8>>,
+    /// What they decode to.
+    pub(crate) decoded: Vec<f32>,
+    /// Weights outside the range.
+    pub(crate) outside: u64,
+}
+
+/// Codes a matrix block by block, as a writer would, and checks that what was stored decodes to what was announced.
+pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importance: Option<&[f32]>) -> Stored {
+    let rows = values.len() / columns;
+    let matrix = Matrix { rows, columns };
+    let parts = coding.parts(matrix).unwrap();
+    let peak =
+        if coding.needs_peak() { values.iter().fold(0.0, |peak: f32, value| peak.max(value.abs())) } else { 0.0 };
+    let mut once = coding.constants(matrix, peak).into_iter();
+    let mut whole: Vec<Vec<u8>> = parts
+        .iter()
+        .map(|part| match part.placing {
+            Placing::Once { bytes } => once.next().inspect(|constant| assert_eq!(constant.len(), bytes)).unwrap(),
+            _ => vec![0xa5; part.shape.iter().product::<usize>() * part.dtype.bytes()],
+        })
+        .collect();
+    let mut decoded = vec![f32::NAN; values.len()];
+    let mut outside = 0;
+    let step = coding.unit().max(3).next_multiple_of(coding.unit());
+    for first in (0..rows).step_by(step) {
+        let count = step.min(rows - first);
+        let mut blocks: Vec<Vec<u8>> = parts
+            .iter()
+            .map(|part| match part.placing {
+                Placing::Rows { rows, bytes } => vec![0x5a; count.div_ceil(rows) * bytes],
+                Placing::Columns { lines, bytes } => vec![0x5a; lines * count * bytes],
+                Placing::Once { .. } => Vec::new(),
+            })
+            .collect();
+        let here = first * columns..(first + count) * columns;
+        let block = Block { values: &values[here.clone()], columns, peak, importance };
+        let mut out: Vec<&mut [u8]> = blocks.iter_mut().map(Vec::as_mut_slice).collect();
+        outside += coding.encode(block, &mut out, &mut decoded[here.clone()]);
+        for ((part, block), whole) in parts.iter().zip(&mut blocks).zip(&mut whole) {
+            match part.placing {
+                Placing::Rows { rows, bytes } => whole[first / rows * bytes..][..block.len()].copy_from_slice(block),
+                Placing::Columns { bytes, .. } => {
+                    for (line, block) in block.chunks(count * bytes).enumerate() {
+                        whole[(line * rows + first) * bytes..][..block.len()].copy_from_slice(block);
+                    }
+                }
+                Placing::Once { .. } => block.clone_from(whole),
+            }
+        }
+        let given: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        let mut back = vec![f32::NAN; here.len()];
+        coding.decode(columns, &given, &mut back);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&back), bits(&decoded[here]), "decoding what was stored");
+    }
+    Stored { tensors: parts.iter().map(|part| part.name).zip(whole).collect(), decoded, outside }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// FNV-1a, 64 bit.
+fn hash(bytes: &[u8]) -> String {
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+impl Golden {
+    pub(crate) fn read() -> Self {
+        serde_json::from_str(include_str!("../../tests/golden/vectors.json")).unwrap()
+    }
+
+    /// The upper left of the matrix, in another type.
+    fn matrix(&self, dtype: Dtype, rows: usize, columns: usize) -> Vec<f32> {
+        let bytes: Vec<u8> = (0..self.matrix.len() / 2)
+            .map(|at| u8::from_str_radix(&self.matrix[2 * at..2 * at + 2], 16).unwrap())
+            .collect();
+        let all: Vec<f32> = bytes.chunks_exact(2).map(Bf16::read).collect();
+        let part = all.chunks(self.shape[1]).take(rows).flat_map(|row| &row[..columns]);
+        part.map(|value| if dtype == Dtype::F16 { F16::round(*value) } else { *value }).collect()
+    }
+
+    /// Compares what `coding` stores with every vector whose name begins with `prefix` (or, where that is empty, with
+    /// those of no library's name). Returns how many there were.
+    pub(crate) fn compare(&self, prefix: &str, coding: impl Fn(&str, Dtype) -> Box<dyn Coding>) -> usize {
+        let mine = |name: &str| if prefix.is_empty() { !name.starts_with("torchao") } else { name.starts_with(prefix) };
+        let mut compared = 0;
+        for (name, tensors) in self.bytes.iter().filter(|(name, _)| mine(name)) {
+            let [rows, columns] = self.shape;
+            let values = self.matrix(Dtype::Bf16, rows, columns);
+            let stored = store(&*coding(name, Dtype::Bf16), &values, columns, None);
+            let found: BTreeMap<_, _> =
+                stored.tensors.iter().map(|(name, bytes)| ((*name).to_owned(), hex(bytes))).collect();
+            assert_eq!(&found, tensors, "{name}");
+            compared += 1;
+        }
+        for (case, tensors) in self.hashes.iter().filter(|(name, _)| mine(name)) {
+            let [name, dtype, rows, columns] = case.split(' ').collect::<Vec<_>>().try_into().unwrap();
+            let (dtype, columns) = (Dtype::named(dtype).unwrap(), columns.parse().unwrap());
+            let values = self.matrix(dtype, rows.parse().unwrap(), columns);
+            let stored = store(&*coding(name, dtype), &values, columns, None);
+            let found: BTreeMap<_, _> =
+                stored.tensors.iter().map(|(name, bytes)| ((*name).to_owned(), hash(bytes))).collect();
+            assert_eq!(&found, tensors, "{case}");
+            compared += 1;
+        }
+        compared
+    }
+}

@@ -1,0 +1,215 @@
+//! Integers with a scale per group or per row, as compressed-tensors stores them: `pack-quantized` and
+//! `int-quantized`.
+//!
+//! Symmetric: `s = amax / ((2^b - 1) / 2)`, `q = rint(clamp(w / s))`. With zero points: `s = (max - min) / (2^b - 1)`,
+//! `z = rint(clamp(-2^(b-1) - min / s))`, `q = rint(clamp(w / s + z))`. Zero is always within min and max. Every
+//! result is rounded to the model's type `R` before the next step; a scale of zero becomes `R`'s epsilon.
+
+use std::marker::PhantomData;
+
+use super::{
+    Block, Coding, Matrix, Part, Placing, Unsuited,
+    grid::{Asymmetric, Symmetric, code, expand, peaks, ranges},
+    packing::{pack_words, unpack_words, word_bytes},
+    scales::{Span, read_scales, write_scales},
+};
+use crate::{Dtype, Method, rounding::Rounding, rounding::clamp, rounding::nearest};
+
+/// Integers of 4 or 8 bits.
+pub(crate) struct Integers<R> {
+    bits: u8,
+    span: Span,
+    zero: bool,
+    /// Whether codes are packed in words; else one byte each.
+    packed: bool,
+    method: Method,
+    rounding: PhantomData<R>,
+}
+
+impl<R: Rounding> Integers<R> {
+    /// `pack-quantized`.
+    pub(crate) fn packed(bits: u8, group: Option<u32>, zero: bool, method: Method) -> Self {
+        Self { bits, span: Span::new(group), zero, packed: true, method, rounding: PhantomData }
+    }
+
+    /// `int-quantized`: bytes with a scale per row.
+    pub(crate) fn bytes(method: Method) -> Self {
+        Self { bits: 8, span: Span::Row, zero: false, packed: false, method, rounding: PhantomData }
+    }
+
+    fn row_bytes(&self, columns: usize) -> usize {
+        if self.packed { word_bytes(columns, self.bits) } else { columns }
+    }
+
+    /// Rows whose zero points share a word.
+    fn rows_per_word(&self) -> usize {
+        32 / usize::from(self.bits)
+    }
+
+    /// The scales, and zero points, of a row.
+    fn choose(&self, row: &[f32], group: usize, scales: &mut [f32], zeros: &mut [f32]) {
+        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        if self.zero {
+            ranges(row, group, zeros, scales);
+            for (scale, zero) in scales.iter_mut().zip(zeros) {
+                (*scale, *zero) = shifted::<R>(*zero, *scale, steps);
+            }
+        } else {
+            peaks(row, group, scales);
+            for scale in scales {
+                *scale = unless_zero::<R>(R::round(*scale / (steps / 2.0)));
+            }
+        }
+    }
+
+    fn decode_row(&self, codes: &[u8], group: usize, scales: &[f32], zeros: &[f32], decoded: &mut [f32]) {
+        if self.zero {
+            expand(Asymmetric::<R>::new(self.bits), codes, group, scales, zeros, decoded);
+        } else {
+            expand(Symmetric::<R>::new(self.bits), codes, group, scales, zeros, decoded);
+        }
+    }
+}
+
+/// A scale that can be divided by.
+fn unless_zero<R: Rounding>(scale: f32) -> f32 {
+    if scale == 0.0 { R::EPSILON } else { scale }
+}
+
+/// The scale and the zero point of weights between `low <= 0` and `high >= 0`, with `steps` steps between the first
+/// code and the last.
+fn shifted<R: Rounding>(low: f32, high: f32, steps: f32) -> (f32, f32) {
+    let scale = R::round(R::round(high - low) / steps);
+    let first = -steps.midpoint(1.0);
+    let zero = if scale == 0.0 {
+        // The library divides by zero here: infinity is clamped, and what is not a number becomes zero.
+        if low < 0.0 { first + steps } else { 0.0 }
+    } else {
+        nearest(clamp(R::round(first - R::round(low / scale)), first, first + steps))
+    };
+    (unless_zero::<R>(scale), zero)
+}
+
+impl<R: Rounding> Coding for Integers<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        let Matrix { rows, columns } = matrix;
+        let groups = self.span.groups(columns)?;
+        let bytes = self.row_bytes(columns);
+        let (name, dtype, wide) =
+            if self.packed { ("weight_packed", Dtype::I32, bytes / 4) } else { ("weight", Dtype::I8, bytes) };
+        let mut parts = vec![
+            Part { name, dtype, shape: vec![rows, wide], placing: Placing::Rows { rows: 1, bytes } },
+            Span::part::<R>("weight_scale", rows, groups),
+        ];
+        if self.zero {
+            let together = self.rows_per_word();
+            parts.push(Part {
+                name: "weight_zero_point",
+                dtype: Dtype::I32,
+                shape: vec![rows.div_ceil(together), groups],
+                placing: Placing::Rows { rows: together, bytes: 4 * groups },
+            });
+        }
+        if self.packed {
+            let placing = Placing::Once { bytes: 16 };
+            parts.push(Part { name: "weight_shape", dtype: Dtype::I64, shape: vec![2], placing });
+        }
+        Ok(parts)
+    }
+
+    fn unit(&self) -> usize {
+        if self.zero { self.rows_per_word() } else { 1 }
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let columns = block.columns;
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let row_bytes = self.row_bytes(columns);
+        let scale_bytes = groups * R::DTYPE.bytes();
+        let (mut scales, mut zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let mut codes = vec![0; columns];
+        let mut outside = 0;
+        if self.zero {
+            out[2].fill(0);
+        }
+        for (at, (row, decoded)) in
+            block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
+        {
+            self.choose(row, group, &mut scales, &mut zeros);
+            outside += if self.zero {
+                code(Asymmetric::<R>::new(self.bits), row, group, &scales, &zeros, &mut codes)
+            } else {
+                code(Symmetric::<R>::new(self.bits), row, group, &scales, &zeros, &mut codes)
+            };
+            let packed = &mut out[0][at * row_bytes..][..row_bytes];
+            if self.packed {
+                pack_words(&codes, self.bits, packed);
+            } else {
+                packed.copy_from_slice(&codes);
+            }
+            write_scales::<R>(&scales, &mut out[1][at * scale_bytes..][..scale_bytes]);
+            if self.zero {
+                self.pack_zeros(at, &zeros, out[2]);
+            }
+            self.decode_row(&codes, group, &scales, &zeros, decoded);
+        }
+        outside
+    }
+
+    fn constants(&self, matrix: Matrix, _peak: f32) -> Vec<Vec<u8>> {
+        let shape = [matrix.rows as i64, matrix.columns as i64];
+        if self.packed { vec![shape.map(i64::to_le_bytes).concat()] } else { Vec::new() }
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let row_bytes = self.row_bytes(columns);
+        let scale_bytes = groups * R::DTYPE.bytes();
+        let (mut scales, mut zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let mut codes = vec![0; columns];
+        for (at, decoded) in decoded.chunks_exact_mut(columns).enumerate() {
+            let packed = &parts[0][at * row_bytes..][..row_bytes];
+            if self.packed {
+                unpack_words(packed, self.bits, &mut codes);
+            } else {
+                codes.copy_from_slice(packed);
+            }
+            read_scales::<R>(&parts[1][at * scale_bytes..][..scale_bytes], &mut scales);
+            if self.zero {
+                self.unpack_zeros(at, parts[2], &mut zeros);
+            }
+            self.decode_row(&codes, group, &scales, &zeros, decoded);
+        }
+    }
+}
+
+/// Zero points run down the columns of their tensor: a word holds one group of 8 rows of 4 bits, or 4 rows of 8.
+impl<R: Rounding> Integers<R> {
+    fn pack_zeros(&self, row: usize, zeros: &[f32], words: &mut [u8]) {
+        let (word, shift) = self.place(row);
+        let words = words[word * 4 * zeros.len()..].chunks_exact_mut(4);
+        for (word, zero) in words.zip(zeros) {
+            let code = (*zero as i32 + (1 << (self.bits - 1))) as u32;
+            for (byte, bits) in word.iter_mut().zip((code << shift).to_le_bytes()) {
+                *byte |= bits;
+            }
+        }
+    }
+
+    fn unpack_zeros(&self, row: usize, words: &[u8], zeros: &mut [f32]) {
+        let (word, shift) = self.place(row);
+        let (words, _) = words[word * 4 * zeros.len()..].as_chunks::<4>();
+        for (word, zero) in words.iter().zip(zeros) {
+            let code = u32::from_le_bytes(*word) >> shift & ((1 << self.bits) - 1);
+            *zero = (code as i32 - (1 << (self.bits - 1))) as f32;
+        }
+    }
+
+    /// Which word of a group holds a row's zero point, and how far from the low end.
+    fn place(&self, row: usize) -> (usize, usize) {
+        let together = self.rows_per_word();
+        (row / together, row % together * usize::from(self.bits))
+    }
+}
