@@ -39,6 +39,7 @@ pub mod op;
 pub mod plan;
 pub mod precision;
 pub mod predict;
+pub mod quality;
 pub mod registry;
 pub mod request;
 pub mod tiling;

@@ -111,6 +111,11 @@ impl Error {
         }
     }
 
+    /// Whether what was asked for is at fault, rather than the machine.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::File { .. } | Self::Space { .. })
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

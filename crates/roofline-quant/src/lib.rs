@@ -9,6 +9,7 @@
 //! What is written is known from the input's headers alone, so headers go first and rows follow in any order, from
 //! every core, in bounded memory.
 
+pub mod card;
 pub mod checkpoint;
 pub mod coding;
 pub mod dtype;
@@ -16,13 +17,15 @@ mod error;
 pub mod ggml;
 pub mod gguf;
 pub mod job;
+pub mod layout;
+mod method;
 mod number;
 pub mod plan;
+pub mod quantize;
+mod rounding;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
-mod method;
-mod rounding;
 mod simd;
 pub mod site;
 pub mod stream;
@@ -33,10 +36,12 @@ pub use checkpoint::Checkpoint;
 pub use dtype::Dtype;
 pub use error::Error;
 pub use job::Job;
+pub use layout::Layout;
+pub use method::Method;
 pub use plan::Plan;
+pub use quantize::quantize;
 pub use tally::Tally;
 pub use workspace::{Manner, Workspace};
-pub use method::Method;
 
 /// What a call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -6,6 +6,7 @@ mod model;
 mod monitor;
 mod plot;
 mod predict;
+mod quantize;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
@@ -13,6 +14,7 @@ pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, 
 pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
+pub(crate) use quantize::{InspectArgs, QuantizeArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{
@@ -92,6 +94,10 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// How fast it would run over ranges of batch, context, precision and device
     Sweep(SweepArgs),
+    /// Checkpoints in narrow formats that runtimes load, with the error of every weight
+    Quantize(QuantizeArgs),
+    /// What a checkpoint holds: tensors, formats, bits per weight, what is suspicious
+    Inspect(InspectArgs),
     /// Pictures: the roofline, time against batch or context, shares of the time
     Plot(PlotArgs),
     /// What a measured run achieved: rates, utilisation, distance to the roof

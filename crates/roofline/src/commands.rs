@@ -14,6 +14,7 @@ mod monitor;
 mod plot;
 mod precisions;
 mod predict;
+mod quantize;
 mod range;
 mod runner;
 mod setting;
@@ -42,6 +43,8 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Calibrate(args) => calibrate::calibrate(args, form),
         Command::Sweep(args) if args.models.is_empty() => shapes::sweep(args, form),
         Command::Sweep(args) => sweep::sweep(args, form),
+        Command::Quantize(args) => quantize::quantize(args, form),
+        Command::Inspect(_) => todo!(),
         Command::Plot(args) => plot::plot(args),
         Command::Analyze(args) => Ok(emit(&analyze::analyze(args)?, form)?),
         Command::Tiling(args) => Ok(emit(&tiling::tiling(args)?, form)?),

@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     File { path: PathBuf, error: io::Error },
     /// A machine, a kernel or a run was in the way.
     Run(roofline_run::Error),
+    /// A checkpoint, a plan or a disk was in the way.
+    Quant(roofline_quant::Error),
     /// Standard output went away.
     Output(io::Error),
 }
@@ -33,6 +35,15 @@ impl From<roofline_run::Error> for Failure {
             roofline_run::Error::Core(error) => Self::Input(error),
             roofline_run::Error::File { path, error } => Self::File { path, error },
             error => Self::Run(error),
+        }
+    }
+}
+
+impl From<roofline_quant::Error> for Failure {
+    fn from(error: roofline_quant::Error) -> Self {
+        match error {
+            roofline_quant::Error::Core(error) => Self::Input(error),
+            error => Self::Quant(error),
         }
     }
 }
@@ -65,6 +76,7 @@ impl Failure {
             Self::Usage { message, .. } => message.clone(),
             Self::File { path, error } => format!("{}: {error}", path.display()),
             Self::Run(error) => error.to_string(),
+            Self::Quant(error) => error.to_string(),
             Self::Output(error) => error.to_string(),
         }
     }
@@ -79,6 +91,7 @@ impl Failure {
             Self::File { .. } => ("file", None, 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
             Self::Run(error) => (error.kind(), error.hint(), 1),
+            Self::Quant(error) => (error.kind(), error.hint(), if error.is_input() { 2 } else { 1 }),
             Self::Input(error) => (error.kind(), error.hint(), 2),
         };
         if format == Format::Json {

@@ -1,0 +1,245 @@
+//! compressed-tensors: what llm-compressor writes and vLLM, SGLang and transformers load.
+//!
+//! The configuration is the minimal form: what the library's own defaults already say is left out, because older
+//! versions refuse fields they do not know.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{Decision, Layout, Scheme, Stored, decide, folder, items, torn_families};
+use crate::{
+    Checkpoint, Job, Method, Plan, Result,
+    coding::compressed_tensors::{self as coded, Scheme as Coded},
+    site::Role,
+};
+
+/// What products read beside the weights: quantized while the model runs, so nothing of it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activations {
+    /// As the model has them.
+    Sixteen,
+    /// INT8 with a scale per token.
+    Int8Token,
+    /// E4M3 with a scale per token.
+    Fp8Token,
+    /// E4M3 with a scale per 128 inputs of a token.
+    Fp8Group,
+}
+
+const fn int(bits: u8, group: u32, zero: bool) -> Stored {
+    Stored::Compressed(Coded::Int { bits, group: Some(group), zero }, Activations::Sixteen)
+}
+
+const fn weight_only(scheme: Coded) -> Stored {
+    Stored::Compressed(scheme, Activations::Sixteen)
+}
+
+/// Every scheme this layout has.
+pub(super) const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "w4a16",
+        aliases: &["w4a16-g128", "int4", "int4-g128"],
+        summary: "INT4 in groups of 128, symmetric; 16-bit activations",
+        stored: int(4, 128, false),
+    },
+    Scheme {
+        name: "w4a16-g64",
+        aliases: &["int4-g64"],
+        summary: "INT4 in groups of 64, symmetric; 16-bit activations",
+        stored: int(4, 64, false),
+    },
+    Scheme {
+        name: "w4a16-g32",
+        aliases: &["int4-g32"],
+        summary: "INT4 in groups of 32, symmetric; 16-bit activations",
+        stored: int(4, 32, false),
+    },
+    Scheme {
+        name: "w4a16-asym",
+        aliases: &["w4a16-asym-g128", "int4-g128-zp"],
+        summary: "INT4 in groups of 128 with zero points; 16-bit activations",
+        stored: int(4, 128, true),
+    },
+    Scheme {
+        name: "w4a16-asym-g64",
+        aliases: &["int4-g64-zp"],
+        summary: "INT4 in groups of 64 with zero points; 16-bit activations",
+        stored: int(4, 64, true),
+    },
+    Scheme {
+        name: "w4a16-asym-g32",
+        aliases: &["int4-g32-zp"],
+        summary: "INT4 in groups of 32 with zero points; 16-bit activations",
+        stored: int(4, 32, true),
+    },
+    Scheme {
+        name: "w4a16-channel",
+        aliases: &["int4-channel"],
+        summary: "INT4 with a scale per channel; 16-bit activations",
+        stored: weight_only(Coded::Int { bits: 4, group: None, zero: false }),
+    },
+    Scheme {
+        name: "w8a16",
+        aliases: &["w8a16-g128", "int8-g128"],
+        summary: "INT8 in groups of 128, symmetric; 16-bit activations",
+        stored: int(8, 128, false),
+    },
+    Scheme {
+        name: "w8a16-channel",
+        aliases: &["int8-channel"],
+        summary: "INT8 with a scale per channel; 16-bit activations",
+        stored: weight_only(Coded::Int { bits: 8, group: None, zero: false }),
+    },
+    Scheme {
+        name: "w8a8",
+        aliases: &["int8", "w8a8-int8"],
+        summary: "INT8 with a scale per channel; INT8 activations with a scale per token",
+        stored: Stored::Compressed(Coded::Int8Channel, Activations::Int8Token),
+    },
+    Scheme {
+        name: "fp8-dynamic",
+        aliases: &["fp8"],
+        summary: "E4M3 with a scale per channel; E4M3 activations with a scale per token",
+        stored: Stored::Compressed(Coded::Fp8Channel, Activations::Fp8Token),
+    },
+    Scheme {
+        name: "fp8-block",
+        aliases: &[],
+        summary: "E4M3 with a scale per 128 x 128; E4M3 activations with a scale per 128 of a token",
+        stored: Stored::Compressed(Coded::Fp8Block, Activations::Fp8Group),
+    },
+    Scheme {
+        name: "nvfp4a16",
+        aliases: &["nvfp4"],
+        summary: "E2M1 in blocks of 16 with E4M3 scales and one per tensor; 16-bit activations",
+        stored: weight_only(Coded::Nvfp4),
+    },
+    Scheme {
+        name: "mxfp4a16",
+        aliases: &["mxfp4"],
+        summary: "E2M1 in blocks of 32 with powers of two; 16-bit activations",
+        stored: weight_only(Coded::Mxfp4),
+    },
+];
+
+/// What writing the checkpoint takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+    let (decisions, mut notes) = decide(checkpoint, plan, Layout::CompressedTensors, |scheme, entry| {
+        let Stored::Compressed(stored, _) = scheme.stored else { unreachable!("a scheme of this layout") };
+        coded::coding(stored, entry.dtype, method).map(Arc::from)
+    })?;
+    notes.extend(torn_families(&decisions));
+    let mut folder = folder::Folder::new(checkpoint.shards.len());
+    for Decision { shard, entry, site, coded } in &decisions {
+        match coded {
+            None => folder.add(*shard, entry.name.clone(), entry.dtype, &entry.shape),
+            Some((_, _, parts)) => {
+                for part in parts {
+                    folder.add(*shard, format!("{}.{}", site.module, part.name), part.dtype, &part.shape);
+                }
+            }
+        }
+    }
+    let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
+    let config = folder::with_quantization(&checkpoint.config, configuration(&decisions));
+    let items = items(checkpoint, decisions, &laid_out.places, |site, part| format!("{}.{}", site.module, part.name))?;
+    let companions = folder::companions(checkpoint, &config, laid_out.index)?;
+    Ok(Job { files: laid_out.files, items, companions, notes })
+}
+
+/// The `quantization_config` of the minimal form.
+fn configuration(decisions: &[Decision<'_>]) -> Value {
+    let mut groups: BTreeMap<&str, (&Scheme, Vec<&str>)> = BTreeMap::new();
+    for decision in decisions {
+        if let Some((scheme, ..)) = &decision.coded {
+            groups.entry(scheme.name).or_insert((scheme, Vec::new())).1.push(&decision.site.module);
+        }
+    }
+    let quantized =
+        |module: &str| decisions.iter().any(|decision| decision.site.module == module && decision.coded.is_some());
+    // The head is a product even where it has no tensor of its own.
+    let head = Some("lm_head").filter(|head| !quantized(head));
+    let kept = decisions
+        .iter()
+        .filter(|decision| decision.coded.is_none() && !matches!(decision.site.role, Role::Vector | Role::Embedding));
+    let mut ignore: Vec<&str> = head.into_iter().chain(kept.map(|decision| decision.site.module.as_str())).collect();
+    ignore.sort_unstable();
+    ignore.dedup();
+    let single = groups.len() == 1;
+    let mut formats: Vec<&str> = groups.values().map(|(scheme, _)| terms(scheme).0).collect();
+    formats.dedup();
+    let format = if let [format] = formats[..] { format } else { "mixed-precision" };
+    let config_groups: serde_json::Map<String, Value> = groups
+        .values()
+        .enumerate()
+        .map(|(at, (scheme, modules))| {
+            let (format, weights, inputs) = terms(scheme);
+            let mut group =
+                json!({ "targets": if single { vec!["Linear"] } else { modules.clone() }, "weights": weights });
+            if let Some(inputs) = inputs {
+                group["input_activations"] = inputs;
+            }
+            if !single {
+                group["format"] = format.into();
+            }
+            (format!("group_{at}"), group)
+        })
+        .collect();
+    json!({
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "quantization_status": "compressed",
+        "ignore": ignore,
+        "config_groups": config_groups,
+    })
+}
+
+/// A scheme in the library's words: the format, the weights and the input activations.
+fn terms(scheme: &Scheme) -> (&'static str, Value, Option<Value>) {
+    let Stored::Compressed(stored, activations) = scheme.stored else { unreachable!("a scheme of this layout") };
+    let (format, weights) = match stored {
+        Coded::Int { bits, group: Some(group), zero } => (
+            "pack-quantized",
+            json!({ "num_bits": bits, "type": "int", "symmetric": !zero, "strategy": "group", "group_size": group }),
+        ),
+        Coded::Int { bits, group: None, zero } => {
+            ("pack-quantized", json!({ "num_bits": bits, "type": "int", "symmetric": !zero, "strategy": "channel" }))
+        }
+        Coded::Int8Channel => {
+            ("int-quantized", json!({ "num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel" }))
+        }
+        Coded::Fp8Channel => {
+            ("float-quantized", json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "channel" }))
+        }
+        Coded::Fp8Block => (
+            "float-quantized",
+            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "block", "block_structure": [128, 128] }),
+        ),
+        Coded::Nvfp4 => (
+            "nvfp4-pack-quantized",
+            json!({ "num_bits": 4, "type": "float", "symmetric": true, "strategy": "tensor_group", "group_size": 16 }),
+        ),
+        Coded::Mxfp4 => (
+            "mxfp4-pack-quantized",
+            json!({ "num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8" }),
+        ),
+        Coded::Mxfp8 => (
+            "mxfp8-quantized",
+            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8" }),
+        ),
+    };
+    let inputs = match activations {
+        Activations::Sixteen => None,
+        Activations::Int8Token => {
+            Some(json!({ "num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true }))
+        }
+        Activations::Fp8Token => {
+            Some(json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true }))
+        }
+        Activations::Fp8Group => Some(
+            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 128, "dynamic": true }),
+        ),
+    };
+    (format, weights, inputs)
+}

@@ -1,0 +1,103 @@
+//! A folder of safetensors: every stored tensor gets its place, every file its header.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Checkpoint, Dtype, Error, Result,
+    checkpoint::{INDEX, SINGLE},
+    job::{Output, Place},
+    safetensors::{Entry, Header, customary},
+};
+
+/// Stored tensors, by the shard they go to.
+pub(super) struct Folder {
+    shards: Vec<Vec<Entry>>,
+}
+
+/// A folder in which everything has its place.
+pub(super) struct LaidOut {
+    pub(super) files: Vec<Output>,
+    pub(super) places: HashMap<String, Place>,
+    /// The index, where there are several shards.
+    pub(super) index: Option<(String, Vec<u8>)>,
+}
+
+impl Folder {
+    pub(super) fn new(shards: usize) -> Self {
+        Self { shards: vec![Vec::new(); shards] }
+    }
+
+    pub(super) fn add(&mut self, shard: usize, name: String, dtype: Dtype, shape: &[usize]) {
+        let bytes = (shape.iter().product::<usize>() * dtype.bytes()) as u64;
+        self.shards[shard].push(Entry { name, dtype, shape: shape.to_vec(), begin: 0, end: bytes });
+    }
+
+    /// Places for all, with the same metadata in every shard. Two tensors of one name are refused.
+    pub(super) fn lay_out(mut self, metadata: &[(String, String)]) -> Result<LaidOut> {
+        let count = self.shards.len();
+        let (mut files, mut places) = (Vec::new(), HashMap::new());
+        let (mut map, mut total) = (Map::new(), 0);
+        for (file, entries) in self.shards.iter_mut().enumerate() {
+            let name =
+                if count == 1 { SINGLE.to_owned() } else { format!("model-{:05}-of-{count:05}.safetensors", file + 1) };
+            entries.sort_by(|a, b| customary(a.dtype, &a.name).cmp(&customary(b.dtype, &b.name)));
+            let mut begin = 0;
+            for entry in entries.iter_mut() {
+                (entry.begin, entry.end) = (begin, begin + entry.end);
+                begin = entry.end;
+            }
+            let head = Header::bytes(metadata, entries);
+            for entry in entries.iter() {
+                let place = Place { file, offset: head.len() as u64 + entry.begin };
+                if places.insert(entry.name.clone(), place).is_some() {
+                    let reason = "would be written twice: the checkpoint has a tensor of that name already".to_owned();
+                    return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
+                }
+                map.insert(entry.name.clone(), name.clone().into());
+            }
+            total += begin;
+            files.push(Output { name, bytes: head.len() as u64 + begin, head });
+        }
+        let index = (count > 1).then(|| {
+            map.sort_keys();
+            (INDEX.to_owned(), pretty(&json!({ "metadata": { "total_size": total }, "weight_map": map })))
+        });
+        Ok(LaidOut { files, places, index })
+    }
+}
+
+/// JSON as the transformers library writes it.
+pub(super) fn pretty(value: &Value) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// The source's companions with `config.json` as given, and what the folder adds.
+pub(super) fn companions(
+    checkpoint: &Checkpoint,
+    config: &Value,
+    index: Option<(String, Vec<u8>)>,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut all = Vec::new();
+    for path in checkpoint.companions()? {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        if name != "config.json" {
+            all.push((name, std::fs::read(&path).map_err(Error::file("read", &path))?));
+        }
+    }
+    all.push(("config.json".to_owned(), pretty(config)));
+    all.extend(index);
+    Ok(all)
+}
+
+/// The configuration with its quantization.
+pub(super) fn with_quantization(config: &Value, quantization: Value) -> Value {
+    let mut config = config.clone();
+    if let Some(map) = config.as_object_mut() {
+        map.insert("quantization_config".to_owned(), quantization);
+    }
+    config
+}

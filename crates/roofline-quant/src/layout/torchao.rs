@@ -1,0 +1,209 @@
+//! torchao's flattened safetensors: what transformers 5 and vLLM load through torchao 0.15 and later.
+//!
+//! A weight `M.weight` of a tensor subclass becomes `M._weight_qdata`, `M._weight_scale` and so on; JSON strings in the
+//! metadata say how to put them together. Every shard carries the metadata of all, because loaders merge them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Decision, Layout, Scheme, Stored, decide, folder, items};
+use crate::{
+    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    coding::{
+        Matrix,
+        torchao::{self as coded, Scheme as Coded},
+    },
+    site::Site,
+};
+
+/// Every scheme this layout has.
+pub(super) const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "w8a16",
+        aliases: &["int8wo", "int8-weight-only"],
+        summary: "INT8 with a scale per row; 16-bit activations (Int8WeightOnlyConfig)",
+        stored: Stored::Torchao(Coded::Int8 { group: None }),
+    },
+    Scheme {
+        name: "w8a16-g128",
+        aliases: &["int8-g128"],
+        summary: "INT8 in groups of 128; 16-bit activations (Int8WeightOnlyConfig)",
+        stored: Stored::Torchao(Coded::Int8 { group: Some(128) }),
+    },
+    Scheme {
+        name: "fp8a16",
+        aliases: &["float8wo", "float8-weight-only"],
+        summary: "E4M3 with a scale per row; 16-bit activations (Float8WeightOnlyConfig)",
+        stored: Stored::Torchao(Coded::Fp8),
+    },
+    Scheme {
+        name: "w4a16",
+        aliases: &["int4wo", "int4-weight-only", "int4", "w4a16-g128"],
+        summary: "INT4 in groups of 128 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        stored: Stored::Torchao(Coded::Int4 { group: 128 }),
+    },
+    Scheme {
+        name: "w4a16-g64",
+        aliases: &[],
+        summary: "INT4 in groups of 64 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        stored: Stored::Torchao(Coded::Int4 { group: 64 }),
+    },
+    Scheme {
+        name: "w4a16-g32",
+        aliases: &[],
+        summary: "INT4 in groups of 32 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        stored: Stored::Torchao(Coded::Int4 { group: 32 }),
+    },
+];
+
+/// What writing the checkpoint takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+    let (decisions, mut notes) = decide(checkpoint, plan, Layout::Torchao, |scheme, entry| {
+        let Stored::Torchao(stored) = scheme.stored else { unreachable!("a scheme of this layout") };
+        coded::coding(stored, entry.dtype, method).map(Arc::from)
+    })?;
+    let mut folder = folder::Folder::new(checkpoint.shards.len());
+    let mut metadata = vec![("format".to_owned(), "pt".to_owned())];
+    let mut names = Vec::new();
+    for Decision { shard, entry, site, coded } in &decisions {
+        names.push(entry.name.clone());
+        let described = match coded {
+            None => {
+                folder.add(*shard, entry.name.clone(), entry.dtype, &entry.shape);
+                json!({ "_type": "Tensor" })
+            }
+            Some((scheme, _, parts)) => {
+                for part in parts {
+                    folder.add(*shard, flattened(site, part.name), part.dtype, &part.shape);
+                }
+                let matrix = Matrix { rows: entry.shape[0], columns: entry.shape[1] };
+                describe(scheme, matrix, entry.dtype)
+            }
+        };
+        metadata.push((entry.name.clone(), described.to_string()));
+    }
+    metadata.push(("tensor_names".to_owned(), json!(names).to_string()));
+    let laid_out = folder.lay_out(&metadata)?;
+    let (quantization, mixed) = configuration(&decisions)?;
+    notes.extend(mixed);
+    let config = folder::with_quantization(&checkpoint.config, quantization);
+    let items = items(checkpoint, decisions, &laid_out.places, |site, part| flattened(site, part.name))?;
+    let companions = folder::companions(checkpoint, &config, laid_out.index)?;
+    Ok(Job { files: laid_out.files, items, companions, notes })
+}
+
+/// `M.weight` flattened: `M._weight_scale`.
+fn flattened(site: &Site, part: &str) -> String {
+    format!("{}._weight_{part}", site.module)
+}
+
+fn dtype(dtype: Dtype) -> Value {
+    let name = match dtype {
+        Dtype::F16 => "float16",
+        Dtype::F32 => "float32",
+        _ => "bfloat16",
+    };
+    json!({ "_type": "torch.dtype", "_data": name })
+}
+
+/// How the library puts a flattened weight together.
+fn describe(scheme: &Scheme, matrix: Matrix, stored: Dtype) -> Value {
+    let Stored::Torchao(coded) = scheme.stored else { unreachable!("a scheme of this layout") };
+    match coded {
+        Coded::Int8 { group } => json!({
+            "_type": "Int8Tensor",
+            "_data": {
+                "act_quant_kwargs": null,
+                "reduce_range": false,
+                "block_size": [1, group.map_or(matrix.columns, |group| group as usize)],
+                "dtype": dtype(stored),
+            },
+            "_tensor_data_names": ["zero_point", "qdata", "scale"],
+        }),
+        Coded::Fp8 => json!({
+            "_type": "Float8Tensor",
+            "_data": {
+                "block_size": [1, matrix.columns],
+                "mm_config": null,
+                "act_quant_kwargs": null,
+                "kernel_preference": { "_type": "KernelPreference", "_data": "AUTO" },
+                "dtype": dtype(stored),
+            },
+            "_tensor_data_names": ["qdata", "scale"],
+        }),
+        Coded::Int4 { group } => json!({
+            "_type": "Int4Tensor",
+            "_data": {
+                "activation_dtype": { "_type": "torch.dtype", "_data": "bfloat16" },
+                "block_size": [1, group],
+                "shape": [matrix.rows, matrix.columns],
+            },
+            "_tensor_data_names": ["qdata", "scale", "zero_point"],
+        }),
+    }
+}
+
+/// The `quantization_config`, which names one scheme for all.
+fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> {
+    let mut schemes: Vec<&Scheme> =
+        decisions.iter().filter_map(|decision| decision.coded.as_ref().map(|(scheme, ..)| *scheme)).collect();
+    schemes.sort_by_key(|scheme| scheme.name);
+    schemes.dedup_by_key(|scheme| scheme.name);
+    let [scheme] = schemes[..] else {
+        let names: Vec<&str> = schemes.iter().map(|scheme| scheme.name).collect();
+        return Err(Error::unsupported(
+            format!("a torchao checkpoint has one scheme, and the plan asks for {}", names.join(" and ")),
+            "use `--as compressed-tensors`, which takes several",
+        ));
+    };
+    let kept: Vec<&str> = decisions
+        .iter()
+        .filter(|decision| decision.coded.is_none() && decision.site.is_layer_product())
+        .map(|decision| decision.site.module.as_str())
+        .collect();
+    let Stored::Torchao(coded) = scheme.stored else { unreachable!("a scheme of this layout") };
+    let quant_type = match coded {
+        Coded::Int8 { group } => {
+            let granularity = match group {
+                None => json!({ "_type": "PerRow", "_version": 1, "_data": { "dim": -1 } }),
+                Some(group) => json!({ "_type": "PerGroup", "_version": 1, "_data": { "group_size": group } }),
+            };
+            json!({
+                "_type": "Int8WeightOnlyConfig",
+                "_version": 2,
+                "_data": { "granularity": granularity, "group_size": null, "set_inductor_config": true },
+            })
+        }
+        Coded::Fp8 => json!({
+            "_type": "Float8WeightOnlyConfig",
+            "_version": 2,
+            "_data": {
+                "granularity": { "_type": "PerRow", "_version": 1, "_data": { "dim": -1 } },
+                "set_inductor_config": true,
+                "weight_dtype": { "_type": "torch.dtype", "_data": "float8_e4m3fn" },
+            },
+        }),
+        Coded::Int4 { group } => json!({
+            "_type": "Int4WeightOnlyConfig",
+            "_version": 2,
+            "_data": {
+                "group_size": group,
+                "int4_packing_format": { "_type": "Int4PackingFormat", "_data": "PLAIN" },
+                "int4_choose_qparams_algorithm": { "_type": "Int4ChooseQParamsAlgorithm", "_data": "TINYGEMM" },
+                "set_inductor_config": true,
+                "int4_tile_packed_ntile": 8,
+            },
+        }),
+    };
+    let note = matches!(coded, Coded::Int4 { .. })
+        .then(|| "torchao multiplies plain INT4 only on GPUs and with its `mslk` kernels installed".to_owned());
+    let config = json!({
+        "quant_method": "torchao",
+        "quant_type": { "default": quant_type },
+        "modules_to_not_convert": if kept.is_empty() { Value::Null } else { json!(kept) },
+        "include_input_output_embeddings": false,
+        "untie_embedding_weights": false,
+    });
+    Ok((config, note))
+}

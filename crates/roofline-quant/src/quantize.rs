@@ -1,0 +1,222 @@
+//! The verb: a checkpoint and a plan in, a checkpoint that runtimes load and the error of every weight out.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+
+use roofline_core::quality::PerplexityChange;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::{
+    Checkpoint, Error, Job, Layout, Manner, Method, Plan, Result, Tally, Workspace, card,
+    job::{Item, Work},
+    stream,
+};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What becomes of every weight.
+    pub plan: Plan,
+    /// How the result is written.
+    pub layout: Layout,
+    /// How codes are chosen.
+    pub method: Method,
+    /// Where it goes.
+    pub target: PathBuf,
+    /// What may be done about things in the way.
+    pub manner: Manner,
+    /// How many threads work.
+    pub threads: usize,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the model is called.
+    pub model: String,
+    /// The layout's name.
+    pub layout: String,
+    /// The plan.
+    pub plan: Plan,
+    /// The method's name.
+    pub method: String,
+    /// Where it is.
+    pub target: PathBuf,
+    /// Bytes of the source's tensors.
+    pub bytes_before: u64,
+    /// Bytes of the written files.
+    pub bytes_after: u64,
+    /// Stored bits per quantized weight, scales and all.
+    pub bits_per_weight: f64,
+    /// Squared relative error, averaged over the products of the layers by their size; kept ones count as exact.
+    pub mean_squared_error: f64,
+    /// What that costs in perplexity: an estimate from the weights alone.
+    pub perplexity_change: Option<PerplexityChange>,
+    /// The quantized weights.
+    pub weights: Vec<Line>,
+    /// What a user should know.
+    pub notes: Vec<String>,
+}
+
+/// What became of one weight.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Its name in the source.
+    pub name: String,
+    /// What it is for.
+    pub role: &'static str,
+    /// Which layer it is in.
+    pub layer: Option<u64>,
+    /// What it became.
+    pub scheme: String,
+    /// Output channels.
+    pub rows: usize,
+    /// Input channels.
+    pub columns: usize,
+    /// `||W - Q(W)|| / ||W||`.
+    pub relative_error: f64,
+    /// Signal to noise in decibel; none without noise.
+    pub snr_db: Option<f64>,
+    /// The largest error of a weight.
+    pub largest_error: f32,
+    /// The largest weight.
+    pub largest_weight: f32,
+    /// Share of weights beyond the format's range.
+    pub clipped_share: f64,
+}
+
+/// Quantizes; `watch` hears of input bytes that are done. On an error nothing is left behind.
+pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64) + Sync)) -> Result<Report> {
+    apart(&checkpoint.folder, &request.target)?;
+    let job = request.layout.job(checkpoint, &request.plan, request.method)?;
+    let space = Workspace::open(&request.target, &fingerprint(checkpoint, request)?, job.bytes(), request.manner)?;
+    let written = write(checkpoint, request, &job, &space, watch);
+    match written {
+        Ok(report) => {
+            space.finish(request.layout.single_file(&job))?;
+            Ok(report)
+        }
+        Err(error) => {
+            space.abandon();
+            Err(error)
+        }
+    }
+}
+
+fn write(
+    checkpoint: &Checkpoint,
+    request: &Request,
+    job: &Job<'_>,
+    space: &Workspace,
+    watch: &(dyn Fn(u64) + Sync),
+) -> Result<Report> {
+    let outcome = stream::run(job, space, request.threads, watch)?;
+    let report = report(checkpoint, request, job, &outcome);
+    for (name, bytes) in &job.companions {
+        keep(&space.out().join(name), bytes)?;
+    }
+    if request.layout.single_file(job).is_none() {
+        keep(&space.out().join("README.md"), card::card(&report).as_bytes())?;
+    }
+    Ok(report)
+}
+
+/// Writes a small file so that it survives a power cut.
+fn keep(path: &Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    let mut file = fs::File::create(path).map_err(Error::file("create", path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::file("write", path))
+}
+
+/// The source is never touched: the target lies neither in it nor around it.
+fn apart(source: &Path, target: &Path) -> Result<()> {
+    let source = fs::canonicalize(source).map_err(Error::file("open", source))?;
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A parent that is not there is refused with its own words later.
+    let Ok(parent) = fs::canonicalize(parent) else { return Ok(()) };
+    let target = target.file_name().map_or_else(|| parent.clone(), |name| parent.join(name));
+    let target = fs::canonicalize(&target).unwrap_or(target);
+    if target.starts_with(&source) || source.starts_with(&target) {
+        let what = format!("`{}` would be written into the checkpoint that is read", target.display());
+        return Err(Error::unsupported(what, "choose a place outside it with `--to`"));
+    }
+    Ok(())
+}
+
+/// What is made from what: two runs with equal fingerprints write equal bytes.
+fn fingerprint(checkpoint: &Checkpoint, request: &Request) -> Result<serde_json::Value> {
+    let files = checkpoint.shards.iter().map(|shard| {
+        let metadata = fs::metadata(&shard.path).map_err(Error::file("read", &shard.path))?;
+        let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(json!([shard.path, metadata.len(), changed.map(|time| time.as_nanos().to_string())]))
+    });
+    Ok(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "source": files.collect::<Result<Vec<_>>>()?,
+        "configuration": checkpoint.config,
+        "plan": request.plan,
+        "layout": request.layout.name(),
+        "method": request.method.to_string(),
+    }))
+}
+
+fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[Option<Tally>]) -> Report {
+    let weights: Vec<Line> = job.items.iter().zip(outcome).filter_map(|(item, tally)| line(item, (*tally)?)).collect();
+    let (mut error, mut all) = (0.0, 0.0);
+    let (mut stored, mut quantized) = (0, 0);
+    for (item, tally) in job.items.iter().zip(outcome) {
+        if let (Work::Code(code), Some(tally)) = (&item.work, tally)
+            && code.lossy
+        {
+            stored += code.parts.iter().map(|(part, _)| bytes(part)).sum::<usize>();
+            quantized += tally.weights;
+            error += tally.relative_error().powi(2) * tally.weights as f64;
+            all += tally.weights as f64;
+        } else if let Work::Copy { entry, .. } = &item.work
+            && item.site.is_layer_product()
+        {
+            all += entry.elements() as f64;
+        }
+    }
+    let mean_squared_error = if all > 0.0 { error / all } else { 0.0 };
+    Report {
+        model: checkpoint.name(),
+        layout: request.layout.name().to_owned(),
+        plan: request.plan.clone(),
+        method: request.method.to_string(),
+        target: request.target.clone(),
+        bytes_before: checkpoint.bytes(),
+        bytes_after: job.files.iter().map(|file| file.bytes).sum(),
+        bits_per_weight: 8.0 * stored as f64 / (quantized as f64).max(1.0),
+        mean_squared_error,
+        perplexity_change: PerplexityChange::of(mean_squared_error),
+        weights,
+        notes: job.notes.clone(),
+    }
+}
+
+fn bytes(part: &crate::coding::Part) -> usize {
+    part.shape.iter().product::<usize>() * part.dtype.bytes()
+}
+
+fn line(item: &Item<'_>, tally: Tally) -> Option<Line> {
+    let Work::Code(code) = &item.work else { return None };
+    let matrix = code.matrix();
+    code.lossy.then(|| Line {
+        name: item.name.clone(),
+        role: item.site.role.name(),
+        layer: item.site.layer,
+        scheme: code.scheme.clone(),
+        rows: matrix.rows,
+        columns: matrix.columns,
+        relative_error: tally.relative_error(),
+        snr_db: tally.snr(),
+        largest_error: tally.largest_error,
+        largest_weight: tally.largest_weight,
+        clipped_share: tally.clipped_share(),
+    })
+}
