@@ -100,8 +100,11 @@ impl Checkpoint {
             None => weights_in(&folder)?,
         };
         let config = folder.join("config.json");
-        let config =
-            if config.exists() { read_json(&config, "config.json")? } else { Value::Object(Default::default()) };
+        let config = if config.exists() {
+            read_json(&config, "config.json")?
+        } else {
+            Value::Object(serde_json::Map::default())
+        };
         if !config.is_object() {
             return Err(Error::malformed(&folder.join("config.json"), "config.json", "it is no object"));
         }

@@ -11,9 +11,12 @@ mod golden;
 mod grid;
 mod integer;
 mod micro;
+mod numbers;
 mod nvfp4;
 mod packing;
 mod scales;
+
+pub(crate) use numbers::Numbers;
 
 use crate::Dtype;
 

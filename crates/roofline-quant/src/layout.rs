@@ -2,17 +2,19 @@
 
 mod compressed_tensors;
 mod folder;
+mod plain;
 
 use std::{collections::HashMap, fmt, str::FromStr, sync::Arc};
 
 use roofline_core::Error as CoreError;
 
 use crate::{
-    Checkpoint, Error, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
     coding::{Coding, Part},
     job::{Code, Item, Order, Place, Plain, Rows, Work},
     safetensors::Entry,
     site::{Role, Site},
+    stored::Stored,
 };
 
 /// A family of files that some runtimes load.
@@ -24,11 +26,13 @@ pub enum Layout {
     Gguf,
     /// safetensors as torchao flattens them: transformers, vLLM.
     Torchao,
+    /// safetensors of plain numbers: every runtime. Quantized checkpoints are decoded.
+    Plain,
 }
 
 impl Layout {
     /// Every layout, the most common first.
-    pub const ALL: [Self; 3] = [Self::CompressedTensors, Self::Gguf, Self::Torchao];
+    pub const ALL: [Self; 4] = [Self::CompressedTensors, Self::Gguf, Self::Torchao, Self::Plain];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -36,6 +40,7 @@ impl Layout {
             Self::CompressedTensors => "compressed-tensors",
             Self::Gguf => "gguf",
             Self::Torchao => "torchao",
+            Self::Plain => "safetensors",
         }
     }
 
@@ -45,6 +50,7 @@ impl Layout {
             Self::CompressedTensors => compressed_tensors::SCHEMES,
             Self::Gguf => &[],
             Self::Torchao => &[],
+            Self::Plain => plain::SCHEMES,
         }
     }
 
@@ -76,11 +82,11 @@ impl Layout {
 
     /// What writing `checkpoint` by `plan` takes.
     pub fn job<'a>(self, checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
-        refuse_quantized(checkpoint)?;
         match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, plan, method),
             Self::Gguf => Err(Error::unsupported("gguf", "later")),
             Self::Torchao => todo!(),
+            Self::Plain => plain::job(checkpoint, plan),
         }
     }
 }
@@ -111,45 +117,59 @@ pub struct Scheme {
     /// What it is, in a sentence.
     pub summary: &'static str,
     /// How it is coded.
-    pub(crate) stored: Stored,
+    pub(crate) target: Target,
 }
 
 /// What a scheme's weights become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum Target {
+    /// Numbers of this type.
+    Plain(Dtype),
     /// One of compressed-tensors' ways.
     Compressed(crate::coding::compressed_tensors::Scheme, compressed_tensors::Activations),
 }
 
 /// What becomes of a tensor of the source.
 struct Decision<'a> {
+    /// Which shard of the output it goes to: the one it comes from.
     shard: usize,
-    entry: &'a Entry,
+    stored: Stored<'a>,
     site: Site,
     /// The scheme, how it codes and what it stores; none for what is copied.
     coded: Option<(&'static Scheme, Arc<dyn Coding>, Vec<Part>)>,
 }
 
-/// Decides for every tensor of the checkpoint, in the order of the files.
+/// Everything a checkpoint holds, with its place in the model, and how many layers there are.
+fn sites(checkpoint: &Checkpoint) -> Result<(Vec<(Stored<'_>, Site)>, u64)> {
+    let all: Vec<(Stored<'_>, Site)> = Stored::all(checkpoint)?
+        .into_iter()
+        .map(|stored| {
+            let site = Site::of(stored.name(), stored.shape().len());
+            (stored, site)
+        })
+        .collect();
+    let layers = all.iter().filter_map(|(_, site)| site.layer).max().map_or(0, |last| last + 1);
+    Ok((all, layers))
+}
+
+/// Which of the checkpoint's files a tensor lies in.
+fn shard_of(checkpoint: &Checkpoint, stored: &Stored<'_>) -> usize {
+    let (shard, _) = stored.first();
+    checkpoint.shards.iter().position(|other| std::ptr::eq(other, shard)).unwrap_or(0)
+}
+
+/// Decides for every tensor of a plain checkpoint.
 fn decide<'a>(
     checkpoint: &'a Checkpoint,
     plan: &Plan,
     layout: Layout,
     coding: impl Fn(&'static Scheme, &Entry) -> Result<Arc<dyn Coding>>,
 ) -> Result<(Vec<Decision<'a>>, Vec<String>)> {
-    let entries = || {
-        let shards = checkpoint.shards.iter().enumerate();
-        shards.flat_map(|(shard, file)| file.header.tensors.iter().map(move |entry| (shard, entry)))
-    };
-    let sites: Vec<Site> = entries().map(|(_, entry)| Site::of(&entry.name, entry.shape.len())).collect();
-    let layers = sites.iter().filter_map(|site| site.layer).max().map_or(0, |last| last + 1);
-    let notes: Vec<String> = plan
-        .idle(sites.iter(), layers)
-        .iter()
-        .map(|rule| format!("the rule for {} fits no weight of this model", rule.text()))
-        .collect();
+    let (all, layers) = sites(checkpoint)?;
+    let notes: Vec<String> = idle(plan, &all, layers);
     let mut decisions = Vec::new();
-    for ((shard, entry), site) in entries().zip(sites) {
+    for (stored, site) in all {
+        let Stored::Plain((_, entry)) = &stored else { return Err(quantized_already(checkpoint, &stored)) };
         let coded = match plan.at(&site, layers) {
             None => None,
             Some(name) => {
@@ -159,16 +179,21 @@ fn decide<'a>(
                 Some((scheme, coding, parts))
             }
         };
-        decisions.push(Decision { shard, entry, site, coded });
+        decisions.push(Decision { shard: shard_of(checkpoint, &stored), stored, site, coded });
     }
     if decisions.iter().all(|decision| decision.coded.is_none()) {
-        let reason = "its plan leaves every weight of this model as it is";
         return Err(Error::unsupported(
-            format!("nothing to do: {reason}"),
+            "nothing to do: the plan leaves every weight of this model as it is",
             "`roofline inspect` lists the weights and their roles",
         ));
     }
     Ok((decisions, notes))
+}
+
+/// A word for every rule that fits nothing.
+fn idle(plan: &Plan, all: &[(Stored<'_>, Site)], layers: u64) -> Vec<String> {
+    let rules = plan.idle(all.iter().map(|(_, site)| site), layers).into_iter();
+    rules.map(|rule| format!("the rule for {} fits no weight of this model", rule.text())).collect()
 }
 
 /// What a tensor is stored as, if it is a matrix that suits.
@@ -188,7 +213,6 @@ fn parts(entry: &Entry, coding: &dyn Coding) -> Result<Vec<Part>> {
 
 /// Items for decisions whose stored tensors have found their places; `name` says what a part is called in the file.
 fn items<'a>(
-    checkpoint: &'a Checkpoint,
     decisions: Vec<Decision<'a>>,
     places: &HashMap<String, Place>,
     name: impl Fn(&Site, &Part) -> String,
@@ -202,23 +226,31 @@ fn items<'a>(
         })
         .collect();
     let place = |name: &str| places.get(name).copied().unwrap_or(Place { file: 0, offset: 0 });
-    let item = |Decision { shard, entry, site, coded }| {
-        let shard = &checkpoint.shards[shard];
+    let item = |Decision { stored, site, coded, .. }: Decision<'a>| {
+        let source = stored.name().to_owned();
         let work = match coded {
-            None => Work::Copy { shard, entry, to: place(&entry.name) },
+            None => {
+                let (shard, entry) = stored.first();
+                Work::Copy { shard, entry, to: place(&entry.name) }
+            }
             Some((scheme, coding, parts)) => {
                 let family = site.fused().into_iter().filter_map(|module| at.get(&module));
                 let fused = family.filter(|(_, other)| *other == scheme.name).map(|(at, _)| *at).collect();
-                let sources: Vec<Box<dyn Rows>> = vec![Box::new(Plain::new(shard, entry)?)];
+                let rows: Box<dyn Rows + 'a> = match stored {
+                    Stored::Plain((shard, entry)) => Box::new(Plain::new(shard, entry)?),
+                    Stored::Coded(coded) => Box::new(coded),
+                };
                 let parts = parts.into_iter().map(|part| {
                     let to = place(&name(&site, &part));
                     (part, to)
                 });
-                let (order, scheme, parts) = (Order::AsIs, scheme.name.to_owned(), parts.collect());
-                Work::Code(Code { sources, order, coding, scheme, lossy: true, fused, importance: None, parts })
+                let lossy = !matches!(scheme.target, Target::Plain(_));
+                let (sources, order, scheme, parts) =
+                    (vec![rows], Order::AsIs, scheme.name.to_owned(), parts.collect());
+                Work::Code(Code { sources, order, coding, scheme, lossy, fused, importance: None, parts })
             }
         };
-        Ok(Item { name: entry.name.clone(), site, work })
+        Ok(Item { name: source, site, work })
     };
     decisions.into_iter().map(item).collect()
 }
@@ -251,14 +283,12 @@ fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
     notes
 }
 
-/// A checkpoint whose weights are codes already has to be decoded before it can be coded again.
-fn refuse_quantized(checkpoint: &Checkpoint) -> Result<()> {
-    let Some(config) = checkpoint.config.get("quantization_config") else { return Ok(()) };
-    let method = config.get("quant_method").and_then(serde_json::Value::as_str).unwrap_or("some method");
-    Err(Error::unsupported(
-        format!("`{}` is quantized already, with {method}", checkpoint.folder.display()),
-        "start from the original checkpoint: every quantization adds its error",
-    ))
+/// A checkpoint whose weights are codes already.
+fn quantized_already(checkpoint: &Checkpoint, stored: &Stored<'_>) -> Error {
+    Error::unsupported(
+        format!("`{}` is quantized already: `{}` is in codes", checkpoint.folder.display(), stored.name()),
+        "start from the original checkpoint, since every quantization adds its error; or decode this one with `--plan bf16`",
+    )
 }
 
 #[cfg(test)]

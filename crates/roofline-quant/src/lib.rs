@@ -9,6 +9,8 @@
 //! What is written is known from the input's headers alone, so headers go first and rows follow in any order, from
 //! every core, in bounded memory.
 
+#![allow(clippy::inline_always, reason = "what a kernel calls must be compiled with the kernel's instructions")]
+
 pub mod card;
 pub mod checkpoint;
 pub mod coding;
@@ -28,6 +30,7 @@ pub mod safetensors;
 mod scratch;
 mod simd;
 pub mod site;
+pub mod stored;
 pub mod stream;
 mod tally;
 mod workspace;

@@ -89,8 +89,12 @@ impl Plan {
     /// The scheme for a weight of a model with that many layers; none where it is kept.
     pub fn at(&self, site: &Site, layers: u64) -> Option<&str> {
         let plain = if site.is_layer_product() { self.scheme.as_str() } else { KEEP };
-        let rule = self.rules.iter().rev().find(|rule| rule.fits(site, layers));
-        Some(rule.map_or(plain, |rule| rule.scheme.as_str())).filter(|scheme| *scheme != KEEP)
+        Some(self.rule(site, layers).unwrap_or(plain)).filter(|scheme| *scheme != KEEP)
+    }
+
+    /// What the last rule that fits says.
+    pub(crate) fn rule(&self, site: &Site, layers: u64) -> Option<&str> {
+        self.rules.iter().rev().find(|rule| rule.fits(site, layers)).map(|rule| rule.scheme.as_str())
     }
 
     /// Rules that fit none of `sites`: most likely misspelt.

@@ -335,7 +335,15 @@ impl Crew<'_> {
         }
         let stored: u64 = code.sources.iter().map(|source| source.stored()).sum();
         (self.watch)(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
-        Ok(Tally::of(values, decoded, clipped))
+        let tally = Tally::of(values, decoded, clipped);
+        if !tally.noise.is_finite() {
+            return Err(Error::Weight {
+                name: self.job.items[item].name.clone(),
+                reason: format!("reaches {}, which {} cannot hold", number::peak(values), code.scheme),
+                hint: Some("keep it with `--keep`, or choose a scheme with a wider range".to_owned()),
+            });
+        }
+        Ok(tally)
     }
 
     /// Writes what an item has once, and adds up its tally in the order of its rows.

@@ -3,6 +3,8 @@
 //! With [`Method::Rtn`] every byte is what llm-compressor 0.14 with compressed-tensors 0.19 writes for a model of the
 //! same type: the tests hold vectors made by those libraries.
 
+use std::fmt;
+
 use super::{
     Coding,
     float8::{Float8Blocks, Float8Rows},
@@ -50,22 +52,32 @@ impl Scheme {
             _ => &[Method::Rtn, Method::Mse],
         }
     }
+}
 
-    fn name(self) -> String {
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Int { bits, .. } => format!("INT{bits}"),
-            Self::Int8Channel => "INT8".to_owned(),
-            Self::Fp8Channel | Self::Fp8Block => "FP8".to_owned(),
-            Self::Nvfp4 => "NVFP4".to_owned(),
-            Self::Mxfp4 => "MXFP4".to_owned(),
-            Self::Mxfp8 => "MXFP8".to_owned(),
+            Self::Int { bits, group, zero } => {
+                write!(f, "INT{bits}")?;
+                match group {
+                    None => f.write_str(" per channel")?,
+                    Some(group) => write!(f, " in groups of {group}")?,
+                }
+                f.write_str(if *zero { " with zero points" } else { "" })
+            }
+            Self::Int8Channel => f.write_str("INT8 per channel"),
+            Self::Fp8Channel => f.write_str("FP8 per channel"),
+            Self::Fp8Block => f.write_str("FP8 in blocks of 128 x 128"),
+            Self::Nvfp4 => f.write_str("NVFP4"),
+            Self::Mxfp4 => f.write_str("MXFP4"),
+            Self::Mxfp8 => f.write_str("MXFP8"),
         }
     }
 }
 
 /// The coding of `scheme` for a model whose weights are of `dtype`, which is also the type of most scales.
 pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
-    method.among(scheme.methods(), &scheme.name())?;
+    method.among(scheme.methods(), &scheme.to_string())?;
     match dtype {
         Dtype::Bf16 => of::<Bf16>(scheme, method),
         Dtype::F16 => of::<F16>(scheme, method),

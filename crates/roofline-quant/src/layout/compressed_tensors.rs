@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Decision, Layout, Scheme, Stored, decide, folder, items, torn_families};
+use super::{Decision, Layout, Scheme, Target, decide, folder, items, torn_families};
 use crate::{
     Checkpoint, Job, Method, Plan, Result,
     coding::compressed_tensors::{self as coded, Scheme as Coded},
@@ -27,12 +27,12 @@ pub(crate) enum Activations {
     Fp8Group,
 }
 
-const fn int(bits: u8, group: u32, zero: bool) -> Stored {
-    Stored::Compressed(Coded::Int { bits, group: Some(group), zero }, Activations::Sixteen)
+const fn int(bits: u8, group: u32, zero: bool) -> Target {
+    Target::Compressed(Coded::Int { bits, group: Some(group), zero }, Activations::Sixteen)
 }
 
-const fn weight_only(scheme: Coded) -> Stored {
-    Stored::Compressed(scheme, Activations::Sixteen)
+const fn weight_only(scheme: Coded) -> Target {
+    Target::Compressed(scheme, Activations::Sixteen)
 }
 
 /// Every scheme this layout has.
@@ -41,97 +41,98 @@ pub(super) const SCHEMES: &[Scheme] = &[
         name: "w4a16",
         aliases: &["w4a16-g128", "int4", "int4-g128"],
         summary: "INT4 in groups of 128, symmetric; 16-bit activations",
-        stored: int(4, 128, false),
+        target: int(4, 128, false),
     },
     Scheme {
         name: "w4a16-g64",
         aliases: &["int4-g64"],
         summary: "INT4 in groups of 64, symmetric; 16-bit activations",
-        stored: int(4, 64, false),
+        target: int(4, 64, false),
     },
     Scheme {
         name: "w4a16-g32",
         aliases: &["int4-g32"],
         summary: "INT4 in groups of 32, symmetric; 16-bit activations",
-        stored: int(4, 32, false),
+        target: int(4, 32, false),
     },
     Scheme {
         name: "w4a16-asym",
         aliases: &["w4a16-asym-g128", "int4-g128-zp"],
         summary: "INT4 in groups of 128 with zero points; 16-bit activations",
-        stored: int(4, 128, true),
+        target: int(4, 128, true),
     },
     Scheme {
         name: "w4a16-asym-g64",
         aliases: &["int4-g64-zp"],
         summary: "INT4 in groups of 64 with zero points; 16-bit activations",
-        stored: int(4, 64, true),
+        target: int(4, 64, true),
     },
     Scheme {
         name: "w4a16-asym-g32",
         aliases: &["int4-g32-zp"],
         summary: "INT4 in groups of 32 with zero points; 16-bit activations",
-        stored: int(4, 32, true),
+        target: int(4, 32, true),
     },
     Scheme {
         name: "w4a16-channel",
         aliases: &["int4-channel"],
         summary: "INT4 with a scale per channel; 16-bit activations",
-        stored: weight_only(Coded::Int { bits: 4, group: None, zero: false }),
+        target: weight_only(Coded::Int { bits: 4, group: None, zero: false }),
     },
     Scheme {
         name: "w8a16",
         aliases: &["w8a16-g128", "int8-g128"],
         summary: "INT8 in groups of 128, symmetric; 16-bit activations",
-        stored: int(8, 128, false),
+        target: int(8, 128, false),
     },
     Scheme {
         name: "w8a16-channel",
         aliases: &["int8-channel"],
         summary: "INT8 with a scale per channel; 16-bit activations",
-        stored: weight_only(Coded::Int { bits: 8, group: None, zero: false }),
+        target: weight_only(Coded::Int { bits: 8, group: None, zero: false }),
     },
     Scheme {
         name: "w8a8",
         aliases: &["int8", "w8a8-int8"],
         summary: "INT8 with a scale per channel; INT8 activations with a scale per token",
-        stored: Stored::Compressed(Coded::Int8Channel, Activations::Int8Token),
+        target: Target::Compressed(Coded::Int8Channel, Activations::Int8Token),
     },
     Scheme {
         name: "fp8-dynamic",
         aliases: &["fp8"],
         summary: "E4M3 with a scale per channel; E4M3 activations with a scale per token",
-        stored: Stored::Compressed(Coded::Fp8Channel, Activations::Fp8Token),
+        target: Target::Compressed(Coded::Fp8Channel, Activations::Fp8Token),
     },
     Scheme {
         name: "fp8-block",
         aliases: &[],
         summary: "E4M3 with a scale per 128 x 128; E4M3 activations with a scale per 128 of a token",
-        stored: Stored::Compressed(Coded::Fp8Block, Activations::Fp8Group),
+        target: Target::Compressed(Coded::Fp8Block, Activations::Fp8Group),
     },
     Scheme {
         name: "nvfp4a16",
         aliases: &["nvfp4"],
         summary: "E2M1 in blocks of 16 with E4M3 scales and one per tensor; 16-bit activations",
-        stored: weight_only(Coded::Nvfp4),
+        target: weight_only(Coded::Nvfp4),
     },
     Scheme {
         name: "mxfp4a16",
         aliases: &["mxfp4"],
         summary: "E2M1 in blocks of 32 with powers of two; 16-bit activations",
-        stored: weight_only(Coded::Mxfp4),
+        target: weight_only(Coded::Mxfp4),
     },
 ];
 
 /// What writing the checkpoint takes.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::CompressedTensors, |scheme, entry| {
-        let Stored::Compressed(stored, _) = scheme.stored else { unreachable!("a scheme of this layout") };
+        let Target::Compressed(stored, _) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(stored, entry.dtype, method).map(Arc::from)
     })?;
     notes.extend(torn_families(&decisions));
     let mut folder = folder::Folder::new(checkpoint.shards.len());
-    for Decision { shard, entry, site, coded } in &decisions {
+    for Decision { shard, stored, site, coded } in &decisions {
+        let (_, entry) = stored.first();
         match coded {
             None => folder.add(*shard, entry.name.clone(), entry.dtype, &entry.shape),
             Some((_, _, parts)) => {
@@ -143,7 +144,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     }
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
     let config = folder::with_quantization(&checkpoint.config, configuration(&decisions));
-    let items = items(checkpoint, decisions, &laid_out.places, |site, part| format!("{}.{}", site.module, part.name))?;
+    let items = items(decisions, &laid_out.places, |site, part| format!("{}.{}", site.module, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
     Ok(Job { files: laid_out.files, items, companions, notes })
 }
@@ -197,7 +198,7 @@ fn configuration(decisions: &[Decision<'_>]) -> Value {
 
 /// A scheme in the library's words: the format, the weights and the input activations.
 fn terms(scheme: &Scheme) -> (&'static str, Value, Option<Value>) {
-    let Stored::Compressed(stored, activations) = scheme.stored else { unreachable!("a scheme of this layout") };
+    let Target::Compressed(stored, activations) = scheme.target else { unreachable!("a scheme of this layout") };
     let (format, weights) = match stored {
         Coded::Int { bits, group: Some(group), zero } => (
             "pack-quantized",

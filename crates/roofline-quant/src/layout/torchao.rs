@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Decision, Layout, Scheme, Stored, decide, folder, items};
+use super::{Decision, Layout, Scheme, Target, decide, folder, items};
 use crate::{
     Checkpoint, Dtype, Error, Job, Method, Plan, Result,
     coding::{
@@ -23,50 +23,51 @@ pub(super) const SCHEMES: &[Scheme] = &[
         name: "w8a16",
         aliases: &["int8wo", "int8-weight-only"],
         summary: "INT8 with a scale per row; 16-bit activations (Int8WeightOnlyConfig)",
-        stored: Stored::Torchao(Coded::Int8 { group: None }),
+        target: Target::Torchao(Coded::Int8 { group: None }),
     },
     Scheme {
         name: "w8a16-g128",
         aliases: &["int8-g128"],
         summary: "INT8 in groups of 128; 16-bit activations (Int8WeightOnlyConfig)",
-        stored: Stored::Torchao(Coded::Int8 { group: Some(128) }),
+        target: Target::Torchao(Coded::Int8 { group: Some(128) }),
     },
     Scheme {
         name: "fp8a16",
         aliases: &["float8wo", "float8-weight-only"],
         summary: "E4M3 with a scale per row; 16-bit activations (Float8WeightOnlyConfig)",
-        stored: Stored::Torchao(Coded::Fp8),
+        target: Target::Torchao(Coded::Fp8),
     },
     Scheme {
         name: "w4a16",
         aliases: &["int4wo", "int4-weight-only", "int4", "w4a16-g128"],
         summary: "INT4 in groups of 128 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        stored: Stored::Torchao(Coded::Int4 { group: 128 }),
+        target: Target::Torchao(Coded::Int4 { group: 128 }),
     },
     Scheme {
         name: "w4a16-g64",
         aliases: &[],
         summary: "INT4 in groups of 64 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        stored: Stored::Torchao(Coded::Int4 { group: 64 }),
+        target: Target::Torchao(Coded::Int4 { group: 64 }),
     },
     Scheme {
         name: "w4a16-g32",
         aliases: &[],
         summary: "INT4 in groups of 32 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        stored: Stored::Torchao(Coded::Int4 { group: 32 }),
+        target: Target::Torchao(Coded::Int4 { group: 32 }),
     },
 ];
 
 /// What writing the checkpoint takes.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::Torchao, |scheme, entry| {
-        let Stored::Torchao(stored) = scheme.stored else { unreachable!("a scheme of this layout") };
+        let Target::Torchao(stored) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(stored, entry.dtype, method).map(Arc::from)
     })?;
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut metadata = vec![("format".to_owned(), "pt".to_owned())];
     let mut names = Vec::new();
-    for Decision { shard, entry, site, coded } in &decisions {
+    for Decision { shard, stored, site, coded } in &decisions {
+        let (_, entry) = stored.first();
         names.push(entry.name.clone());
         let described = match coded {
             None => {
@@ -88,7 +89,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     let (quantization, mixed) = configuration(&decisions)?;
     notes.extend(mixed);
     let config = folder::with_quantization(&checkpoint.config, quantization);
-    let items = items(checkpoint, decisions, &laid_out.places, |site, part| flattened(site, part.name))?;
+    let items = items(decisions, &laid_out.places, |site, part| flattened(site, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
     Ok(Job { files: laid_out.files, items, companions, notes })
 }
@@ -108,8 +109,8 @@ fn dtype(dtype: Dtype) -> Value {
 }
 
 /// How the library puts a flattened weight together.
-fn describe(scheme: &Scheme, matrix: Matrix, stored: Dtype) -> Value {
-    let Stored::Torchao(coded) = scheme.stored else { unreachable!("a scheme of this layout") };
+fn describe(scheme: &Scheme, matrix: Matrix, target: Dtype) -> Value {
+    let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     match coded {
         Coded::Int8 { group } => json!({
             "_type": "Int8Tensor",
@@ -162,7 +163,7 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
         .filter(|decision| decision.coded.is_none() && decision.site.is_layer_product())
         .map(|decision| decision.site.module.as_str())
         .collect();
-    let Stored::Torchao(coded) = scheme.stored else { unreachable!("a scheme of this layout") };
+    let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     let quant_type = match coded {
         Coded::Int8 { group } => {
             let granularity = match group {
