@@ -7,14 +7,15 @@ pub mod compressed_tensors;
 mod element;
 mod float8;
 #[cfg(test)]
-mod golden;
-mod grid;
+pub(crate) mod golden;
+pub(crate) mod grid;
 mod integer;
 mod micro;
 mod numbers;
 mod nvfp4;
 mod packing;
 mod scales;
+pub mod torchao;
 
 pub(crate) use numbers::Numbers;
 

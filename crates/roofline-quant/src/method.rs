@@ -1,5 +1,10 @@
 //! How scales and zero points are chosen when nothing but the weights is known.
 
+#[cfg(test)]
+mod figures;
+pub(crate) mod half_quadratic;
+pub(crate) mod search;
+
 use std::{fmt, str::FromStr};
 
 use crate::{Error, Result};

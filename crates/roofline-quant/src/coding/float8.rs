@@ -11,7 +11,11 @@ use super::{
     grid::{E4m3, Element, code, expand, peaks},
     scales::{Span, read_scales, write_scales},
 };
-use crate::{Dtype, Method, rounding::Rounding};
+use crate::{
+    Dtype, Method,
+    method::search::{NEGLIGIBLE, least_error},
+    rounding::{Reciprocal, Rounding},
+};
 
 /// Rows and columns of a block.
 const SIDE: usize = 128;
@@ -40,7 +44,17 @@ fn scale<R: Rounding>(peak: f32) -> f32 {
     if scale == 0.0 { R::EPSILON } else { scale }
 }
 
-fn codes_part(matrix: Matrix) -> Part {
+/// Of the scales within an octave above, the one with the least squared error: larger ones only move where the numbers
+/// lie.
+pub(crate) fn search<R: Rounding>(peak: f32, values: &[f32], importance: &[f32]) -> f32 {
+    if peak < NEGLIGIBLE {
+        return R::EPSILON;
+    }
+    let scales: [f32; 12] = std::array::from_fn(|at| R::round(peak / E4M3_MAX * (1.0 + (at as f32 - 1.0) / 12.0)));
+    scales[least_error(E4m3::<Reciprocal>(PhantomData), values, importance, &scales, &[0.0; 12])]
+}
+
+pub(crate) fn codes_part(matrix: Matrix) -> Part {
     let Matrix { rows, columns } = matrix;
     let placing = Placing::Rows { rows: 1, bytes: columns };
     Part { name: "weight", dtype: Dtype::F8E4M3, shape: vec![rows, columns], placing }
@@ -61,9 +75,15 @@ impl<R: Rounding> Coding for Float8Rows<R> {
         for ((row, decoded), (codes, stored)) in rows.zip(stored) {
             let mut factor = [0.0];
             peaks(row, columns, &mut factor);
-            let factor = factor.map(scale::<R>);
+            let factor = factor.map(|peak| match self.0 {
+                Method::Mse => search::<R>(peak, row, block.importance.unwrap_or_default()),
+                _ => scale::<R>(peak),
+            });
             R::write(factor[0], stored);
-            outside += code(element, row, columns, &factor, &[0.0], codes);
+            outside += match self.0 {
+                Method::Mse => code(E4m3::<Reciprocal>(PhantomData), row, columns, &factor, &[0.0], codes),
+                _ => code(element, row, columns, &factor, &[0.0], codes),
+            };
             expand(element, codes, columns, &factor, &[0.0], decoded);
         }
         outside

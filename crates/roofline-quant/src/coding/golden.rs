@@ -95,6 +95,12 @@ impl Golden {
         serde_json::from_str(include_str!("../../tests/golden/vectors.json")).unwrap()
     }
 
+    /// Replaces bytes of a vector.
+    pub(crate) fn replace(&mut self, name: &str, tensor: &str, at: std::ops::Range<usize>, byte: u8) {
+        let text = self.bytes.get_mut(name).and_then(|tensors| tensors.get_mut(tensor)).unwrap();
+        text.replace_range(2 * at.start..2 * at.end, &hex(&vec![byte; at.len()]));
+    }
+
     /// The upper left of the matrix, in another type.
     fn matrix(&self, dtype: Dtype, rows: usize, columns: usize) -> Vec<f32> {
         let bytes: Vec<u8> = (0..self.matrix.len() / 2)

@@ -256,6 +256,30 @@ widest! {
     }
 }
 
+#[inline(always)]
+fn extreme_groups<const G: usize>(values: &[f32], group: usize, lows: &mut [f32], highs: &mut [f32]) {
+    let group = if G == 0 { group } else { G };
+    // Flipping the bits below the sign of negative numbers gives integers in the order of the numbers, and back.
+    let ordered = |bits: i32| bits ^ ((bits >> 31) & 0x7fff_ffff);
+    for ((values, low), high) in values.chunks_exact(group).zip(lows).zip(highs) {
+        let (mut least, mut greatest) = (i32::MAX, i32::MIN);
+        for value in fixed::<_, G>(values) {
+            let bits = ordered(value.to_bits() as i32);
+            least = least.min(bits);
+            greatest = greatest.max(bits);
+        }
+        *low = f32::from_bits(ordered(least) as u32);
+        *high = f32::from_bits(ordered(greatest) as u32);
+    }
+}
+
+widest! {
+    /// The least and the greatest of each group of a row.
+    pub(crate) fn extremes(values: &[f32], group: usize, lows: &mut [f32], highs: &mut [f32]) {
+        by_group!(group, extreme_groups(values, group, lows, highs));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +315,10 @@ mod tests {
                 let (mut found, mut lows, mut highs) = ([0.0; 3], [0.0; 3], [0.0; 3]);
                 peaks(&values, group, &mut found);
                 ranges(&values, group, &mut lows, &mut highs);
+                let (mut least, mut greatest) = ([0.0; 3], [0.0; 3]);
+                extremes(&values, group, &mut least, &mut greatest);
+                // Every group has numbers of both signs.
+                assert_eq!((least, greatest), (lows, highs));
                 (found, lows, highs)
             }) {
                 for (at, values) in values.chunks(group).enumerate() {

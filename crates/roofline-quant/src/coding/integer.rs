@@ -13,7 +13,14 @@ use super::{
     packing::{pack_words, unpack_words, word_bytes},
     scales::{Span, read_scales, write_scales},
 };
-use crate::{Dtype, Method, rounding::Rounding, rounding::clamp, rounding::nearest};
+use crate::{
+    Dtype, Method,
+    method::{
+        half_quadratic::{objective, refine_zero},
+        search::{NEGLIGIBLE, importance_of, least_error},
+    },
+    rounding::{F32, Reciprocal, Rounding, clamp, nearest},
+};
 
 /// Integers of 4 or 8 bits.
 pub(crate) struct Integers<R> {
@@ -46,7 +53,7 @@ impl<R: Rounding> Integers<R> {
         32 / usize::from(self.bits)
     }
 
-    /// The scales, and zero points, of a row.
+    /// The scales, and zero points, of a row, rounded to nearest.
     fn choose(&self, row: &[f32], group: usize, scales: &mut [f32], zeros: &mut [f32]) {
         let steps = f32::from(((1u16 << self.bits) - 1) as u8);
         if self.zero {
@@ -62,6 +69,84 @@ impl<R: Rounding> Integers<R> {
         }
     }
 
+    /// Of the scales for weights clipped at several fractions of the largest, those with the least squared error.
+    fn search(&self, row: &[f32], importance: Option<&[f32]>, group: usize, scales: &mut [f32], zeros: &mut [f32]) {
+        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        let (mut lows, mut highs) = (vec![0.0; scales.len()], vec![0.0; scales.len()]);
+        ranges(row, group, &mut lows, &mut highs);
+        for (at, (row, (low, high))) in row.chunks_exact(group).zip(lows.iter().zip(&highs)).enumerate() {
+            let peak = high.max(-low);
+            if peak < NEGLIGIBLE {
+                (scales[at], zeros[at]) = (R::EPSILON, 0.0);
+                continue;
+            }
+            let importance = importance_of(importance, at, group);
+            let candidates = clippings().map(|part| {
+                if self.zero {
+                    shifted::<R>(low * part, high * part, steps)
+                } else {
+                    (unless_zero::<R>(R::round(peak * part / (steps / 2.0))), 0.0)
+                }
+            });
+            let (found, shifts) = (candidates.map(|(scale, _)| scale), candidates.map(|(_, zero)| zero));
+            let best = if self.zero {
+                least_error(Asymmetric::<Reciprocal>::new(self.bits), row, importance, &found, &shifts)
+            } else {
+                least_error(Symmetric::<Reciprocal>::new(self.bits), row, importance, &found, &shifts)
+            };
+            (scales[at], zeros[at]) = candidates[best];
+        }
+    }
+
+    /// The scales, zero points and codes of a row. Returns how many weights lay outside.
+    fn code_row(&self, row: &[f32], importance: Option<&[f32]>, group: usize, chosen: &mut Chosen) -> u64 {
+        let Chosen { scales, zeros, codes } = chosen;
+        if self.method == Method::Mse {
+            self.search(row, importance, group, scales, zeros);
+            return if self.zero {
+                code(Asymmetric::<Reciprocal>::new(self.bits), row, group, scales, zeros, codes)
+            } else {
+                code(Symmetric::<Reciprocal>::new(self.bits), row, group, scales, zeros, codes)
+            };
+        }
+        self.choose(row, group, scales, zeros);
+        if !self.zero {
+            return code(Symmetric::<R>::new(self.bits), row, group, scales, zeros, codes);
+        }
+        let outside = code(Asymmetric::<R>::new(self.bits), row, group, scales, zeros, codes);
+        if self.method == Method::Hqq { self.move_zeros(row, group, chosen) } else { outside }
+    }
+
+    /// Moves the zero points where that lowers the objective of half-quadratic quantization.
+    fn move_zeros(&self, row: &[f32], group: usize, chosen: &mut Chosen) -> u64 {
+        let high = f32::from((1u8 << (self.bits - 1)) - 1);
+        let (exact, moved) = (Asymmetric::<R>::new(self.bits), Asymmetric::<F32>::new(self.bits));
+        let (mut codes, mut decoded) = (vec![0; group], vec![0.0; group]);
+        let mut outside = 0;
+        for (at, row) in row.chunks_exact(group).enumerate() {
+            let (scale, zero) = ([chosen.scales[at]], chosen.zeros[at]);
+            let kept = &mut chosen.codes[at * group..][..group];
+            let mut count = code(exact, row, group, &scale, &[zero], kept);
+            expand(exact, kept, group, &scale, &[zero], &mut decoded);
+            let mut least = objective(row, &decoded);
+            let found = if least > 0.0 { -refine_zero(row, scale[0], -zero * scale[0], high) / scale[0] } else { zero };
+            let found = nearest(clamp(found, -high - 1.0, high));
+            for candidate in [zero, found - 1.0, found, found + 1.0] {
+                let candidate = [clamp(candidate, -high - 1.0, high)];
+                let beyond = code(moved, row, group, &scale, &candidate, &mut codes);
+                expand(moved, &codes, group, &scale, &candidate, &mut decoded);
+                let error = objective(row, &decoded);
+                if error < least {
+                    (least, count) = (error, beyond);
+                    chosen.zeros[at] = candidate[0];
+                    kept.copy_from_slice(&codes);
+                }
+            }
+            outside += count;
+        }
+        outside
+    }
+
     fn decode_row(&self, codes: &[u8], group: usize, scales: &[f32], zeros: &[f32], decoded: &mut [f32]) {
         if self.zero {
             expand(Asymmetric::<R>::new(self.bits), codes, group, scales, zeros, decoded);
@@ -69,6 +154,18 @@ impl<R: Rounding> Integers<R> {
             expand(Symmetric::<R>::new(self.bits), codes, group, scales, zeros, decoded);
         }
     }
+}
+
+/// What is stored of a row.
+struct Chosen {
+    scales: Vec<f32>,
+    zeros: Vec<f32>,
+    codes: Vec<u8>,
+}
+
+/// The fractions of the largest magnitude that are tried as the largest code's value.
+fn clippings() -> [f32; 24] {
+    std::array::from_fn(|at| 1.06 - 0.02 * at as f32)
 }
 
 /// A scale that can be divided by.
@@ -127,8 +224,7 @@ impl<R: Rounding> Coding for Integers<R> {
         let groups = columns / group;
         let row_bytes = self.row_bytes(columns);
         let scale_bytes = groups * R::DTYPE.bytes();
-        let (mut scales, mut zeros) = (vec![0.0; groups], vec![0.0; groups]);
-        let mut codes = vec![0; columns];
+        let mut chosen = Chosen { scales: vec![0.0; groups], zeros: vec![0.0; groups], codes: vec![0; columns] };
         let mut outside = 0;
         if self.zero {
             out[2].fill(0);
@@ -136,23 +232,19 @@ impl<R: Rounding> Coding for Integers<R> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            self.choose(row, group, &mut scales, &mut zeros);
-            outside += if self.zero {
-                code(Asymmetric::<R>::new(self.bits), row, group, &scales, &zeros, &mut codes)
-            } else {
-                code(Symmetric::<R>::new(self.bits), row, group, &scales, &zeros, &mut codes)
-            };
+            outside += self.code_row(row, block.importance, group, &mut chosen);
+            let Chosen { scales, zeros, codes } = &chosen;
             let packed = &mut out[0][at * row_bytes..][..row_bytes];
             if self.packed {
-                pack_words(&codes, self.bits, packed);
+                pack_words(codes, self.bits, packed);
             } else {
-                packed.copy_from_slice(&codes);
+                packed.copy_from_slice(codes);
             }
-            write_scales::<R>(&scales, &mut out[1][at * scale_bytes..][..scale_bytes]);
+            write_scales::<R>(scales, &mut out[1][at * scale_bytes..][..scale_bytes]);
             if self.zero {
-                self.pack_zeros(at, &zeros, out[2]);
+                self.pack_zeros(at, zeros, out[2]);
             }
-            self.decode_row(&codes, group, &scales, &zeros, decoded);
+            self.decode_row(codes, group, scales, zeros, decoded);
         }
         outside
     }

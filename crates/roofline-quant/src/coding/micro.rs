@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     Dtype, Method,
-    rounding::{Rounding, power_of_two},
+    method::search::{importance_of, least_error},
+    rounding::{Reciprocal, Rounding, power_of_two},
 };
 
 /// Weights that share a power of two.
@@ -78,6 +79,17 @@ fn exponent<M: Micro, R: Rounding>(peak: f32) -> u8 {
     if R::round(power_of_two(biased)) == 0.0 { 127 } else { biased as u8 }
 }
 
+/// Of that byte and its neighbours, the one with the least squared error.
+fn search<M: Micro>(first: u8, values: &[f32], importance: &[f32]) -> u8 {
+    // Further down the reciprocals are infinite.
+    if first < 8 {
+        return first;
+    }
+    let bytes = [first, first - 1, first + 1];
+    let scales = bytes.map(|byte| power_of_two(i32::from(byte)));
+    bytes[least_error(M::element::<Reciprocal>(), values, importance, &scales, &[0.0; 3])]
+}
+
 impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
     fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
         let Matrix { rows, columns } = matrix;
@@ -100,8 +112,12 @@ impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
         let mut outside = 0;
         for ((row, decoded), (packed, stored)) in rows.zip(stored) {
             peaks(row, BLOCK, &mut scales);
-            for (scale, stored) in scales.iter_mut().zip(stored) {
+            for (at, (scale, stored)) in scales.iter_mut().zip(stored).enumerate() {
                 *stored = exponent::<M, R>(*scale);
+                if self.0 == Method::Mse {
+                    let importance = importance_of(block.importance, at, BLOCK);
+                    *stored = search::<M>(*stored, &row[at * BLOCK..][..BLOCK], importance);
+                }
                 *scale = power_of_two(i32::from(*stored));
             }
             outside += code(M::element::<R>(), row, BLOCK, &scales, &zeros, &mut codes);

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     Dtype, Method,
-    rounding::{F32, Rounding},
+    method::search::{importance_of, least_error},
+    rounding::{F32, Reciprocal, Rounding},
     simd::widest,
 };
 
@@ -26,6 +27,10 @@ use crate::{
 const BLOCK: usize = 16;
 /// What the library stores for a scale that rounds to zero: 0.125.
 const SMALLEST: u8 = 0x20;
+
+/// The smallest E4M3 above zero, 2^-9, and the code of the largest.
+const SMALLEST_SCALE: f32 = 0.001_953_125;
+const E4M3_MAX_CODE: u8 = 0x7e;
 
 /// NVFP4 of a model in `R`.
 pub(crate) struct Nvfp4<R>(Method, PhantomData<R>);
@@ -39,6 +44,31 @@ impl<R: Rounding> Nvfp4<R> {
     fn divisor(peak: f32) -> f32 {
         let divisor = R::round(R::round(1.0 / peak.max(R::TINY)) * (E4M3_MAX * E2M1_MAX));
         if divisor.is_finite() { divisor } else { 1.0 }
+    }
+}
+
+impl<R: Rounding> Nvfp4<R> {
+    /// Replaces the scale codes of a row by those with the least squared error.
+    fn search(&self, row: &[f32], importance: Option<&[f32]>, peaks: &[f32], divisor: f32, stored: &mut [u8]) {
+        for (at, (peak, stored)) in peaks.iter().zip(stored).enumerate() {
+            let coded = |top: f32| e4m3((peak / top * divisor).clamp(SMALLEST_SCALE, E4M3_MAX));
+            let mut codes = [0; 10];
+            let codes = if self.0 == Method::FourOverSix {
+                codes[..2].copy_from_slice(&[coded(6.0), coded(4.0)]);
+                &codes[..2]
+            } else {
+                // The neighbours of the code for six, as far up as the code for four.
+                let first = coded(6.0);
+                codes = std::array::from_fn(|step| (first + step as u8).saturating_sub(3).clamp(1, E4M3_MAX_CODE));
+                &codes[..]
+            };
+            let mut scales = [0.0; 10];
+            factors(codes, divisor, &mut scales);
+            let values = &row[at * BLOCK..][..BLOCK];
+            let importance = importance_of(importance, at, BLOCK);
+            let scales = &scales[..codes.len()];
+            *stored = codes[least_error(E2m1::<Reciprocal>(PhantomData), values, importance, scales, &[0.0; 10])];
+        }
     }
 }
 
@@ -95,6 +125,9 @@ impl<R: Rounding> Coding for Nvfp4<R> {
         for ((row, decoded), (packed, stored)) in rows.zip(stored) {
             peaks(row, BLOCK, &mut scales);
             scale_codes(PhantomData::<R>, &scales, divisor, stored);
+            if self.0 != Method::Rtn {
+                self.search(row, block.importance, &scales, divisor, stored);
+            }
             factors(stored, divisor, &mut scales);
             outside += code(E2m1::<F32>(PhantomData), row, BLOCK, &scales, &zeros, &mut codes);
             pack_nibbles(&codes, 0, packed);

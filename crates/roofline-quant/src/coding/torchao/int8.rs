@@ -1,0 +1,88 @@
+//! `Int8Tensor`: `s = R(amax / 127.5)`, at least FP32's epsilon, and `q = clamp(rint(w * (1 / s)))` in FP32.
+
+use std::marker::PhantomData;
+
+use super::super::{
+    Block, Coding, Matrix, Part, Placing, Unsuited,
+    grid::{Symmetric, code, expand, peaks},
+    scales::{Span, read_scales, write_scales},
+};
+use crate::{
+    Dtype, Method,
+    method::search::{importance_of, least_error},
+    rounding::{F32, Reciprocal, Rounding},
+};
+
+/// Bytes with an FP32 scale per row or group, and zero points that are zero.
+pub(super) struct Int8<R> {
+    span: Span,
+    method: Method,
+    rounding: PhantomData<R>,
+}
+
+impl<R: Rounding> Int8<R> {
+    pub(super) fn new(group: Option<u32>, method: Method) -> Self {
+        Self { span: Span::new(group), method, rounding: PhantomData }
+    }
+
+    fn search(row: &[f32], importance: Option<&[f32]>, group: usize, scales: &mut [f32]) {
+        for (at, (row, scale)) in row.chunks_exact(group).zip(scales).enumerate() {
+            let candidates: [f32; 24] =
+                std::array::from_fn(|step| (*scale * (1.0 - 0.02 * step as f32)).max(f32::EPSILON));
+            let importance = importance_of(importance, at, group);
+            *scale = candidates[least_error(element(), row, importance, &candidates, &[0.0; 24])];
+        }
+    }
+}
+
+fn element() -> Symmetric<Reciprocal> {
+    Symmetric::new(8)
+}
+
+impl<R: Rounding> Coding for Int8<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        let Matrix { rows, columns } = matrix;
+        let groups = self.span.groups(columns)?;
+        let bytes = |name, wide| {
+            let placing = Placing::Rows { rows: 1, bytes: wide };
+            Part { name, dtype: Dtype::I8, shape: vec![rows, wide], placing }
+        };
+        Ok(vec![bytes("qdata", columns), Span::part::<F32>("scale", rows, groups), bytes("zero_point", groups)])
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let [codes, stored, zero_points] = out else { return 0 };
+        zero_points.fill(0);
+        let columns = block.columns;
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let (mut scales, zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
+        let stored = codes.chunks_exact_mut(columns).zip(stored.chunks_exact_mut(4 * groups));
+        let mut outside = 0;
+        for ((row, decoded), (codes, stored)) in rows.zip(stored) {
+            peaks(row, group, &mut scales);
+            for scale in &mut scales {
+                *scale = R::round(*scale / 127.5).max(f32::EPSILON);
+            }
+            if self.method == Method::Mse {
+                Self::search(row, block.importance, group, &mut scales);
+            }
+            write_scales::<F32>(&scales, stored);
+            outside += code(element(), row, group, &scales, &zeros, codes);
+            expand(element(), codes, group, &scales, &zeros, decoded);
+        }
+        outside
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let (mut scales, zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let stored = parts[0].chunks_exact(columns).zip(parts[1].chunks_exact(4 * groups));
+        for (decoded, (codes, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
+            read_scales::<F32>(stored, &mut scales);
+            expand(element(), codes, group, &scales, &zeros, decoded);
+        }
+    }
+}
