@@ -1,1 +1,200 @@
 //! ggml block types: the numbers inside a GGUF file.
+//!
+//! A row of weights is a run of blocks; a block has a fixed number of weights and a fixed number of bytes. Bytes are
+//! those that ggml's own reference quantizers write, to the last bit: a file made here and one made by llama.cpp from
+//! the same weights hold the same tensors. Two deliberate differences, both where ggml's result could not be used: a
+//! scale that f16 cannot hold saturates instead of becoming infinite ([`Type::limit`] says where), and MXFP4 blocks
+//! below 2^-125 get the smallest exponent instead of one that wrapped around.
+
+mod fp4;
+pub(crate) mod half;
+mod lanes;
+mod others;
+mod q4k;
+mod q6k;
+mod simple;
+mod stored;
+
+pub use fp4::divisor;
+pub use stored::Stored;
+
+macro_rules! types {
+    ($($name:ident $id:literal $text:literal $block:literal $bytes:literal,)*) => {
+        /// How a tensor of a GGUF file is stored.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "the names are ggml's")]
+        pub enum Type { $($name,)* }
+
+        impl Type {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number in the file.
+            pub fn id(self) -> u32 {
+                match self { $(Self::$name => $id,)* }
+            }
+
+            /// What llama.cpp calls it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// How many weights a block has.
+            pub fn block(self) -> usize {
+                match self { $(Self::$name => $block,)* }
+            }
+
+            /// How many bytes a block takes.
+            pub fn block_bytes(self) -> usize {
+                match self { $(Self::$name => $bytes,)* }
+            }
+        }
+    };
+}
+
+types! {
+    F32 0 "F32" 1 4,
+    F16 1 "F16" 1 2,
+    Q4_0 2 "Q4_0" 32 18,
+    Q4_1 3 "Q4_1" 32 20,
+    Q5_0 6 "Q5_0" 32 22,
+    Q5_1 7 "Q5_1" 32 24,
+    Q8_0 8 "Q8_0" 32 34,
+    Q8_1 9 "Q8_1" 32 36,
+    Q2K 10 "Q2_K" 256 84,
+    Q3K 11 "Q3_K" 256 110,
+    Q4K 12 "Q4_K" 256 144,
+    Q5K 13 "Q5_K" 256 176,
+    Q6K 14 "Q6_K" 256 210,
+    Q8K 15 "Q8_K" 256 292,
+    Iq2Xxs 16 "IQ2_XXS" 256 66,
+    Iq2Xs 17 "IQ2_XS" 256 74,
+    Iq3Xxs 18 "IQ3_XXS" 256 98,
+    Iq1S 19 "IQ1_S" 256 50,
+    Iq4Nl 20 "IQ4_NL" 32 18,
+    Iq3S 21 "IQ3_S" 256 110,
+    Iq2S 22 "IQ2_S" 256 82,
+    Iq4Xs 23 "IQ4_XS" 256 136,
+    I8 24 "I8" 1 1,
+    I16 25 "I16" 1 2,
+    I32 26 "I32" 1 4,
+    I64 27 "I64" 1 8,
+    F64 28 "F64" 1 8,
+    Iq1M 29 "IQ1_M" 256 56,
+    Bf16 30 "BF16" 1 2,
+    Tq1_0 34 "TQ1_0" 256 54,
+    Tq2_0 35 "TQ2_0" 256 66,
+    Mxfp4 39 "MXFP4" 32 17,
+    Nvfp4 40 "NVFP4" 64 36,
+    Q1_0 41 "Q1_0" 128 18,
+    Q2_0 42 "Q2_0" 64 18,
+}
+
+impl Type {
+    /// The type of that number; nothing for one that is not known.
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.iter().find(|known| known.id() == id).copied()
+    }
+
+    /// The type of that name, in any case.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|known| known.name().eq_ignore_ascii_case(name)).copied()
+    }
+
+    /// The bytes of that many weights; nothing where they are no whole number of blocks, or too many to count.
+    pub fn bytes(self, weights: u64) -> Option<u64> {
+        let block = self.block() as u64;
+        if weights.is_multiple_of(block) { (weights / block).checked_mul(self.block_bytes() as u64) } else { None }
+    }
+
+    /// Whether [`encode`] writes it.
+    pub fn is_written(self) -> bool {
+        self.limit().is_some()
+    }
+
+    /// The largest magnitude that [`encode`] stores without clipping, because the block's scale still fits its f16; the
+    /// finest of the bounds where several scales have one. Nothing for types that are not written.
+    pub fn limit(self) -> Option<f32> {
+        const F16: f32 = 65504.0;
+        match self {
+            Self::F32 | Self::Mxfp4 => Some(f32::MAX),
+            Self::Nvfp4 => Some(fp4::LARGEST),
+            Self::Bf16 => Some(f32::from_bits(0x7f7f_7fff)),
+            Self::F16 => Some(F16),
+            Self::Q4_0 => Some(8.0 * F16),
+            Self::Q5_0 => Some(16.0 * F16),
+            Self::Q8_0 => Some(127.0 * F16),
+            // The minimum of a sub-block is 63 steps of `dmin`, the range above it 63 * 15 of `d`.
+            Self::Q4K => Some(63.0 * F16),
+            Self::Q6K => Some(127.0 * 31.0 * F16),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Type {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Codes `values`, finite numbers and a whole number of blocks, into as many bytes as [`Type::bytes`] says, as ggml
+/// would. For [`Type::Nvfp4`] that is without a scale of the tensor; see [`encode_scaled`].
+///
+/// # Panics
+///
+/// When the type is not written, or the lengths do not suit.
+pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
+    assert_eq!(ty.bytes(values.len() as u64), Some(out.len() as u64), "{ty} of {} weights", values.len());
+    match ty {
+        Type::F32 => simple::encode_f32(values, out),
+        Type::F16 => simple::encode_f16(values, out),
+        Type::Bf16 => simple::encode_bf16(values, out),
+        Type::Q4_0 => simple::encode_q4_0(values, out),
+        Type::Q5_0 => simple::encode_q5_0(values, out),
+        Type::Q8_0 => simple::encode_q8_0(values, out),
+        Type::Q4K => q4k::encode(values, out),
+        Type::Q6K => q6k::encode(values, out),
+        Type::Mxfp4 => fp4::encode_mxfp4(values, out),
+        Type::Nvfp4 => fp4::encode_nvfp4(values, out),
+        _ => panic!("{ty} is read, not written"),
+    }
+}
+
+/// As [`encode`] for [`Type::Nvfp4`], with the [`divisor`] of the tensor: the codes that compressed-tensors gives.
+///
+/// # Panics
+///
+/// When the lengths do not suit.
+pub fn encode_scaled(values: &[f32], divisor: f32, out: &mut [u8]) {
+    assert_eq!(Type::Nvfp4.bytes(values.len() as u64), Some(out.len() as u64), "{} weights", values.len());
+    fp4::encode_scaled(values, divisor, out);
+}
+
+/// What `bytes` stand for; `false`, and nothing decoded, for types that are only known by name. `scale` is that of the
+/// tensor, for [`Type::Nvfp4`] the content of its `.scale`; one elsewhere.
+///
+/// # Panics
+///
+/// When the lengths do not suit.
+#[must_use]
+pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
+    assert_eq!(ty.bytes(out.len() as u64), Some(bytes.len() as u64), "{ty} of {} weights", out.len());
+    match ty {
+        Type::F32 => simple::decode_f32(bytes, out),
+        Type::F16 => simple::decode_f16(bytes, out),
+        Type::Bf16 => simple::decode_bf16(bytes, out),
+        Type::Q4_0 => simple::decode_q4_0(bytes, out),
+        Type::Q5_0 => simple::decode_q5_0(bytes, out),
+        Type::Q8_0 => simple::decode_q8_0(bytes, out),
+        Type::Q4K => q4k::decode(bytes, out),
+        Type::Q6K => q6k::decode(bytes, out),
+        Type::Mxfp4 => fp4::decode_mxfp4(bytes, out),
+        Type::Nvfp4 => fp4::decode_nvfp4(bytes, scale, out),
+        _ => return others::decode(ty, bytes, out),
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Sixteen sub-blocks side by side: one lane each, so that sums stay in the order of ggml's loops, and so do their
+//! roundings, while the compiler has vectors to work with.
+
+use std::ops::{Add, BitAnd, Div, Mul, Neg, Sub};
+
+/// How many lanes.
+pub(super) const LANES: usize = 16;
+
+/// A number of each sub-block.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Lanes(pub(super) [f32; LANES]);
+
+/// A choice for each sub-block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mask([bool; LANES]);
+
+macro_rules! operator {
+    ($trait:ident, $method:ident) => {
+        impl $trait for Lanes {
+            type Output = Self;
+
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                let mut out = [0.0; LANES];
+                for lane in 0..LANES {
+                    out[lane] = self.0[lane].$method(other.0[lane]);
+                }
+                Self(out)
+            }
+        }
+    };
+}
+operator!(Add, add);
+operator!(Sub, sub);
+operator!(Mul, mul);
+operator!(Div, div);
+
+impl Neg for Lanes {
+    type Output = Self;
+
+    #[inline(always)]
+    fn neg(self) -> Self {
+        self.each(|x| -x)
+    }
+}
+
+impl BitAnd for Mask {
+    type Output = Self;
+
+    #[inline(always)]
+    fn bitand(self, other: Self) -> Self {
+        let mut out = [false; LANES];
+        for lane in 0..LANES {
+            out[lane] = self.0[lane] & other.0[lane];
+        }
+        Self(out)
+    }
+}
+
+impl Mask {
+    /// `yes` where it holds, `no` elsewhere.
+    #[inline(always)]
+    pub(super) fn pick(self, yes: Lanes, no: Lanes) -> Lanes {
+        let mut out = [0.0; LANES];
+        for lane in 0..LANES {
+            out[lane] = if self.0[lane] { yes.0[lane] } else { no.0[lane] };
+        }
+        Lanes(out)
+    }
+}
+
+impl Lanes {
+    /// The same number in each.
+    #[inline(always)]
+    pub(super) fn all(x: f32) -> Self {
+        Self([x; LANES])
+    }
+
+    #[inline(always)]
+    pub(super) fn each(self, f: impl Fn(f32) -> f32) -> Self {
+        let mut out = [0.0; LANES];
+        for lane in 0..LANES {
+            out[lane] = f(self.0[lane]);
+        }
+        Self(out)
+    }
+
+    #[inline(always)]
+    fn compare(self, other: Self, holds: impl Fn(f32, f32) -> bool) -> Mask {
+        let mut out = [false; LANES];
+        for lane in 0..LANES {
+            out[lane] = holds(self.0[lane], other.0[lane]);
+        }
+        Mask(out)
+    }
+
+    #[inline(always)]
+    pub(super) fn above(self, other: Self) -> Mask {
+        self.compare(other, |a, b| a > b)
+    }
+
+    #[inline(always)]
+    pub(super) fn below(self, other: Self) -> Mask {
+        self.compare(other, |a, b| a < b)
+    }
+
+    #[inline(always)]
+    pub(super) fn equal(self, other: Self) -> Mask {
+        self.compare(other, |a, b| a == b)
+    }
+
+    /// The nearest whole numbers, held between the bounds.
+    #[inline(always)]
+    pub(super) fn whole(self, low: i32, high: i32) -> Self {
+        self.each(|x| nearest(x).clamp(low, high) as f32)
+    }
+}
+
+/// The nearest whole number, ties to even, below 2^22 in magnitude; beyond it, what ggml's trick gives. At 1.5 * 2^23 a
+/// float's last place is one, so adding that rounds, and the low bits are the number.
+#[inline(always)]
+pub(super) fn nearest(x: f32) -> i32 {
+    ((x + 12_582_912.0).to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
+}
+
+/// `values` as columns of lanes: `columns[i]` has the `i`th weight of each of the 16 sub-blocks of `N` weights. Lanes
+/// without a sub-block are zero.
+#[inline(always)]
+pub(super) fn columns<const N: usize>(values: &[f32]) -> [Lanes; N] {
+    let mut out = [Lanes::all(0.0); N];
+    for (lane, block) in values.chunks_exact(N).enumerate().take(LANES) {
+        for (column, x) in out.iter_mut().zip(block) {
+            column.0[lane] = *x;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_takes_ties_to_even() {
+        for (x, whole) in
+            [(0.5, 0), (1.5, 2), (2.5, 2), (-0.5, 0), (-1.5, -2), (2.51, 3), (-31.7, -32), (1e6, 1_000_000)]
+        {
+            assert_eq!(nearest(x), whole, "{x}");
+        }
+    }
+
+    #[test]
+    fn columns_are_the_transpose() {
+        let values: Vec<f32> = (0..256u16).map(f32::from).collect();
+        let columns = columns::<16>(&values);
+        assert_eq!(columns[3].0[5], 83.0);
+        assert_eq!(super::columns::<32>(&values)[1].0[9], 0.0);
+    }
+}

@@ -1,0 +1,109 @@
+//! Types that are read and not written, because there is a better one of their size; plain loops do.
+
+use super::{Type, half, q4k};
+
+/// The sixteen values of `IQ4_NL` and `IQ4_XS`, denser around zero.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// As [`super::decode`].
+pub(super) fn decode(ty: Type, bytes: &[u8], out: &mut [f32]) -> bool {
+    let one: fn(&[u8], &mut [f32]) = match ty {
+        Type::Q4_1 => q4_1,
+        Type::Q5_1 => q5_1,
+        Type::Q2K => q2k,
+        Type::Q3K => q3k,
+        Type::Q5K => q5k,
+        Type::Iq4Nl => iq4nl,
+        Type::Iq4Xs => iq4xs,
+        Type::I8 => |bytes, out| out[0] = f32::from(bytes[0] as i8),
+        Type::I16 => |bytes, out| out[0] = f32::from(i16::from_le_bytes([bytes[0], bytes[1]])),
+        Type::I32 => |bytes, out| out[0] = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as f32,
+        _ => return false,
+    };
+    for (block, out) in bytes.chunks_exact(ty.block_bytes()).zip(out.chunks_exact_mut(ty.block())) {
+        one(block, out);
+    }
+    true
+}
+
+/// The code of weight `at` of 32 in 16 bytes of two.
+fn nibble(bytes: &[u8], at: usize) -> u8 {
+    (bytes[at % 16] >> (at / 16 * 4)) & 15
+}
+
+/// `d q + m`.
+fn q4_1(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half::read(block), half::read(&block[2..]));
+    for (at, x) in out.iter_mut().enumerate() {
+        *x = f32::from(nibble(&block[4..], at)) * d + m;
+    }
+}
+
+/// `d q + m` with a fifth bit.
+fn q5_1(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half::read(block), half::read(&block[2..]));
+    for (at, x) in out.iter_mut().enumerate() {
+        let fifth = (block[4 + at / 8] >> (at % 8)) & 1;
+        *x = f32::from(nibble(&block[8..], at) | fifth << 4) * d + m;
+    }
+}
+
+/// The two bits of weight `at` of 256: 32 bytes hold four runs of 32 weights.
+fn pair(codes: &[u8], at: usize) -> u8 {
+    (codes[at / 128 * 32 + at % 32] >> (at / 32 % 4 * 2)) & 3
+}
+
+/// `u8 scales[16] | u8 q[64] | f16 d | f16 dmin`: `d s q - dmin m`, four bits of `s` and `m` to each 16 weights.
+fn q2k(block: &[u8], out: &mut [f32]) {
+    let (d, dmin) = (half::read(&block[80..]), half::read(&block[82..]));
+    for (at, x) in out.iter_mut().enumerate() {
+        let scale = block[at / 16];
+        *x = d * f32::from(scale & 15) * f32::from(pair(&block[16..80], at)) - dmin * f32::from(scale >> 4);
+    }
+}
+
+/// `u8 high[32] | u8 low[64] | u8 scales[12] | f16 d`: `d (s - 32) (q - 4)`, six bits of `s` to each 16 weights.
+fn q3k(block: &[u8], out: &mut [f32]) {
+    let d = half::read(&block[108..]);
+    let packed = &block[96..108];
+    for (at, x) in out.iter_mut().enumerate() {
+        let sub = at / 16;
+        let low = (packed[sub % 8] >> (sub / 8 * 4)) & 15;
+        let high = (packed[8 + sub % 4] >> (sub / 4 * 2)) & 3;
+        let third = (block[at % 32] >> (at / 32)) & 1;
+        let code = pair(&block[32..96], at) as i8 + if third == 0 { -4 } else { 0 };
+        *x = d * f32::from((low | high << 4) as i8 - 32) * f32::from(code);
+    }
+}
+
+/// `f16 d | f16 dmin | u8 scales[12] | u8 fifth[32] | u8 q[128]`: as `Q4_K` with a fifth bit.
+fn q5k(block: &[u8], out: &mut [f32]) {
+    let (d, dmin) = (half::read(block), half::read(&block[2..]));
+    for (at, x) in out.iter_mut().enumerate() {
+        let (scale, min) = q4k::unpack(&block[4..16], at / 32);
+        let low = (block[48 + at / 64 * 32 + at % 32] >> (at / 32 % 2 * 4)) & 15;
+        let fifth = (block[16 + at % 32] >> (at / 32)) & 1;
+        *x = d * f32::from(scale) * f32::from(low | fifth << 4) - dmin * f32::from(min);
+    }
+}
+
+/// `f16 d | u8 q[16]`.
+fn iq4nl(block: &[u8], out: &mut [f32]) {
+    let d = half::read(block);
+    for (at, x) in out.iter_mut().enumerate() {
+        *x = d * f32::from(UNEVEN[usize::from(nibble(&block[2..], at))]);
+    }
+}
+
+/// `f16 d | u16 high | u8 low[4] | u8 q[128]`: `d (s - 32)` with six bits of `s` to each 32 weights.
+fn iq4xs(block: &[u8], out: &mut [f32]) {
+    let d = half::read(block);
+    for (sub, out) in out.chunks_exact_mut(32).enumerate() {
+        let low = (block[4 + sub / 2] >> (sub % 2 * 4)) & 15;
+        let high = (u16::from_le_bytes([block[2], block[3]]) >> (2 * sub) & 3) as u8;
+        let d = d * f32::from((low | high << 4) as i8 - 32);
+        for (at, x) in out.iter_mut().enumerate() {
+            *x = d * f32::from(UNEVEN[usize::from(nibble(&block[8 + 16 * sub..], at))]);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `Q4_K`: 256 weights in 8 sub-blocks of 32, `x = d s q - dmin m` with `s` and `m` of 6 bits and `q` of 4.
+//!
+//! ggml's search, which the bytes depend on: for each sub-block, weights `w = sqrt(mean x^2) + |x|`, then 21 candidate
+//! steps `(max - min) / (14 + i / 10)`; for the codes of each, the scale and the minimum of least `sum w (x - y)^2` in
+//! closed form; kept where the error falls. A kept minimum is the one the next candidates start from. Sums run in the
+//! order of the weights in f32, without fused products: two super-blocks are searched at once, a sub-block to a lane.
+
+use super::{
+    half,
+    lanes::{LANES, Lanes, columns, nearest},
+};
+use crate::simd::widest;
+
+/// Weights of a super-block.
+const SUPER: usize = 256;
+/// Weights of a sub-block.
+const SUB: usize = 32;
+/// Bytes of a super-block: `f16 d | f16 dmin | u8 scales[12] | u8 q[128]`.
+const BYTES: usize = 144;
+const CODES: std::ops::Range<usize> = 16..BYTES;
+
+/// What the search found: `x` is about `scale q - min`, with the codes `q = clamp(rint(steps (x - from)))`.
+struct Found {
+    scale: Lanes,
+    min: Lanes,
+    steps: Lanes,
+    from: Lanes,
+}
+
+#[inline(always)]
+fn search(x: &[Lanes; SUB]) -> Found {
+    const LARGEST: f32 = 15.0;
+    let zero = Lanes::all(0.0);
+    let mut squares = zero;
+    for x in x {
+        squares = squares + *x * *x;
+    }
+    let spread = (squares / Lanes::all(SUB as f32)).each(f32::sqrt);
+    let mut weights = [zero; SUB];
+    let (mut min, mut max) = (x[0], x[0]);
+    let (mut sum_w, mut sum_x) = (zero, zero);
+    for (w, x) in weights.iter_mut().zip(x) {
+        *w = spread + x.each(f32::abs);
+        min = x.below(min).pick(*x, min);
+        max = x.above(max).pick(*x, max);
+        sum_w = sum_w + *w;
+        sum_x = sum_x + *w * *x;
+    }
+    min = min.above(zero).pick(zero, min);
+    let (lowest, flat) = (min, max.equal(min));
+
+    let mut steps = Lanes::all(LARGEST) / (max - min);
+    let mut scale = Lanes::all(1.0) / steps;
+    let mut from = min;
+    let mut best = zero;
+    for (w, x) in weights.iter().zip(x) {
+        let difference = scale * (steps * (*x - min)).whole(0, 15) + min - *x;
+        best = best + *w * (difference * difference);
+    }
+    let mut codes = [zero; SUB];
+    for candidate in 0..=20u8 {
+        let tried = Lanes::all(-1.0 + 0.1 * f32::from(candidate) + LARGEST) / (max - min);
+        let (mut sum_q, mut sum_q2, mut sum_xq) = (zero, zero, zero);
+        for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
+            *q = (tried * (*x - min)).whole(0, 15);
+            let weighted = *w * *q;
+            sum_q = sum_q + weighted;
+            sum_q2 = sum_q2 + weighted * *q;
+            sum_xq = sum_xq + weighted * *x;
+        }
+        let determinant = sum_w * sum_q2 - sum_q * sum_q;
+        let fitted = (sum_w * sum_xq - sum_x * sum_q) / determinant;
+        let offset = (sum_q2 * sum_x - sum_q * sum_xq) / determinant;
+        let positive = offset.above(zero);
+        let offset = positive.pick(zero, offset);
+        let fitted = positive.pick(sum_xq / sum_q2, fitted);
+        let mut error = zero;
+        for ((q, w), x) in codes.iter().zip(&weights).zip(x) {
+            let difference = fitted * *q + offset - *x;
+            error = error + *w * (difference * difference);
+        }
+        let better = determinant.above(zero) & error.below(best);
+        best = better.pick(error, best);
+        scale = better.pick(fitted, scale);
+        steps = better.pick(tried, steps);
+        from = better.pick(min, from);
+        min = better.pick(offset, min);
+    }
+    // A flat sub-block is its minimum alone, and its codes are zero.
+    Found {
+        scale: flat.pick(zero, scale),
+        min: -flat.pick(lowest, min),
+        steps: flat.pick(zero, steps),
+        from: flat.pick(zero, from),
+    }
+}
+
+/// The scale and the minimum of a sub-block in the packed 12 bytes.
+#[inline(always)]
+pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
+    if sub < 4 {
+        (packed[sub] & 63, packed[sub + 4] & 63)
+    } else {
+        let low = packed[sub + 4];
+        (low & 15 | packed[sub - 4] >> 6 << 4, low >> 4 | packed[sub] >> 6 << 4)
+    }
+}
+
+/// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on.
+#[inline(always)]
+fn write(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
+    let scales = &found.scale.0[lane..lane + 8];
+    let mins = &found.min.0[lane..lane + 8];
+    let max_scale = scales.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
+    let max_min = mins.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
+    let inverse = |max: f32| if max > 0.0 { 63.0 / max } else { 0.0 };
+    let (per_scale, per_min) = (inverse(max_scale), inverse(max_min));
+    half::write(max_scale / 63.0, out);
+    half::write(max_min / 63.0, &mut out[2..]);
+    let (d, dmin) = (half::read(out), half::read(&out[2..]));
+    let (head, codes) = out.split_at_mut(CODES.start);
+    let packed = &mut head[4..];
+    let mut sub_codes = [[0u8; SUB]; 8];
+    for sub in 0..8 {
+        let scale = (nearest(per_scale * scales[sub]) as u8).min(63);
+        let min = (nearest(per_min * mins[sub]) as u8).min(63);
+        if sub < 4 {
+            packed[sub] = scale;
+            packed[sub + 4] = min;
+        } else {
+            packed[sub + 4] = scale & 15 | (min & 15) << 4;
+            packed[sub - 4] |= scale >> 4 << 6;
+            packed[sub] |= min >> 4 << 6;
+        }
+        let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
+        let values = &x[sub * SUB..][..SUB];
+        if d == 0.0 {
+            // Nothing is left of the scale: ggml keeps the codes of the search.
+            let (steps, from) = (found.steps.0[lane + sub], found.from.0[lane + sub]);
+            for (q, x) in sub_codes[sub].iter_mut().zip(values) {
+                *q = nearest(steps * (x - from)).clamp(0, 15) as u8;
+            }
+        } else {
+            for (q, x) in sub_codes[sub].iter_mut().zip(values) {
+                *q = nearest((x + m) / d).clamp(0, 15) as u8;
+            }
+        }
+    }
+    for (pair, codes) in sub_codes.chunks_exact(2).zip(codes.chunks_exact_mut(SUB)) {
+        for (at, byte) in codes.iter_mut().enumerate() {
+            *byte = pair[0][at] | pair[1][at] << 4;
+        }
+    }
+}
+
+widest! {
+    /// Super-blocks, two at a time.
+    pub(super) fn encode(values: &[f32], out: &mut [u8]) {
+        for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * BYTES)) {
+            let found = search(&columns(pair));
+            for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(BYTES)).enumerate() {
+                write(x, &found, 8 * at, out);
+            }
+        }
+    }
+}
+
+widest! {
+    /// `d s q - dmin m`.
+    pub(super) fn decode(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(BYTES).zip(out.chunks_exact_mut(SUPER)) {
+            let (d, dmin) = (half::read(block), half::read(&block[2..]));
+            for (pair, (codes, out)) in
+                block[CODES].chunks_exact(SUB).zip(out.chunks_exact_mut(2 * SUB)).enumerate()
+            {
+                for (high, out) in out.chunks_exact_mut(SUB).enumerate() {
+                    let (scale, min) = unpack(&block[4..16], 2 * pair + high);
+                    let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
+                    for (x, q) in out.iter_mut().zip(codes) {
+                        *x = d * f32::from((q >> (4 * high)) & 15) - m;
+                    }
+                }
+            }
+        }
+    }
+}

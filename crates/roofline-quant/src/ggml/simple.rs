@@ -1,0 +1,229 @@
+//! Blocks of 32 weights with one f16 scale: `Q8_0`, `Q4_0`, `Q5_0`; and the types of single numbers.
+//!
+//! Each code is found with the scale *before* it is rounded to f16, as ggml does; only then are the bytes the same.
+
+use super::half;
+use crate::simd::widest;
+
+/// How many weights share a scale.
+const BLOCK: usize = 32;
+
+/// The bits of the largest magnitude. Magnitudes order like their bits, and integers may be compared in any order.
+#[inline(always)]
+pub(super) fn peak_bits(values: &[f32]) -> u32 {
+    values.iter().fold(0, |peak, x| peak.max(x.to_bits() & 0x7fff_ffff))
+}
+
+/// The first of the weights of largest magnitude, with its sign.
+#[inline(always)]
+fn extreme(block: &[f32]) -> f32 {
+    let peak = peak_bits(block);
+    let mut first = BLOCK as u32 - 1;
+    for (at, x) in block.iter().enumerate() {
+        first = first.min(if x.to_bits() & 0x7fff_ffff == peak { at as u32 } else { u32::MAX });
+    }
+    block[first as usize]
+}
+
+/// `d`, or the largest f16 where `d` would become infinite.
+#[inline(always)]
+fn held(d: f32) -> f32 {
+    if d.abs() >= 65520.0 { 65504f32.copysign(d) } else { d }
+}
+
+#[inline(always)]
+fn inverse(d: f32) -> f32 {
+    if d == 0.0 { 0.0 } else { 1.0 / d }
+}
+
+widest! {
+    /// `f16 d | i8 q[32]`: `d = max|x| / 127`, `q = round(x / d)`, half away from zero.
+    pub(super) fn encode_q8_0(values: &[f32], out: &mut [u8]) {
+        // The largest float below a half: adding a half itself would round 0.49999997 up.
+        const ALMOST_HALF: f32 = 0.499_999_97;
+        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(34)) {
+            let d = held(f32::from_bits(peak_bits(block)) / 127.0);
+            let inverse = inverse(d);
+            half::write(d, out);
+            for (q, x) in out[2..].iter_mut().zip(block) {
+                let scaled = x * inverse;
+                *q = ((scaled + ALMOST_HALF.copysign(scaled)) as i32).clamp(-127, 127) as u8;
+            }
+        }
+    }
+}
+
+widest! {
+    /// `d q`.
+    pub(super) fn decode_q8_0(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(34).zip(out.chunks_exact_mut(BLOCK)) {
+            let d = half::read(block);
+            for (x, q) in out.iter_mut().zip(&block[2..]) {
+                *x = f32::from(*q as i8) * d;
+            }
+        }
+    }
+}
+
+/// The codes of a block whose weight of largest magnitude gets the code 0: `d = extreme / -middle`,
+/// `q = min(2 middle - 1, floor(x / d + middle + 1/2))`. Returns `d`.
+#[inline(always)]
+fn centred(block: &[f32], middle: f32, codes: &mut [u8; BLOCK]) -> f32 {
+    let d = held(extreme(block) / -middle);
+    let inverse = inverse(d);
+    for (q, x) in codes.iter_mut().zip(block) {
+        *q = ((x * inverse + (middle + 0.5)) as i32).clamp(0, 2 * middle as i32 - 1) as u8;
+    }
+    d
+}
+
+widest! {
+    /// `f16 d | u8 q[16]`: two codes to a byte, the weight `j` below the weight `j + 16`; `x = d (q - 8)`.
+    pub(super) fn encode_q4_0(values: &[f32], out: &mut [u8]) {
+        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(18)) {
+            let mut codes = [0; BLOCK];
+            let d = centred(block, 8.0, &mut codes);
+            half::write(d, out);
+            for (at, byte) in out[2..].iter_mut().enumerate() {
+                *byte = codes[at] | codes[at + 16] << 4;
+            }
+        }
+    }
+}
+
+widest! {
+    /// `d (q - 8)`.
+    pub(super) fn decode_q4_0(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(18).zip(out.chunks_exact_mut(BLOCK)) {
+            let d = half::read(block);
+            let (low, high) = out.split_at_mut(16);
+            for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[2..]) {
+                *low = f32::from((byte & 15) as i8 - 8) * d;
+                *high = f32::from((byte >> 4) as i8 - 8) * d;
+            }
+        }
+    }
+}
+
+widest! {
+    /// `f16 d | u32 fifth bits | u8 q[16]`: as `Q4_0` with a fifth bit; `x = d (q - 16)`.
+    pub(super) fn encode_q5_0(values: &[f32], out: &mut [u8]) {
+        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(22)) {
+            let mut codes = [0; BLOCK];
+            let d = centred(block, 16.0, &mut codes);
+            half::write(d, out);
+            let mut high = 0;
+            for (at, code) in codes.iter().enumerate() {
+                high |= u32::from(code >> 4) << at;
+            }
+            out[2..6].copy_from_slice(&high.to_le_bytes());
+            for (at, byte) in out[6..].iter_mut().enumerate() {
+                *byte = codes[at] & 15 | codes[at + 16] << 4;
+            }
+        }
+    }
+}
+
+widest! {
+    /// `d (q - 16)`.
+    pub(super) fn decode_q5_0(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(22).zip(out.chunks_exact_mut(BLOCK)) {
+            let d = half::read(block);
+            let fifth = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
+            for (at, x) in out.iter_mut().enumerate() {
+                let low = (block[6 + at % 16] >> (at / 16 * 4)) & 15;
+                *x = f32::from((low | (((fifth >> at) & 1) << 4) as u8) as i8 - 16) * d;
+            }
+        }
+    }
+}
+
+widest! {
+    /// Single halves, by whichever rounding.
+    pub(super) fn encode_f16(values: &[f32], out: &mut [u8]) {
+        for (x, out) in values.iter().zip(out.chunks_exact_mut(2)) {
+            out.copy_from_slice(&half::to_f16(*x).to_le_bytes());
+        }
+    }
+}
+
+widest! {
+    /// The values of f16s.
+    pub(super) fn decode_f16(bytes: &[u8], out: &mut [f32]) {
+        for (bytes, x) in bytes.chunks_exact(2).zip(out) {
+            *x = half::read(bytes);
+        }
+    }
+}
+
+widest! {
+    /// The nearest bf16s.
+    pub(super) fn encode_bf16(values: &[f32], out: &mut [u8]) {
+        for (x, out) in values.iter().zip(out.chunks_exact_mut(2)) {
+            out.copy_from_slice(&half::to_bf16(*x).to_le_bytes());
+        }
+    }
+}
+
+widest! {
+    /// The values of bf16s.
+    pub(super) fn decode_bf16(bytes: &[u8], out: &mut [f32]) {
+        for (bytes, x) in bytes.chunks_exact(2).zip(out) {
+            *x = half::from_bf16(u16::from_le_bytes([bytes[0], bytes[1]]));
+        }
+    }
+}
+
+/// Bytes as they are.
+pub(super) fn encode_f32(values: &[f32], out: &mut [u8]) {
+    for (x, out) in values.iter().zip(out.chunks_exact_mut(4)) {
+        out.copy_from_slice(&x.to_le_bytes());
+    }
+}
+
+/// Bytes as they are.
+pub(super) fn decode_f32(bytes: &[u8], out: &mut [f32]) {
+    for (bytes, x) in bytes.chunks_exact(4).zip(out) {
+        *x = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_round_away_from_zero_in_q8_0() {
+        let mut block = [0.0; BLOCK];
+        // With the peak 127 the scale is one.
+        block[..6].copy_from_slice(&[127.0, 0.5, -0.5, 0.499_999_97, 2.5, -126.5]);
+        let mut out = [0; 34];
+        encode_q8_0(&block, &mut out);
+        assert_eq!(out[..8], [0x00, 0x3c, 127, 1, 255, 0, 3, 129]);
+    }
+
+    #[test]
+    fn the_first_of_equal_extremes_sets_the_sign_in_q4_0() {
+        let mut block = [0.0; BLOCK];
+        (block[3], block[7]) = (-8.0, 8.0);
+        let mut out = [0; 18];
+        encode_q4_0(&block, &mut out);
+        assert_eq!(half::read(&out), 1.0);
+        // -8 -> 0 and 8 -> 16, held at 15.
+        assert_eq!((out[2 + 3] & 15, out[2 + 7] & 15), (0, 15));
+    }
+
+    #[test]
+    fn a_scale_too_large_for_f16_clips_and_stays_finite() {
+        let block: Vec<f32> = (0..BLOCK).map(|at| at as f32 * 1e6).collect();
+        let (mut out, mut back) = ([0; 34], [0.0; BLOCK]);
+        encode_q8_0(&block, &mut out);
+        decode_q8_0(&out, &mut back);
+        assert_eq!(back[31], 127.0 * 65504.0);
+        assert!((back[5] - 5e6).abs() <= 65504.0 / 2.0);
+        let (mut out, mut back) = ([0; 18], [0.0; BLOCK]);
+        encode_q4_0(&block, &mut out);
+        decode_q4_0(&out, &mut back);
+        assert_eq!(back[31], 8.0 * 65504.0);
+    }
+}

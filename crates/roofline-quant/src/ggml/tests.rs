@@ -1,0 +1,153 @@
+//! Against what ggml's own C and gguf's Python give.
+
+use super::{half::from_bf16, *};
+
+struct Golden(serde_json::Value);
+
+impl Golden {
+    fn read() -> Self {
+        Self(serde_json::from_str(include_str!("../../tests/golden/ggml.json")).unwrap())
+    }
+
+    fn hex(value: &serde_json::Value) -> Vec<u8> {
+        let text = value.as_str().unwrap();
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    fn input(&self) -> Vec<f32> {
+        let bytes = Self::hex(&self.0["input"]);
+        bytes.chunks_exact(2).map(|pair| from_bf16(u16::from_le_bytes([pair[0], pair[1]]))).collect()
+    }
+}
+
+fn encoded(ty: Type, values: &[f32]) -> Vec<u8> {
+    let mut out = vec![0; ty.bytes(values.len() as u64).unwrap() as usize];
+    encode(ty, values, &mut out);
+    out
+}
+
+/// 64-bit FNV-1a.
+fn hash(values: &[f32]) -> u64 {
+    values
+        .iter()
+        .flat_map(|x| x.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[test]
+fn bytes_are_those_of_ggml() {
+    let golden = Golden::read();
+    let input = golden.input();
+    let mut checked = 0;
+    for (name, of) in golden.0["types"].as_object().unwrap() {
+        let ty = Type::named(name).unwrap();
+        if ty.is_written() {
+            let (ours, theirs) = (encoded(ty, &input), Golden::hex(&of["bytes"]));
+            let different = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+            assert_eq!((different, ours.len()), (None, theirs.len()), "{name}");
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 7);
+}
+
+#[test]
+fn values_are_those_of_gguf() {
+    let golden = Golden::read();
+    for (name, of) in golden.0["types"].as_object().unwrap() {
+        let ty = Type::named(name).unwrap();
+        let mut values = vec![0.0; 2048];
+        assert!(decode(ty, &Golden::hex(&of["bytes"]), 1.0, &mut values), "{name}");
+        assert_eq!(format!("{:016x}", hash(&values)), of["decoded"].as_str().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn scaled_nvfp4_has_the_codes_of_compressed_tensors() {
+    let golden = Golden::read();
+    let theirs = |name: &str| Golden::hex(&golden.0["nvfp4_scaled"][name]);
+    let input = golden.input();
+    let peak = input.iter().fold(0f32, |peak, x| peak.max(x.abs()));
+    assert_eq!(divisor(peak).to_le_bytes().to_vec(), theirs("weight_global_scale"));
+    let mut ours = vec![0; 8 * 4 * 36];
+    encode_scaled(&input, divisor(peak), &mut ours);
+    let (scales, packed) = (theirs("weight_scale"), theirs("weight_packed"));
+    for (at, block) in ours.chunks_exact(36).enumerate() {
+        assert_eq!(block[..4], scales[4 * at..4 * at + 4], "block {at}");
+        for weight in 0..64 {
+            let code = (packed[32 * at + weight / 2] >> (weight % 2 * 4)) & 15;
+            let byte = block[4 + weight / 16 * 8 + weight % 8];
+            assert_eq!((byte >> (weight % 16 / 8 * 4)) & 15, code, "block {at}, weight {weight}");
+        }
+    }
+}
+
+/// Weights of many kinds: normal, heavy-tailed, constant, of one sign, tiny, with zeros.
+fn assorted(weights: usize) -> Vec<f32> {
+    let mut state = 7u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..weights)
+        .map(|at| {
+            let x: f32 = (0..6).map(|_| uniform()).sum();
+            match at / 128 % 8 {
+                0 => x * 0.02,
+                1 => x * x * x * x * x,
+                2 => 0.031_25,
+                3 => x.abs(),
+                4 => x * 1e-9,
+                5 => -x.abs() - 1.0,
+                6 if at % 7 != 0 => 0.0,
+                _ => x * 1000.0,
+            }
+        })
+        .collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn every_width_of_vectors_gives_the_same_bytes() {
+    let values = assorted(16 * 1024 + 256);
+    for ty in Type::ALL.iter().filter(|ty| ty.is_written()) {
+        let all = crate::simd::tests::at_every_level(|| {
+            let bytes = encoded(*ty, &values);
+            let mut scaled = vec![0; Type::Nvfp4.bytes(values.len() as u64).unwrap() as usize];
+            encode_scaled(&values, 1.5, &mut scaled);
+            let mut decoded = vec![0.0; values.len()];
+            assert!(decode(*ty, &bytes, 0.75, &mut decoded));
+            (bytes, scaled, hash(&decoded))
+        });
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{ty}");
+    }
+}
+
+#[test]
+fn errors_are_of_the_size_of_a_step() {
+    // Relative errors of normal weights, as published for these types; a wrong shift or nibble is far outside.
+    let values: Vec<f32> = assorted(64 * 1024).chunks(128).step_by(8).flatten().copied().collect();
+    for (ty, expected) in [
+        (Type::Q8_0, 0.0054),
+        (Type::Q6K, 0.0178),
+        (Type::Q5_0, 0.043),
+        (Type::Q4K, 0.0714),
+        (Type::Q4_0, 0.086),
+        (Type::Mxfp4, 0.112),
+    ] {
+        let mut decoded = vec![0.0; values.len()];
+        assert!(decode(ty, &encoded(ty, &values), 1.0, &mut decoded));
+        let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        let error = norm(&mut values.iter().zip(&decoded).map(|(a, b)| a - b)) / norm(&mut values.iter().copied());
+        assert!((error / expected - 1.0).abs() < 0.15, "{ty}: {error}");
+    }
+}
+
+#[test]
+fn types_are_found_by_number_and_name() {
+    for ty in Type::ALL {
+        assert_eq!((Type::from_id(ty.id()), Type::named(ty.name())), (Some(*ty), Some(*ty)));
+    }
+    assert_eq!((Type::from_id(4), Type::named("Q9_9")), (None, None));
+    assert_eq!((Type::Q4K.bytes(512), Type::Q4K.bytes(300)), (Some(288), None));
+}
