@@ -4,14 +4,16 @@ use divan::{Bencher, counter::BytesCount};
 use roofline_quant::ggml::{Type, decode, divisor, encode, encode_scaled};
 
 const WEIGHTS: usize = 1 << 20;
-const WRITTEN: [Type; 10] = [
+const WRITTEN: [Type; 12] = [
     Type::F32,
     Type::F16,
     Type::Bf16,
     Type::Q8_0,
+    Type::Q5_1,
     Type::Q5_0,
     Type::Q4_0,
     Type::Q6K,
+    Type::Q5K,
     Type::Q4K,
     Type::Mxfp4,
     Type::Nvfp4,

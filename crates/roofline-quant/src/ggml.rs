@@ -10,7 +10,7 @@ mod fp4;
 pub(crate) mod half;
 mod lanes;
 mod others;
-mod q4k;
+mod q45k;
 mod q6k;
 mod simple;
 mod stored;
@@ -120,12 +120,12 @@ impl Type {
             Self::F32 | Self::Mxfp4 => Some(f32::MAX),
             Self::Nvfp4 => Some(fp4::LARGEST),
             Self::Bf16 => Some(f32::from_bits(0x7f7f_7fff)),
-            Self::F16 => Some(F16),
+            Self::F16 | Self::Q5_1 => Some(F16),
             Self::Q4_0 => Some(8.0 * F16),
             Self::Q5_0 => Some(16.0 * F16),
             Self::Q8_0 => Some(127.0 * F16),
             // The minimum of a sub-block is 63 steps of `dmin`, the range above it 63 * 15 of `d`.
-            Self::Q4K => Some(63.0 * F16),
+            Self::Q4K | Self::Q5K => Some(63.0 * F16),
             Self::Q6K => Some(127.0 * 31.0 * F16),
             _ => None,
         }
@@ -153,7 +153,9 @@ pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
         Type::Q4_0 => simple::encode_q4_0(values, out),
         Type::Q5_0 => simple::encode_q5_0(values, out),
         Type::Q8_0 => simple::encode_q8_0(values, out),
-        Type::Q4K => q4k::encode(values, out),
+        Type::Q5_1 => simple::encode_q5_1(values, out),
+        Type::Q4K => q45k::encode::<q45k::Four>(values, out),
+        Type::Q5K => q45k::encode::<q45k::Five>(values, out),
         Type::Q6K => q6k::encode(values, out),
         Type::Mxfp4 => fp4::encode_mxfp4(values, out),
         Type::Nvfp4 => fp4::encode_nvfp4(values, out),
@@ -187,7 +189,9 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         Type::Q4_0 => simple::decode_q4_0(bytes, out),
         Type::Q5_0 => simple::decode_q5_0(bytes, out),
         Type::Q8_0 => simple::decode_q8_0(bytes, out),
-        Type::Q4K => q4k::decode(bytes, out),
+        Type::Q5_1 => simple::decode_q5_1(bytes, out),
+        Type::Q4K => q45k::decode::<q45k::Four>(bytes, out),
+        Type::Q5K => q45k::decode::<q45k::Five>(bytes, out),
         Type::Q6K => q6k::decode(bytes, out),
         Type::Mxfp4 => fp4::decode_mxfp4(bytes, out),
         Type::Nvfp4 => fp4::decode_nvfp4(bytes, scale, out),

@@ -1,6 +1,6 @@
 //! Types that are read and not written, because there is a better one of their size; plain loops do.
 
-use super::{Type, half, q4k};
+use super::{Type, half};
 
 /// The sixteen values of `IQ4_NL` and `IQ4_XS`, denser around zero.
 const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -9,10 +9,8 @@ const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 pub(super) fn decode(ty: Type, bytes: &[u8], out: &mut [f32]) -> bool {
     let one: fn(&[u8], &mut [f32]) = match ty {
         Type::Q4_1 => q4_1,
-        Type::Q5_1 => q5_1,
         Type::Q2K => q2k,
         Type::Q3K => q3k,
-        Type::Q5K => q5k,
         Type::Iq4Nl => iq4nl,
         Type::Iq4Xs => iq4xs,
         Type::I8 => |bytes, out| out[0] = f32::from(bytes[0] as i8),
@@ -36,15 +34,6 @@ fn q4_1(block: &[u8], out: &mut [f32]) {
     let (d, m) = (half::read(block), half::read(&block[2..]));
     for (at, x) in out.iter_mut().enumerate() {
         *x = f32::from(nibble(&block[4..], at)) * d + m;
-    }
-}
-
-/// `d q + m` with a fifth bit.
-fn q5_1(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half::read(block), half::read(&block[2..]));
-    for (at, x) in out.iter_mut().enumerate() {
-        let fifth = (block[4 + at / 8] >> (at % 8)) & 1;
-        *x = f32::from(nibble(&block[8..], at) | fifth << 4) * d + m;
     }
 }
 
@@ -73,17 +62,6 @@ fn q3k(block: &[u8], out: &mut [f32]) {
         let third = (block[at % 32] >> (at / 32)) & 1;
         let code = pair(&block[32..96], at) as i8 + if third == 0 { -4 } else { 0 };
         *x = d * f32::from((low | high << 4) as i8 - 32) * f32::from(code);
-    }
-}
-
-/// `f16 d | f16 dmin | u8 scales[12] | u8 fifth[32] | u8 q[128]`: as `Q4_K` with a fifth bit.
-fn q5k(block: &[u8], out: &mut [f32]) {
-    let (d, dmin) = (half::read(block), half::read(&block[2..]));
-    for (at, x) in out.iter_mut().enumerate() {
-        let (scale, min) = q4k::unpack(&block[4..16], at / 32);
-        let low = (block[48 + at / 64 * 32 + at % 32] >> (at / 32 % 2 * 4)) & 15;
-        let fifth = (block[16 + at % 32] >> (at / 32)) & 1;
-        *x = d * f32::from(scale) * f32::from(low | fifth << 4) - dmin * f32::from(min);
     }
 }
 

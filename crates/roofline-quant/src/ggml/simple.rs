@@ -1,4 +1,4 @@
-//! Blocks of 32 weights with one f16 scale: `Q8_0`, `Q4_0`, `Q5_0`; and the types of single numbers.
+//! Blocks of 32 weights with one f16 scale: `Q8_0`, `Q4_0`, `Q5_0`, `Q5_1`; and the types of single numbers.
 //!
 //! Each code is found with the scale *before* it is rounded to f16, as ggml does; only then are the bytes the same.
 
@@ -105,6 +105,29 @@ widest! {
     }
 }
 
+/// `u32 fifth bits | u8 q[16]`: five-bit codes.
+#[inline(always)]
+fn pack_five(codes: &[u8; BLOCK], out: &mut [u8]) {
+    let mut high = 0;
+    for (at, code) in codes.iter().enumerate() {
+        high |= u32::from(code >> 4) << at;
+    }
+    out[..4].copy_from_slice(&high.to_le_bytes());
+    for (at, byte) in out[4..].iter_mut().enumerate() {
+        *byte = codes[at] & 15 | codes[at + 16] << 4;
+    }
+}
+
+/// The inverse of [`pack_five`].
+#[inline(always)]
+fn unpack_five(bytes: &[u8], codes: &mut [u8; BLOCK]) {
+    let fifth = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    for at in 0..16 {
+        codes[at] = bytes[4 + at] & 15 | ((fifth >> at & 1) << 4) as u8;
+        codes[at + 16] = bytes[4 + at] >> 4 | ((fifth >> (at + 16) & 1) << 4) as u8;
+    }
+}
+
 widest! {
     /// `f16 d | u32 fifth bits | u8 q[16]`: as `Q4_0` with a fifth bit; `x = d (q - 16)`.
     pub(super) fn encode_q5_0(values: &[f32], out: &mut [u8]) {
@@ -112,14 +135,7 @@ widest! {
             let mut codes = [0; BLOCK];
             let d = centred(block, 16.0, &mut codes);
             half::write(d, out);
-            let mut high = 0;
-            for (at, code) in codes.iter().enumerate() {
-                high |= u32::from(code >> 4) << at;
-            }
-            out[2..6].copy_from_slice(&high.to_le_bytes());
-            for (at, byte) in out[6..].iter_mut().enumerate() {
-                *byte = codes[at] & 15 | codes[at + 16] << 4;
-            }
+            pack_five(&codes, &mut out[2..]);
         }
     }
 }
@@ -129,17 +145,53 @@ widest! {
     pub(super) fn decode_q5_0(bytes: &[u8], out: &mut [f32]) {
         for (block, out) in bytes.chunks_exact(22).zip(out.chunks_exact_mut(BLOCK)) {
             let d = half::read(block);
-            let fifth = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
-            for (at, x) in out.iter_mut().enumerate() {
-                let low = (block[6 + at % 16] >> (at / 16 * 4)) & 15;
-                *x = f32::from((low | (((fifth >> at) & 1) << 4) as u8) as i8 - 16) * d;
+            let mut codes = [0; BLOCK];
+            unpack_five(&block[2..], &mut codes);
+            for (x, q) in out.iter_mut().zip(codes) {
+                *x = f32::from(q as i8 - 16) * d;
             }
         }
     }
 }
 
 widest! {
-    /// Single halves, by whichever rounding.
+    /// `f16 d | f16 m | u32 fifth bits | u8 q[16]`: `m` is the least weight, `d` a 31st of the range, `x = d q + m`.
+    pub(super) fn encode_q5_1(values: &[f32], out: &mut [u8]) {
+        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(24)) {
+            let (mut min, mut max) = (block[0], block[0]);
+            for x in block {
+                min = if *x < min { *x } else { min };
+                max = if *x > max { *x } else { max };
+            }
+            let d = held((max - min) / 31.0);
+            let inverse = inverse(d);
+            half::write(d, out);
+            half::write(min, &mut out[2..]);
+            let mut codes = [0; BLOCK];
+            for (q, x) in codes.iter_mut().zip(block) {
+                *q = (((x - min) * inverse + 0.5) as i32).clamp(0, 31) as u8;
+            }
+            pack_five(&codes, &mut out[4..]);
+        }
+    }
+}
+
+widest! {
+    /// `d q + m`.
+    pub(super) fn decode_q5_1(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(24).zip(out.chunks_exact_mut(BLOCK)) {
+            let (d, m) = (half::read(block), half::read(&block[2..]));
+            let mut codes = [0; BLOCK];
+            unpack_five(&block[4..], &mut codes);
+            for (x, q) in out.iter_mut().zip(codes) {
+                *x = f32::from(q) * d + m;
+            }
+        }
+    }
+}
+
+widest! {
+    /// The nearest f16s.
     pub(super) fn encode_f16(values: &[f32], out: &mut [u8]) {
         for (x, out) in values.iter().zip(out.chunks_exact_mut(2)) {
             out.copy_from_slice(&half::to_f16(*x).to_le_bytes());

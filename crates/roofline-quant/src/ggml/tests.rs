@@ -48,7 +48,7 @@ fn bytes_are_those_of_ggml() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 7);
+    assert_eq!(checked, 9);
 }
 
 #[test]
@@ -131,6 +131,7 @@ fn errors_are_of_the_size_of_a_step() {
         (Type::Q8_0, 0.0054),
         (Type::Q6K, 0.0178),
         (Type::Q5_0, 0.043),
+        (Type::Q5K, 0.0361),
         (Type::Q4K, 0.0714),
         (Type::Q4_0, 0.086),
         (Type::Mxfp4, 0.112),

@@ -1,8 +1,9 @@
-//! `Q4_K`: 256 weights in 8 sub-blocks of 32, `x = d s q - dmin m` with `s` and `m` of 6 bits and `q` of 4.
+//! `Q4_K` and `Q5_K`: 256 weights in 8 sub-blocks of 32, `x = d s q - dmin m` with `s` and `m` of 6 bits and `q` of 4
+//! or 5.
 //!
-//! ggml's search, which the bytes depend on: for each sub-block, weights `w = sqrt(mean x^2) + |x|`, then 21 candidate
-//! steps `(max - min) / (14 + i / 10)`; for the codes of each, the scale and the minimum of least `sum w (x - y)^2` in
-//! closed form; kept where the error falls. A kept minimum is the one the next candidates start from. Sums run in the
+//! ggml's search, which the bytes depend on: for each sub-block, weights `w = sqrt(mean x^2) + |x|`, then candidate
+//! steps `(max - min) / (n + i / 10)` with `n` from 14 to 16 (`Q5_K`: 30.5 to 32); for the codes of each, the scale and
+//! the minimum of least `sum w (x - y)^2` in closed form; kept where the error falls. A kept minimum is the one the next candidates start from. Sums run in the
 //! order of the weights in f32, without fused products: two super-blocks are searched at once, a sub-block to a lane.
 
 use super::{
@@ -15,9 +16,40 @@ use crate::simd::widest;
 const SUPER: usize = 256;
 /// Weights of a sub-block.
 const SUB: usize = 32;
-/// Bytes of a super-block: `f16 d | f16 dmin | u8 scales[12] | u8 q[128]`.
-const BYTES: usize = 144;
-const CODES: std::ops::Range<usize> = 16..BYTES;
+/// Bytes of the low four bits of a super-block's codes.
+const LOW: usize = 128;
+
+/// How many bits a code has.
+pub(super) trait Bits {
+    /// The largest code.
+    const LARGEST: i32;
+    /// How many steps fewer the first candidate has.
+    const FIRST: f32;
+    /// How many candidates there are.
+    const CANDIDATES: u8;
+    /// Bytes before the low bits: `f16 d | f16 dmin | u8 scales[12] | u8 fifth[0 or 32]`.
+    const HEAD: usize;
+}
+
+/// Four bits.
+pub(super) struct Four;
+
+impl Bits for Four {
+    const LARGEST: i32 = 15;
+    const FIRST: f32 = -1.0;
+    const CANDIDATES: u8 = 21;
+    const HEAD: usize = 16;
+}
+
+/// Five bits.
+pub(super) struct Five;
+
+impl Bits for Five {
+    const LARGEST: i32 = 31;
+    const FIRST: f32 = -0.5;
+    const CANDIDATES: u8 = 16;
+    const HEAD: usize = 48;
+}
 
 /// What the search found: `x` is about `scale q - min`, with the codes `q = clamp(rint(steps (x - from)))`.
 struct Found {
@@ -28,8 +60,8 @@ struct Found {
 }
 
 #[inline(always)]
-fn search(x: &[Lanes; SUB]) -> Found {
-    const LARGEST: f32 = 15.0;
+fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
+    let largest = B::LARGEST as f32;
     let zero = Lanes::all(0.0);
     let mut squares = zero;
     for x in x {
@@ -49,20 +81,20 @@ fn search(x: &[Lanes; SUB]) -> Found {
     min = min.above(zero).pick(zero, min);
     let (lowest, flat) = (min, max.equal(min));
 
-    let mut steps = Lanes::all(LARGEST) / (max - min);
+    let mut steps = Lanes::all(largest) / (max - min);
     let mut scale = Lanes::all(1.0) / steps;
     let mut from = min;
     let mut best = zero;
     for (w, x) in weights.iter().zip(x) {
-        let difference = scale * (steps * (*x - min)).whole(0, 15) + min - *x;
+        let difference = scale * (steps * (*x - min)).whole(0, B::LARGEST) + min - *x;
         best = best + *w * (difference * difference);
     }
     let mut codes = [zero; SUB];
-    for candidate in 0..=20u8 {
-        let tried = Lanes::all(-1.0 + 0.1 * f32::from(candidate) + LARGEST) / (max - min);
+    for candidate in 0..B::CANDIDATES {
+        let tried = Lanes::all(B::FIRST + 0.1 * f32::from(candidate) + largest) / (max - min);
         let (mut sum_q, mut sum_q2, mut sum_xq) = (zero, zero, zero);
         for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
-            *q = (tried * (*x - min)).whole(0, 15);
+            *q = (tried * (*x - min)).whole(0, B::LARGEST);
             let weighted = *w * *q;
             sum_q = sum_q + weighted;
             sum_q2 = sum_q2 + weighted * *q;
@@ -97,7 +129,7 @@ fn search(x: &[Lanes; SUB]) -> Found {
 
 /// The scale and the minimum of a sub-block in the packed 12 bytes.
 #[inline(always)]
-pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
+fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
     if sub < 4 {
         (packed[sub] & 63, packed[sub + 4] & 63)
     } else {
@@ -108,7 +140,7 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
 
 /// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on.
 #[inline(always)]
-fn write(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
+fn write<B: Bits>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
     let scales = &found.scale.0[lane..lane + 8];
     let mins = &found.min.0[lane..lane + 8];
     let max_scale = scales.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
@@ -118,8 +150,8 @@ fn write(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
     half::write(max_scale / 63.0, out);
     half::write(max_min / 63.0, &mut out[2..]);
     let (d, dmin) = (half::read(out), half::read(&out[2..]));
-    let (head, codes) = out.split_at_mut(CODES.start);
-    let packed = &mut head[4..];
+    let (head, codes) = out.split_at_mut(B::HEAD);
+    let (packed, fifth) = head[4..].split_at_mut(12);
     let mut sub_codes = [[0u8; SUB]; 8];
     for sub in 0..8 {
         let scale = (nearest(per_scale * scales[sub]) as u8).min(63);
@@ -138,28 +170,32 @@ fn write(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
             // Nothing is left of the scale: ggml keeps the codes of the search.
             let (steps, from) = (found.steps.0[lane + sub], found.from.0[lane + sub]);
             for (q, x) in sub_codes[sub].iter_mut().zip(values) {
-                *q = nearest(steps * (x - from)).clamp(0, 15) as u8;
+                *q = nearest(steps * (x - from)).clamp(0, B::LARGEST) as u8;
             }
         } else {
             for (q, x) in sub_codes[sub].iter_mut().zip(values) {
-                *q = nearest((x + m) / d).clamp(0, 15) as u8;
+                *q = nearest((x + m) / d).clamp(0, B::LARGEST) as u8;
             }
         }
     }
     for (pair, codes) in sub_codes.chunks_exact(2).zip(codes.chunks_exact_mut(SUB)) {
         for (at, byte) in codes.iter_mut().enumerate() {
-            *byte = pair[0][at] | pair[1][at] << 4;
+            *byte = pair[0][at] & 15 | pair[1][at] << 4;
         }
+    }
+    for (at, byte) in fifth.iter_mut().enumerate() {
+        *byte = sub_codes.iter().rev().fold(0, |bits, codes| bits << 1 | codes[at] >> 4);
     }
 }
 
 widest! {
     /// Super-blocks, two at a time.
-    pub(super) fn encode(values: &[f32], out: &mut [u8]) {
-        for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * BYTES)) {
-            let found = search(&columns(pair));
-            for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(BYTES)).enumerate() {
-                write(x, &found, 8 * at, out);
+    pub(super) fn encode<B: Bits>(values: &[f32], out: &mut [u8]) {
+        let bytes = B::HEAD + LOW;
+        for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * bytes)) {
+            let found = search::<B>(&columns(pair));
+            for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(bytes)).enumerate() {
+                write::<B>(x, &found, 8 * at, out);
             }
         }
     }
@@ -167,17 +203,21 @@ widest! {
 
 widest! {
     /// `d s q - dmin m`.
-    pub(super) fn decode(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(BYTES).zip(out.chunks_exact_mut(SUPER)) {
+    pub(super) fn decode<B: Bits>(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(B::HEAD + LOW).zip(out.chunks_exact_mut(SUPER)) {
             let (d, dmin) = (half::read(block), half::read(&block[2..]));
-            for (pair, (codes, out)) in
-                block[CODES].chunks_exact(SUB).zip(out.chunks_exact_mut(2 * SUB)).enumerate()
-            {
-                for (high, out) in out.chunks_exact_mut(SUB).enumerate() {
-                    let (scale, min) = unpack(&block[4..16], 2 * pair + high);
-                    let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
-                    for (x, q) in out.iter_mut().zip(codes) {
-                        *x = d * f32::from((q >> (4 * high)) & 15) - m;
+            let (head, low) = block.split_at(B::HEAD);
+            for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
+                let (scale, min) = unpack(&head[4..16], sub);
+                let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
+                let low = &low[sub / 2 * SUB..][..SUB];
+                if B::LARGEST > 15 {
+                    for ((x, q), fifth) in out.iter_mut().zip(low).zip(&head[16..]) {
+                        *x = d * f32::from((q >> (sub % 2 * 4)) & 15 | (fifth >> sub & 1) << 4) - m;
+                    }
+                } else {
+                    for (x, q) in out.iter_mut().zip(low) {
+                        *x = d * f32::from((q >> (sub % 2 * 4)) & 15) - m;
                     }
                 }
             }
