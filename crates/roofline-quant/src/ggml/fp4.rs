@@ -14,7 +14,7 @@ const MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
 
 /// The nearest codes of `x` in units of `half`, half a block's scale.
 #[inline(always)]
-fn nearest<const N: usize>(x: &[f32], half: f32, codes: &mut [u8; N]) {
+fn nearest<const N: usize>(x: &[f32; N], half: f32, codes: &mut [u8; N]) {
     // Without a scale all sixteen are equally far, and the first is taken: nothing is above an infinite midpoint.
     let unit = if half == 0.0 { f32::INFINITY } else { half };
     let midpoints = MIDPOINTS.map(|midpoint| midpoint * unit);
@@ -62,7 +62,7 @@ fn half_power(exponent: u8) -> f32 {
 widest! {
     /// `u8 e | u8 q[16]`, the weight `j` below the weight `j + 16`.
     pub(super) fn encode_mxfp4(values: &[f32], out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(32).zip(out.chunks_exact_mut(17)) {
+        for (block, out) in values.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<17>().0) {
             out[0] = exponent(peak_bits(block));
             let mut codes = [0; 32];
             nearest(block, half_power(out[0]), &mut codes);
@@ -85,7 +85,7 @@ fn doubled(code: u8) -> f32 {
 widest! {
     /// `2^(e - 127)` times the code's value.
     pub(super) fn decode_mxfp4(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(17).zip(out.chunks_exact_mut(32)) {
+        for (block, out) in bytes.as_chunks::<17>().0.iter().zip(out.as_chunks_mut::<32>().0) {
             let unit = half_power(block[0]);
             let (low, high) = out.split_at_mut(16);
             for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[1..]) {
@@ -121,16 +121,20 @@ fn to_ue4m3(x: f32) -> u8 {
     (if x < 1.0 / 64.0 { subnormal } else { normal }) as u8
 }
 
-/// ggml's own E4M3: halves go up, and the largest subnormal is not left by rounding.
+/// ggml's own E4M3: halves go up, the largest subnormal is not left by rounding, and from 256 on all is 448.
 #[inline(always)]
 fn to_ue4m3_ggml(x: f32) -> u8 {
-    let bits = x.min(448.0).to_bits();
-    if x < 1.0 / 64.0 { ((x * 512.0 + 0.5) as u8).min(7) } else { (((bits + (1 << 19)) >> 20) - (120 << 3)) as u8 }
+    if x < 1.0 / 64.0 {
+        ((x * 512.0 + 0.5) as u8).min(7)
+    } else {
+        let code = ((x.min(448.0).to_bits() + (1 << 19)) >> 20) - (120 << 3);
+        if code < 0x78 { code as u8 } else { 0x7e }
+    }
 }
 
 /// The order of a sub-block's 16 codes in its 8 bytes: the weight `j` below the weight `j + 8`.
 #[inline(always)]
-fn pack(codes: &[u8; 16], bytes: &mut [u8]) {
+fn pack(codes: &[u8; 16], bytes: &mut [u8; 8]) {
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = codes[at] | codes[at + 8] << 4;
     }
@@ -140,9 +144,9 @@ widest! {
     /// `u8 d[4] | u8 q[32]` as ggml itself would write it, without a scale of the tensor: `d = max|x| / 6`, which for
     /// weights of a usual size is among the few subnormals of E4M3. What is written for a model is [`encode_scaled`].
     pub(super) fn encode_nvfp4(values: &[f32], out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(64).zip(out.chunks_exact_mut(36)) {
+        for (block, out) in values.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<36>().0) {
             let (scales, packed) = out.split_at_mut(4);
-            for ((x, scale), packed) in block.chunks_exact(16).zip(scales).zip(packed.chunks_exact_mut(8)) {
+            for ((x, scale), packed) in block.as_chunks::<16>().0.iter().zip(scales).zip(packed.as_chunks_mut::<8>().0) {
                 let peak = f32::from_bits(peak_bits(x));
                 *scale = to_ue4m3_ggml(peak / 6.0);
                 let half = from_ue4m3(*scale) / 2.0;
@@ -175,9 +179,9 @@ widest! {
     /// `u8 d[4] | u8 q[32]` of `x G`: the codes that compressed-tensors gives, `d = e4m3(bf16(max|x| / 6) G)` and
     /// `q = e2m1(x / (d / G))` with ties to even, in ggml's order. The tensor's scale, `1 / G`, is stored beside it.
     pub(super) fn encode_scaled(values: &[f32], divisor: f32, out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(64).zip(out.chunks_exact_mut(36)) {
+        for (block, out) in values.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<36>().0) {
             let (scales, packed) = out.split_at_mut(4);
-            for ((x, scale), packed) in block.chunks_exact(16).zip(scales).zip(packed.chunks_exact_mut(8)) {
+            for ((x, scale), packed) in block.as_chunks::<16>().0.iter().zip(scales).zip(packed.as_chunks_mut::<8>().0) {
                 let peak = half::from_bf16(half::to_bf16(f32::from_bits(peak_bits(x))));
                 let wanted = half::from_bf16(half::to_bf16(peak / 6.0)) * divisor;
                 let code = to_ue4m3(wanted);
@@ -206,8 +210,8 @@ widest! {
 widest! {
     /// `d` times the code's value, times the scale of the tensor.
     pub(super) fn decode_nvfp4(bytes: &[u8], scale: f32, out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(36).zip(out.chunks_exact_mut(64)) {
-            for (sub, out) in out.chunks_exact_mut(16).enumerate() {
+        for (block, out) in bytes.as_chunks::<36>().0.iter().zip(out.as_chunks_mut::<64>().0) {
+            for (sub, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
                 let unit = from_ue4m3(block[sub]) / 2.0;
                 let (low, high) = out.split_at_mut(8);
                 for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[4 + 8 * sub..][..8]) {

@@ -29,6 +29,18 @@ struct Found {
     nothing: Lanes,
 }
 
+/// `sum w x l` and `sum w l^2` of the codes with these steps.
+#[inline(always)]
+fn sums(x: &[Lanes; SUB], weights: &[Lanes; SUB], weighted: &[Lanes; SUB], steps: Lanes) -> (Lanes, Lanes) {
+    let (mut sum_xl, mut sum_l2) = (Lanes::all(0.0), Lanes::all(0.0));
+    for ((w, wx), x) in weights.iter().zip(weighted).zip(x) {
+        let l = (steps * *x).whole(-32, 31);
+        sum_xl = sum_xl + *wx * l;
+        sum_l2 = sum_l2 + *w * l * l;
+    }
+    (sum_xl, sum_l2)
+}
+
 #[inline(always)]
 fn search(x: &[Lanes; SUB]) -> Found {
     let zero = Lanes::all(0.0);
@@ -42,22 +54,13 @@ fn search(x: &[Lanes; SUB]) -> Found {
         *w = *x * *x;
         *wx = *w * *x;
     }
-    let sums = |steps: Lanes| {
-        let (mut sum_xl, mut sum_l2) = (zero, zero);
-        for ((w, wx), x) in weights.iter().zip(&weighted).zip(x) {
-            let l = (steps * *x).whole(-32, 31);
-            sum_xl = sum_xl + *wx * l;
-            sum_l2 = sum_l2 + *w * l * l;
-        }
-        (sum_xl, sum_l2)
-    };
     let mut steps = Lanes::all(-32.0) / extreme;
-    let (sum_xl, sum_l2) = sums(steps);
+    let (sum_xl, sum_l2) = sums(x, &weights, &weighted, steps);
     let mut scale = sum_l2.equal(zero).pick(zero, sum_xl / sum_l2);
     let mut best = scale * sum_xl;
     for candidate in (-9..=9i8).filter(|i| *i != 0) {
         let tried = Lanes::all(-(32.0 + 0.1 * f32::from(candidate))) / extreme;
-        let (sum_xl, sum_l2) = sums(tried);
+        let (sum_xl, sum_l2) = sums(x, &weights, &weighted, tried);
         let better = sum_l2.above(zero) & (sum_xl * sum_xl).above(best * sum_l2);
         scale = better.pick(sum_xl / sum_l2, scale);
         best = better.pick(scale * sum_xl, best);

@@ -10,25 +10,40 @@ const BLOCK: usize = 32;
 
 /// The bits of the largest magnitude. Magnitudes order like their bits, and integers may be compared in any order.
 #[inline(always)]
-pub(super) fn peak_bits(values: &[f32]) -> u32 {
+pub(super) fn peak_bits<const N: usize>(values: &[f32; N]) -> u32 {
     values.iter().fold(0, |peak, x| peak.max(x.to_bits() & 0x7fff_ffff))
 }
 
 /// The first of the weights of largest magnitude, with its sign.
 #[inline(always)]
-fn extreme(block: &[f32]) -> f32 {
+fn extreme(block: &[f32; BLOCK]) -> f32 {
     let peak = peak_bits(block);
-    let mut first = BLOCK as u32 - 1;
-    for (at, x) in block.iter().enumerate() {
-        first = first.min(if x.to_bits() & 0x7fff_ffff == peak { at as u32 } else { u32::MAX });
+    let (mut positive, mut negative) = (0, 0);
+    for x in block {
+        positive |= u32::from(x.to_bits() == peak);
+        negative |= u32::from(x.to_bits() == peak | 0x8000_0000);
     }
-    block[first as usize]
+    let peak = f32::from_bits(peak);
+    if positive & negative == 1 {
+        block.iter().find(|x| x.abs() == peak).copied().unwrap_or(peak)
+    } else if negative == 1 {
+        -peak
+    } else {
+        peak
+    }
 }
 
 /// `d`, or the largest f16 where `d` would become infinite.
 #[inline(always)]
 fn held(d: f32) -> f32 {
     if d.abs() >= 65520.0 { 65504f32.copysign(d) } else { d }
+}
+
+/// The whole part of a small number as a byte, of two's complement: at 1.5 * 2^23 a float's last place is one, so the
+/// low bits are the number. A cast would have to look for NaN and for what does not fit.
+#[inline(always)]
+fn byte(x: f32) -> u8 {
+    (x.trunc() + 12_582_912.0).to_bits() as u8
 }
 
 #[inline(always)]
@@ -41,13 +56,13 @@ widest! {
     pub(super) fn encode_q8_0(values: &[f32], out: &mut [u8]) {
         // The largest float below a half: adding a half itself would round 0.49999997 up.
         const ALMOST_HALF: f32 = 0.499_999_97;
-        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(34)) {
+        for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<34>().0) {
             let d = held(f32::from_bits(peak_bits(block)) / 127.0);
             let inverse = inverse(d);
             half::write(d, out);
             for (q, x) in out[2..].iter_mut().zip(block) {
-                let scaled = x * inverse;
-                *q = ((scaled + ALMOST_HALF.copysign(scaled)) as i32).clamp(-127, 127) as u8;
+                let scaled = (x * inverse).clamp(-127.0, 127.0);
+                *q = byte(scaled + ALMOST_HALF.copysign(scaled));
             }
         }
     }
@@ -56,7 +71,7 @@ widest! {
 widest! {
     /// `d q`.
     pub(super) fn decode_q8_0(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(34).zip(out.chunks_exact_mut(BLOCK)) {
+        for (block, out) in bytes.as_chunks::<34>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
             let d = half::read(block);
             for (x, q) in out.iter_mut().zip(&block[2..]) {
                 *x = f32::from(*q as i8) * d;
@@ -68,11 +83,11 @@ widest! {
 /// The codes of a block whose weight of largest magnitude gets the code 0: `d = extreme / -middle`,
 /// `q = min(2 middle - 1, floor(x / d + middle + 1/2))`. Returns `d`.
 #[inline(always)]
-fn centred(block: &[f32], middle: f32, codes: &mut [u8; BLOCK]) -> f32 {
+fn centred(block: &[f32; BLOCK], middle: f32, codes: &mut [u8; BLOCK]) -> f32 {
     let d = held(extreme(block) / -middle);
     let inverse = inverse(d);
     for (q, x) in codes.iter_mut().zip(block) {
-        *q = ((x * inverse + (middle + 0.5)) as i32).clamp(0, 2 * middle as i32 - 1) as u8;
+        *q = byte((x * inverse).clamp(-middle, middle) + (middle + 0.5)).min(2 * middle as u8 - 1);
     }
     d
 }
@@ -80,7 +95,7 @@ fn centred(block: &[f32], middle: f32, codes: &mut [u8; BLOCK]) -> f32 {
 widest! {
     /// `f16 d | u8 q[16]`: two codes to a byte, the weight `j` below the weight `j + 16`; `x = d (q - 8)`.
     pub(super) fn encode_q4_0(values: &[f32], out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(18)) {
+        for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<18>().0) {
             let mut codes = [0; BLOCK];
             let d = centred(block, 8.0, &mut codes);
             half::write(d, out);
@@ -94,7 +109,7 @@ widest! {
 widest! {
     /// `d (q - 8)`.
     pub(super) fn decode_q4_0(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(18).zip(out.chunks_exact_mut(BLOCK)) {
+        for (block, out) in bytes.as_chunks::<18>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
             let d = half::read(block);
             let (low, high) = out.split_at_mut(16);
             for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[2..]) {
@@ -131,7 +146,7 @@ fn unpack_five(bytes: &[u8], codes: &mut [u8; BLOCK]) {
 widest! {
     /// `f16 d | u32 fifth bits | u8 q[16]`: as `Q4_0` with a fifth bit; `x = d (q - 16)`.
     pub(super) fn encode_q5_0(values: &[f32], out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(22)) {
+        for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<22>().0) {
             let mut codes = [0; BLOCK];
             let d = centred(block, 16.0, &mut codes);
             half::write(d, out);
@@ -143,7 +158,7 @@ widest! {
 widest! {
     /// `d (q - 16)`.
     pub(super) fn decode_q5_0(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(22).zip(out.chunks_exact_mut(BLOCK)) {
+        for (block, out) in bytes.as_chunks::<22>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
             let d = half::read(block);
             let mut codes = [0; BLOCK];
             unpack_five(&block[2..], &mut codes);
@@ -157,7 +172,7 @@ widest! {
 widest! {
     /// `f16 d | f16 m | u32 fifth bits | u8 q[16]`: `m` is the least weight, `d` a 31st of the range, `x = d q + m`.
     pub(super) fn encode_q5_1(values: &[f32], out: &mut [u8]) {
-        for (block, out) in values.chunks_exact(BLOCK).zip(out.chunks_exact_mut(24)) {
+        for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<24>().0) {
             let (mut min, mut max) = (block[0], block[0]);
             for x in block {
                 min = if *x < min { *x } else { min };
@@ -169,7 +184,7 @@ widest! {
             half::write(min, &mut out[2..]);
             let mut codes = [0; BLOCK];
             for (q, x) in codes.iter_mut().zip(block) {
-                *q = (((x - min) * inverse + 0.5) as i32).clamp(0, 31) as u8;
+                *q = byte(((x - min) * inverse).clamp(0.0, 31.0) + 0.5);
             }
             pack_five(&codes, &mut out[4..]);
         }
@@ -179,7 +194,7 @@ widest! {
 widest! {
     /// `d q + m`.
     pub(super) fn decode_q5_1(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(24).zip(out.chunks_exact_mut(BLOCK)) {
+        for (block, out) in bytes.as_chunks::<24>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
             let (d, m) = (half::read(block), half::read(&block[2..]));
             let mut codes = [0; BLOCK];
             unpack_five(&block[4..], &mut codes);
