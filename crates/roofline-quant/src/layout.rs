@@ -3,6 +3,7 @@
 mod compressed_tensors;
 mod folder;
 mod plain;
+mod torchao;
 
 use std::{collections::HashMap, fmt, str::FromStr, sync::Arc};
 
@@ -49,7 +50,7 @@ impl Layout {
         match self {
             Self::CompressedTensors => compressed_tensors::SCHEMES,
             Self::Gguf => &[],
-            Self::Torchao => &[],
+            Self::Torchao => torchao::SCHEMES,
             Self::Plain => plain::SCHEMES,
         }
     }
@@ -85,7 +86,7 @@ impl Layout {
         match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, plan, method),
             Self::Gguf => Err(Error::unsupported("gguf", "later")),
-            Self::Torchao => todo!(),
+            Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
         }
     }
@@ -125,6 +126,8 @@ pub struct Scheme {
 pub(crate) enum Target {
     /// Numbers of this type.
     Plain(Dtype),
+    /// One of torchao's ways.
+    Torchao(crate::coding::torchao::Scheme),
     /// One of compressed-tensors' ways.
     Compressed(crate::coding::compressed_tensors::Scheme, compressed_tensors::Activations),
 }

@@ -8,10 +8,12 @@ use std::{
     ops::Range,
 };
 
+use serde::Deserialize;
+
 use crate::{
     Checkpoint, Dtype, Error, Method, Result,
     checkpoint::Shard,
-    coding::{Coding, Matrix, Part, Placing, compressed_tensors as ct},
+    coding::{Coding, Matrix, Part, Placing, compressed_tensors as ct, torchao as ao},
     job::{Rows, Spare, part_bytes},
     safetensors::Entry,
 };
@@ -86,6 +88,10 @@ impl<'a> Stored<'a> {
                 all.insert(coded.name.clone(), Self::Coded(coded));
             }
         }
+        for (name, coded) in flattened(checkpoint, &tensors)? {
+            taken.extend(coded.parts.iter().map(|(_, (_, entry))| entry.name.as_str()));
+            all.insert(name, Self::Coded(coded));
+        }
         for (name, located) in &tensors {
             if !taken.contains(name) {
                 all.insert((*name).to_owned(), Self::Plain(*located));
@@ -124,6 +130,63 @@ fn compressed<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result
     let matrix = Matrix { rows, columns };
     let Some(parts) = matching(&*coding, matrix, find) else { return Ok(None) };
     Ok(Some(Coded { name: format!("{module}.weight"), scheme: scheme.to_string(), matrix, dtype, coding, parts }))
+}
+
+/// The weights that torchao flattened, by what the metadata says of them. Every shard says the same of all.
+fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Vec<(String, Coded<'a>)>> {
+    let described: BTreeMap<&str, &str> = checkpoint
+        .shards
+        .iter()
+        .flat_map(|shard| &shard.header.metadata)
+        .filter_map(|(name, text)| Some((name.strip_suffix(".weight")?, text.as_str())))
+        .collect();
+    let mut all = Vec::new();
+    for (module, text) in described {
+        let Ok(described) = serde_json::from_str::<Described>(text) else { continue };
+        let find = |part: &str| tensors.get(format!("{module}._weight_{part}").as_str()).copied();
+        let Some((_, codes)) = find("qdata") else { continue };
+        let [rows, stored] = codes.shape[..] else { continue };
+        let group = described.data.block_size.map(|[_, group]| group);
+        let (scheme, columns) = match described.kind.as_str() {
+            "Int8Tensor" => (ao::Scheme::Int8 { group: group.filter(|group| *group as usize != stored) }, stored),
+            "Float8Tensor" => (ao::Scheme::Float8, stored),
+            "Int4Tensor" => (ao::Scheme::Int4 { group: group.unwrap_or(0) }, stored.saturating_mul(2)),
+            _ => continue,
+        };
+        let dtype = match described.data.dtype.map(|dtype| dtype.data).as_deref() {
+            Some("float16") => Dtype::F16,
+            Some("float32") => Dtype::F32,
+            _ => Dtype::Bf16,
+        };
+        let Ok(coding) = ao::coding(scheme, dtype, Method::Rtn) else { continue };
+        let matrix = Matrix { rows, columns };
+        let Some(parts) = matching(&*coding, matrix, find) else { continue };
+        let name = format!("{module}.weight");
+        all.push((name.clone(), Coded { name, scheme: scheme.to_string(), matrix, dtype, coding, parts }));
+    }
+    Ok(all)
+}
+
+/// What torchao's metadata says of a weight.
+#[derive(Deserialize)]
+struct Described {
+    #[serde(rename = "_type")]
+    kind: String,
+    #[serde(rename = "_data", default)]
+    data: Attributes,
+}
+
+#[derive(Default, Deserialize)]
+struct Attributes {
+    block_size: Option<[u32; 2]>,
+    #[serde(alias = "activation_dtype")]
+    dtype: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(rename = "_data")]
+    data: String,
 }
 
 /// The second number of `weight_shape`, if the first is as expected: packed words do not say how many codes they hold.

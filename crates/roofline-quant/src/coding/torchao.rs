@@ -6,7 +6,7 @@
 mod int4;
 mod int8;
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData};
 
 use super::{
     Block, Coding, Matrix, Part, Unsuited,
@@ -48,19 +48,22 @@ impl Scheme {
             Self::Int4 { .. } => &[Method::Rtn, Method::Mse, Method::Hqq],
         }
     }
+}
 
-    fn name(self) -> &'static str {
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Int8 { .. } => "INT8",
-            Self::Float8 => "FP8",
-            Self::Int4 { .. } => "INT4",
+            Self::Int8 { group: None } => f.write_str("INT8 per row"),
+            Self::Int8 { group: Some(group) } => write!(f, "INT8 in groups of {group}"),
+            Self::Float8 => f.write_str("FP8 per row"),
+            Self::Int4 { group } => write!(f, "INT4 in groups of {group} with zero points"),
         }
     }
 }
 
 /// The coding of `scheme` for a model whose weights are of `dtype`.
 pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
-    method.among(scheme.methods(), scheme.name())?;
+    method.among(scheme.methods(), &scheme.to_string())?;
     if matches!(scheme, Scheme::Int8 { group: Some(0) } | Scheme::Int4 { group: 0 }) {
         return Err(Error::unsupported("no weights share a scale in groups of 0", "take groups of 32, 64 or 128"));
     }

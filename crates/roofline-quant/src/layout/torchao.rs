@@ -35,7 +35,7 @@ pub(super) const SCHEMES: &[Scheme] = &[
         name: "fp8a16",
         aliases: &["float8wo", "float8-weight-only"],
         summary: "E4M3 with a scale per row; 16-bit activations (Float8WeightOnlyConfig)",
-        target: Target::Torchao(Coded::Fp8),
+        target: Target::Torchao(Coded::Float8),
     },
     Scheme {
         name: "w4a16",
@@ -109,7 +109,7 @@ fn dtype(dtype: Dtype) -> Value {
 }
 
 /// How the library puts a flattened weight together.
-fn describe(scheme: &Scheme, matrix: Matrix, target: Dtype) -> Value {
+fn describe(scheme: &Scheme, matrix: Matrix, stored: Dtype) -> Value {
     let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     match coded {
         Coded::Int8 { group } => json!({
@@ -122,7 +122,7 @@ fn describe(scheme: &Scheme, matrix: Matrix, target: Dtype) -> Value {
             },
             "_tensor_data_names": ["zero_point", "qdata", "scale"],
         }),
-        Coded::Fp8 => json!({
+        Coded::Float8 => json!({
             "_type": "Float8Tensor",
             "_data": {
                 "block_size": [1, matrix.columns],
@@ -176,7 +176,7 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
                 "_data": { "granularity": granularity, "group_size": null, "set_inductor_config": true },
             })
         }
-        Coded::Fp8 => json!({
+        Coded::Float8 => json!({
             "_type": "Float8WeightOnlyConfig",
             "_version": 2,
             "_data": {
