@@ -49,6 +49,8 @@ impl Scheme {
         match self {
             Self::Int { zero: true, .. } => &[Method::Rtn, Method::Mse, Method::Hqq],
             Self::Nvfp4 => &[Method::Rtn, Method::Mse, Method::FourOverSix],
+            // Whatever power of two is taken, E4M3 has room for the weights below.
+            Self::Mxfp8 => &[Method::Rtn],
             _ => &[Method::Rtn, Method::Mse],
         }
     }

@@ -32,9 +32,18 @@ impl<R> Float8Rows<R> {
     }
 }
 
-impl<R> Float8Blocks<R> {
+impl<R: Rounding> Float8Blocks<R> {
     pub(crate) fn new(method: Method) -> Self {
         Self(method, PhantomData)
+    }
+
+    /// [`search`] for the block of a stripe of rows that begins at column `first`.
+    fn search(&self, peak: f32, stripe: &[f32], columns: usize, first: usize, importance: Option<&[f32]>) -> f32 {
+        let here = first..(first + SIDE).min(columns);
+        let gather = |row: &[f32]| row[here.clone()].to_vec();
+        let values: Vec<f32> = stripe.chunks_exact(columns).flat_map(gather).collect();
+        let importance = importance.map_or(Vec::new(), |row| gather(row).repeat(values.len() / here.len()));
+        search::<R>(peak, &values, &importance)
     }
 }
 
@@ -44,9 +53,9 @@ fn scale<R: Rounding>(peak: f32) -> f32 {
     if scale == 0.0 { R::EPSILON } else { scale }
 }
 
-/// Of the scales within an octave above, the one with the least squared error: larger ones only move where the numbers
-/// lie.
-pub(crate) fn search<R: Rounding>(peak: f32, values: &[f32], importance: &[f32]) -> f32 {
+/// Of the scales within an octave, the one with the least squared error: twice the scale has the same numbers but for
+/// the largest and the smallest.
+fn search<R: Rounding>(peak: f32, values: &[f32], importance: &[f32]) -> f32 {
     if peak < NEGLIGIBLE {
         return R::EPSILON;
     }
@@ -125,12 +134,21 @@ impl<R: Rounding> Coding for Float8Blocks<R> {
                     *scale = scale.max(*found);
                 }
             }
-            scales.iter_mut().for_each(|peak| *peak = scale::<R>(*peak));
+            for (at, peak) in scales.iter_mut().enumerate() {
+                *peak = match self.0 {
+                    Method::Mse => self.search(*peak, values, columns, at * SIDE, block.importance),
+                    _ => scale::<R>(*peak),
+                };
+            }
             write_scales::<R>(&scales, stored);
             for (row, codes) in values.chunks_exact(columns).zip(codes.chunks_exact_mut(columns)) {
                 each_side(columns, |at, blocks, length| {
                     let (scales, zeros) = (&scales[blocks.clone()], &zeros[blocks]);
-                    outside += code(E4m3::<R>(PhantomData), &row[at.clone()], length, scales, zeros, &mut codes[at]);
+                    let (row, codes) = (&row[at.clone()], &mut codes[at]);
+                    outside += match self.0 {
+                        Method::Mse => code(E4m3::<Reciprocal>(PhantomData), row, length, scales, zeros, codes),
+                        _ => code(E4m3::<R>(PhantomData), row, length, scales, zeros, codes),
+                    };
                 });
             }
             expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);

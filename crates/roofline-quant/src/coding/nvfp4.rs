@@ -40,9 +40,11 @@ impl<R: Rounding> Nvfp4<R> {
         Self(method, PhantomData)
     }
 
-    /// The divisor of a matrix whose magnitudes reach `peak`; one where it would be infinite.
-    fn divisor(peak: f32) -> f32 {
-        let divisor = R::round(R::round(1.0 / peak.max(R::TINY)) * (E4M3_MAX * E2M1_MAX));
+    /// The divisor of a matrix whose magnitudes reach `peak`; one where it would be infinite. A method that may choose a
+    /// larger scale than `amax16 / 6` needs room for it: a scale of 256 can become one of 384, which is also exact.
+    fn divisor(&self, peak: f32) -> f32 {
+        let largest = if self.0 == Method::Rtn { E4M3_MAX } else { 256.0 };
+        let divisor = R::round(R::round(1.0 / peak.max(R::TINY)) * (largest * E2M1_MAX));
         if divisor.is_finite() { divisor } else { 1.0 }
     }
 }
@@ -117,7 +119,7 @@ impl<R: Rounding> Coding for Nvfp4<R> {
         let [packed, stored, ..] = out else { return 0 };
         let columns = block.columns;
         let groups = columns / BLOCK;
-        let divisor = Self::divisor(block.peak);
+        let divisor = self.divisor(block.peak);
         let (mut scales, zeros, mut codes) = (vec![0.0; groups], vec![0.0; groups], vec![0; columns]);
         let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
         let stored = packed.chunks_exact_mut(columns / 2).zip(stored.chunks_exact_mut(groups));
@@ -137,7 +139,7 @@ impl<R: Rounding> Coding for Nvfp4<R> {
     }
 
     fn constants(&self, _matrix: Matrix, peak: f32) -> Vec<Vec<u8>> {
-        vec![Self::divisor(peak).to_le_bytes().to_vec()]
+        vec![self.divisor(peak).to_le_bytes().to_vec()]
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
