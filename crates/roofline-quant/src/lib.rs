@@ -18,6 +18,7 @@ pub mod dtype;
 mod error;
 pub mod ggml;
 pub mod gguf;
+pub mod inspect;
 pub mod job;
 pub mod layout;
 mod method;

@@ -6,6 +6,7 @@ mod compare;
 mod devices;
 mod formats;
 mod gpu;
+mod inspect;
 mod manual;
 mod measure;
 mod model;
@@ -44,7 +45,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Sweep(args) if args.models.is_empty() => shapes::sweep(args, form),
         Command::Sweep(args) => sweep::sweep(args, form),
         Command::Quantize(args) => quantize::quantize(args, form),
-        Command::Inspect(_) => todo!(),
+        Command::Inspect(args) => Ok(emit(&inspect::inspect(args)?, form)?),
         Command::Plot(args) => plot::plot(args),
         Command::Analyze(args) => Ok(emit(&analyze::analyze(args)?, form)?),
         Command::Tiling(args) => Ok(emit(&tiling::tiling(args)?, form)?),

@@ -1,0 +1,224 @@
+//! What a checkpoint holds, from its headers alone, and what about it is suspicious.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    Checkpoint, Dtype, Result,
+    number::is_number,
+    site::{Role, Site},
+    stored::Stored,
+};
+
+/// A checkpoint at a glance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// What it is called.
+    pub name: String,
+    /// "safetensors" or "GGUF".
+    pub container: &'static str,
+    /// Its files of weights, with their bytes.
+    pub files: Vec<(String, u64)>,
+    /// How many numbers it holds.
+    pub parameters: u64,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// Stored bits per parameter, scales and all.
+    pub bits_per_weight: f64,
+    /// What the configuration says of the quantization.
+    pub quantization: Option<Value>,
+    /// What the files say of themselves.
+    pub metadata: Vec<(String, String)>,
+    /// Every tensor; a weight in codes is one.
+    pub tensors: Vec<Tensor>,
+    /// What a careful reader would ask about.
+    pub suspicious: Vec<String>,
+}
+
+/// A tensor, or a weight and what is stored for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tensor {
+    /// Its name, or what it was called before it was coded.
+    pub name: String,
+    /// What it is for.
+    pub role: &'static str,
+    /// Which layer it is in.
+    pub layer: Option<u64>,
+    /// Its shape, outermost dimension first.
+    pub shape: Vec<u64>,
+    /// How it is stored.
+    pub format: String,
+    /// Bytes, with everything stored for it.
+    pub bytes: u64,
+    /// Bits per number.
+    pub bits_per_weight: f64,
+}
+
+/// Inspects a checkpoint's folder, a safetensors file or an index of shards.
+pub fn inspect(path: &Path) -> Result<Inspection> {
+    let checkpoint = Checkpoint::open(path)?;
+    let mut tensors = Vec::new();
+    for stored in Stored::all(&checkpoint)? {
+        let shape: Vec<u64> = stored.shape().iter().map(|dim| *dim as u64).collect();
+        let format = match &stored {
+            Stored::Plain((_, entry)) => entry.dtype.name().to_owned(),
+            Stored::Coded(coded) => coded.scheme.clone(),
+        };
+        tensors.push(Tensor::new(stored.name(), shape, format, stored.bytes()));
+    }
+    let mut metadata: BTreeMap<String, String> = BTreeMap::new();
+    for (key, text) in checkpoint.shards.iter().flat_map(|shard| &shard.header.metadata) {
+        // torchao puts a line there for every tensor; those are told by the tensors' formats.
+        if !tensors.iter().any(|tensor| tensor.name == *key) && key != "tensor_names" {
+            metadata.insert(key.clone(), text.clone());
+        }
+    }
+    let files = checkpoint.shards.iter().map(|shard| {
+        let name = shard.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let data = shard.header.tensors.last().map_or(0, |last| last.end);
+        (name, shard.header.start + data)
+    });
+    let quantization = checkpoint.config.get("quantization_config").cloned();
+    let suspicious = suspicions(&checkpoint, &tensors);
+    let files = files.collect();
+    let metadata = metadata.into_iter().collect();
+    Ok(Inspection::new(checkpoint.name(), "safetensors", files, quantization, metadata, tensors, suspicious))
+}
+
+impl Tensor {
+    fn new(name: &str, shape: Vec<u64>, format: String, bytes: u64) -> Self {
+        let site = Site::of(name, shape.len());
+        let elements: u64 = shape.iter().product();
+        let bits_per_weight = if elements == 0 { 0.0 } else { 8.0 * bytes as f64 / elements as f64 };
+        Self { name: name.to_owned(), role: site.role.name(), layer: site.layer, shape, format, bytes, bits_per_weight }
+    }
+
+    /// How many numbers it holds.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+impl Inspection {
+    fn new(
+        name: String,
+        container: &'static str,
+        files: Vec<(String, u64)>,
+        quantization: Option<Value>,
+        metadata: Vec<(String, String)>,
+        tensors: Vec<Tensor>,
+        suspicious: Vec<String>,
+    ) -> Self {
+        let parameters = tensors.iter().map(Tensor::elements).sum();
+        let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
+        let bits_per_weight = if parameters == 0 { 0.0 } else { 8.0 * bytes as f64 / parameters as f64 };
+        Self { name, container, files, parameters, bytes, bits_per_weight, quantization, metadata, tensors, suspicious }
+    }
+}
+
+/// What does not fit together, in words.
+fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor]) -> Vec<String> {
+    let config = &checkpoint.config;
+    let mut found = Vec::new();
+    let coded: Vec<&Tensor> = tensors.iter().filter(|tensor| Dtype::named(&tensor.format).is_none()).collect();
+    let declared = config.get("quantization_config").and_then(|config| config.get("quant_method"));
+    let declared = declared.map(|method| method.as_str().unwrap_or("an unnamed method").to_owned());
+    match (&declared, coded.len()) {
+        (None, 1..) => found.push(format!(
+            "{} weights are in codes, but config.json has no quantization_config: loaders will take the codes for weights",
+            coded.len()
+        )),
+        (Some(method), 0) if matches!(method.as_str(), "compressed-tensors" | "torchao") => {
+            found.push(format!("config.json says it is quantized with {method}, but no weight is stored that way"));
+        }
+        _ => {}
+    }
+    let stray = |tensor: &&Tensor| tensor.name.ends_with("_scale") || tensor.name.ends_with("_packed");
+    let strays: Vec<&Tensor> = tensors.iter().filter(stray).collect();
+    if let (Some(first), true) = (strays.first(), declared.as_deref() == Some("compressed-tensors")) {
+        let count = strays.len();
+        found.push(format!("{count} parts of quantized weights fit no scheme this program knows, such as `{}`", first.name));
+    }
+    if let Some(empty) = tensors.iter().find(|tensor| tensor.elements() == 0) {
+        found.push(format!("`{}` is empty", empty.name));
+    }
+    found.extend(dimensions(config, tensors));
+    let single = tensors.iter().filter(|tensor| tensor.format == "F32" && tensor.shape.len() == 2).count();
+    if single > 0 {
+        found.push(format!("{single} matrices are stored in FP32: twice the bytes that 16 bit would take"));
+    }
+    let files = checkpoint.companions().unwrap_or_default();
+    let has = |name: &str| files.iter().any(|path| path.file_name().is_some_and(|file| file == name));
+    if !has("config.json") {
+        found.push("there is no config.json: nothing says what model this is".to_owned());
+    } else if !has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json") {
+        found.push("there is no tokenizer: no runtime can turn text into tokens".to_owned());
+    }
+    if let Some((stated, real)) = stated_size(checkpoint) {
+        found.push(format!("the index says the tensors take {stated} bytes; they take {real}"));
+    }
+    found
+}
+
+/// What the configuration says of the model's size, against the tensors.
+fn dimensions(config: &Value, tensors: &[Tensor]) -> Vec<String> {
+    // Models that see have the language model's dimensions one level down.
+    let config = config.get("text_config").unwrap_or(config);
+    let stated = |key: &str| config.get(key).and_then(Value::as_u64);
+    let mut found = Vec::new();
+    let layers = tensors.iter().filter_map(|tensor| tensor.layer).max().map_or(0, |last| last + 1);
+    if let Some(stated) = stated("num_hidden_layers").filter(|stated| *stated != layers) {
+        found.push(format!("config.json has {stated} layers, and the weights {layers}"));
+    }
+    let embedding = tensors.iter().find(|tensor| tensor.role == Role::Embedding.name());
+    if let Some([rows, columns]) = embedding.and_then(|tensor| tensor.shape.first_chunk()) {
+        for (key, stored) in [("vocab_size", *rows), ("hidden_size", *columns)] {
+            if let Some(stated) = stated(key).filter(|stated| *stated != stored) {
+                found.push(format!("config.json has a {key} of {stated}, and the embedding one of {stored}"));
+            }
+        }
+    }
+    let tied = config.get("tie_word_embeddings").and_then(Value::as_bool);
+    let head = tensors.iter().any(|tensor| tensor.role == Role::Head.name());
+    if tied == Some(false) && !head && embedding.is_some() {
+        found.push("there is no output head, and config.json says the embedding does not stand in for it".to_owned());
+    }
+    found
+}
+
+/// The size that an index states, and the real one, where they differ.
+fn stated_size(checkpoint: &Checkpoint) -> Option<(u64, u64)> {
+    let path = checkpoint.folder.join(crate::checkpoint::INDEX);
+    let index: Value = path.exists().then(|| crate::checkpoint::read_json(&path, "index of shards").ok()).flatten()?;
+    let stated = index.get("metadata")?.get("total_size")?.as_u64()?;
+    let real = checkpoint.bytes();
+    (checkpoint.shards.len() > 1 && stated != real).then_some((stated, real))
+}
+
+/// One line for tensors that differ in nothing but their layer.
+pub fn kinds(tensors: &[Tensor]) -> Vec<(String, Vec<&Tensor>)> {
+    let mut order: Vec<String> = Vec::new();
+    let mut groups: BTreeMap<String, Vec<&Tensor>> = BTreeMap::new();
+    for tensor in tensors {
+        let numbered = tensor.name.split('.').map(|word| if word.parse::<u64>().is_ok() { "*" } else { word });
+        let key = format!("{} {:?} {}", numbered.collect::<Vec<_>>().join("."), tensor.shape, tensor.format);
+        if !groups.contains_key(&key) {
+            order.push(key.clone());
+        }
+        groups.entry(key).or_default().push(tensor);
+    }
+    order
+        .into_iter()
+        .filter_map(|key| {
+            let name = key.split(' ').next().unwrap_or_default().to_owned();
+            groups.remove(&key).map(|tensors| (name, tensors))
+        })
+        .collect()
+}
+
+/// Whether a tensor's format is one of plain floating-point numbers.
+pub fn is_plain(format: &str) -> bool {
+    Dtype::named(format).is_some_and(is_number)
+}

@@ -1,0 +1,166 @@
+//! `roofline inspect`: what a checkpoint holds, and what about it is suspicious.
+
+use std::collections::BTreeMap;
+
+use roofline_quant::inspect::{Inspection, Tensor, inspect as look, kinds};
+use serde::Serialize;
+
+use super::models::billions;
+use crate::{
+    cli::InspectArgs,
+    failure::Failure,
+    report::{Align, Report, Section, Table, number},
+};
+
+/// The longest text of metadata that is shown.
+const LONGEST: usize = 100;
+
+/// A checkpoint at a glance.
+#[derive(Serialize)]
+pub(crate) struct Inspected {
+    #[serde(flatten)]
+    inspection: Inspection,
+    #[serde(skip)]
+    all: bool,
+}
+
+pub(crate) fn inspect(args: &InspectArgs) -> Result<Inspected, Failure> {
+    Ok(Inspected { inspection: look(&args.path)?, all: args.all })
+}
+
+/// Bytes, as people say them.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        bytes if bytes >= 1e9 => format!("{} GB", number(bytes / 1e9)),
+        bytes if bytes >= 1e6 => format!("{} MB", number(bytes / 1e6)),
+        bytes if bytes >= 1e3 => format!("{} kB", number(bytes / 1e3)),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+impl Report for Inspected {
+    const ROWS: &'static str = "tensors";
+
+    fn warnings(&self) -> Vec<String> {
+        self.inspection.suspicious.clone()
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        let shown = &self.inspection;
+        let mut sections = vec![
+            Section::Heading(format!("{}: {} in {} files", shown.name, shown.container, shown.files.len())),
+            Section::Facts(self.facts()),
+            Section::Table(formats(&shown.tensors)),
+            Section::Table(if self.all { every(&shown.tensors) } else { by_kind(&shown.tensors) }),
+        ];
+        if !shown.metadata.is_empty() {
+            let texts = shown.metadata.iter().map(|(key, text)| (key.clone(), shortened(text)));
+            sections.push(Section::Facts(texts.collect()));
+        }
+        sections.extend(shown.suspicious.iter().map(|text| Section::Paragraph(format!("Suspicious: {text}."))));
+        sections
+    }
+}
+
+impl Inspected {
+    fn facts(&self) -> Vec<(String, String)> {
+        let shown = &self.inspection;
+        let mut facts = vec![
+            ("parameters".to_owned(), format!("{} ({})", billions(shown.parameters as f64), shown.parameters)),
+            ("size".to_owned(), size(shown.bytes)),
+            ("bits per weight".to_owned(), format!("{:.3}", shown.bits_per_weight)),
+        ];
+        if let Some(quantization) = &shown.quantization {
+            facts.push(("quantization".to_owned(), shortened_to(&quantization.to_string(), 400)));
+        }
+        facts
+    }
+}
+
+fn shortened(text: &str) -> String {
+    shortened_to(text, LONGEST)
+}
+
+fn shortened_to(text: &str, longest: usize) -> String {
+    if text.chars().count() <= longest {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(longest).collect();
+    format!("{start}... ({} characters)", text.chars().count())
+}
+
+/// How much is stored in each format.
+fn formats(tensors: &[Tensor]) -> Table {
+    let mut by_format: BTreeMap<&str, (usize, u64, u64)> = BTreeMap::new();
+    for tensor in tensors {
+        let sums = by_format.entry(&tensor.format).or_default();
+        *sums = (sums.0 + 1, sums.1 + tensor.elements(), sums.2 + tensor.bytes);
+    }
+    let mut rows: Vec<_> = by_format.into_iter().collect();
+    rows.sort_by_key(|(_, (_, _, bytes))| std::cmp::Reverse(*bytes));
+    let mut table = Table::default()
+        .column("format", Align::Left, 0)
+        .column("tensors", Align::Right, 1)
+        .column("parameters", Align::Right, 0)
+        .column("size", Align::Right, 0)
+        .column("bits per weight", Align::Right, 0);
+    for (format, (count, elements, bytes)) in rows {
+        let bits = if elements == 0 { 0.0 } else { 8.0 * bytes as f64 / elements as f64 };
+        table.row([
+            format.into(),
+            count.to_string().into(),
+            billions(elements as f64).into(),
+            size(bytes).into(),
+            format!("{bits:.3}").into(),
+        ]);
+    }
+    table
+}
+
+fn listing() -> Table {
+    Table::default()
+        .column("tensor", Align::Left, 0)
+        .column("count", Align::Right, 1)
+        .column("role", Align::Left, 2)
+        .column("shape", Align::Right, 0)
+        .column("format", Align::Left, 0)
+        .column("bits", Align::Right, 3)
+        .column("size", Align::Right, 1)
+}
+
+fn shape(tensor: &Tensor) -> String {
+    tensor.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn by_kind(tensors: &[Tensor]) -> Table {
+    let mut table = listing();
+    for (name, tensors) in kinds(tensors) {
+        let first = tensors[0];
+        table.row([
+            name.into(),
+            tensors.len().to_string().into(),
+            first.role.into(),
+            shape(first).into(),
+            first.format.as_str().into(),
+            format!("{:.3}", first.bits_per_weight).into(),
+            size(tensors.iter().map(|tensor| tensor.bytes).sum()).into(),
+        ]);
+    }
+    table
+}
+
+fn every(tensors: &[Tensor]) -> Table {
+    let mut table = listing();
+    for tensor in tensors {
+        table.row([
+            tensor.name.as_str().into(),
+            String::new().into(),
+            tensor.role.into(),
+            shape(tensor).into(),
+            tensor.format.as_str().into(),
+            format!("{:.3}", tensor.bits_per_weight).into(),
+            size(tensor.bytes).into(),
+        ]);
+    }
+    table.without_empty_columns()
+}
