@@ -6,6 +6,8 @@
 //! scale that f16 cannot hold saturates instead of becoming infinite ([`Type::limit`] says where), and MXFP4 blocks
 //! below 2^-125 get the smallest exponent instead of one that wrapped around.
 
+#![expect(clippy::inline_always, reason = "what `widest!` calls is compiled for any CPU unless it is inlined")]
+
 mod fp4;
 pub(crate) mod half;
 mod lanes;

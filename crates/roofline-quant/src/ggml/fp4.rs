@@ -115,7 +115,7 @@ fn from_ue4m3(code: u8) -> f32 {
 #[inline(always)]
 fn to_ue4m3(x: f32) -> u8 {
     let bits = x.to_bits().min(448f32.to_bits());
-    let normal = (bits + 0x7_ffff + (bits >> 20 & 1) >> 20).wrapping_sub(120 << 3);
+    let normal = ((bits + 0x7_ffff + (bits >> 20 & 1)) >> 20).wrapping_sub(120 << 3);
     // A last place of 2^14 is 2^-9, that of the subnormals.
     let subnormal = (f32::from_bits(bits) + 16384.0).to_bits().wrapping_sub(16384f32.to_bits());
     (if x < 1.0 / 64.0 { subnormal } else { normal }) as u8
@@ -190,8 +190,8 @@ widest! {
                 let unit = from_ue4m3(*scale) / divisor;
                 let mut codes = [0; 16];
                 for (code, x) in codes.iter_mut().zip(x) {
-                    let scaled = x / unit;
-                    let y = scaled.abs();
+                    let quotient = x / unit;
+                    let y = quotient.abs();
                     let magnitude = u32::from(y > 0.25)
                         + u32::from(y >= 0.75)
                         + u32::from(y > 1.25)
@@ -199,7 +199,7 @@ widest! {
                         + u32::from(y > 2.5)
                         + u32::from(y >= 3.5)
                         + u32::from(y > 5.0);
-                    *code = (magnitude | if scaled < 0.0 { 8 } else { 0 }) as u8;
+                    *code = (magnitude | if quotient < 0.0 { 8 } else { 0 }) as u8;
                 }
                 pack(&codes, packed);
             }

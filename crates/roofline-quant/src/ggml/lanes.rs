@@ -23,8 +23,8 @@ macro_rules! operator {
             #[inline(always)]
             fn $method(self, other: Self) -> Self {
                 let mut out = [0.0; LANES];
-                for lane in 0..LANES {
-                    out[lane] = self.0[lane].$method(other.0[lane]);
+                for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
+                    *out = a.$method(b);
                 }
                 Self(out)
             }
@@ -51,8 +51,8 @@ impl BitAnd for Mask {
     #[inline(always)]
     fn bitand(self, other: Self) -> Self {
         let mut out = [false; LANES];
-        for lane in 0..LANES {
-            out[lane] = self.0[lane] & other.0[lane];
+        for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
+            *out = a & b;
         }
         Self(out)
     }
@@ -63,8 +63,8 @@ impl Mask {
     #[inline(always)]
     pub(super) fn pick(self, yes: Lanes, no: Lanes) -> Lanes {
         let mut out = [0.0; LANES];
-        for lane in 0..LANES {
-            out[lane] = if self.0[lane] { yes.0[lane] } else { no.0[lane] };
+        for (((out, choice), yes), no) in out.iter_mut().zip(self.0).zip(yes.0).zip(no.0) {
+            *out = if choice { yes } else { no };
         }
         Lanes(out)
     }
@@ -80,8 +80,8 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn each(self, f: impl Fn(f32) -> f32) -> Self {
         let mut out = [0.0; LANES];
-        for lane in 0..LANES {
-            out[lane] = f(self.0[lane]);
+        for (out, x) in out.iter_mut().zip(self.0) {
+            *out = f(x);
         }
         Self(out)
     }
@@ -89,8 +89,8 @@ impl Lanes {
     #[inline(always)]
     fn compare(self, other: Self, holds: impl Fn(f32, f32) -> bool) -> Mask {
         let mut out = [false; LANES];
-        for lane in 0..LANES {
-            out[lane] = holds(self.0[lane], other.0[lane]);
+        for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
+            *out = holds(a, b);
         }
         Mask(out)
     }

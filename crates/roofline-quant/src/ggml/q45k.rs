@@ -92,20 +92,20 @@ fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
     let mut codes = [zero; SUB];
     for candidate in 0..B::CANDIDATES {
         let tried = Lanes::all(B::FIRST + 0.1 * f32::from(candidate) + largest) / (max - min);
-        let (mut sum_q, mut sum_q2, mut sum_xq) = (zero, zero, zero);
+        let (mut sum_q, mut squares_q, mut cross) = (zero, zero, zero);
         for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
             *q = (tried * (*x - min)).whole(0, B::LARGEST);
             let weighted = *w * *q;
             sum_q = sum_q + weighted;
-            sum_q2 = sum_q2 + weighted * *q;
-            sum_xq = sum_xq + weighted * *x;
+            squares_q = squares_q + weighted * *q;
+            cross = cross + weighted * *x;
         }
-        let determinant = sum_w * sum_q2 - sum_q * sum_q;
-        let fitted = (sum_w * sum_xq - sum_x * sum_q) / determinant;
-        let offset = (sum_q2 * sum_x - sum_q * sum_xq) / determinant;
+        let determinant = sum_w * squares_q - sum_q * sum_q;
+        let fitted = (sum_w * cross - sum_x * sum_q) / determinant;
+        let offset = (squares_q * sum_x - sum_q * cross) / determinant;
         let positive = offset.above(zero);
         let offset = positive.pick(zero, offset);
-        let fitted = positive.pick(sum_xq / sum_q2, fitted);
+        let fitted = positive.pick(cross / squares_q, fitted);
         let mut error = zero;
         for ((q, w), x) in codes.iter().zip(&weights).zip(x) {
             let difference = fitted * *q + offset - *x;
