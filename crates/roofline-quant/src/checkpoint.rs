@@ -61,12 +61,12 @@ impl Shard {
 /// Positioned reads leave no mapped pages behind, so memory stays bounded whatever the size of the file, and a file that
 /// another process cuts short is an error instead of a signal.
 #[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
 }
 
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
     while !bytes.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, bytes, at)? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),

@@ -8,9 +8,11 @@
 //! Everything is little-endian; strings are a u64 of bytes and the bytes. Where each tensor lies follows from the types
 //! and shapes alone, so the head is written first and the data streams after it.
 
+mod file;
 mod read;
 mod write;
 
+pub use file::File;
 pub use write::{Head, head};
 
 use crate::ggml::Type;
@@ -37,6 +39,15 @@ macro_rules! values {
         pub enum Array {
             $($(#[$doc])* $name(Vec<$type>),)*
             Array(Vec<Array>),
+        }
+
+        impl std::fmt::Display for Value {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Self::$name(value) => value.fmt(f),)*
+                    Self::Array(array) => write!(f, "{} values", array.len()),
+                }
+            }
         }
 
         impl Value {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Checkpoint, Dtype, Result,
+    Checkpoint, Dtype, Error, Result, gguf,
     number::is_number,
     site::{Role, Site},
     stored::Stored,
@@ -56,8 +56,43 @@ pub struct Tensor {
     pub bits_per_weight: f64,
 }
 
-/// Inspects a checkpoint's folder, a safetensors file or an index of shards.
+/// Inspects a checkpoint's folder, a safetensors file, an index of shards or a GGUF file.
 pub fn inspect(path: &Path) -> Result<Inspection> {
+    if path.extension().is_some_and(|extension| extension == "gguf") { gguf(path) } else { folder(path) }
+}
+
+fn gguf(path: &Path) -> Result<Inspection> {
+    let header = gguf::Header::read(path)?;
+    let tensors: Vec<Tensor> = header
+        .tensors
+        .iter()
+        .map(|tensor| {
+            let shape = tensor.dims.iter().rev().copied().collect();
+            Tensor::new(&tensor.name, shape, tensor.ty.to_string(), tensor.bytes().unwrap_or(0))
+        })
+        .collect();
+    let metadata = header.metadata.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let length = std::fs::metadata(path).map_err(Error::file("read", path))?.len();
+    let mut suspicious = Vec::new();
+    let architecture = header.get("general.architecture").and_then(gguf::Value::as_str);
+    match architecture {
+        None => suspicious.push("no key says which architecture it is: llama.cpp will not load it".to_owned()),
+        Some(architecture) => {
+            let stated = header.get(&format!("{architecture}.block_count")).and_then(gguf::Value::as_u64);
+            let layers = tensors.iter().filter_map(|tensor| tensor.layer).max().map_or(0, |last| last + 1);
+            if stated.is_some_and(|stated| stated != layers) {
+                suspicious.push(format!("it says it has {} layers, and the weights {layers}", stated.unwrap_or(0)));
+            }
+        }
+    }
+    if header.get("tokenizer.ggml.tokens").is_none() {
+        suspicious.push("there is no tokenizer: no runtime can turn text into tokens".to_owned());
+    }
+    Ok(Inspection::new(name.clone(), "GGUF", vec![(name, length)], None, metadata, tensors, suspicious))
+}
+
+fn folder(path: &Path) -> Result<Inspection> {
     let checkpoint = Checkpoint::open(path)?;
     let mut tensors = Vec::new();
     for stored in Stored::all(&checkpoint)? {
@@ -139,7 +174,10 @@ fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor]) -> Vec<String> {
     let strays: Vec<&Tensor> = tensors.iter().filter(stray).collect();
     if let (Some(first), true) = (strays.first(), declared.as_deref() == Some("compressed-tensors")) {
         let count = strays.len();
-        found.push(format!("{count} parts of quantized weights fit no scheme this program knows, such as `{}`", first.name));
+        found.push(format!(
+            "{count} parts of quantized weights fit no scheme this program knows, such as `{}`",
+            first.name
+        ));
     }
     if let Some(empty) = tensors.iter().find(|tensor| tensor.elements() == 0) {
         found.push(format!("`{}` is empty", empty.name));

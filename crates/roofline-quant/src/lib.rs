@@ -34,6 +34,7 @@ pub mod site;
 pub mod stored;
 pub mod stream;
 mod tally;
+pub mod torchao;
 mod workspace;
 
 pub use checkpoint::Checkpoint;

@@ -97,7 +97,7 @@ pub struct Site {
 }
 
 /// The last words of modules, and what they are for. From the models of the transformers library.
-const MODULES: [(&str, Role); 32] = [
+const MODULES: [(&str, Role); 47] = [
     ("embed_tokens", Role::Embedding),
     ("wte", Role::Embedding),
     ("wpe", Role::Embedding),
@@ -130,6 +130,22 @@ const MODULES: [(&str, Role); 32] = [
     ("fc2", Role::Down),
     ("dense_4h_to_h", Role::Down),
     ("router", Role::Router),
+    // GGUF's words.
+    ("token_embd", Role::Embedding),
+    ("output", Role::Head),
+    ("attn_q", Role::Query),
+    ("attn_k", Role::Key),
+    ("attn_v", Role::Value),
+    ("attn_qkv", Role::Query),
+    ("attn_output", Role::Output),
+    ("ffn_gate", Role::Gate),
+    ("ffn_up", Role::Up),
+    ("ffn_down", Role::Down),
+    ("ffn_gate_exps", Role::Gate),
+    ("ffn_up_exps", Role::Up),
+    ("ffn_down_exps", Role::Down),
+    ("ffn_gate_inp", Role::Router),
+    ("rope_freqs", Role::Vector),
 ];
 
 impl Site {
@@ -138,7 +154,7 @@ impl Site {
         let module = name.strip_suffix(".weight").unwrap_or(name);
         let words: Vec<&str> = module.split('.').collect();
         let number = |at: usize| words.get(at + 1).and_then(|word| word.parse::<u64>().ok());
-        let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks")).and_then(number);
+        let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks" | "blk")).and_then(number);
         let expert = words.contains(&"experts");
         let last = words.last().copied().unwrap_or_default();
         let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);

@@ -28,6 +28,15 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<Inspected, Failure> {
     Ok(Inspected { inspection: look(&args.path)?, all: args.all })
 }
 
+/// Parameters, as people say them, down to the smallest.
+fn count(parameters: u64) -> String {
+    match parameters {
+        0..1_000_000 => parameters.to_string(),
+        1_000_000..1_000_000_000 => format!("{} M", number(parameters as f64 / 1e6)),
+        _ => billions(parameters as f64),
+    }
+}
+
 /// Bytes, as people say them.
 fn size(bytes: u64) -> String {
     match bytes as f64 {
@@ -48,7 +57,10 @@ impl Report for Inspected {
     fn sections(&self) -> Vec<Section> {
         let shown = &self.inspection;
         let mut sections = vec![
-            Section::Heading(format!("{}: {} in {} files", shown.name, shown.container, shown.files.len())),
+            Section::Heading(match shown.files.len() {
+                1 => format!("{}: {}", shown.name, shown.container),
+                count => format!("{}: {} in {count} files", shown.name, shown.container),
+            }),
             Section::Facts(self.facts()),
             Section::Table(formats(&shown.tensors)),
             Section::Table(if self.all { every(&shown.tensors) } else { by_kind(&shown.tensors) }),
@@ -66,7 +78,7 @@ impl Inspected {
     fn facts(&self) -> Vec<(String, String)> {
         let shown = &self.inspection;
         let mut facts = vec![
-            ("parameters".to_owned(), format!("{} ({})", billions(shown.parameters as f64), shown.parameters)),
+            ("parameters".to_owned(), format!("{} ({})", count(shown.parameters), shown.parameters)),
             ("size".to_owned(), size(shown.bytes)),
             ("bits per weight".to_owned(), format!("{:.3}", shown.bits_per_weight)),
         ];
@@ -109,7 +121,7 @@ fn formats(tensors: &[Tensor]) -> Table {
         table.row([
             format.into(),
             count.to_string().into(),
-            billions(elements as f64).into(),
+            count(elements).into(),
             size(bytes).into(),
             format!("{bits:.3}").into(),
         ]);
