@@ -116,11 +116,11 @@ fn formats(tensors: &[Tensor]) -> Table {
         .column("parameters", Align::Right, 0)
         .column("size", Align::Right, 0)
         .column("bits per weight", Align::Right, 0);
-    for (format, (count, elements, bytes)) in rows {
+    for (format, (tensors, elements, bytes)) in rows {
         let bits = if elements == 0 { 0.0 } else { 8.0 * bytes as f64 / elements as f64 };
         table.row([
             format.into(),
-            count.to_string().into(),
+            tensors.to_string().into(),
             count(elements).into(),
             size(bytes).into(),
             format!("{bits:.3}").into(),
