@@ -131,7 +131,6 @@ impl<R: Rounding> Element for E2m1<R> {
 macro_rules! by_group {
     ($group:expr, $function:ident($($arg:expr),*)) => {
         match $group {
-            16 => $function::<16>($($arg),*),
             32 => $function::<32>($($arg),*),
             64 => $function::<64>($($arg),*),
             128 => $function::<128>($($arg),*),
@@ -176,12 +175,64 @@ fn code_groups<const G: usize>(
     outside
 }
 
+/// Four groups of 16 at a time, with a scale and a zero point for each weight: a loop over 16 alone would be unrolled
+/// before it becomes vector code.
+const SIXTEENS: usize = 64;
+
+/// Each of four numbers sixteen times.
+#[inline(always)]
+fn spread(numbers: &[f32]) -> [f32; SIXTEENS] {
+    let mut each = [0.0; SIXTEENS];
+    for (each, number) in each.chunks_exact_mut(16).zip(numbers) {
+        each.fill(*number);
+    }
+    each
+}
+
+#[inline(always)]
+fn code_sixteens(element: impl Element, values: &[f32], (scales, zeros): (&[f32], &[f32]), codes: &mut [u8]) -> u64 {
+    let (values, last_values) = values.as_chunks::<SIXTEENS>();
+    let (codes, last_codes) = codes.as_chunks_mut::<SIXTEENS>();
+    let (scales, last_scales) = scales.as_chunks::<4>();
+    let (zeros, last_zeros) = zeros.as_chunks::<4>();
+    let mut outside = 0u64;
+    for ((values, codes), (scales, zeros)) in values.iter().zip(codes).zip(scales.iter().zip(zeros)) {
+        let (scales, zeros) = (spread(scales), spread(zeros));
+        let mut count = 0u32;
+        for at in 0..SIXTEENS {
+            let (coded, beyond) = element.code(values[at], scales[at], zeros[at]);
+            codes[at] = coded;
+            count += u32::from(beyond);
+        }
+        outside += u64::from(count);
+    }
+    outside + code_groups::<0>(element, last_values, 16, (last_scales, last_zeros), last_codes)
+}
+
+#[inline(always)]
+fn expand_sixteens(element: impl Element, codes: &[u8], (scales, zeros): (&[f32], &[f32]), values: &mut [f32]) {
+    let (values, last_values) = values.as_chunks_mut::<SIXTEENS>();
+    let (codes, last_codes) = codes.as_chunks::<SIXTEENS>();
+    let (scales, last_scales) = scales.as_chunks::<4>();
+    let (zeros, last_zeros) = zeros.as_chunks::<4>();
+    for ((values, codes), (scales, zeros)) in values.iter_mut().zip(codes).zip(scales.iter().zip(zeros)) {
+        let (scales, zeros) = (spread(scales), spread(zeros));
+        for at in 0..SIXTEENS {
+            values[at] = element.value(codes[at], scales[at], zeros[at]);
+        }
+    }
+    expand_groups::<0>(element, last_codes, 16, (last_scales, last_zeros), last_values);
+}
+
 widest! {
     /// The codes of a row whose groups of `group` weights have these scales and zero points. Returns how many weights
     /// lay outside the range by more than half a step.
     pub(crate) fn code<E: Element>(
         element: E, values: &[f32], group: usize, scales: &[f32], zeros: &[f32], codes: &mut [u8]
     ) -> u64 {
+        if group == 16 {
+            return code_sixteens(element, values, (scales, zeros), codes);
+        }
         by_group!(group, code_groups(element, values, group, (scales, zeros), codes))
     }
 }
@@ -210,6 +261,9 @@ widest! {
     pub(crate) fn expand<E: Element>(
         element: E, codes: &[u8], group: usize, scales: &[f32], zeros: &[f32], values: &mut [f32]
     ) {
+        if group == 16 {
+            return expand_sixteens(element, codes, (scales, zeros), values);
+        }
         by_group!(group, expand_groups(element, codes, group, (scales, zeros), values));
     }
 }
@@ -230,6 +284,9 @@ fn peak_groups<const G: usize>(values: &[f32], group: usize, peaks: &mut [f32]) 
 widest! {
     /// The largest magnitude of each group of a row.
     pub(crate) fn peaks(values: &[f32], group: usize, peaks: &mut [f32]) {
+        if group == 16 {
+            return peak_groups::<16>(values, group, peaks);
+        }
         by_group!(group, peak_groups(values, group, peaks));
     }
 }
@@ -332,9 +389,9 @@ mod tests {
 
     fn same_at_every_level<E: Element>(element: E) {
         for group in [7, 16, 32, 64, 128] {
-            let values = numbers(group * 4);
+            let values = numbers(group * 5);
             let mut results = at_every_level(|| {
-                let (scales, zeros) = ([0.01, 0.3, 1e-4, 2.0], [0.0, -3.0, 2.0, 0.0]);
+                let (scales, zeros) = ([0.01, 0.3, 1e-4, 2.0, 0.5], [0.0, -3.0, 2.0, 0.0, 1.0]);
                 let mut codes = vec![0; values.len()];
                 let outside = code(element, &values, group, &scales, &zeros, &mut codes);
                 let mut decoded = vec![0.0; values.len()];
