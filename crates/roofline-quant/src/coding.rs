@@ -14,6 +14,7 @@ mod micro;
 mod numbers;
 mod nvfp4;
 mod packing;
+mod row;
 mod scales;
 pub mod torchao;
 

@@ -8,7 +8,8 @@ use std::marker::PhantomData;
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     element::E4M3_MAX,
-    grid::{E4m3, Element, code, expand, peaks},
+    grid::{E4m3, Element},
+    row::{code, expand, peaks},
     scales::{Span, read_scales, write_scales},
 };
 use crate::{
@@ -38,7 +39,7 @@ impl<R: Rounding> Float8Blocks<R> {
     }
 
     /// [`search`] for the block of a stripe of rows that begins at column `first`.
-    fn search(&self, peak: f32, stripe: &[f32], columns: usize, first: usize, importance: Option<&[f32]>) -> f32 {
+    fn search(peak: f32, stripe: &[f32], columns: usize, first: usize, importance: Option<&[f32]>) -> f32 {
         let here = first..(first + SIDE).min(columns);
         let gather = |row: &[f32]| row[here.clone()].to_vec();
         let values: Vec<f32> = stripe.chunks_exact(columns).flat_map(gather).collect();
@@ -136,7 +137,7 @@ impl<R: Rounding> Coding for Float8Blocks<R> {
             }
             for (at, peak) in scales.iter_mut().enumerate() {
                 *peak = match self.0 {
-                    Method::Mse => self.search(*peak, values, columns, at * SIDE, block.importance),
+                    Method::Mse => Self::search(*peak, values, columns, at * SIDE, block.importance),
                     _ => scale::<R>(*peak),
                 };
             }

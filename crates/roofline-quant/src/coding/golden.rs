@@ -79,7 +79,11 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }
 
 /// FNV-1a, 64 bit.

@@ -9,8 +9,9 @@ use std::marker::PhantomData;
 
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::{Asymmetric, Symmetric, code, expand, peaks, ranges},
+    grid::{Asymmetric, Symmetric},
     packing::{pack_words, unpack_words, word_bytes},
+    row::{code, expand, peaks, ranges},
     scales::{Span, read_scales, write_scales},
 };
 use crate::{

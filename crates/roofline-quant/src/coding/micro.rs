@@ -9,8 +9,9 @@ use std::marker::PhantomData;
 
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::{E2m1, E4m3, Element, code, expand, peaks},
+    grid::{E2m1, E4m3, Element},
     packing::{pack_nibbles, unpack_nibbles},
+    row::{code, expand, peaks},
     scales::Span,
 };
 use crate::{

@@ -12,8 +12,9 @@ use std::marker::PhantomData;
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     element::{E2M1_MAX, E4M3_MAX, e4m3, from_e4m3},
-    grid::{E2m1, code, expand, peaks},
+    grid::E2m1,
     packing::{pack_nibbles, unpack_nibbles},
+    row::{code, expand, peaks},
     scales::Span,
 };
 use crate::{
@@ -53,14 +54,14 @@ impl<R: Rounding> Nvfp4<R> {
     /// Replaces the scale codes of a row by those with the least squared error.
     fn search(&self, row: &[f32], importance: Option<&[f32]>, peaks: &[f32], divisor: f32, stored: &mut [u8]) {
         for (at, (peak, stored)) in peaks.iter().zip(stored).enumerate() {
-            let coded = |top: f32| e4m3((peak / top * divisor).clamp(SMALLEST_SCALE, E4M3_MAX));
+            let nearest = |top: f32| e4m3((peak / top * divisor).clamp(SMALLEST_SCALE, E4M3_MAX));
             let mut codes = [0; 10];
             let codes = if self.0 == Method::FourOverSix {
-                codes[..2].copy_from_slice(&[coded(6.0), coded(4.0)]);
+                codes[..2].copy_from_slice(&[nearest(6.0), nearest(4.0)]);
                 &codes[..2]
             } else {
                 // The neighbours of the code for six, as far up as the code for four.
-                let first = coded(6.0);
+                let first = nearest(6.0);
                 codes = std::array::from_fn(|step| (first + step as u8).saturating_sub(3).clamp(1, E4M3_MAX_CODE));
                 &codes[..]
             };

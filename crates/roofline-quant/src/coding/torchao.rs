@@ -12,7 +12,8 @@ use super::{
     Block, Coding, Matrix, Part, Unsuited,
     element::E4M3_MAX,
     float8,
-    grid::{E4m3, code, expand, peaks},
+    grid::E4m3,
+    row::{code, expand, peaks},
     scales::Span,
 };
 use crate::{

@@ -26,12 +26,13 @@ fn pow(x: f32, power: f32) -> f32 {
     let t = f32::from_bits((bits & 0x007f_ffff) | 0x3f80_0000);
     let u = (t - 1.0) / (t + 1.0);
     let u2 = u * u;
-    let log = u * (2.885_390_1 + u2 * (0.961_796_7 + u2 * (0.577_078 + u2 * (0.412_198_6 + u2 * 0.320_598_9))));
+    let log = u * (2.885_39 + u2 * (0.961_796_7 + u2 * (0.577_078 + u2 * (0.412_198_6 + u2 * 0.320_598_9))));
     let y = clamp(power * (exponent as f32 + log), -126.0, 127.0);
     let whole = nearest(y);
     let r = y - whole;
-    let fraction =
-        1.0 + r * (0.693_147_2 + r * (0.240_226_5 + r * (0.055_504_11 + r * (0.009_618_129 + r * 0.001_333_356))));
+    let fraction = 1.0
+        + r * (std::f32::consts::LN_2
+            + r * (0.240_226_5 + r * (0.055_504_11 + r * (0.009_618_129 + r * 0.001_333_356))));
     fraction * f32::from_bits(((whole as i32 + 127) as u32) << 23)
 }
 

@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::{Element, code, expand, extremes},
+    grid::Element,
     packing::{extend_sign, pack_nibbles, unpack_nibbles},
+    row::{code, expand, extremes},
     scales::Span,
 };
 use crate::{
@@ -33,7 +34,7 @@ impl Element for Stored {
     #[inline(always)]
     fn code(self, weight: f32, scale: f32, zero: f32) -> (u8, bool) {
         let x = (weight - zero) * (1.0 / scale);
-        (nearest_byte(clamp(x, -8.0, 7.0)), (x > 7.5) | (x < -8.5))
+        (nearest_byte(clamp(x, -8.0, 7.0)), !(-8.5..=7.5).contains(&x))
     }
 
     #[inline(always)]
@@ -50,7 +51,7 @@ impl Element for Unrounded {
     #[inline(always)]
     fn code(self, weight: f32, scale: f32, least: f32) -> (u8, bool) {
         let x = (weight - least) / scale;
-        (nearest_byte(clamp(x, 0.0, 15.0)).wrapping_sub(8), (x > 15.5) | (x < -0.5))
+        (nearest_byte(clamp(x, 0.0, 15.0)).wrapping_sub(8), !(-0.5..=15.5).contains(&x))
     }
 
     #[inline(always)]

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::{Symmetric, code, expand, peaks},
+    grid::Symmetric,
+    row::{code, expand, peaks},
     scales::{Span, read_scales, write_scales},
 };
 use crate::{
