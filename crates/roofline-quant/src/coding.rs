@@ -14,6 +14,8 @@ mod micro;
 mod numbers;
 mod nvfp4;
 mod packing;
+#[cfg(test)]
+mod properties;
 mod row;
 mod scales;
 pub mod torchao;

@@ -29,11 +29,15 @@ pub(crate) fn clamp(x: f32, low: f32, high: f32) -> f32 {
     if x > high { high } else { x }
 }
 
-/// 2^(biased - 127), for `biased` of 0 to 254: what an E8M0 byte stands for.
+/// What an E8M0 byte stands for: 2^(byte - 127), and no number for 255.
 #[inline(always)]
-pub(crate) fn power_of_two(biased: i32) -> f32 {
-    // Biased 0 is below the normal numbers: half of 2^-126.
-    f32::from_bits(if biased == 0 { 0x0040_0000 } else { (biased as u32) << 23 })
+pub(crate) fn power_of_two(byte: u8) -> f32 {
+    match byte {
+        // Below the normal numbers: half of 2^-126.
+        0 => f32::from_bits(0x0040_0000),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(byte) << 23),
+    }
 }
 
 /// A type that results are rounded to.
@@ -286,5 +290,6 @@ mod tests {
         assert_eq!(F16::exponent(F16_TINY * 0.74), 0);
         assert_eq!(power_of_two(0), 0.5 * f32::MIN_POSITIVE);
         assert_eq!(power_of_two(127), 1.0);
+        assert!(power_of_two(255).is_nan());
     }
 }

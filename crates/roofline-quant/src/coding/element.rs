@@ -22,7 +22,7 @@ pub(crate) fn e4m3(x: f32) -> u8 {
     (code | (bits >> 24) & 0x80) as u8
 }
 
-/// What an E4M3 code stands for. The two NaN codes are not written and read as 480.
+/// What an E4M3 code stands for. The two codes that are not numbers are never written, but may be read.
 #[inline(always)]
 pub(crate) fn from_e4m3(code: u8) -> f32 {
     let code = u32::from(code);
@@ -30,6 +30,7 @@ pub(crate) fn from_e4m3(code: u8) -> f32 {
     let normal = f32::from_bits((magnitude << 20) + ((127 - 7) << 23));
     let subnormal = magnitude as i32 as f32 * 0.001_953_125;
     let value = if magnitude < 8 { subnormal } else { normal };
+    let value = if magnitude == 0x7f { f32::NAN } else { value };
     f32::from_bits(value.to_bits() | (code & 0x80) << 24)
 }
 
@@ -73,8 +74,10 @@ mod tests {
     #[test]
     fn every_code_stands_for_what_the_specification_says() {
         for code in 0..=u8::MAX {
-            assert_eq!(from_e4m3(code).to_bits(), e4m3_by_definition(code).to_bits());
-            if code & 0x7f != 0x7f {
+            if code & 0x7f == 0x7f {
+                assert!(from_e4m3(code).is_nan());
+            } else {
+                assert_eq!(from_e4m3(code).to_bits(), e4m3_by_definition(code).to_bits());
                 assert_eq!(e4m3(from_e4m3(code)), code);
             }
         }

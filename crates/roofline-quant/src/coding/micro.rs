@@ -76,18 +76,18 @@ impl<M, R> Microscaled<M, R> {
 
 /// The E8M0 byte for weights up to `peak`.
 fn exponent<M: Micro, R: Rounding>(peak: f32) -> u8 {
-    let biased = (R::exponent(peak) - M::EXPONENT).clamp(0, 254);
-    if R::round(power_of_two(biased)) == 0.0 { 127 } else { biased as u8 }
+    let byte = (R::exponent(peak) - M::EXPONENT).clamp(0, 254) as u8;
+    if R::round(power_of_two(byte)) == 0.0 { 127 } else { byte }
 }
 
 /// Of that byte and its neighbours, the one with the least squared error.
 fn search<M: Micro>(first: u8, values: &[f32], importance: &[f32]) -> u8 {
-    // Further down the reciprocals are infinite.
-    if first < 8 {
+    // Nothing is gained at the ends, where reciprocals or the scales themselves are infinite.
+    if !(8..254).contains(&first) {
         return first;
     }
     let bytes = [first, first - 1, first + 1];
-    let scales = bytes.map(|byte| power_of_two(i32::from(byte)));
+    let scales = bytes.map(power_of_two);
     bytes[least_error(M::element::<Reciprocal>(), values, importance, &scales, &[0.0; 3])]
 }
 
@@ -104,7 +104,7 @@ impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
-        let [packed, stored] = out else { return 0 };
+        let [packed, stored] = out else { unreachable!("a buffer for each part") };
         let columns = block.columns;
         let groups = columns / BLOCK;
         let (mut scales, zeros, mut codes) = (vec![0.0; groups], vec![0.0; groups], vec![0; columns]);
@@ -119,7 +119,7 @@ impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
                     let importance = importance_of(block.importance, at, BLOCK);
                     *stored = search::<M>(*stored, &row[at * BLOCK..][..BLOCK], importance);
                 }
-                *scale = power_of_two(i32::from(*stored));
+                *scale = power_of_two(*stored);
             }
             outside += code(M::element::<R>(), row, BLOCK, &scales, &zeros, &mut codes);
             if M::TOGETHER == 2 {
@@ -138,7 +138,7 @@ impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
         let stored = parts[0].chunks_exact(columns / M::TOGETHER).zip(parts[1].chunks_exact(groups));
         for (decoded, (packed, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
             for (scale, stored) in scales.iter_mut().zip(stored) {
-                *scale = power_of_two(i32::from(*stored));
+                *scale = power_of_two(*stored);
             }
             if M::TOGETHER == 2 {
                 unpack_nibbles(packed, 0, &mut codes);

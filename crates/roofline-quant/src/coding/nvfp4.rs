@@ -41,16 +41,18 @@ impl<R: Rounding> Nvfp4<R> {
         Self(method, PhantomData)
     }
 
-    /// The divisor of a matrix whose magnitudes reach `peak`; one where it would be infinite. A method that may choose a
-    /// larger scale than `amax16 / 6` needs room for it: a scale of 256 can become one of 384, which is also exact.
+    /// The divisor of a matrix whose magnitudes reach `peak`; one where it would be infinite, which in F16 begins with
+    /// magnitudes below 0.041. A method that may choose a larger scale than `amax16 / 6` needs room for it: a scale of
+    /// 256 can become one of 384, which is also exact. Its divisor is not rounded.
     fn divisor(&self, peak: f32) -> f32 {
-        let largest = if self.0 == Method::Rtn { E4M3_MAX } else { 256.0 };
-        let divisor = R::round(R::round(1.0 / peak.max(R::TINY)) * (largest * E2M1_MAX));
+        let peak = peak.max(R::TINY);
+        let divisor = match self.0 {
+            Method::Rtn => R::round(R::round(1.0 / peak) * (E4M3_MAX * E2M1_MAX)),
+            _ => 256.0 * E2M1_MAX / peak,
+        };
         if divisor.is_finite() { divisor } else { 1.0 }
     }
-}
 
-impl<R: Rounding> Nvfp4<R> {
     /// Replaces the scale codes of a row by those with the least squared error.
     fn search(&self, row: &[f32], importance: Option<&[f32]>, peaks: &[f32], divisor: f32, stored: &mut [u8]) {
         for (at, (peak, stored)) in peaks.iter().zip(stored).enumerate() {
@@ -117,7 +119,7 @@ impl<R: Rounding> Coding for Nvfp4<R> {
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
-        let [packed, stored, ..] = out else { return 0 };
+        let [packed, stored, ..] = out else { unreachable!("a buffer for each part") };
         let columns = block.columns;
         let groups = columns / BLOCK;
         let divisor = self.divisor(block.peak);

@@ -52,7 +52,7 @@ impl<R: Rounding> Coding for Int8<R> {
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
-        let [codes, stored, zero_points] = out else { return 0 };
+        let [codes, stored, zero_points] = out else { unreachable!("a buffer for each part") };
         zero_points.fill(0);
         let columns = block.columns;
         let group = self.span.length(columns);
