@@ -9,10 +9,18 @@
 //! and shapes alone, so the head is written first and the data streams after it.
 
 mod file;
+pub mod llama;
+mod mix;
+mod protobuf;
 mod read;
+mod rope;
+mod special;
+mod tokenizer;
 mod write;
 
 pub use file::File;
+pub use mix::Mix;
+pub use tokenizer::Files;
 pub use write::{Head, head};
 
 use crate::ggml::Type;
