@@ -6,7 +6,7 @@ import numpy as np
 
 import checkpoints
 from checks import header, quantize, read_folder
-from folders import check_report, layer_products, open_with_library, raw, regular
+from folders import check_decoding, check_report, layer_products, open_with_library, raw, regular
 from reference import compressed
 
 LAYOUT = "compressed-tensors"
@@ -36,7 +36,7 @@ def family(module):
     return [module]
 
 
-def case(checks, binary, name, model, tensors, type_name, plan, scheme_of, to, *more):
+def case(checks, binary, known, name, model, tensors, type_name, plan, scheme_of, to, *more):
     done = quantize(binary, model, plan, to, *more)
     if not checks.check(f"{name}: quantizes", done.code == 0, done.err.strip()[:300] if done.code else ""):
         return None
@@ -44,6 +44,7 @@ def case(checks, binary, name, model, tensors, type_name, plan, scheme_of, to, *
     checks.same_tensors(f"{name}: every byte", read_folder(to), stored)
     open_with_library(checks, name, to, stored)
     check_report(checks, name, done.report, tensors, decoded)
+    check_decoding(checks, binary, known, name, to, tensors, decoded)
     return done
 
 
@@ -61,23 +62,23 @@ def run(checks, binary, known, work):
         for scheme in names:
             to = work / f"{type_name}-{scheme}"
             case_name = f"{LAYOUT} {scheme} {type_name}"
-            if case(checks, binary, case_name, model, tensors, type_name, scheme, uniform(scheme), to):
+            if case(checks, binary, known, case_name, model, tensors, type_name, scheme, uniform(scheme), to):
                 check_configuration(checks, case_name, model, to, scheme)
             rng = np.random.default_rng(7)
             odd = checkpoints.odd(rng, type_name, compressed.GRANULES[scheme])
             folder = checkpoints.write(work / f"odd-{type_name}-{scheme}", odd, checkpoints.config(type_name))
             to = work / f"odd-{type_name}-{scheme}-out"
-            case(checks, binary, f"{case_name} odd shapes", folder, odd, type_name, scheme, uniform(scheme), to)
-    shards(checks, binary, names, work)
-    mixed(checks, binary, work)
+            case(checks, binary, known, f"{case_name} odd shapes", folder, odd, type_name, scheme, uniform(scheme), to)
+    shards(checks, binary, known, names, work)
+    mixed(checks, binary, known, work)
 
 
-def shards(checks, binary, names, work):
+def shards(checks, binary, known, names, work):
     model, tensors = regular(work, "BF16", shards=3)
     for scheme in names:
         to = work / f"sharded-{scheme}"
         name = f"{LAYOUT} {scheme} BF16 in shards"
-        if not case(checks, binary, name, model, tensors, "BF16", scheme, uniform(scheme), to):
+        if not case(checks, binary, known, name, model, tensors, "BF16", scheme, uniform(scheme), to):
             continue
         index = json.loads((to / "model.safetensors.index.json").read_text())
         placed = {}
@@ -88,7 +89,7 @@ def shards(checks, binary, names, work):
         checks.check(f"{name}: the index has the total size", index["metadata"]["total_size"] == total, f"{total} bytes")
 
 
-def mixed(checks, binary, work):
+def mixed(checks, binary, known, work):
     """Plans with several schemes, and modules that are kept."""
     model, tensors = regular(work, "BF16")
     plan = work / "plan.toml"
@@ -106,7 +107,7 @@ def mixed(checks, binary, work):
 
     to = work / "mixed"
     name = f"{LAYOUT} with three schemes"
-    if case(checks, binary, name, model, tensors, "BF16", plan, scheme_of, to):
+    if case(checks, binary, known, name, model, tensors, "BF16", plan, scheme_of, to):
         found = json.loads((to / "config.json").read_text())["quantization_config"]
         modules = {module for group in found["config_groups"].values() for module in group["targets"]}
         coded = {one.removesuffix(".weight") for one in tensors if scheme_of(one)}
@@ -115,7 +116,7 @@ def mixed(checks, binary, work):
         checks.check(f"{name}: what is kept is ignored", set(found["ignore"]) == kept, f"{found['ignore']}")
         checks.check(f"{name}: the format", found["format"] == "mixed-precision", found["format"])
     keep = lambda name: None if "k_proj" in name else uniform("nvfp4a16")(name)  # noqa: E731
-    done = case(checks, binary, f"{LAYOUT} --keep", model, tensors, "BF16", "nvfp4a16", keep, work / "keep", "--keep", "*.k_proj")
+    done = case(checks, binary, known, f"{LAYOUT} --keep", model, tensors, "BF16", "nvfp4a16", keep, work / "keep", "--keep", "*.k_proj")
     if done:
         noted = any("fused" in note for note in done.report["notes"])
         checks.check(f"{LAYOUT} --keep: a torn family is noted", noted, "; ".join(done.report["notes"])[:120])

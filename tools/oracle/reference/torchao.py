@@ -32,7 +32,7 @@ def int8(to, weight, group):
 
 
 def float8(to, weight):
-    """`Float8Tensor`. Where a scale is zero torchao stores NaN; here the codes are zero and the scale is left open as NaN."""
+    """`Float8Tensor`. Where a scale is zero torchao stores codes that are no numbers; here such rows are left open, their scale NaN."""
     scale = to.round(np.abs(weight).max(1, keepdims=True) / F32(448))
     usable = scale > 0
     codes = e4m3(np.where(usable, weight / np.where(usable, scale, 1), 0))
