@@ -1,7 +1,8 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask generate [--check]`, `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask oracle`, `cargo xtask generate [--check]`, `cargo xtask bench`.
 
 mod bench;
 mod generate;
+mod oracle;
 mod test;
 
 use std::{
@@ -13,7 +14,8 @@ use std::{
 const USAGE: &str = "\
 Usage: cargo xtask CHORE
 
-  test                everything a change must pass: format, lints, tests, documentation, generated files
+  test                everything a change must pass: format, lints, tests, oracle, documentation, generated files
+  oracle              the checkpoints the program writes, compared with a reference in Python
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
   bench               estimates per second, and the time from process start to answer";
 
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words[..] {
         ["test"] => test::test(),
+        ["oracle"] => oracle::oracle(),
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),
         ["bench"] => bench::bench(),

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use crate::{cargo, generate, root, run, step, works};
+use crate::{cargo, generate, oracle, root, run, step, works};
 
 const WASM: &str = "wasm32-unknown-unknown";
 
@@ -33,6 +33,7 @@ pub(crate) fn test() -> Result<(), String> {
         step("tests (cargo test; cargo-nextest is not installed)");
         with_compiler(cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
     }
+    oracle::oracle()?;
     step("documentation tests");
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
     step("documentation");
