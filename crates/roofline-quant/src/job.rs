@@ -196,6 +196,14 @@ impl<'a> Plain<'a> {
     }
 }
 
+impl Plain<'_> {
+    /// The same numbers, one to a row.
+    pub(crate) fn upright(self) -> Self {
+        let matrix = Matrix { rows: self.matrix.rows * self.matrix.columns, columns: 1 };
+        Self { matrix, ..self }
+    }
+}
+
 impl Rows for Plain<'_> {
     fn matrix(&self) -> Matrix {
         self.matrix

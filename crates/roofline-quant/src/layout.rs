@@ -2,10 +2,11 @@
 
 mod compressed_tensors;
 mod folder;
+mod gguf;
 mod plain;
 mod torchao;
 
-use std::{collections::HashMap, fmt, str::FromStr, sync::Arc};
+use std::{collections::HashMap, fmt, path::Path, str::FromStr, sync::Arc};
 
 use roofline_core::Error as CoreError;
 
@@ -33,7 +34,7 @@ pub enum Layout {
 
 impl Layout {
     /// Every layout, the most common first.
-    pub const ALL: [Self; 4] = [Self::CompressedTensors, Self::Gguf, Self::Torchao, Self::Plain];
+    pub const ALL: [Self; 4] = [Self::CompressedTensors, Self::Plain, Self::Gguf, Self::Torchao];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -49,7 +50,7 @@ impl Layout {
     pub fn schemes(self) -> &'static [Scheme] {
         match self {
             Self::CompressedTensors => compressed_tensors::SCHEMES,
-            Self::Gguf => &[],
+            Self::Gguf => gguf::SCHEMES,
             Self::Torchao => torchao::SCHEMES,
             Self::Plain => plain::SCHEMES,
         }
@@ -57,8 +58,9 @@ impl Layout {
 
     /// Its scheme of that name, in whichever case, with `-` or `_`.
     pub fn scheme(self, name: &str) -> Result<&'static Scheme> {
-        let wanted = name.trim().to_lowercase().replace('_', "-");
-        let fits = |scheme: &&Scheme| scheme.name == wanted || scheme.aliases.contains(&wanted.as_str());
+        let plain = |name: &str| name.trim().to_lowercase().replace('_', "-");
+        let wanted = plain(name);
+        let fits = |scheme: &&Scheme| scheme.aliases.iter().chain([&scheme.name]).any(|known| plain(known) == wanted);
         if let Some(scheme) = self.schemes().iter().find(fits) {
             return Ok(scheme);
         }
@@ -77,15 +79,19 @@ impl Layout {
     }
 
     /// The one file that is the result, where it is no folder.
-    pub(crate) fn single_file<'j>(self, job: &'j Job<'_>) -> Option<&'j str> {
-        (self == Self::Gguf).then(|| job.files.first().map(|file| file.name.as_str())).flatten()
+    pub(crate) fn single_file<'j>(self, job: &'j Job<'_>, target: &Path) -> Option<&'j str> {
+        let named = target.extension().is_some_and(|extension| extension == "gguf");
+        job.files.first().filter(|_| self == Self::Gguf && named).map(|file| file.name.as_str())
     }
 
-    /// What writing `checkpoint` by `plan` takes.
-    pub fn job<'a>(self, checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+    /// What writing `checkpoint` to `target` by `plan` takes.
+    pub fn job<'a>(self, checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
         match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, plan, method),
-            Self::Gguf => Err(Error::unsupported("gguf", "later")),
+            Self::Gguf => {
+                let name = gguf::file_name(target, &checkpoint.name(), &plan.scheme);
+                gguf::job(checkpoint, plan, method, name)
+            }
             Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
         }
@@ -126,6 +132,8 @@ pub struct Scheme {
 pub(crate) enum Target {
     /// Numbers of this type.
     Plain(Dtype),
+    /// One of GGUF's types, or a mix of them.
+    Gguf(&'static str),
     /// One of torchao's ways.
     Torchao(crate::coding::torchao::Scheme),
     /// One of compressed-tensors' ways.
@@ -306,7 +314,7 @@ mod tests {
             for scheme in layout.schemes() {
                 for name in scheme.aliases.iter().chain([&scheme.name]) {
                     assert!(seen.insert(*name), "{name}");
-                    assert_eq!(*name, name.to_lowercase().replace('_', "-"));
+                    assert_eq!(*name, name.to_lowercase());
                     assert_eq!(layout.scheme(&name.to_uppercase()).unwrap().name, scheme.name);
                 }
             }

@@ -92,12 +92,12 @@ pub struct Line {
 /// Quantizes; `watch` hears of input bytes that are done. On an error nothing is left behind.
 pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64) + Sync)) -> Result<Report> {
     apart(&checkpoint.folder, &request.target)?;
-    let job = request.layout.job(checkpoint, &request.plan, request.method)?;
+    let job = request.layout.job(checkpoint, &request.plan, request.method, &request.target)?;
     let space = Workspace::open(&request.target, &fingerprint(checkpoint, request)?, job.bytes(), request.manner)?;
     let written = write(checkpoint, request, &job, &space, watch);
     match written {
         Ok(report) => {
-            space.finish(request.layout.single_file(&job))?;
+            space.finish(request.layout.single_file(&job, &request.target))?;
             Ok(report)
         }
         Err(error) => {
@@ -119,7 +119,7 @@ fn write(
     for (name, bytes) in &job.companions {
         keep(&space.out().join(name), bytes)?;
     }
-    if request.layout.single_file(job).is_none() {
+    if request.layout.single_file(job, &request.target).is_none() {
         keep(&space.out().join("README.md"), card::card(&report).as_bytes())?;
     }
     Ok(report)

@@ -1,0 +1,272 @@
+//! One GGUF file: what llama.cpp, Ollama and LM Studio load.
+//!
+//! Names, metadata and tokenizer are those of llama.cpp's converter, the types of the tensors those of its quantizer, so
+//! that a file is the one those two would have made - without the 16-bit file between them.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use super::{Layout, Scheme, Target, idle, quantized_already, sites};
+use crate::{
+    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    coding::{Coding, Matrix},
+    ggml::{self, Type},
+    gguf::{
+        self, Files, Mix,
+        llama::{self, Model},
+    },
+    job::{Code, Item, Order, Output, Place, Plain, Rows, Work},
+    plan::KEEP,
+    site::Site,
+    stored::{Located, Stored},
+};
+
+macro_rules! schemes {
+    ($($name:literal $(or $alias:literal)* = $summary:literal;)*) => {
+        &[$(Scheme { name: $name, aliases: &[$($alias),*], summary: $summary, target: Target::Gguf($name) }),*]
+    };
+}
+
+/// Every scheme this layout has.
+pub(super) const SCHEMES: &[Scheme] = schemes! {
+    "q8_0" = "INT8 in blocks of 32";
+    "q6_k" = "INT6 in blocks of 16 with 8-bit scales";
+    "q5_k_m" = "Q5_K, the sensitive half of values and ways down in Q6_K";
+    "q5_k_s" or "q5_k" = "INT5 in blocks of 32 with 6-bit scales and minima";
+    "q4_k_m" = "Q4_K, the sensitive half of values and ways down in Q6_K";
+    "q4_k_s" or "q4_k" = "INT4 in blocks of 32 with 6-bit scales and minima, a few tensors in Q5_K";
+    "q5_0" = "INT5 in blocks of 32";
+    "q4_0" = "INT4 in blocks of 32";
+    "mxfp4" = "E2M1 in blocks of 32 with powers of two; output and embeddings in Q8_0";
+    "nvfp4" = "E2M1 in blocks of 16 with E4M3 scales and one per tensor; output and embeddings in BF16";
+    "bf16" = "BF16";
+    "f16" or "fp16" = "FP16";
+    "f32" or "fp32" = "FP32";
+};
+
+/// What the tokenizer of a checkpoint may hold at most.
+const LONGEST_TOKENIZER: u64 = 256 << 20;
+
+/// A tensor of the file to be: its sources one below the other, and what it becomes.
+struct Draft<'a> {
+    target: llama::Target,
+    ty: Type,
+    dims: Vec<u64>,
+    sources: Vec<(Located<'a>, Site)>,
+}
+
+/// What writing the checkpoint as the file `name` takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, name: String) -> Result<Job<'a>> {
+    method.among(&[Method::Rtn], "a GGUF type")?;
+    let (all, layers) = sites(checkpoint)?;
+    let mut notes = idle(plan, &all, layers);
+    let head = all.iter().any(|(stored, _)| stored.name() == "lm_head.weight");
+    let model = model(checkpoint, head)?;
+    notes.extend(model.notes().iter().cloned());
+    let mix = mix(&plan.scheme)?;
+    let mut drafts: BTreeMap<String, Draft<'a>> = BTreeMap::new();
+    let (mut shared, mut experts) = (0, 0);
+    for (stored, site) in all {
+        let Stored::Plain(located) = stored else { return Err(quantized_already(checkpoint, &stored)) };
+        let Some(target) = model.tensor(&located.1.name)? else { continue };
+        let elements = located.1.elements();
+        if target.expert.is_some() {
+            experts += elements
+        } else {
+            shared += elements
+        }
+        draft(&mut drafts, located, site, target, |site, target, columns| {
+            let mix = match plan.rule(site, layers) {
+                None => mix,
+                Some(KEEP) => Mix::Pure(kept(located.1.dtype)),
+                Some(name) => self::mix(name)?,
+            };
+            Ok(mix.type_of(target, &model, columns))
+        })?;
+    }
+    let mut drafts: Vec<Draft<'a>> = drafts.into_values().collect();
+    drafts.iter_mut().try_for_each(|draft| stack(draft, model.experts()))?;
+    let count = model.experts().max(1) as u64;
+    let metadata = model.metadata(mix, &llama::size_label(shared, experts / count, model.experts()));
+    let (files, items) = lay_out(drafts, &model, &metadata, name, &plan.scheme)?;
+    Ok(Job { files, items, companions: Vec::new(), notes })
+}
+
+fn mix(name: &str) -> Result<Mix> {
+    let scheme = Layout::Gguf.scheme(name)?;
+    Mix::named(scheme.name).ok_or_else(|| Error::Plan(format!("{} is no type of GGUF", scheme.name)))
+}
+
+/// The type of what a rule keeps.
+fn kept(dtype: Dtype) -> Type {
+    match dtype {
+        Dtype::Bf16 => Type::Bf16,
+        Dtype::F16 => Type::F16,
+        _ => Type::F32,
+    }
+}
+
+/// The model in llama.cpp's words, with its tokenizer.
+fn model(checkpoint: &Checkpoint, head: bool) -> Result<Model> {
+    let read = |name: &str| {
+        let path = checkpoint.folder.join(name);
+        let Ok(metadata) = fs::metadata(&path) else { return Ok(None) };
+        if metadata.len() > LONGEST_TOKENIZER {
+            return Err(Error::malformed(&path, "tokenizer", format!("it has {} bytes", metadata.len())));
+        }
+        fs::read(&path).map(Some).map_err(Error::file("read", &path))
+    };
+    let (tokenizer, config) = (read("tokenizer.json")?, read("tokenizer_config.json")?);
+    let (sentencepiece, added) = (read("tokenizer.model")?, read("added_tokens.json")?);
+    let template = read("chat_template.jinja")?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let files = Files {
+        tokenizer: tokenizer.as_deref(),
+        config: config.as_deref(),
+        sentencepiece: sentencepiece.as_deref(),
+        added: added.as_deref(),
+        chat_template: template.as_deref(),
+    };
+    Model::new(&checkpoint.name(), &checkpoint.config, &files, head)
+}
+
+/// Adds a tensor of the source to the file: as a new one, or as one more expert of a stack.
+fn draft<'a>(
+    drafts: &mut BTreeMap<String, Draft<'a>>,
+    located: Located<'a>,
+    site: Site,
+    target: llama::Target,
+    ty: impl Fn(&Site, &llama::Target, usize) -> Result<Type>,
+) -> Result<()> {
+    let entry = located.1;
+    let refuse = |reason: String| Error::Weight { name: entry.name.clone(), reason, hint: None };
+    let Some(columns) = entry.shape.last().copied().filter(|_| !entry.shape.contains(&0)) else {
+        return Err(refuse(format!("has the shape {:?}", entry.shape)));
+    };
+    let dims: Vec<u64> = entry.shape.iter().rev().map(|dim| *dim as u64).collect();
+    let ty = if dims.len() < 2 { Type::F32 } else { ty(&site, &target, columns)? };
+    if target.heads.is_some_and(|heads| heads == 0 || !entry.shape[0].is_multiple_of(2 * heads)) {
+        return Err(refuse(format!("has {} rows for {} heads", entry.shape[0], target.heads.unwrap_or(0))));
+    }
+    if target.expert.is_some() && ty == Type::Nvfp4 {
+        let reason = "is an expert, and the scales of stacked NVFP4 experts are not written".to_owned();
+        return Err(Error::Weight {
+            name: entry.name.clone(),
+            reason,
+            hint: Some("mxfp4 or q4_k_m can be".to_owned()),
+        });
+    }
+    match drafts.get_mut(&target.name) {
+        None => {
+            drafts.insert(target.name.clone(), Draft { target, ty, dims, sources: vec![(located, site)] });
+        }
+        Some(draft) if target.expert.is_some() && draft.dims == dims && draft.ty == ty => {
+            draft.sources.push((located, site));
+        }
+        Some(_) => return Err(refuse(format!("does not fit the others of `{}`", target.name))),
+    }
+    Ok(())
+}
+
+/// Brings a stack of experts into their order; a stack with a hole is refused.
+fn stack(draft: &mut Draft<'_>, experts: usize) -> Result<()> {
+    if draft.target.expert.is_none() {
+        return Ok(());
+    }
+    // Names are `...experts.N.w1`: what sorts them as numbers is their length, then their text.
+    draft.sources.sort_by(|((_, a), _), ((_, b), _)| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    if draft.sources.len() != experts {
+        let reason = format!("has {} of {experts} experts", draft.sources.len());
+        return Err(Error::Weight { name: draft.target.name.clone(), reason, hint: None });
+    }
+    draft.dims.push(experts as u64);
+    Ok(())
+}
+
+/// Places for everything: the file's head, and an item for every tensor.
+fn lay_out<'a>(
+    drafts: Vec<Draft<'a>>,
+    model: &Model,
+    metadata: &[(String, gguf::Value)],
+    name: String,
+    scheme: &str,
+) -> Result<(Vec<Output>, Vec<Item<'a>>)> {
+    let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
+    let factors = model.rope_factors();
+    if let Some((name, factors)) = &factors {
+        tensors.push(((*name).to_owned(), vec![factors.len() as u64], Type::F32));
+    }
+    for draft in &drafts {
+        tensors.push((draft.target.name.clone(), draft.dims.clone(), draft.ty));
+        if draft.ty == Type::Nvfp4 {
+            tensors.push((scale_name(&draft.target.name), vec![1], Type::F32));
+        }
+    }
+    let head = gguf::head(metadata, &tensors)?;
+    let places: BTreeMap<&str, Place> = tensors
+        .iter()
+        .zip(&head.offsets)
+        .map(|((name, ..), offset)| (name.as_str(), Place { file: 0, offset: *offset }))
+        .collect();
+    let place = |name: &str| places.get(name).copied().unwrap_or(Place { file: 0, offset: 0 });
+    let mut items = Vec::new();
+    if let Some((name, factors)) = factors {
+        let bytes = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+        let work = Work::Literal { bytes, to: place(name) };
+        items.push(Item { name: name.to_owned(), site: Site::of(name, 1), work });
+    }
+    let offset = items.len();
+    let at: BTreeMap<String, (usize, Type)> = drafts
+        .iter()
+        .enumerate()
+        .map(|(at, draft)| (draft.sources[0].1.module.clone(), (offset + at, draft.ty)))
+        .collect();
+    for draft in drafts {
+        items.push(item(draft, &at, place, scheme)?);
+    }
+    Ok((vec![Output { name, head: head.bytes, bytes: head.length }], items))
+}
+
+fn scale_name(name: &str) -> String {
+    name.strip_suffix(".weight").map_or_else(|| format!("{name}.scale"), |stem| format!("{stem}.scale"))
+}
+
+fn item<'a>(
+    draft: Draft<'a>,
+    at: &BTreeMap<String, (usize, Type)>,
+    place: impl Fn(&str) -> Place,
+    scheme: &str,
+) -> Result<Item<'a>> {
+    let Draft { target, ty, sources, .. } = draft;
+    let site = sources[0].1.clone();
+    let source = sources[0].0.1.name.clone();
+    let many = sources.len();
+    let mut rows: Vec<Box<dyn Rows + 'a>> = Vec::new();
+    for ((shard, entry), _) in sources {
+        // What is reordered is reordered by rows: a vector's numbers are rows of one.
+        let plain = Plain::new(shard, entry)?;
+        rows.push(Box::new(if target.heads.is_some() && entry.shape.len() == 1 { plain.upright() } else { plain }));
+    }
+    let each: Matrix = rows[0].matrix();
+    let order = target.heads.map_or(Order::AsIs, |heads| Order::Interleaved { head: each.rows / heads });
+    let coding: Arc<dyn Coding> = Arc::new(ggml::Stored(ty));
+    let whole = Matrix { rows: each.rows * many, columns: each.columns };
+    let hint = Some("keep it with `--keep`, or choose a type with smaller blocks".to_owned());
+    let unfit = |reason| Error::Weight { name: source.clone(), reason, hint };
+    let parts = coding.parts(whole).map_err(unfit)?.into_iter().map(|part| {
+        let to = if part.name == "scale" { place(&scale_name(&target.name)) } else { place(&target.name) };
+        (part, to)
+    });
+    let parts = parts.collect();
+    let family = site.fused().into_iter().filter_map(|module| at.get(&module));
+    let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
+    let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
+    let name = if lossy { ty.name() } else { scheme }.to_lowercase();
+    let code = Code { sources: rows, order, coding, scheme: name, lossy, fused, importance: None, parts };
+    Ok(Item { name: source, site, work: Work::Code(code) })
+}
+
+/// What the file of a model is called where only a folder was named.
+pub(super) fn file_name(target: &Path, model: &str, scheme: &str) -> String {
+    let named = target.extension().is_some_and(|extension| extension == "gguf");
+    let own = target.file_name().filter(|_| named).map(|name| name.to_string_lossy().into_owned());
+    own.unwrap_or_else(|| format!("{model}-{}.gguf", scheme.to_uppercase().replace('-', "_")))
+}
