@@ -14,6 +14,7 @@ use crate::{
     Checkpoint, Dtype, Error, Job, Method, Plan, Result,
     coding::{Coding, Part},
     job::{Code, Item, Order, Place, Plain, Rows, Work},
+    number::is_number,
     safetensors::Entry,
     site::{Role, Site},
     stored::Stored,
@@ -185,6 +186,13 @@ fn decide<'a>(
             None => None,
             Some(name) => {
                 let scheme = layout.scheme(name)?;
+                if !is_number(entry.dtype) {
+                    return Err(Error::Weight {
+                        name: entry.name.clone(),
+                        reason: format!("is stored as {}, which is not a floating-point number", entry.dtype),
+                        hint: Some("keep it with `--keep`".to_owned()),
+                    });
+                }
                 let coding = coding(scheme, entry)?;
                 let parts = parts(entry, &*coding)?;
                 Some((scheme, coding, parts))

@@ -1,6 +1,6 @@
 //! From source to output: blocks of rows read, coded and written by every core, in bounded memory.
 //!
-//! Items go in waves of about 128 MB, so that what fused weights share (the largest magnitude) is found while their
+//! Items go in waves of at most about 128 MB, so that what fused weights share (the largest magnitude) is found while their
 //! bytes are still in the page cache. While a wave is coded, the one before is brought to disk and noted in the journal.
 
 use std::{
@@ -22,8 +22,8 @@ use crate::{
     number,
 };
 
-/// Input bytes of a wave.
-const WAVE: u64 = 128 << 20;
+/// Input bytes of a wave: a sixteenth of all, within these bounds, so that a small run can be resumed too.
+const WAVE: std::ops::RangeInclusive<u64> = 2 << 20..=128 << 20;
 /// Weights of a block of rows: with what they decode to and what they become, it stays in a core's second-level cache.
 const BLOCK: usize = 128 << 10;
 /// Bytes of a block that is copied.
@@ -65,12 +65,14 @@ pub fn run(job: &Job<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64
 
 /// Runs of items with about as many bytes each.
 fn waves(job: &Job<'_>, pending: &[usize]) -> Vec<Vec<usize>> {
+    let all: u64 = job.items.iter().map(Item::input).sum();
+    let enough = (all / 16).clamp(*WAVE.start(), *WAVE.end());
     let mut waves = Vec::new();
     let (mut wave, mut bytes) = (Vec::new(), 0);
     for item in pending {
         wave.push(*item);
         bytes += job.items[*item].input();
-        if bytes >= WAVE {
+        if bytes >= enough {
             waves.push(std::mem::take(&mut wave));
             bytes = 0;
         }

@@ -51,10 +51,7 @@ impl Workspace {
     /// Prepares to write `target`. `job` says what is made from what: an interrupted run is resumed only if it is the same.
     pub fn open(target: &Path, job: &Value, needed: u64, manner: Manner) -> Result<Self> {
         let (parent, name) = split(target)?;
-        if !parent.is_dir() {
-            let error = std::io::ErrorKind::NotFound.into();
-            return Err(Error::File { action: "write into", path: parent, error });
-        }
+        fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
         if target.symlink_metadata().is_ok() && !manner.force {
             let hint = "choose another place with `--to`, or replace it with `--force`";
             return Err(Error::Exists { path: target.to_owned(), state: "is there already", hint });

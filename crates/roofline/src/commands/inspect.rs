@@ -38,7 +38,7 @@ fn count(parameters: u64) -> String {
 }
 
 /// Bytes, as people say them.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e9 => format!("{} GB", number(bytes / 1e9)),
         bytes if bytes >= 1e6 => format!("{} MB", number(bytes / 1e6)),

@@ -16,6 +16,7 @@ use roofline_quant::{
 };
 use serde::Serialize;
 
+use super::inspect::size;
 use crate::{
     cli::QuantizeArgs,
     failure::Failure,
@@ -47,10 +48,7 @@ pub(crate) fn quantize(args: &QuantizeArgs, form: Format) -> Result<(), Failure>
     let done = done?;
     let seconds = start.elapsed().as_secs_f64();
     let rate = done.bytes_before as f64 / seconds / 1e9;
-    style::talk(
-        "note",
-        &format!("{} GB in {} s, {} GB/s", number(done.bytes_before as f64 / 1e9), number(seconds), number(rate)),
-    );
+    style::talk("note", &format!("{} in {} s, {} GB/s", size(done.bytes_before), number(seconds), number(rate)));
     Ok(emit(&Quantized { done, all: args.all }, form)?)
 }
 
@@ -108,41 +106,20 @@ impl Report for Quantized {
 
     fn sections(&self) -> Vec<Section> {
         let done = &self.done;
-        let gigabytes = |bytes: u64| format!("{} GB", number(bytes as f64 / 1e9));
         let ratio = 100.0 * done.bytes_after as f64 / done.bytes_before as f64;
-        let mut facts = vec![
-            (
-                "size".to_owned(),
-                format!(
-                    "{} before, {} after ({ratio:.1} %)",
-                    gigabytes(done.bytes_before),
-                    gigabytes(done.bytes_after)
-                ),
-            ),
-            (
-                "bits per weight".to_owned(),
-                format!("{:.3} of what was quantized, scales and all", done.bits_per_weight),
-            ),
-            (
-                "relative error".to_owned(),
-                format!("{:.5}, root mean square over the layers' products", done.mean_squared_error.sqrt()),
-            ),
-        ];
-        facts.push(("perplexity".to_owned(), match done.perplexity_change {
-            Some(change) => format!(
-                "+{} to +{}: an estimate from the weights alone, between models as robust as Llama-2-7B and as sensitive as \
-                 Llama-3-8B",
-                percent(change.low),
-                percent(change.high)
-            ),
-            None => "no estimate: beyond a relative error of 0.25 models collapse".to_owned(),
-        }));
+        let sizes = format!("{} before, {} after ({ratio:.1} %)", size(done.bytes_before), size(done.bytes_after));
+        let mut facts = vec![("size".to_owned(), sizes)];
+        if !done.weights.is_empty() {
+            facts.extend(self.errors());
+        }
         let mut sections = vec![
             Section::Heading(format!("{} as {} {}, by {}", done.model, done.layout, done.plan.scheme, done.method)),
             Section::Facts(facts),
-            Section::Table(roles(&done.weights)),
         ];
-        sections.push(Section::Table(weights(&done.weights, if self.all { usize::MAX } else { SHOWN })));
+        if !done.weights.is_empty() {
+            sections.push(Section::Table(roles(&done.weights)));
+            sections.push(Section::Table(weights(&done.weights, if self.all { usize::MAX } else { SHOWN })));
+        }
         if !self.all && done.weights.len() > SHOWN {
             sections.push(Section::Paragraph(format!(
                 "The {SHOWN} weights with the largest error of {}; --all shows the others, as do --json and --csv.",
@@ -152,6 +129,33 @@ impl Report for Quantized {
         sections.extend(done.notes.iter().map(|note| Section::Paragraph(format!("Note: {note}."))));
         sections.push(Section::Line(format!("Written to {}", done.target.display())));
         sections
+    }
+}
+
+impl Quantized {
+    /// How much was lost.
+    fn errors(&self) -> Vec<(String, String)> {
+        let done = &self.done;
+        let perplexity = match done.perplexity_change {
+            Some(change) => format!(
+                "+{} to +{}: an estimate from the weights alone, between models as robust as Llama-2-7B and as sensitive as \
+                 Llama-3-8B",
+                percent(change.low),
+                percent(change.high)
+            ),
+            None => "no estimate: beyond a relative error of 0.25 models collapse".to_owned(),
+        };
+        vec![
+            (
+                "bits per weight".to_owned(),
+                format!("{:.3} of what was quantized, scales and all", done.bits_per_weight),
+            ),
+            (
+                "relative error".to_owned(),
+                format!("{:.5}, root mean square over the model's products", done.mean_squared_error.sqrt()),
+            ),
+            ("perplexity".to_owned(), perplexity),
+        ]
     }
 }
 

@@ -1,0 +1,437 @@
+//! `roofline quantize` and `roofline inspect` as a user meets them, on checkpoints made here.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+/// A folder of its own for a test.
+fn temporary(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("quantize-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A repeatable run of numbers that look like weights: sums of uniform ones, some of them large.
+struct Weights(u64);
+
+impl Weights {
+    fn next(&mut self) -> f32 {
+        let mut uniform = || {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        let sum = uniform() + uniform() + uniform() + uniform();
+        if self.0 >> 33 & 0x3ff == 0 { sum * 0.5 } else { sum * 0.05 }
+    }
+
+    fn bf16(&mut self, count: usize) -> Vec<u8> {
+        (0..count).flat_map(|_| ((self.next().to_bits() >> 16) as u16).to_le_bytes()).collect()
+    }
+}
+
+/// Tensors of a file: names, types, shapes and bytes.
+type Tensors = Vec<(String, &'static str, Vec<usize>, Vec<u8>)>;
+
+fn write(path: &Path, tensors: &Tensors) {
+    let (mut header, mut offset) = (serde_json::Map::new(), 0);
+    header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
+    for (name, dtype, shape, bytes) in tensors {
+        let end = offset + bytes.len();
+        header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
+        offset = end;
+    }
+    let header = Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    tensors.iter().for_each(|(.., bytes)| file.extend(bytes));
+    fs::write(path, file).unwrap();
+}
+
+const HIDDEN: usize = 256;
+const INNER: usize = 512;
+const VOCABULARY: usize = 64;
+
+fn tensors(layers: usize) -> Tensors {
+    let mut weights = Weights(7);
+    let mut all = Vec::new();
+    let mut add = |name: String, shape: &[usize]| {
+        let bytes = weights.bf16(shape.iter().product());
+        all.push((name, "BF16", shape.to_vec(), bytes));
+    };
+    add("model.embed_tokens.weight".to_owned(), &[VOCABULARY, HIDDEN]);
+    for layer in 0..layers {
+        let at = format!("model.layers.{layer}");
+        add(format!("{at}.input_layernorm.weight"), &[HIDDEN]);
+        for (name, rows) in [("q", HIDDEN), ("k", HIDDEN / 2), ("v", HIDDEN / 2), ("o", HIDDEN)] {
+            add(format!("{at}.self_attn.{name}_proj.weight"), &[rows, HIDDEN]);
+        }
+        add(format!("{at}.post_attention_layernorm.weight"), &[HIDDEN]);
+        for (name, rows, columns) in [("gate", INNER, HIDDEN), ("up", INNER, HIDDEN), ("down", HIDDEN, INNER)] {
+            add(format!("{at}.mlp.{name}_proj.weight"), &[rows, columns]);
+        }
+    }
+    add("model.norm.weight".to_owned(), &[HIDDEN]);
+    add("lm_head.weight".to_owned(), &[VOCABULARY, HIDDEN]);
+    all
+}
+
+fn config(layers: usize) -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "dtype": "bfloat16",
+        "hidden_size": HIDDEN,
+        "intermediate_size": INNER,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": false,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    })
+}
+
+/// A small Llama with a tokenizer.
+fn checkpoint(folder: &Path, layers: usize) -> PathBuf {
+    let path = folder.join("tiny");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("config.json"), config(layers).to_string()).unwrap();
+    let vocabulary: serde_json::Map<String, Value> = (0..VOCABULARY).map(|id| (format!("t{id}"), id.into())).collect();
+    let tokenizer = json!({
+        "added_tokens": [{ "id": 0, "content": "t0", "special": true }],
+        "pre_tokenizer": { "type": "ByteLevel" },
+        "model": { "type": "BPE", "vocab": vocabulary, "merges": [] },
+    });
+    fs::write(path.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    write(&path.join("model.safetensors"), &tensors(layers));
+    path
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
+    command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
+    command
+}
+
+fn roofline(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// What the program printed, with the folder's name and the time taken out.
+fn shown(output: &Output, folder: &Path) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let lines = text(&output.stderr).replace(&*folder.to_string_lossy(), "FOLDER");
+    let timed = lines
+        .lines()
+        .map(|line| if line.starts_with("note: ") && line.ends_with("GB/s") { "note: TIME" } else { line });
+    format!(
+        "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
+        output.status.code().unwrap(),
+        text(&output.stdout).replace(&*folder.to_string_lossy(), "FOLDER"),
+        timed.collect::<Vec<_>>().join("\n"),
+    )
+}
+
+/// Every file of a folder, by name.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_and_what_it_wrote() {
+    let folder = temporary("run");
+    let source = checkpoint(&folder, 2);
+    let before = contents(&source);
+    let (source, target) = (source.to_str().unwrap(), folder.join("out"));
+    let output =
+        roofline(&["quantize", source, "--plan", "w4a16", "--keep", "*.o_proj", "--to", target.to_str().unwrap()]);
+    insta::assert_snapshot!("quantize", shown(&output, &folder));
+    let output = roofline(&["inspect", target.to_str().unwrap()]);
+    insta::assert_snapshot!("inspect_quantized", shown(&output, &folder));
+    let written = contents(&target);
+    insta::assert_snapshot!("model_card", String::from_utf8_lossy(&written["README.md"]));
+    let config: Value = serde_json::from_slice(&written["config.json"]).unwrap();
+    insta::assert_snapshot!(
+        "quantization_config",
+        serde_json::to_string_pretty(&config["quantization_config"]).unwrap()
+    );
+    assert_eq!(written["tokenizer.json"], before["tokenizer.json"]);
+    assert_eq!(contents(Path::new(source)), before, "the input is never touched");
+    assert_eq!(names(&folder), ["out", "tiny"]);
+}
+
+#[test]
+fn a_gguf_file() {
+    let folder = temporary("gguf");
+    let source = checkpoint(&folder, 2);
+    let target = folder.join("tiny.gguf");
+    let (source, target) = (source.to_str().unwrap(), target.to_str().unwrap());
+    let output = roofline(&["quantize", source, "--plan", "q4_k_m", "--to", target]);
+    insta::assert_snapshot!("quantize_gguf", shown(&output, &folder));
+    insta::assert_snapshot!("inspect_gguf", shown(&roofline(&["inspect", target, "--all"]), &folder));
+    // A folder gets a name for the file, and a card.
+    let output = roofline(&["quantize", source, "--plan", "q8_0", "--to", folder.join("dir").to_str().unwrap()]);
+    assert!(output.status.success(), "{}", shown(&output, &folder));
+    assert_eq!(names(&folder.join("dir")), ["README.md", "tiny-Q8_0.gguf"]);
+}
+
+#[test]
+fn the_schemes_there_are() {
+    insta::assert_snapshot!("schemes", shown(&roofline(&["quantize", "--list"]), Path::new("/nonexistent")));
+}
+
+/// Quantized, then decoded: the second file holds what the report of the first says.
+#[test]
+fn what_was_coded_can_be_read_back() {
+    let folder = temporary("back");
+    let source = checkpoint(&folder, 1);
+    let source = source.to_str().unwrap();
+    let all = [
+        ("compressed-tensors", "w4a16"),
+        ("compressed-tensors", "w4a16-asym-g32"),
+        ("compressed-tensors", "w8a16-channel"),
+        ("compressed-tensors", "w8a8"),
+        ("compressed-tensors", "fp8"),
+        ("compressed-tensors", "fp8-block"),
+        ("compressed-tensors", "nvfp4a16"),
+        ("compressed-tensors", "mxfp4a16"),
+        ("torchao", "w8a16"),
+        ("torchao", "w8a16-g128"),
+        ("torchao", "fp8a16"),
+        ("torchao", "w4a16-g64"),
+    ];
+    for (layout, scheme) in all {
+        let (coded, plain) = (folder.join("coded"), folder.join("plain"));
+        let (coded, plain) = (coded.to_str().unwrap(), plain.to_str().unwrap());
+        let output =
+            roofline(&["quantize", source, "--plan", scheme, "--as", layout, "--to", coded, "--force", "--json"]);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let output = roofline(&["quantize", coded, "--plan", "f32", "--to", plain, "--force"]);
+        assert!(output.status.success(), "{layout} {scheme}: {}", shown(&output, &folder));
+        let decoded = read(&Path::new(plain).join("model.safetensors"));
+        for line in report["weights"].as_array().unwrap() {
+            let name = line["name"].as_str().unwrap();
+            let (_, _, _, original) = tensors(1).into_iter().find(|(known, ..)| known == name).unwrap();
+            let original = original
+                .chunks_exact(2)
+                .map(|bytes| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)));
+            let pairs: Vec<(f64, f64)> = original.zip(decoded[name].iter().map(|value| f64::from(*value))).collect();
+            let power: f64 = pairs.iter().map(|(w, _)| w * w).sum();
+            let noise: f64 = pairs.iter().map(|(w, q)| (w - q) * (w - q)).sum();
+            let (stated, real) = (line["relative_error"].as_f64().unwrap(), (noise / power).sqrt());
+            assert!((stated - real).abs() < 1e-6 * real, "{layout} {scheme} {name}: {stated} stated, {real} real");
+        }
+    }
+}
+
+/// The FP32 tensors of a safetensors file.
+fn read(path: &Path) -> BTreeMap<String, Vec<f32>> {
+    let file = fs::read(path).unwrap();
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Map<String, Value> = serde_json::from_slice(&file[8..8 + length]).unwrap();
+    let data = &file[8 + length..];
+    let tensors = header.iter().filter(|(name, info)| *name != "__metadata__" && info["dtype"] == "F32");
+    tensors
+        .map(|(name, info)| {
+            let [begin, end] = [0, 1].map(|at| info["data_offsets"][at].as_u64().unwrap() as usize);
+            let numbers = data[begin..end].chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+            (name.clone(), numbers.collect())
+        })
+        .collect()
+}
+
+/// Number of threads, sharding and resuming change nothing.
+#[test]
+fn shards_and_threads_give_the_same_tensors() {
+    let folder = temporary("shards");
+    let source = checkpoint(&folder, 2);
+    let sharded = folder.join("sharded");
+    fs::create_dir_all(&sharded).unwrap();
+    let all = tensors(2);
+    let (first, second) = (all[..9].to_vec(), all[9..].to_vec());
+    let mut map = serde_json::Map::new();
+    for (file, part) in [("model-00001-of-00002.safetensors", &first), ("model-00002-of-00002.safetensors", &second)] {
+        write(&sharded.join(file), part);
+        part.iter().for_each(|(name, ..)| drop(map.insert(name.clone(), file.into())));
+    }
+    fs::write(sharded.join("model.safetensors.index.json"), json!({ "weight_map": map }).to_string()).unwrap();
+    fs::write(sharded.join("config.json"), config(2).to_string()).unwrap();
+    let mut plain = Vec::new();
+    for (name, source, threads) in [("one", &source, "1"), ("four", &source, "4"), ("shards", &sharded, "2")] {
+        let (out, back) = (folder.join(name), folder.join(format!("{name}-back")));
+        for (from, to, plan) in [(source, &out, "nvfp4a16"), (&out, &back, "f32")] {
+            let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+            let output = roofline(&["quantize", from, "--plan", plan, "--to", to, "--threads", threads]);
+            assert!(output.status.success(), "{}", shown(&output, &folder));
+        }
+        let files = names(&back).into_iter().filter(|name| name.ends_with(".safetensors"));
+        plain.push(files.flat_map(|name| read(&back.join(name))).collect::<BTreeMap<_, _>>());
+    }
+    assert_eq!(contents(&folder.join("one")), contents(&folder.join("four")));
+    assert_eq!(plain[0], plain[2]);
+    assert_eq!(plain[0].len(), tensors(2).len());
+}
+
+/// Killed at random moments: the input is whole, there is no target or a whole one, and resuming ends with the same bytes.
+#[test]
+fn a_killed_run_is_resumed() {
+    const MOMENTS: u32 = 20;
+    let folder = temporary("killed");
+    // 30 MB in 24 layers: long enough to be killed in the middle, and in several waves.
+    let source = checkpoint(&folder, 24);
+    let before = contents(&source);
+    let source = source.to_str().unwrap();
+    let target = folder.join("out");
+    let arguments = ["quantize", source, "--plan", "w4a16-asym", "--method", "mse", "--to", target.to_str().unwrap()];
+    let start = Instant::now();
+    assert!(roofline(&arguments).status.success());
+    let whole = start.elapsed();
+    let expected = contents(&target);
+    let (mut interrupted, mut resumed) = (0, 0);
+    let mut moments = Weights(99);
+    for _ in 0..MOMENTS {
+        fs::remove_dir_all(&target).unwrap();
+        let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        sleep(whole.mul_f64(f64::from((moments.next() * 20.0).abs().fract())).max(Duration::from_millis(1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(contents(Path::new(source)), before, "the input is whole");
+        if target.exists() {
+            assert_eq!(contents(&target), expected, "a target is whole");
+            continue;
+        }
+        interrupted += 1;
+        let partial = folder.join(".out.partial");
+        let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap_or_default();
+        resumed += usize::from(!journal.is_empty());
+        if partial.join("job.json").exists() && partial.join("out").exists() {
+            let refused = roofline(&arguments);
+            assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused, &folder));
+            assert!(shown(&refused, &folder).contains("continue it with `--resume`"));
+        }
+        let output = roofline(&[&arguments[..], &["--resume"]].concat());
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        assert_eq!(contents(&target), expected, "the same bytes in the end");
+        assert_eq!(names(&folder), ["out", "tiny"]);
+    }
+    assert!(
+        interrupted > 5 && resumed > 0,
+        "{interrupted} of {MOMENTS} were interrupted, {resumed} had something to resume"
+    );
+}
+
+/// Everything that must be refused: what is said, and that nothing is left behind.
+#[test]
+fn refusals() {
+    let folder = temporary("refusals");
+    let source = checkpoint(&folder, 1);
+    let source_text = source.to_str().unwrap();
+    let model = source.join("model.safetensors");
+    let good = fs::read(&model).unwrap();
+    let target = folder.join("out");
+    let to = target.to_str().unwrap();
+    let mut said = Vec::new();
+    let mut refused = |what: &str, arguments: &[&str], left: &[&str]| {
+        let output = roofline(arguments);
+        assert!(!output.status.success(), "{what}: {}", shown(&output, &folder));
+        said.push(format!("# {what}\n{}", shown(&output, &folder)));
+        assert_eq!(names(&folder), left, "{what} left something behind");
+    };
+    let quantize = |plan| ["quantize", source_text, "--plan", plan, "--to", to];
+    refused("an unknown scheme", &quantize("w4a61"), &["tiny"]);
+    refused("a scheme of another layout", &[&quantize("q4_k_m")[..], &["--as", "torchao"]].concat(), &["tiny"]);
+    refused("a method that does not suit", &[&quantize("w4a16")[..], &["--method", "hqq"]].concat(), &["tiny"]);
+    refused("an unknown method", &[&quantize("w4a16")[..], &["--method", "awq"]].concat(), &["tiny"]);
+    refused("a plan that is not there", &quantize("plan.toml"), &["tiny"]);
+    refused("no such checkpoint", &["quantize", "nowhere", "--plan", "w4a16", "--to", to], &["tiny"]);
+    refused(
+        "into the source",
+        &["quantize", source_text, "--plan", "w4a16", "--to", &format!("{source_text}/out")],
+        &["tiny"],
+    );
+    refused(
+        "over the source",
+        &["quantize", source_text, "--plan", "w4a16", "--to", source_text, "--force"],
+        &["tiny"],
+    );
+    refused(
+        "nowhere to write",
+        &["quantize", source_text, "--plan", "w4a16", "--to", &format!("{to}/deep/er")],
+        &["tiny"],
+    );
+    fs::write(&model, &good[..good.len() - 100]).unwrap();
+    refused("a truncated file", &quantize("w4a16"), &["tiny"]);
+    fs::write(&model, &good[..4]).unwrap();
+    refused("four bytes", &quantize("w4a16"), &["tiny"]);
+    let far =
+        String::from_utf8_lossy(&good[8..200]).replacen("[0,32768]", "[9223372036854775808,9223372036854808576]", 1);
+    let mut bytes = (far.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(far.as_bytes());
+    fs::write(&model, bytes).unwrap();
+    refused("a header that is cut short", &quantize("w4a16"), &["tiny"]);
+    let changed = |change: &dyn Fn(&mut Tensors)| {
+        let mut all = tensors(1);
+        change(&mut all);
+        write(&model, &all);
+    };
+    changed(&|all| all[9].3[0..2].copy_from_slice(&[0xc0, 0x7f]));
+    refused("a weight that is not a number", &quantize("w4a16"), &["tiny"]);
+    changed(&|all| all[9].3[514..516].copy_from_slice(&[0x80, 0xff]));
+    refused("an infinite weight", &quantize("nvfp4a16"), &["tiny"]);
+    changed(&|all| {
+        all[9].2 = vec![512, 200];
+        all[9].3.truncate(512 * 200 * 2);
+    });
+    refused("columns that are no multiple of the group", &quantize("w4a16"), &["tiny"]);
+    changed(&|all| all[9].1 = "I16");
+    refused("weights that are integers", &quantize("w4a16"), &["tiny"]);
+    fs::write(&model, &good).unwrap();
+    fs::create_dir(&target).unwrap();
+    fs::write(target.join("diary.txt"), "dear").unwrap();
+    refused("a target that is no checkpoint", &[&quantize("w4a16")[..], &["--force"]].concat(), &["out", "tiny"]);
+    assert_eq!(fs::read_to_string(target.join("diary.txt")).unwrap(), "dear");
+    insta::assert_snapshot!("refusals", said.join("\n\n"));
+}
+
+/// A write that fails in the middle, here because of a limit on the size of files.
+#[cfg(unix)]
+#[test]
+fn a_failed_write_leaves_nothing_behind() {
+    let folder = temporary("full");
+    let source = checkpoint(&folder, 1);
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
+    let program = env!("CARGO_BIN_EXE_roofline");
+    let target = folder.join("out");
+    let arguments = [source.to_str().unwrap(), "--plan", "w4a16", "--to", target.to_str().unwrap()];
+    let output = Command::new("sh").args(["-c", script, "sh", program, "quantize"]).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output, &folder));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("model.safetensors`: File too large"),
+        "{}",
+        shown(&output, &folder)
+    );
+    assert_eq!(names(&folder), ["tiny"]);
+}
