@@ -130,7 +130,11 @@ impl<R: Rounding> Integers<R> {
             let mut count = code(exact, row, group, &scale, &[zero], kept);
             expand(exact, kept, group, &scale, &[zero], &mut decoded);
             let mut least = objective(row, &decoded);
-            let found = if least > 0.0 { -refine_zero(row, scale[0], -zero * scale[0], high) / scale[0] } else { zero };
+            if least == 0.0 || scale[0] < NEGLIGIBLE {
+                outside += count;
+                continue;
+            }
+            let found = -refine_zero(row, scale[0], -zero * scale[0], high) / scale[0];
             let found = nearest(clamp(found, -high - 1.0, high));
             for candidate in [zero, found - 1.0, found, found + 1.0] {
                 let candidate = [clamp(candidate, -high - 1.0, high)];

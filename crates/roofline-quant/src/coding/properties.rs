@@ -34,6 +34,8 @@ fn codings(dtype: Dtype) -> Vec<(String, Box<dyn Coding>)> {
         torchao::Scheme::Int8 { group: Some(32) },
         torchao::Scheme::Float8,
         torchao::Scheme::Int4 { group: 64 },
+        torchao::Scheme::Intx { bits: 4, group: Some(32), zero: true },
+        torchao::Scheme::Intx { bits: 8, group: None, zero: false },
     ];
     let ours = ours.into_iter().flat_map(|scheme| {
         let methods = scheme.methods().iter();
@@ -106,17 +108,22 @@ proptest! {
             prop_assert!(stored.all(|other| other.tensors == first.tensors && other.outside == first.outside), "{name}");
         }
     }
+}
 
-    /// No scale is zero, nothing overflows and nothing is not a number, however small the weights.
-    #[test]
-    fn tiny_weights_stay_tiny(exponent in 1u32..120, values in prop::collection::vec(-1f32..1.0, 2 * 128)) {
+/// No scale is zero, nothing overflows and everything is a number, however small the weights.
+#[test]
+fn tiny_weights_stay_tiny() {
+    // Numbers of both signs in no order, half of one row zero.
+    let values: Vec<f32> =
+        (0..256u16).map(|at| if at < 64 { 0.0 } else { f32::from(at * 37 % 101) / 50.5 - 1.0 }).collect();
+    for exponent in 1..120u32 {
         let unit = f32::from_bits(exponent << 23);
         for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
             let values = rounded(&values.iter().map(|value| value * unit).collect::<Vec<_>>(), dtype);
             for (name, coding) in codings(dtype) {
                 let Stored { decoded, .. } = store(&*coding, &values, 128, None);
                 for (value, decoded) in values.iter().zip(&decoded) {
-                    prop_assert!(decoded.abs() <= 2.0 * unit + 1e-7, "{name} {dtype}: {value:e} became {decoded:e}");
+                    assert!(decoded.abs() <= 2.0 * unit + 1e-7, "{name} {dtype}: {value:e} became {decoded:e}");
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod int4;
 mod int8;
+mod intx;
 
 use std::{fmt, marker::PhantomData};
 
@@ -22,6 +23,7 @@ use crate::{
 };
 use int4::Int4;
 use int8::Int8;
+use intx::Intx;
 
 /// Which tensor subclass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,15 @@ pub enum Scheme {
         /// Weights that share a scale.
         group: u32,
     },
+    /// `IntxUnpackedToInt8Tensor`: a byte for each integer of fewer bits, which kernels for CPUs pack when they load it.
+    Intx {
+        /// 2 to 8.
+        bits: u8,
+        /// Weights that share a scale; a row's where there is none.
+        group: Option<u32>,
+        /// Whether there are zero points other than zero.
+        zero: bool,
+    },
 }
 
 impl Scheme {
@@ -45,7 +56,7 @@ impl Scheme {
     pub fn methods(self) -> &'static [Method] {
         match self {
             Self::Int8 { .. } => &[Method::Rtn, Method::Mse],
-            Self::Float8 => &[Method::Rtn],
+            Self::Float8 | Self::Intx { .. } => &[Method::Rtn],
             Self::Int4 { .. } => &[Method::Rtn, Method::Mse, Method::Hqq],
         }
     }
@@ -58,6 +69,14 @@ impl fmt::Display for Scheme {
             Self::Int8 { group: Some(group) } => write!(f, "INT8 in groups of {group}"),
             Self::Float8 => f.write_str("FP8 per row"),
             Self::Int4 { group } => write!(f, "INT4 in groups of {group} with zero points"),
+            Self::Intx { bits, group, zero } => {
+                write!(f, "INT{bits} in bytes")?;
+                match group {
+                    None => f.write_str(" per row")?,
+                    Some(group) => write!(f, " in groups of {group}")?,
+                }
+                f.write_str(if *zero { " with zero points" } else { "" })
+            }
         }
     }
 }
@@ -65,7 +84,13 @@ impl fmt::Display for Scheme {
 /// The coding of `scheme` for a model whose weights are of `dtype`.
 pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
     method.among(scheme.methods(), &scheme.to_string())?;
-    if matches!(scheme, Scheme::Int8 { group: Some(0) } | Scheme::Int4 { group: 0 }) {
+    if let Scheme::Intx { bits: bits @ (0..2 | 9..), .. } = scheme {
+        return Err(Error::unsupported(format!("there are no integers of {bits} bits"), "take 2 to 8 bits"));
+    }
+    if matches!(
+        scheme,
+        Scheme::Int8 { group: Some(0) } | Scheme::Int4 { group: 0 } | Scheme::Intx { group: Some(0), .. }
+    ) {
         return Err(Error::unsupported("no weights share a scale in groups of 0", "take groups of 32, 64 or 128"));
     }
     match dtype {
@@ -84,6 +109,7 @@ fn of<R: Rounding>(scheme: Scheme, method: Method) -> Box<dyn Coding> {
         Scheme::Int8 { group } => Box::new(Int8::<R>::new(group, method)),
         Scheme::Float8 => Box::new(Float8::<R>(PhantomData)),
         Scheme::Int4 { group } => Box::new(Int4::<R>::new(group, method)),
+        Scheme::Intx { bits, group, zero } => Box::new(Intx::<R>::new(bits, group, zero)),
     }
 }
 
@@ -141,6 +167,7 @@ mod tests {
             "int8" => Scheme::Int8 { group },
             "fp8" => Scheme::Float8,
             "int4" => Scheme::Int4 { group: group.unwrap() },
+            "intx4" => Scheme::Intx { bits: 4, group, zero: name.ends_with("-zp") },
             other => panic!("{other}"),
         }
     }
@@ -153,7 +180,7 @@ mod tests {
         golden.replace("torchao-fp8", "scale", 5 * 4..6 * 4, 0);
         golden.replace("torchao-fp8", "scale", 5 * 4 + 2..5 * 4 + 3, 0x80);
         let compared = golden.compare("torchao", |name, dtype| coding(scheme(name), dtype, Method::Rtn).unwrap());
-        assert_eq!(compared, 3 + 9);
+        assert_eq!(compared, 4 + 12);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{coding::grid::Element, simd::widest};
 /// Sums run in as many lanes whatever the width of vectors, so that they come out the same.
 pub(crate) const LANES: usize = 16;
 
-/// Groups whose largest magnitude is below this - 2^-100 - are left to rounding: their scales have no reciprocal.
+/// Groups whose largest magnitude or scale is below this - 2^-100 - are left to rounding: a reciprocal may be infinite.
 pub(crate) const NEGLIGIBLE: f32 = 7.888_609e-31;
 
 /// `sum(importance * (w - value)^2)`, with an importance of one where there is none.

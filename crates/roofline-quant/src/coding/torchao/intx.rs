@@ -1,0 +1,121 @@
+//! `IntxUnpackedToInt8Tensor`: integers of few bits, each in a byte of its own, with scales in the model's type `R` and
+//! zero points of eight bits.
+//!
+//! `s = amax / ((2^b - 1) / 2)` or `(max - min) / (2^b - 1)`, at least the smallest normal number, and
+//! `q = clamp(rint(w * (1 / s)) + z)`, rounded to `R` at every step: also the reciprocal.
+
+use std::marker::PhantomData;
+
+use super::super::{
+    Block, Coding, Matrix, Part, Placing, Unsuited,
+    grid::{Asymmetric, Element},
+    row::{code, expand, peaks, ranges},
+    scales::{Span, read_scales, write_scales},
+};
+use crate::{
+    Dtype,
+    rounding::{Rounding, clamp, nearest},
+};
+
+/// Bytes that hold fewer bits.
+pub(super) struct Intx<R> {
+    bits: u8,
+    span: Span,
+    zero: bool,
+    rounding: PhantomData<R>,
+}
+
+/// Rounded before the zero point is added.
+#[derive(Clone, Copy)]
+struct Unpacked<R>(u8, PhantomData<R>);
+
+impl<R: Rounding> Element for Unpacked<R> {
+    #[inline(always)]
+    fn code(self, weight: f32, scale: f32, zero: f32) -> (u8, bool) {
+        // A tiny scale makes far more steps than `nearest` takes; more than a byte's are clamped anyway.
+        let steps = clamp(R::round(weight * R::round(1.0 / scale)), -1024.0, 1024.0);
+        let x = R::round(nearest(steps) + zero);
+        let last = f32::from((1u8 << (self.0 - 1)) - 1);
+        let outside = steps + zero > last + 0.5 || steps + zero < -last - 1.5;
+        (clamp(x, -last - 1.0, last) as i32 as u8, outside)
+    }
+
+    #[inline(always)]
+    fn value(self, code: u8, scale: f32, zero: f32) -> f32 {
+        Asymmetric::<R>::new(self.0).value(code, scale, zero)
+    }
+}
+
+impl<R: Rounding> Intx<R> {
+    pub(super) fn new(bits: u8, group: Option<u32>, zero: bool) -> Self {
+        Self { bits, span: Span::new(group), zero, rounding: PhantomData }
+    }
+
+    fn element(&self) -> Unpacked<R> {
+        Unpacked(self.bits, PhantomData)
+    }
+
+    fn choose(&self, row: &[f32], group: usize, scales: &mut [f32], zeros: &mut [f32]) {
+        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        if !self.zero {
+            peaks(row, group, scales);
+            scales.iter_mut().for_each(|scale| *scale = R::round(*scale / (steps / 2.0)).max(R::TINY));
+            return;
+        }
+        ranges(row, group, zeros, scales);
+        let first = -steps.midpoint(1.0);
+        for (scale, zero) in scales.iter_mut().zip(zeros) {
+            let low = *zero;
+            *scale = R::round(R::round(*scale - low) / steps).max(R::TINY);
+            *zero = clamp(R::round(first - nearest(R::round(low / *scale))), first, first + steps);
+        }
+    }
+}
+
+impl<R: Rounding> Coding for Intx<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        let Matrix { rows, columns } = matrix;
+        let groups = self.span.groups(columns)?;
+        let bytes = |name, wide| {
+            let placing = Placing::Rows { rows: 1, bytes: wide };
+            Part { name, dtype: Dtype::I8, shape: vec![rows, wide], placing }
+        };
+        Ok(vec![bytes("qdata", columns), Span::part::<R>("scale", rows, groups), bytes("zero_point", groups)])
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let [codes, stored, shifts] = out else { unreachable!("a buffer for each part") };
+        let columns = block.columns;
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let (mut scales, mut zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
+        let stored = stored.chunks_exact_mut(groups * R::DTYPE.bytes()).zip(shifts.chunks_exact_mut(groups));
+        let mut outside = 0;
+        for (((row, decoded), codes), (stored, shifts)) in rows.zip(codes.chunks_exact_mut(columns)).zip(stored) {
+            self.choose(row, group, &mut scales, &mut zeros);
+            write_scales::<R>(&scales, stored);
+            for (shift, zero) in shifts.iter_mut().zip(&zeros) {
+                *shift = *zero as i8 as u8;
+            }
+            outside += code(self.element(), row, group, &scales, &zeros, codes);
+            expand(self.element(), codes, group, &scales, &zeros, decoded);
+        }
+        outside
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        let group = self.span.length(columns);
+        let groups = columns / group;
+        let (mut scales, mut zeros) = (vec![0.0; groups], vec![0.0; groups]);
+        let stored = parts[1].chunks_exact(groups * R::DTYPE.bytes()).zip(parts[2].chunks_exact(groups));
+        let codes = parts[0].chunks_exact(columns);
+        for (decoded, (codes, (stored, shifts))) in decoded.chunks_exact_mut(columns).zip(codes.zip(stored)) {
+            read_scales::<R>(stored, &mut scales);
+            for (zero, shift) in zeros.iter_mut().zip(shifts) {
+                *zero = f32::from(*shift as i8);
+            }
+            expand(self.element(), codes, group, &scales, &zeros, decoded);
+        }
+    }
+}
