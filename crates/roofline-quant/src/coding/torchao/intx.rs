@@ -59,7 +59,9 @@ impl<R: Rounding> Intx<R> {
         let steps = f32::from(((1u16 << self.bits) - 1) as u8);
         if !self.zero {
             peaks(row, group, scales);
-            scales.iter_mut().for_each(|scale| *scale = R::round(*scale / (steps / 2.0)).max(R::TINY));
+            for scale in scales {
+                *scale = R::round(*scale / (steps / 2.0)).max(R::TINY);
+            }
             return;
         }
         ranges(row, group, zeros, scales);
