@@ -1,0 +1,165 @@
+"""Proves that GGUF files are what llama.cpp writes and loads.
+
+    python llamacpp.py BINARY FOLDER [MODEL ...]
+
+For every model: llama.cpp loads each type, and its logits are those of transformers with the same, decoded weights, up to the rounding of
+activations in llama.cpp's products; texts become the tokens of the Hugging Face tokenizer; and `llama_model_quantize`, given our BF16 or
+F16 file, writes the same tensors, byte by byte, that we write from safetensors. Models with tied embeddings and Llama 3's rope are among
+them.
+"""
+
+import ctypes
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from common import relative, token_ids
+from checks import Checks, Tensor, quantize
+
+import gguf_cases
+import llama_cpp
+import numpy as np
+import torch
+from gguf import GGUFReader
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import models
+
+TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k_s", "q4_k_m", "mxfp4", "nvfp4"]
+# What llama_model_quantize makes, by its number.
+REQUANTIZED = {"q8_0": 7, "q4_0": 2, "q6_k": 18, "q4_k_s": 14, "q4_k_m": 15}
+# llama.cpp rounds activations to 8 bits in products with quantized weights, and to 16 in those with 16-bit weights.
+BOUNDS = {"f32": 2e-3, "f16": 2e-2, "bf16": 5e-2}
+QUANTIZED_BOUND = 0.1
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "def walk(top, topdown=True, onerror=None):\n    yield top, dirs, nondirs\n",
+    "  leading spaces, 12345 and 3.14159; it's we'll they're",
+    "naïve café — Größe 東京 🙂 ½",
+    "\t\ttabs\n\n\nlines   \n",
+    "",
+]
+
+_quiet = llama_cpp.llama_log_callback(lambda *_: None)
+llama_cpp.llama_log_set(_quiet, ctypes.c_void_p(0))
+
+_defaults = llama_cpp.llama_model_default_params
+
+
+def _plain_defaults():
+    """Weights as they lie in the file: repacked ones use matrix instructions that some virtual machines announce and then refuse."""
+    parameters = _defaults()
+    parameters.use_extra_bufts = False
+    return parameters
+
+
+llama_cpp.llama_model_default_params = _plain_defaults
+llama_cpp.llama_cpp.llama_model_default_params = _plain_defaults
+
+
+def open_model(path):
+    return llama_cpp.Llama(str(path), n_ctx=512, n_threads=2, n_threads_batch=2, logits_all=True, verbose=False)
+
+
+def llama_logits(model):
+    """What llama.cpp computes for the sequences of `token_ids`."""
+    found = []
+    for sequence in token_ids().tolist():
+        model.reset()
+        model.eval(sequence)
+        found.append(np.array(model.scores[: len(sequence)], np.float32))
+    return torch.from_numpy(np.stack(found))
+
+
+def decoded_logits(source, path):
+    """What transformers computes in FP32 with the weights that a GGUF file stands for."""
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+    config = model.config
+    for name, parameter in model.named_parameters():
+        target = gguf_cases.target(name)
+        scale = tensors.get(target.removesuffix(".weight") + ".scale")
+        values = gguf_cases.decode(tensors[target], float(scale.data[0]) if scale is not None else 1.0)
+        heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads if "k_proj" in name else None
+        if heads:
+            rows, columns = values.shape
+            values = values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2)
+        parameter.data.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(parameter.shape))
+    with torch.no_grad():
+        return model.eval()(token_ids()).logits
+
+
+def raw(path):
+    return {
+        tensor.name: Tensor(tensor.tensor_type.name, tuple(int(n) for n in tensor.shape), np.ascontiguousarray(tensor.data).tobytes())
+        for tensor in GGUFReader(path).tensors
+    }
+
+
+def requantize(source, to, kind, threads=2):
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.nthread, parameters.ftype = threads, kind
+    return llama_cpp.llama_model_quantize(str(source).encode(), str(to).encode(), ctypes.byref(parameters))
+
+
+def compare(checks, binary, name, source, work):
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    original = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    with torch.no_grad():
+        exact = original.eval()(token_ids()).logits
+    for kind in TYPES:
+        path = work / f"{kind}.gguf"
+        done = quantize(binary, source, kind, path)
+        if not checks.check(f"{name} {kind}: quantizes", done.code == 0, done.err.strip()[:300] if done.code else ""):
+            continue
+        try:
+            model = open_model(path)
+        except Exception as error:
+            checks.check(f"{name} {kind}: llama.cpp loads it", False, f"{type(error).__name__}: {error}"[:200])
+            continue
+        found = llama_logits(model)
+        bound = BOUNDS.get(kind, QUANTIZED_BOUND)
+        same, away = relative(found, decoded_logits(source, path)), relative(found, exact)
+        detail = f"rel. rms {same:.4f} to transformers with the decoded weights, {away:.4f} to the original"
+        checks.check(f"{name} {kind}: logits", same < bound, detail)
+        if kind == "q8_0":
+            tokens(checks, name, source, model)
+        model.close()
+    base = work / ("f16.gguf" if original.config.dtype == torch.float16 else "bf16.gguf")
+    for kind, number in REQUANTIZED.items() if base.exists() else ():
+        path = work / f"{kind}-by-llamacpp.gguf"
+        code = requantize(base, path, number)
+        if checks.check(f"{name} {kind}: llama_model_quantize", code == 0):
+            checks.same_tensors(f"{name} {kind}: tensors as llama_model_quantize makes them", raw(work / f"{kind}.gguf"), raw(path))
+
+
+def tokens(checks, name, source, model):
+    """Texts become the same tokens, and tokens the same texts."""
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    wrong = []
+    for text in TEXTS:
+        wanted = tokenizer(text, add_special_tokens=False)["input_ids"]
+        found = model.tokenize(text.encode(), add_bos=False, special=False)
+        if found != wanted:
+            wrong.append(f"{text!r}: {found} instead of {wanted}")
+        elif model.detokenize(found).decode(errors="replace") != text:
+            wrong.append(f"{text!r} comes back as {model.detokenize(found)!r}")
+    checks.check(f"{name}: the tokenizer", not wrong, "; ".join(wrong[:2])[:400] or f"{len(TEXTS)} texts")
+    special = (model.token_bos(), model.token_eos())
+    checks.check(f"{name}: first and last token", special == (tokenizer.bos_token_id, tokenizer.eos_token_id), f"{special}")
+
+
+def main():
+    binary, folder, *chosen = sys.argv[1:]
+    np.seterr(all="ignore")
+    checks = Checks()
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        for model in chosen or ["tiny", "tiny-f16", "tiny-tied", "tiny-sharded", "tiny-edge"]:
+            compare(checks, binary, model, models.ensure(folder, model), Path(work) / "files")
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
