@@ -248,7 +248,9 @@ pub(crate) mod tests {
             })
             .collect();
         let mut all = Header::bytes(&[("format".to_owned(), "pt".to_owned())], &entries);
-        tensors.iter().for_each(|(.., bytes)| all.extend(bytes));
+        for (.., bytes) in tensors {
+            all.extend(bytes);
+        }
         fs::write(path, all).unwrap();
     }
 

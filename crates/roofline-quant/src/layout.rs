@@ -211,7 +211,8 @@ fn decide<'a>(
 
 /// A word for every rule that fits nothing.
 fn idle(plan: &Plan, all: &[(Stored<'_>, Site)], layers: u64) -> Vec<String> {
-    let rules = plan.idle(all.iter().map(|(_, site)| site), layers).into_iter();
+    let sites: Vec<&Site> = all.iter().map(|(_, site)| site).collect();
+    let rules = plan.idle(&sites, layers).into_iter();
     rules.map(|rule| format!("the rule for {} fits no weight of this model", rule.text())).collect()
 }
 

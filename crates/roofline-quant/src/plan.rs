@@ -98,8 +98,8 @@ impl Plan {
     }
 
     /// Rules that fit none of `sites`: most likely misspelt.
-    pub fn idle<'a>(&self, sites: impl Iterator<Item = &'a Site> + Clone, layers: u64) -> Vec<&Rule> {
-        self.rules.iter().filter(|rule| !sites.clone().any(|site| rule.fits(site, layers))).collect()
+    pub fn idle(&self, sites: &[&Site], layers: u64) -> Vec<&Rule> {
+        self.rules.iter().filter(|rule| !sites.iter().any(|site| rule.fits(site, layers))).collect()
     }
 }
 
@@ -227,7 +227,8 @@ mod tests {
         plan.keep("model.layers.9.*");
         plan.keep("*.up_proj");
         let sites = [site("model.layers.0.mlp.up_proj.weight")];
-        let idle: Vec<String> = plan.idle(sites.iter(), 1).iter().map(|rule| rule.text()).collect();
+        let idle: Vec<String> =
+            plan.idle(&sites.iter().collect::<Vec<_>>(), 1).iter().map(|rule| rule.text()).collect();
         assert_eq!(idle, ["weights `model.layers.9.*`"]);
     }
 

@@ -88,7 +88,7 @@ impl<'a> Stored<'a> {
                 all.insert(coded.name.clone(), Self::Coded(coded));
             }
         }
-        for (name, coded) in flattened(checkpoint, &tensors)? {
+        for (name, coded) in flattened(checkpoint, &tensors) {
             taken.extend(coded.parts.iter().map(|(_, (_, entry))| entry.name.as_str()));
             all.insert(name, Self::Coded(coded));
         }
@@ -133,7 +133,7 @@ fn compressed<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result
 }
 
 /// The weights that torchao flattened, by what the metadata says of them. Every shard says the same of all.
-fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Vec<(String, Coded<'a>)>> {
+fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Vec<(String, Coded<'a>)> {
     let described: BTreeMap<&str, &str> = checkpoint
         .shards
         .iter()
@@ -150,6 +150,11 @@ fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>)
         let (scheme, columns) = match described.kind.as_str() {
             "Int8Tensor" => (ao::Scheme::Int8 { group: group.filter(|group| *group as usize != stored) }, stored),
             "Float8Tensor" => (ao::Scheme::Float8, stored),
+            "IntxUnpackedToInt8Tensor" => {
+                let group = group.filter(|group| *group as usize != stored);
+                // Whether zero points are zero changes nothing about how they are read.
+                (ao::Scheme::Intx { bits: described.data.bits(), group, zero: true }, stored)
+            }
             "Int4Tensor" => (ao::Scheme::Int4 { group: group.unwrap_or(0) }, stored.saturating_mul(2)),
             _ => continue,
         };
@@ -164,7 +169,7 @@ fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>)
         let name = format!("{module}.weight");
         all.push((name.clone(), Coded { name, scheme: scheme.to_string(), matrix, dtype, coding, parts }));
     }
-    Ok(all)
+    all
 }
 
 /// What torchao's metadata says of a weight.
@@ -181,6 +186,15 @@ struct Attributes {
     block_size: Option<[u32; 2]>,
     #[serde(alias = "activation_dtype")]
     dtype: Option<Named>,
+    target_dtype: Option<Named>,
+}
+
+impl Attributes {
+    /// The width of `torch.int4` and its like.
+    fn bits(&self) -> u8 {
+        let name = self.target_dtype.as_ref().and_then(|dtype| dtype.data.strip_prefix("int"));
+        name.and_then(|bits| bits.parse().ok()).unwrap_or(8)
+    }
 }
 
 #[derive(Deserialize)]

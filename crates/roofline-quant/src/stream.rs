@@ -51,7 +51,9 @@ pub fn run(job: &Job<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64
             let crew = Crew { job, files: &files, threads, watch };
             crew.find_peaks(&wave, &mut peaks)?;
             let finished = crew.work(&wave, &peaks)?;
-            finished.iter().for_each(|(item, tally)| outcome[*item] = *tally);
+            for (item, tally) in &finished {
+                outcome[*item] = *tally;
+            }
             if sender.send(finished).is_err() {
                 break;
             }
@@ -209,7 +211,9 @@ impl Crew<'_> {
             let peak = members
                 .filter(|(task, _)| matches!(task, Task::Rows(item, _) if family.contains(item)))
                 .fold(0f32, |peak, (_, found)| peak.max(*found));
-            family.iter().for_each(|member| peaks[*member] = Some(peak));
+            for member in family {
+                peaks[member] = Some(peak);
+            }
         }
         Ok(())
     }

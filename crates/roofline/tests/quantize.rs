@@ -221,6 +221,7 @@ fn what_was_coded_can_be_read_back() {
         ("torchao", "w8a16-g128"),
         ("torchao", "fp8a16"),
         ("torchao", "w4a16-g64"),
+        ("torchao", "intx4-asym-g32"),
     ];
     for (layout, scheme) in all {
         let (coded, plain) = (folder.join("coded"), folder.join("plain"));

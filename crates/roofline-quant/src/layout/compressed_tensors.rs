@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Decision, Layout, Scheme, Target, decide, folder, items, torn_families};
 use crate::{
-    Checkpoint, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Job, Method, Plan, Result,
     coding::compressed_tensors::{self as coded, Scheme as Coded},
     site::Role,
 };
@@ -130,6 +130,18 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
         coded::coding(stored, entry.dtype, method).map(Arc::from)
     })?;
     notes.extend(torn_families(&decisions));
+    let half = |decision: &Decision<'_>| decision.stored.first().1.dtype == Dtype::F16;
+    let nvfp4 = |decision: &Decision<'_>| {
+        let target = decision.coded.as_ref().map(|(scheme, ..)| scheme.target);
+        matches!(target, Some(Target::Compressed(Coded::Nvfp4, _)))
+    };
+    if method == Method::Rtn && decisions.iter().any(|decision| half(decision) && nvfp4(decision)) {
+        notes.push(
+            "the library computes NVFP4's tensor scale in the weights' type, and in FP16 it overflows where no weight \
+             exceeds 0.041: `--method mse` or a BF16 checkpoint avoids it"
+                .to_owned(),
+        );
+    }
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     for Decision { shard, stored, site, coded } in &decisions {
         let (_, entry) = stored.first();

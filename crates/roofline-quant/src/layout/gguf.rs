@@ -70,9 +70,9 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, n
         let Some(target) = model.tensor(&located.1.name)? else { continue };
         let elements = located.1.elements();
         if target.expert.is_some() {
-            experts += elements
+            experts += elements;
         } else {
-            shared += elements
+            shared += elements;
         }
         draft(&mut drafts, located, site, target, |site, target, columns| {
             let mix = match plan.rule(site, layers) {

@@ -55,6 +55,24 @@ pub(super) const SCHEMES: &[Scheme] = &[
         summary: "INT4 in groups of 32 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
         target: Target::Torchao(Coded::Int4 { group: 32 }),
     },
+    Scheme {
+        name: "intx4-g128",
+        aliases: &["intx4"],
+        summary: "INT4 in groups of 128, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
+        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(128), zero: false }),
+    },
+    Scheme {
+        name: "intx4-g32",
+        aliases: &[],
+        summary: "INT4 in groups of 32, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
+        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(32), zero: false }),
+    },
+    Scheme {
+        name: "intx4-asym-g32",
+        aliases: &[],
+        summary: "INT4 in groups of 32 with zero points, a byte each (IntxWeightOnlyConfig)",
+        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(32), zero: true }),
+    },
 ];
 
 /// What writing the checkpoint takes.
@@ -142,6 +160,24 @@ fn describe(scheme: &Scheme, matrix: Matrix, stored: Dtype) -> Value {
             },
             "_tensor_data_names": ["qdata", "scale", "zero_point"],
         }),
+        Coded::Intx { bits, group, .. } => json!({
+            "_type": "IntxUnpackedToInt8Tensor",
+            "_data": {
+                "target_dtype": { "_type": "torch.dtype", "_data": format!("int{bits}") },
+                "block_size": [1, group.map_or(matrix.columns, |group| group as usize)],
+                "dtype": dtype(stored),
+                "activation_quantization": null,
+            },
+            "_tensor_data_names": ["qdata", "scale", "zero_point"],
+        }),
+    }
+}
+
+/// How many weights share a scale, in the library's words.
+fn granularity(group: Option<u32>) -> Value {
+    match group {
+        None => json!({ "_type": "PerRow", "_version": 1, "_data": { "dim": -1 } }),
+        Some(group) => json!({ "_type": "PerGroup", "_version": 1, "_data": { "group_size": group } }),
     }
 }
 
@@ -165,22 +201,16 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
         .collect();
     let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     let quant_type = match coded {
-        Coded::Int8 { group } => {
-            let granularity = match group {
-                None => json!({ "_type": "PerRow", "_version": 1, "_data": { "dim": -1 } }),
-                Some(group) => json!({ "_type": "PerGroup", "_version": 1, "_data": { "group_size": group } }),
-            };
-            json!({
-                "_type": "Int8WeightOnlyConfig",
-                "_version": 2,
-                "_data": { "granularity": granularity, "group_size": null, "set_inductor_config": true },
-            })
-        }
+        Coded::Int8 { group } => json!({
+            "_type": "Int8WeightOnlyConfig",
+            "_version": 2,
+            "_data": { "granularity": granularity(group), "group_size": null, "set_inductor_config": true },
+        }),
         Coded::Float8 => json!({
             "_type": "Float8WeightOnlyConfig",
             "_version": 2,
             "_data": {
-                "granularity": { "_type": "PerRow", "_version": 1, "_data": { "dim": -1 } },
+                "granularity": granularity(None),
                 "set_inductor_config": true,
                 "weight_dtype": { "_type": "torch.dtype", "_data": "float8_e4m3fn" },
             },
@@ -194,6 +224,18 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
                 "int4_choose_qparams_algorithm": { "_type": "Int4ChooseQParamsAlgorithm", "_data": "TINYGEMM" },
                 "set_inductor_config": true,
                 "int4_tile_packed_ntile": 8,
+            },
+        }),
+        Coded::Intx { bits, group, zero } => json!({
+            "_type": "IntxWeightOnlyConfig",
+            "_version": 2,
+            "_data": {
+                "granularity": granularity(group),
+                "intx_choose_qparams_algorithm": { "_type": "IntxChooseQParamsAlgorithm", "_data": "AFFINE" },
+                "intx_packing_format": { "_type": "IntxPackingFormat", "_data": "UNPACKED_TO_INT8" },
+                "mapping_type": { "_type": "MappingType", "_data": if zero { "ASYMMETRIC" } else { "SYMMETRIC" } },
+                "scale_dtype": null,
+                "weight_dtype": { "_type": "torch.dtype", "_data": format!("int{bits}") },
             },
         }),
     };
