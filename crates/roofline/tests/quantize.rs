@@ -31,7 +31,7 @@ impl Weights {
             (self.0 >> 40) as f32 / (1u64 << 24) as f32 - 0.5
         };
         let sum = uniform() + uniform() + uniform() + uniform();
-        if self.0 >> 33 & 0x3ff == 0 { sum * 0.5 } else { sum * 0.05 }
+        if (self.0 >> 33).is_multiple_of(1024) { sum * 0.5 } else { sum * 0.05 }
     }
 
     fn bf16(&mut self, count: usize) -> Vec<u8> {
@@ -53,7 +53,9 @@ fn write(path: &Path, tensors: &Tensors) {
     let header = Value::Object(header).to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
-    tensors.iter().for_each(|(.., bytes)| file.extend(bytes));
+    for (.., bytes) in tensors {
+        file.extend(bytes);
+    }
     fs::write(path, file).unwrap();
 }
 
@@ -276,7 +278,9 @@ fn shards_and_threads_give_the_same_tensors() {
     let mut map = serde_json::Map::new();
     for (file, part) in [("model-00001-of-00002.safetensors", &first), ("model-00002-of-00002.safetensors", &second)] {
         write(&sharded.join(file), part);
-        part.iter().for_each(|(name, ..)| drop(map.insert(name.clone(), file.into())));
+        for (name, ..) in part {
+            map.insert(name.clone(), file.into());
+        }
     }
     fs::write(sharded.join("model.safetensors.index.json"), json!({ "weight_map": map }).to_string()).unwrap();
     fs::write(sharded.join("config.json"), config(2).to_string()).unwrap();

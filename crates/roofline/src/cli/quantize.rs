@@ -27,6 +27,7 @@ A plan file:
   weights = \"*.self_attn.*\"   # by name
   layers = [0, -1]            # in these layers, -1 being the last
   scheme = \"keep\"")]
+#[expect(clippy::struct_excessive_bools, reason = "flags are what is typed")]
 pub(crate) struct QuantizeArgs {
     /// The checkpoint: its folder, its file of weights or its index
     #[arg(value_name = "MODEL", required_unless_present = "list")]
