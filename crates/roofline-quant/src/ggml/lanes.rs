@@ -23,8 +23,8 @@ macro_rules! operator {
             #[inline(always)]
             fn $method(self, other: Self) -> Self {
                 let mut out = [0.0; LANES];
-                for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
-                    *out = a.$method(b);
+                for ((out, a), b) in out.iter_mut().zip(&self.0).zip(&other.0) {
+                    *out = a.$method(*b);
                 }
                 Self(out)
             }
@@ -51,7 +51,7 @@ impl BitAnd for Mask {
     #[inline(always)]
     fn bitand(self, other: Self) -> Self {
         let mut out = [false; LANES];
-        for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
+        for ((out, a), b) in out.iter_mut().zip(&self.0).zip(&other.0) {
             *out = a & b;
         }
         Self(out)
@@ -63,8 +63,8 @@ impl Mask {
     #[inline(always)]
     pub(super) fn pick(self, yes: Lanes, no: Lanes) -> Lanes {
         let mut out = [0.0; LANES];
-        for (((out, choice), yes), no) in out.iter_mut().zip(self.0).zip(yes.0).zip(no.0) {
-            *out = if choice { yes } else { no };
+        for (((out, choice), yes), no) in out.iter_mut().zip(&self.0).zip(&yes.0).zip(&no.0) {
+            *out = if *choice { *yes } else { *no };
         }
         Lanes(out)
     }
@@ -80,8 +80,8 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn each(self, f: impl Fn(f32) -> f32) -> Self {
         let mut out = [0.0; LANES];
-        for (out, x) in out.iter_mut().zip(self.0) {
-            *out = f(x);
+        for (out, x) in out.iter_mut().zip(&self.0) {
+            *out = f(*x);
         }
         Self(out)
     }
@@ -89,8 +89,8 @@ impl Lanes {
     #[inline(always)]
     fn compare(self, other: Self, holds: impl Fn(f32, f32) -> bool) -> Mask {
         let mut out = [false; LANES];
-        for ((out, a), b) in out.iter_mut().zip(self.0).zip(other.0) {
-            *out = holds(a, b);
+        for ((out, a), b) in out.iter_mut().zip(&self.0).zip(&other.0) {
+            *out = holds(*a, *b);
         }
         Mask(out)
     }
@@ -110,18 +110,25 @@ impl Lanes {
         self.compare(other, |a, b| a == b)
     }
 
-    /// The nearest whole numbers, held between the bounds.
+    /// The nearest whole numbers, ties to even, held between the bounds; the lower one for what is no number. Held first
+    /// and rounded then, which comes to the same: as [`nearest`], and the sum and the difference stay floats.
     #[inline(always)]
-    pub(super) fn whole(self, low: i32, high: i32) -> Self {
-        self.each(|x| nearest(x).clamp(low, high) as f32)
+    pub(super) fn whole(self, low: f32, high: f32) -> Self {
+        self.each(|x| {
+            let above = if x > low { x } else { low };
+            let held = if above < high { above } else { high };
+            (held + ROUNDING) - ROUNDING
+        })
     }
 }
 
-/// The nearest whole number, ties to even, below 2^22 in magnitude; beyond it, what ggml's trick gives. At 1.5 * 2^23 a
-/// float's last place is one, so adding that rounds, and the low bits are the number.
+/// At 1.5 * 2^23 a float's last place is one, so adding this rounds to the nearest whole number.
+const ROUNDING: f32 = 12_582_912.0;
+
+/// The nearest whole number, ties to even, below 2^22 in magnitude; beyond it, what ggml's trick gives: the low bits.
 #[inline(always)]
 pub(super) fn nearest(x: f32) -> i32 {
-    ((x + 12_582_912.0).to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
+    ((x + ROUNDING).to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
 }
 
 /// `values` as columns of lanes: `columns[i]` has the `i`th weight of each of the 16 sub-blocks of `N` weights. Lanes
@@ -148,6 +155,18 @@ mod tests {
         {
             assert_eq!(nearest(x), whole, "{x}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_are_the_nearest_between_the_bounds() {
+        for x in [-1e30, -33.0, -32.5, -0.5, 0.0, 0.5, 1.5, 2.5, 14.5, 15.49, 15.5, 31.5, 1e30] {
+            assert_eq!(
+                Lanes::all(x).whole(-32.0, 31.0).0[7],
+                nearest(x.clamp(-99.0, 99.0)).clamp(-32, 31) as f32,
+                "{x}"
+            );
+        }
+        assert_eq!(Lanes::all(f32::NAN).whole(0.0, 15.0).0[0], 0.0);
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
     let mut from = min;
     let mut best = zero;
     for (w, x) in weights.iter().zip(x) {
-        let difference = scale * (steps * (*x - min)).whole(0, B::LARGEST) + min - *x;
+        let difference = scale * (steps * (*x - min)).whole(0.0, largest) + min - *x;
         best = best + *w * (difference * difference);
     }
     let mut codes = [zero; SUB];
@@ -94,7 +94,7 @@ fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
         let tried = Lanes::all(B::FIRST + 0.1 * f32::from(candidate) + largest) / (max - min);
         let (mut sum_q, mut squares_q, mut cross) = (zero, zero, zero);
         for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
-            *q = (tried * (*x - min)).whole(0, B::LARGEST);
+            *q = (tried * (*x - min)).whole(0.0, largest);
             let weighted = *w * *q;
             sum_q = sum_q + weighted;
             squares_q = squares_q + weighted * *q;

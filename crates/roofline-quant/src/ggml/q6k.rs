@@ -34,7 +34,7 @@ struct Found {
 fn sums(x: &[Lanes; SUB], weights: &[Lanes; SUB], weighted: &[Lanes; SUB], steps: Lanes) -> (Lanes, Lanes) {
     let (mut sum_xl, mut sum_l2) = (Lanes::all(0.0), Lanes::all(0.0));
     for ((w, wx), x) in weights.iter().zip(weighted).zip(x) {
-        let l = (steps * *x).whole(-32, 31);
+        let l = (steps * *x).whole(-32.0, 31.0);
         sum_xl = sum_xl + *wx * l;
         sum_l2 = sum_l2 + *w * l * l;
     }
