@@ -22,6 +22,10 @@ const D: usize = 208;
 /// Below this nothing is worth a scale.
 const NOTHING: f32 = 1e-15;
 
+/// What is tried after 0, in ggml's order, which decides between equals.
+const CANDIDATES: [[f32; 3]; 6] =
+    [[-9.0, -8.0, -7.0], [-6.0, -5.0, -4.0], [-3.0, -2.0, -1.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]];
+
 /// What the search found: the scales, and `steps` of the codes `q = clamp(rint(steps x)) + 32`.
 struct Found {
     scale: Lanes,
@@ -29,16 +33,42 @@ struct Found {
     nothing: Lanes,
 }
 
-/// `sum w x l` and `sum w l^2` of the codes with these steps.
-#[inline(always)]
-fn sums(x: &[Lanes; SUB], weights: &[Lanes; SUB], weighted: &[Lanes; SUB], steps: Lanes) -> (Lanes, Lanes) {
-    let (mut sum_xl, mut sum_l2) = (Lanes::all(0.0), Lanes::all(0.0));
-    for ((w, wx), x) in weights.iter().zip(weighted).zip(x) {
-        let l = (steps * *x).whole(-32.0, 31.0);
-        sum_xl = sum_xl + *wx * l;
-        sum_l2 = sum_l2 + *w * l * l;
+/// `sum w x l` and `sum w l^2` of the codes with some steps.
+#[derive(Clone, Copy)]
+struct Sums {
+    cross: Lanes,
+    square: Lanes,
+}
+
+impl Sums {
+    #[inline(always)]
+    fn zero() -> Self {
+        Self { cross: Lanes::all(0.0), square: Lanes::all(0.0) }
     }
-    (sum_xl, sum_l2)
+
+    /// With one more weight: `w = x^2`, `wx = x^3`.
+    #[inline(always)]
+    fn and(self, steps: Lanes, x: Lanes, w: Lanes, wx: Lanes) -> Self {
+        let l = (steps * x).whole(-32.0, 31.0);
+        Self { cross: self.cross + wx * l, square: self.square + w * l * l }
+    }
+}
+
+/// The best so far.
+struct Best {
+    scale: Lanes,
+    steps: Lanes,
+    gain: Lanes,
+}
+
+impl Best {
+    #[inline(always)]
+    fn or(self, steps: Lanes, sums: Sums) -> Self {
+        let better = sums.square.above(Lanes::all(0.0)) & (sums.cross * sums.cross).above(self.gain * sums.square);
+        let scale = better.pick(sums.cross / sums.square, self.scale);
+        let gain = better.pick(scale * sums.cross, self.gain);
+        Self { scale, steps: better.pick(steps, self.steps), gain }
+    }
 }
 
 #[inline(always)]
@@ -54,20 +84,27 @@ fn search(x: &[Lanes; SUB]) -> Found {
         *w = *x * *x;
         *wx = *w * *x;
     }
-    let mut steps = Lanes::all(-32.0) / extreme;
-    let (sum_xl, sum_l2) = sums(x, &weights, &weighted, steps);
-    let mut scale = sum_l2.equal(zero).pick(zero, sum_xl / sum_l2);
-    let mut best = scale * sum_xl;
-    for candidate in (-9..=9i8).filter(|i| *i != 0) {
-        let tried = Lanes::all(-(32.0 + 0.1 * f32::from(candidate))) / extreme;
-        let (sum_xl, sum_l2) = sums(x, &weights, &weighted, tried);
-        let better = sum_l2.above(zero) & (sum_xl * sum_xl).above(best * sum_l2);
-        scale = better.pick(sum_xl / sum_l2, scale);
-        best = better.pick(scale * sum_xl, best);
-        steps = better.pick(tried, steps);
+    let steps = Lanes::all(-32.0) / extreme;
+    let mut sums = Sums::zero();
+    for ((w, wx), x) in weights.iter().zip(&weighted).zip(x) {
+        sums = sums.and(steps, *x, *w, *wx);
+    }
+    let scale = sums.square.equal(zero).pick(zero, sums.cross / sums.square);
+    let mut best = Best { scale, steps, gain: scale * sums.cross };
+    for [a, b, c] in CANDIDATES {
+        // Three at once, because each sum alone waits for its last term.
+        let of = |candidate: f32| Lanes::all(-(32.0 + 0.1 * candidate)) / extreme;
+        let (a, b, c) = (of(a), of(b), of(c));
+        let (mut of_a, mut of_b, mut of_c) = (Sums::zero(), Sums::zero(), Sums::zero());
+        for ((w, wx), x) in weights.iter().zip(&weighted).zip(x) {
+            of_a = of_a.and(a, *x, *w, *wx);
+            of_b = of_b.and(b, *x, *w, *wx);
+            of_c = of_c.and(c, *x, *w, *wx);
+        }
+        best = best.or(a, of_a).or(b, of_b).or(c, of_c);
     }
     let nothing = peak.below(Lanes::all(NOTHING));
-    Found { scale: nothing.pick(zero, scale), steps, nothing: nothing.pick(Lanes::all(1.0), zero) }
+    Found { scale: nothing.pick(zero, best.scale), steps: best.steps, nothing: nothing.pick(Lanes::all(1.0), zero) }
 }
 
 #[inline(always)]
