@@ -2,9 +2,9 @@
 //!
 //! A row of weights is a run of blocks; a block has a fixed number of weights and a fixed number of bytes. Bytes are
 //! those that ggml's own reference quantizers write, to the last bit: a file made here and one made by llama.cpp from
-//! the same weights hold the same tensors. Two deliberate differences, both where ggml's result could not be used: a
-//! scale that f16 cannot hold saturates instead of becoming infinite ([`Type::limit`] says where), and MXFP4 blocks
-//! below 2^-125 get the smallest exponent instead of one that wrapped around.
+//! the same weights hold the same tensors. The differences lie where ggml's result could not be used: a scale that f16
+//! cannot hold saturates instead of becoming infinite ([`Type::limit`] says where), and blocks of magnitudes below about
+//! 1e-37, whose inverse scale overflows, get codes that are defined (their scale is zero, so they decode to the same).
 
 #![expect(clippy::inline_always, reason = "what `widest!` calls is compiled for any CPU unless it is inlined")]
 

@@ -169,15 +169,25 @@ widest! {
     }
 }
 
+/// The least and the largest weight, the first of the zeros where zero is the least: its sign is stored.
+#[inline(always)]
+fn range(block: &[f32; BLOCK]) -> (f32, f32) {
+    let (mut low, mut high) = (*block, *block);
+    for width in [16, 8, 4, 2, 1] {
+        for at in 0..width {
+            low[at] = if low[at + width] < low[at] { low[at + width] } else { low[at] };
+            high[at] = if high[at + width] > high[at] { high[at + width] } else { high[at] };
+        }
+    }
+    let first = if low[0] == 0.0 { block.iter().find(|x| **x == 0.0) } else { None };
+    (first.copied().unwrap_or(low[0]), high[0])
+}
+
 widest! {
     /// `f16 d | f16 m | u32 fifth bits | u8 q[16]`: `m` is the least weight, `d` a 31st of the range, `x = d q + m`.
     pub(super) fn encode_q5_1(values: &[f32], out: &mut [u8]) {
         for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<24>().0) {
-            let (mut min, mut max) = (block[0], block[0]);
-            for x in block {
-                min = if *x < min { *x } else { min };
-                max = if *x > max { *x } else { max };
-            }
+            let (min, max) = range(block);
             let d = held((max - min) / 31.0);
             let inverse = inverse(d);
             half::write(d, out);

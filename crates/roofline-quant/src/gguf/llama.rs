@@ -123,7 +123,12 @@ impl Model {
         let hidden = whole("hidden_size")? as usize;
         let given = |key: &str| if config[key].is_null() { Ok(None) } else { whole(key).map(|n| Some(n as usize)) };
         let kv_heads = given("num_key_value_heads")?.unwrap_or(heads);
-        let head_dim = given("head_dim")?.unwrap_or(hidden / heads);
+        // Qwen3's heads are of 128 where nothing else is said, whatever the width.
+        let usual = if family == Family::Qwen3 { 128 } else { hidden / heads };
+        let head_dim = given("head_dim")?.unwrap_or(usual);
+        if config["rms_norm_eps"].as_f64().is_none() {
+            return Err(wrong("it has no `rms_norm_eps`".to_owned()));
+        }
         if !head_dim.is_multiple_of(2) || !heads.is_multiple_of(kv_heads) {
             return Err(wrong(format!("it has {heads} heads of {head_dim} for {kv_heads} of keys")));
         }
@@ -194,7 +199,7 @@ impl Model {
             ("embedding_length", number("hidden_size")),
             ("feed_forward_length", number("intermediate_size")),
             ("attention.head_count", number("num_attention_heads")),
-            ("attention.head_count_kv", number("num_key_value_heads")),
+            ("attention.head_count_kv", Some(Value::U32(self.kv_heads as u32))),
         ];
         let rope = self.rope.metadata();
         own.extend(rope.iter().map(|(key, value)| (key.as_str(), Some(value.clone()))));
@@ -202,9 +207,12 @@ impl Model {
             ("attention.layer_norm_rms_epsilon", real("rms_norm_eps")),
             ("expert_count", number("num_local_experts")),
             ("expert_used_count", number("num_experts_per_tok")),
-            ("attention.key_length", number("head_dim")),
-            ("attention.value_length", number("head_dim")),
         ]);
+        // The configurations of these have it even where their file does not.
+        if self.config["head_dim"].is_u64() || (self.family != Family::Qwen2 && self.experts == 0) {
+            let size = Value::U32(self.head_dim as u32);
+            own.extend([("attention.key_length", Some(size.clone())), ("attention.value_length", Some(size))]);
+        }
         let prefixed = |(key, value): (&str, Option<Value>)| value.map(|value| (format!("{family}.{key}"), value));
         keys.extend(own.into_iter().filter_map(prefixed));
         keys.push(("general.file_type".to_owned(), Value::U32(mix.file_type())));

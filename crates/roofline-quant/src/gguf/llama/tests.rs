@@ -195,13 +195,14 @@ fn configurations_that_contradict_themselves_are_refused() {
         (json!({"num_hidden_layers": null}), "num_hidden_layers"),
         (json!({"num_hidden_layers": 4_000_000_000u32}), "4000000000 layers"),
         (json!({"num_attention_heads": 0}), "num_attention_heads"),
+        (json!({"rms_norm_eps": null}), "rms_norm_eps"),
         (json!({"num_key_value_heads": 3}), "for 3 of keys"),
         (json!({"rope_scaling": {"type": "magic"}}), "magic"),
         (json!({"vocab_size": 1_u64 << 40}), "2^24"),
         (json!({"vocab_size": 1}), "the token `b` has the number 1, and the vocabulary 1"),
     ] {
         let mut config = json!({"architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 9,
-            "num_attention_heads": 4});
+            "num_attention_heads": 4, "rms_norm_eps": 1e-5});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let tokenizer = br#"{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}}}"#;
         let files = Files { tokenizer: Some(tokenizer), ..Files::default() };
@@ -213,7 +214,7 @@ fn configurations_that_contradict_themselves_are_refused() {
 #[test]
 fn tokenizers_that_contradict_themselves_are_refused() {
     let config = json!({"architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 9,
-        "num_attention_heads": 4});
+        "num_attention_heads": 4, "rms_norm_eps": 1e-5});
     for (tokenizer, reason) in [
         (&b""[..], "EOF"),
         (b"{}", "neither"),
@@ -242,5 +243,7 @@ fn a_vocabulary_is_padded_and_an_unknown_split_is_said() {
     assert_eq!((tokens.len(), tokens[2].as_str()), (8, "[PAD2]"));
     assert_eq!(value("tokenizer.ggml.pre"), "default".into());
     assert_eq!(value("general.file_type"), Value::U32(15));
+    // What the file leaves out, transformers computes.
+    assert_eq!(value("llama.attention.key_length"), Value::U32(64));
     assert!(model.notes()[0].contains("tokenizer.ggml.pre"));
 }
