@@ -97,7 +97,7 @@ pub struct Site {
 }
 
 /// The last words of modules, and what they are for. From the models of the transformers library.
-const MODULES: [(&str, Role); 47] = [
+const MODULES: [(&str, Role); 45] = [
     ("embed_tokens", Role::Embedding),
     ("wte", Role::Embedding),
     ("wpe", Role::Embedding),
@@ -113,7 +113,6 @@ const MODULES: [(&str, Role); 47] = [
     ("kv_b_proj", Role::Value),
     ("qkv_proj", Role::Query),
     ("query_key_value", Role::Query),
-    ("c_attn", Role::Query),
     ("o_proj", Role::Output),
     ("out_proj", Role::Output),
     ("dense", Role::Output),
@@ -122,7 +121,6 @@ const MODULES: [(&str, Role); 47] = [
     ("gate_up_proj", Role::Gate),
     ("up_proj", Role::Up),
     ("w3", Role::Up),
-    ("c_fc", Role::Up),
     ("fc1", Role::Up),
     ("dense_h_to_4h", Role::Up),
     ("down_proj", Role::Down),
@@ -154,12 +152,16 @@ impl Site {
         let module = name.strip_suffix(".weight").unwrap_or(name);
         let words: Vec<&str> = module.split('.').collect();
         let number = |at: usize| words.get(at + 1).and_then(|word| word.parse::<u64>().ok());
+        // A tower that sees or hears is a model of its own, and not the one that a plan speaks of.
+        let tower = words.iter().any(|word| ["vision", "visual", "audio"].iter().any(|sense| word.starts_with(sense)));
         let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks" | "blk")).and_then(number);
+        let layer = layer.filter(|_| !tower);
         let expert = words.contains(&"experts");
         let last = words.last().copied().unwrap_or_default();
         let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);
         let role = match known {
             _ if dimensions < 2 || !name.ends_with(".weight") => Role::Vector,
+            _ if tower => Role::Other,
             Some(role) => role,
             // A gate with nothing after it chooses experts.
             None if matches!(last, "gate" | "shared_expert_gate") => Role::Router,
@@ -222,8 +224,12 @@ mod tests {
         assert_eq!((expert.role, expert.layer, expert.expert), (Role::Down, Some(3), true));
         assert_eq!(Site::of("model.layers.0.input_layernorm.weight", 1).role, Role::Vector);
         assert_eq!(Site::of("model.layers.0.self_attn.q_proj.bias", 1).role, Role::Vector);
-        // A vision tower's convolution is not ours to touch.
+        // A tower that sees is not ours to touch, convolutions and layers alike.
         assert!(!site("visual.patch_embed.proj.weight").is_layer_product());
+        let seeing = site("vision_tower.vision_model.encoder.layers.30.self_attn.q_proj.weight");
+        assert_eq!((seeing.role, seeing.layer), (Role::Other, None));
+        // GPT-2 stores its products transposed: what quantizes along rows would quantize the wrong way.
+        assert_eq!(role("h.0.attn.c_attn.weight"), Role::Other);
     }
 
     #[test]
