@@ -16,6 +16,7 @@ import numpy as np
 import compressed_cases
 import failures
 import gguf_cases
+import plain_cases
 import torchao_cases
 from checks import Checks, schemes
 
@@ -31,7 +32,7 @@ def main():
     checks = Checks()
     known = schemes(binary)
     with tempfile.TemporaryDirectory(prefix="roofline-oracle-") as folder:
-        for part in (compressed_cases, torchao_cases, gguf_cases, failures):
+        for part in (compressed_cases, torchao_cases, plain_cases, gguf_cases, failures):
             work = Path(folder) / part.__name__
             work.mkdir()
             part.run(checks, binary, known, work)

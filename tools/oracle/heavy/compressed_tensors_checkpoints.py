@@ -13,13 +13,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import logits, relative
+from common import logits, logits_of, relative
 from checks import Checks, quantize, read_folder
 
 import torch
 from compressed_tensors.quantization import preset_name_to_scheme
 from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import QuantizationModifier
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import models
@@ -113,6 +114,24 @@ def compare(checks, binary, name, model, plan, groups, ignore, work, *more):
     if not torch.equal(a, b):
         detail += f", to theirs {relative(a, b):.2e}"
     checks.check(f"{name}: logits", torch.equal(a, b), detail)
+    decoded(checks, binary, name, ours, work / "decoded")
+
+
+def decoded(checks, binary, name, ours, to):
+    """Decoding ours to its own type gives the weights that the library decompresses when it runs."""
+    plan = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}[json.loads((ours / "config.json").read_text())["dtype"]]
+    shutil.rmtree(to, ignore_errors=True)
+    done = quantize(binary, ours, plan, to)
+    if not checks.check(f"{name}: decodes", done.code == 0, done.err.strip()[:300] if done.code else ""):
+        return
+    found = {}
+    for path in sorted(to.glob("*.safetensors")):
+        found |= load_file(path)
+    model = AutoModelForCausalLM.from_pretrained(ours, dtype="auto", device_map="cpu")
+    logits_of(model)
+    theirs = {key: weight for key, weight in model.state_dict().items() if key in found}
+    wrong = [f"{key}: {(found[key] != weight).sum().item()} of {weight.numel()}" for key, weight in theirs.items() if not torch.equal(found[key], weight)]
+    checks.check(f"{name}: decodes to what the library decompresses", not wrong and theirs.keys() == found.keys(), "; ".join(wrong[:3]))
 
 
 def main():
