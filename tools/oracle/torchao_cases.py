@@ -75,9 +75,8 @@ def case(checks, binary, known, name, model, tensors, type_name, scheme, to):
         checks.check(f"{name}: {path.name} describes every tensor", same, f"{wrong[:1]}" if not same else "")
     quantization = json.loads((to / "config.json").read_text())["quantization_config"]
     kind = quantization["quant_type"]["default"]["_type"]
-    wanted = {"Int8Tensor": "Int8WeightOnlyConfig", "Float8Tensor": "Float8WeightOnlyConfig", "Int4Tensor": "Int4WeightOnlyConfig"}
     tensor_kind = next(one["_type"] for one in described.values() if one["_type"] != "Tensor")
-    fits = quantization["quant_method"] == "torchao" and kind == wanted[tensor_kind]
+    fits = quantization["quant_method"] == "torchao" and kind == torchao.CONFIGURATIONS[tensor_kind]
     checks.check(f"{name}: quantization_config", fits, kind)
 
 

@@ -19,7 +19,7 @@ from checks import Checks, header, quantize, read_folder
 import numpy as np
 import torch
 from reference import torchao as reference
-from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
+from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType
 from torchao.quantization.granularity import PerGroup
 from transformers import AutoModelForCausalLM, TorchAoConfig
 
@@ -29,6 +29,11 @@ CONFIGURATIONS = {
     "w8a16": Int8WeightOnlyConfig,
     "w8a16-g128": lambda: Int8WeightOnlyConfig(granularity=PerGroup(128)),
     "fp8a16": Float8WeightOnlyConfig,
+    "intx4-g128": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(128)),
+    "intx4-g32": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
+    "intx4-asym-g32": lambda: IntxWeightOnlyConfig(
+        weight_dtype=torch.int4, granularity=PerGroup(32), mapping_type=MappingType.ASYMMETRIC
+    ),
 }
 INT4 = ["w4a16", "w4a16-g64", "w4a16-g32"]
 

@@ -6,7 +6,15 @@ from .numbers import F32, Arithmetic, e4m3, nibbles, widened
 
 INT8 = {"w8a16": None, "w8a16-g128": 128}
 INT4 = {"w4a16": 128, "w4a16-g64": 64, "w4a16-g32": 32}
-GRANULES = {"w8a16": 1, "w8a16-g128": 128, "fp8a16": 1, **INT4}
+# Group, zero points.
+INTX4 = {"intx4-g128": (128, False), "intx4-g32": (32, False), "intx4-asym-g32": (32, True)}
+GRANULES = {"w8a16": 1, "w8a16-g128": 128, "fp8a16": 1, **INT4, **{name: group for name, (group, _) in INTX4.items()}}
+CONFIGURATIONS = {
+    "Int8Tensor": "Int8WeightOnlyConfig",
+    "Float8Tensor": "Float8WeightOnlyConfig",
+    "Int4Tensor": "Int4WeightOnlyConfig",
+    "IntxUnpackedToInt8Tensor": "IntxWeightOnlyConfig",
+}
 DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -18,6 +26,8 @@ def encode(scheme, weight, type_name):
         return float8(to, widened(weight))
     if scheme in INT4:
         return int4(to, widened(weight), INT4[scheme])
+    if scheme in INTX4:
+        return intx4(to, widened(weight), *INTX4[scheme])
     raise KeyError(scheme)
 
 
@@ -57,6 +67,24 @@ def int4(to, weight, group):
     return parts, decoded.reshape(rows, columns)
 
 
+def intx4(to, weight, group, shifted):
+    """`IntxUnpackedToInt8Tensor`: a byte a code; every result in the model's type, and the reciprocal of the scale with it."""
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, -1, group)
+    low, high = np.minimum(groups.min(-1), 0), np.maximum(groups.max(-1), 0)
+    zero = np.zeros(low.shape, F32)
+    if shifted:
+        scale = np.maximum(to.round(to.round(high - low) / F32(15)), to.tiny)
+        zero = np.clip(F32(-8) - np.rint(to.round(low / scale)), -8, 7)
+    else:
+        scale = np.maximum(to.round(np.maximum(-low, high) / F32(7.5)), to.tiny)
+    inverse = to.round(F32(1) / scale)
+    moved = to.round(np.rint(to.round(groups * inverse[..., None])) + zero[..., None])
+    codes = np.clip(moved, -8, 7).astype(np.int8)
+    parts = {"qdata": codes.reshape(rows, columns), "scale": to.stored(scale), "zero_point": zero.astype(np.int8)}
+    return parts, ((codes - zero[..., None]) * scale[..., None]).astype(F32).reshape(rows, columns)
+
+
 def description(scheme, weight, type_name):
     """The JSON that the metadata holds for a weight."""
     rows, columns = weight.shape
@@ -73,6 +101,10 @@ def description(scheme, weight, type_name):
             "dtype": dtype,
         }
         return {"_type": "Float8Tensor", "_data": data, "_tensor_data_names": ["qdata", "scale"]}
+    if scheme in INTX4:
+        target = {"_type": "torch.dtype", "_data": "int4"}
+        data = {"target_dtype": target, "block_size": [1, INTX4[scheme][0]], "dtype": dtype, "activation_quantization": None}
+        return {"_type": "IntxUnpackedToInt8Tensor", "_data": data, "_tensor_data_names": ["qdata", "scale", "zero_point"]}
     activation = {"_type": "torch.dtype", "_data": "bfloat16"}
     data = {"activation_dtype": activation, "block_size": [1, INT4[scheme]], "shape": [rows, columns]}
     return {"_type": "Int4Tensor", "_data": data, "_tensor_data_names": ["qdata", "scale", "zero_point"]}
