@@ -1,14 +1,14 @@
 //! Everything that will be written, decided before the first byte: files with their headers, and for every weight where
 //! it is read, how it is coded and where each part of it goes.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, Result,
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
     number,
-    safetensors::Entry,
+    safetensors::{Entry, Header},
     site::Site,
 };
 
@@ -18,8 +18,8 @@ pub struct Job<'a> {
     pub files: Vec<Output>,
     /// What streams into them.
     pub items: Vec<Item<'a>>,
-    /// Small files, whole.
-    pub companions: Vec<(String, Vec<u8>)>,
+    /// What goes beside them.
+    pub companions: Vec<(String, Companion)>,
     /// What a user should know.
     pub notes: Vec<String>,
 }
@@ -30,9 +30,52 @@ pub struct Output {
     /// Its name in the target folder.
     pub name: String,
     /// Its first bytes.
-    pub head: Vec<u8>,
+    pub head: Head,
     /// Its length.
     pub bytes: u64,
+}
+
+/// The first bytes of a file. Those of safetensors are made when they are needed: torchao repeats the metadata of all
+/// tensors in every shard, and together they would be large.
+#[derive(Clone, Debug)]
+pub enum Head {
+    /// These.
+    Bytes(Vec<u8>),
+    /// A header of safetensors.
+    Safetensors {
+        /// Free text, the same in every shard.
+        metadata: Arc<[(String, String)]>,
+        /// The tensors of this one.
+        tensors: Vec<Entry>,
+    },
+}
+
+impl Head {
+    /// The bytes themselves.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes.clone(),
+            Self::Safetensors { metadata, tensors } => Header::bytes(metadata, tensors),
+        }
+    }
+}
+
+/// A file that holds no weights.
+#[derive(Clone, Debug)]
+pub enum Companion {
+    /// With this content.
+    Bytes(Vec<u8>),
+    /// A copy of this file.
+    Copy(PathBuf),
+}
+
+impl Companion {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Copy(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+        }
+    }
 }
 
 /// A tensor of the source on its way.
@@ -125,11 +168,9 @@ impl Code<'_> {
 
     /// How many rows must be read and coded together.
     pub(crate) fn unit(&self) -> usize {
-        match self.order {
-            Order::AsIs => self.coding.unit(),
-            Order::Interleaved { head } if head.is_multiple_of(self.coding.unit()) => head,
-            Order::Interleaved { head } => head * self.coding.unit(),
-        }
+        let head = if let Order::Interleaved { head } = self.order { head } else { 1 };
+        let common = |a: usize, b: usize| if a.is_multiple_of(b) { a } else { a * b };
+        common(common(self.coding.unit(), self.sources[0].unit()), head)
     }
 }
 
@@ -174,7 +215,15 @@ pub trait Rows: Send + Sync {
 
     /// Bytes it takes where it is stored.
     fn stored(&self) -> u64;
+
+    /// How many rows are decoded together, so that reading fewer costs as much.
+    fn unit(&self) -> usize {
+        1
+    }
 }
+
+/// The longest row: whole rows are held in memory.
+const MOST_COLUMNS: usize = 1 << 24;
 
 /// A matrix stored as plain numbers.
 pub struct Plain<'a> {
@@ -191,6 +240,10 @@ impl<'a> Plain<'a> {
             return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
         }
         let columns = entry.shape.last().copied().unwrap_or(1);
+        if columns > MOST_COLUMNS {
+            let reason = format!("has rows of {columns} numbers, more than the {MOST_COLUMNS} that are held at once");
+            return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
+        }
         let rows = entry.elements() as usize / columns.max(1);
         Ok(Self { shard, entry, matrix: Matrix { rows, columns } })
     }
@@ -232,6 +285,15 @@ pub(crate) fn part_bytes(part: &Part, rows: usize) -> usize {
 }
 
 impl Item<'_> {
+    /// How many numbers it holds.
+    pub fn weights(&self) -> u64 {
+        match &self.work {
+            Work::Copy { entry, .. } => entry.elements(),
+            Work::Literal { .. } => 0,
+            Work::Code(code) => (code.matrix().rows * code.matrix().columns) as u64,
+        }
+    }
+
     /// Bytes that are read for it.
     pub fn input(&self) -> u64 {
         match &self.work {
@@ -246,6 +308,6 @@ impl Job<'_> {
     /// Bytes that will be written.
     pub fn bytes(&self) -> u64 {
         let files = self.files.iter().map(|file| file.bytes);
-        files.chain(self.companions.iter().map(|(_, bytes)| bytes.len() as u64)).sum()
+        files.chain(self.companions.iter().map(|(_, companion)| companion.len())).sum()
     }
 }

@@ -255,7 +255,11 @@ fn items<'a>(
             }
             Some((scheme, coding, parts)) => {
                 let family = site.fused().into_iter().filter_map(|module| at.get(&module));
-                let fused = family.filter(|(_, other)| *other == scheme.name).map(|(at, _)| *at).collect();
+                let mut fused: Vec<usize> =
+                    family.filter(|(_, other)| *other == scheme.name).map(|(at, _)| *at).collect();
+                if fused.is_empty() {
+                    fused.extend(at.get(&site.module).map(|(at, _)| *at));
+                }
                 let rows: Box<dyn Rows + 'a> = match stored {
                     Stored::Plain((shard, entry)) => Box::new(Plain::new(shard, entry)?),
                     Stored::Coded(coded) => Box::new(coded),
@@ -277,10 +281,13 @@ fn items<'a>(
 
 /// Families that runtimes fuse, of which the plan stores the members in different ways.
 fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
-    let scheme = |module: &str| {
-        let found = decisions.iter().find(|decision| decision.site.module == module)?;
-        Some(found.coded.as_ref().map_or(crate::plan::KEEP, |(scheme, ..)| scheme.name))
-    };
+    let schemes: HashMap<&str, &str> = decisions
+        .iter()
+        .map(|decision| {
+            let scheme = decision.coded.as_ref().map_or(crate::plan::KEEP, |(scheme, ..)| scheme.name);
+            (decision.site.module.as_str(), scheme)
+        })
+        .collect();
     let mut notes = Vec::new();
     for decision in decisions.iter().filter(|decision| decision.site.role != Role::Vector) {
         let family = decision.site.fused();
@@ -288,11 +295,11 @@ fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
         if family.len() < 2 || family[0] != decision.site.module {
             continue;
         }
-        let mut schemes: Vec<&str> = family.iter().filter_map(|module| scheme(module)).collect();
-        schemes.dedup();
-        if schemes.len() > 1 {
-            let schemes = schemes.join(" and ");
-            notes.push(format!("`{}` and what it is fused with are stored as {schemes}: vLLM refuses that", family[0]));
+        let mut stored: Vec<&str> = family.iter().filter_map(|module| schemes.get(module.as_str()).copied()).collect();
+        stored.dedup();
+        if stored.len() > 1 {
+            let stored = stored.join(" and ");
+            notes.push(format!("`{}` and what it is fused with are stored as {stored}: vLLM refuses that", family[0]));
         }
     }
     if notes.len() > 1 {

@@ -1,7 +1,7 @@
 //! The verb: a checkpoint and a plan in, a checkpoint that runtimes load and the error of every weight out.
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     Checkpoint, Error, Job, Layout, Manner, Method, Plan, Result, Tally, Workspace, card,
-    job::{Item, Work},
+    job::{Companion, Item, Work},
     stream,
 };
 
@@ -89,17 +89,22 @@ pub struct Line {
     pub clipped_share: f64,
 }
 
-/// Quantizes; `watch` hears of input bytes that are done. On an error nothing is left behind.
+/// Quantizes; `watch` hears of input bytes that are done. A run that fails leaves nothing behind, except what an interrupted
+/// run before it had finished.
 pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64) + Sync)) -> Result<Report> {
     apart(&checkpoint.folder, &request.target)?;
     let job = request.layout.job(checkpoint, &request.plan, request.method, &request.target)?;
-    let space = Workspace::open(&request.target, &fingerprint(checkpoint, request)?, job.bytes(), request.manner)?;
-    let written = write(checkpoint, request, &job, &space, watch);
-    match written {
+    let fingerprint = fingerprint(checkpoint, request, &job)?;
+    let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
+    let space = Workspace::open(&request.target, &fingerprint, &files, job.bytes(), request.manner)?;
+    let resumed = !space.done.is_empty();
+    match write(checkpoint, request, &job, &space, watch) {
         Ok(report) => {
             space.finish(request.layout.single_file(&job, &request.target))?;
             Ok(report)
         }
+        // What took an earlier run its time is not thrown away for a disk that is full now.
+        Err(error @ (Error::File { .. } | Error::Space { .. })) if resumed => Err(error),
         Err(error) => {
             space.abandon();
             Err(error)
@@ -116,8 +121,15 @@ fn write(
 ) -> Result<Report> {
     let outcome = stream::run(job, space, request.threads, watch)?;
     let report = report(checkpoint, request, job, &outcome);
-    for (name, bytes) in &job.companions {
-        keep(&space.out().join(name), bytes)?;
+    for (name, companion) in &job.companions {
+        let path = space.out().join(name);
+        match companion {
+            Companion::Bytes(bytes) => keep(&path, bytes)?,
+            Companion::Copy(source) => {
+                fs::copy(source, &path).map_err(Error::file("copy", source))?;
+                File::open(&path).and_then(|file| file.sync_all()).map_err(Error::file("write", &path))?;
+            }
+        }
     }
     if request.layout.single_file(job, &request.target).is_none() {
         keep(&space.out().join("README.md"), card::card(&report).as_bytes())?;
@@ -128,7 +140,7 @@ fn write(
 /// Writes a small file so that it survives a power cut.
 fn keep(path: &Path, bytes: &[u8]) -> Result<()> {
     use std::io::Write;
-    let mut file = fs::File::create(path).map_err(Error::file("create", path))?;
+    let mut file = File::create(path).map_err(Error::file("create", path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::file("write", path))
 }
 
@@ -147,21 +159,31 @@ fn apart(source: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is made from what: two runs with equal fingerprints write equal bytes.
-fn fingerprint(checkpoint: &Checkpoint, request: &Request) -> Result<serde_json::Value> {
-    let files = checkpoint.shards.iter().map(|shard| {
+/// What is made from what: two runs with equal fingerprints write equal bytes. The heads of the files stand for everything
+/// that places depend on, a tokenizer in a GGUF file among it.
+fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>) -> Result<serde_json::Value> {
+    let sources = checkpoint.shards.iter().map(|shard| {
         let metadata = fs::metadata(&shard.path).map_err(Error::file("read", &shard.path))?;
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Ok(json!([shard.path, metadata.len(), changed.map(|time| time.as_nanos().to_string())]))
+        let changed = changed.map(|time| time.as_nanos().to_string());
+        Ok(json!([shard.path.to_string_lossy(), metadata.len(), changed]))
     });
+    let files =
+        job.files.iter().map(|file| json!([file.name, file.bytes, format!("{:016x}", hash(&file.head.bytes()))]));
     Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "source": files.collect::<Result<Vec<_>>>()?,
+        "source": sources.collect::<Result<Vec<_>>>()?,
         "configuration": checkpoint.config,
         "plan": request.plan,
         "layout": request.layout.name(),
         "method": request.method.to_string(),
+        "head of a file": files.collect::<Vec<_>>(),
     }))
+}
+
+/// FNV-1a, 64 bits: to notice a change, not to withstand an attack.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[Option<Tally>]) -> Report {
@@ -169,17 +191,18 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[
     let (mut error, mut all) = (0.0, 0.0);
     let (mut stored, mut quantized) = (0, 0);
     for (item, tally) in job.items.iter().zip(outcome) {
+        let weights = item.weights() as f64;
+        if item.site.is_layer_product() {
+            all += weights;
+        }
         if let (Work::Code(code), Some(tally)) = (&item.work, tally)
             && code.lossy
         {
             stored += code.parts.iter().map(|(part, _)| bytes(part)).sum::<usize>();
             quantized += tally.weights;
-            error += tally.relative_error().powi(2) * tally.weights as f64;
-            all += tally.weights as f64;
-        } else if let Work::Copy { entry, .. } = &item.work
-            && item.site.is_layer_product()
-        {
-            all += entry.elements() as f64;
+            if item.site.is_layer_product() {
+                error += tally.relative_error().powi(2) * weights;
+            }
         }
     }
     let mean_squared_error = if all > 0.0 { error / all } else { 0.0 };

@@ -4,6 +4,7 @@
 //! bytes are still in the page cache. While a wave is coded, the one before is brought to disk and noted in the journal.
 
 use std::{
+    collections::HashSet,
     fs::{File, OpenOptions},
     ops::Range,
     path::PathBuf,
@@ -26,6 +27,10 @@ use crate::{
 const WAVE: std::ops::RangeInclusive<u64> = 2 << 20..=128 << 20;
 /// Weights of a block of rows: with what they decode to and what they become, it stays in a core's second-level cache.
 const BLOCK: usize = 128 << 10;
+/// Bytes that all threads together may hold in blocks of rows: some codings need many long rows at once.
+const HELD: usize = 512 << 20;
+/// Bytes held for a weight of a block: as it is stored, as a number twice, decoded, and coded.
+const HELD_PER_WEIGHT: usize = 18;
 /// Bytes of a block that is copied.
 const COPY: u64 = 1 << 20;
 
@@ -59,7 +64,7 @@ pub fn run(job: &Job<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64
             }
         }
         drop(sender);
-        keeper.join().unwrap_or_else(|_| Err(Error::Plan("the thread that keeps the journal ended early".into())))
+        keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     files.sync()?;
     Ok(outcome)
@@ -94,7 +99,7 @@ impl Files {
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
             let file = file.map_err(Error::file("create", &path))?;
             file.set_len(output.bytes).map_err(Error::file("write", &path))?;
-            write_all_at(&file, &output.head, 0).map_err(Error::file("write", &path))?;
+            write_all_at(&file, &output.head.bytes(), 0).map_err(Error::file("write", &path))?;
             Ok((path, file))
         };
         Ok(Self(job.files.iter().map(open).collect::<Result<_>>()?))
@@ -173,13 +178,25 @@ impl Crew<'_> {
                 }
             }
         };
+        let largest = tasks.iter().map(|task| self.held(task)).max().unwrap_or(0);
+        let threads = self.threads.min(tasks.len()).min((HELD / largest.max(1)).max(1));
         thread::scope(|scope| {
-            (1..self.threads.min(tasks.len())).for_each(|_| drop(scope.spawn(work)));
+            (1..threads).for_each(|_| drop(scope.spawn(work)));
             work();
         });
         match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()),
+        }
+    }
+
+    /// Bytes a thread holds while it does a task.
+    fn held(&self, task: &Task) -> usize {
+        match task {
+            Task::Bytes(..) => COPY as usize,
+            Task::Rows(item, rows) => {
+                self.code(*item).map_or(0, |code| rows.len() * code.matrix().columns * HELD_PER_WEIGHT)
+            }
         }
     }
 
@@ -195,24 +212,23 @@ impl Crew<'_> {
         let needs = |item: &&usize| self.code(**item).is_some_and(|code| code.coding.needs_peak());
         let mut tasks = Vec::new();
         let mut families = Vec::new();
+        let mut seen = HashSet::new();
         for item in wave.iter().filter(needs) {
             let Some(code) = self.code(*item) else { continue };
-            if peaks[*item].is_none() && !families.contains(&code.fused) {
-                families.push(code.fused.clone());
+            if peaks[*item].is_none() && seen.insert(code.fused.first()) {
+                let from = tasks.len();
                 code.fused.iter().for_each(|member| self.rows_of(*member, &mut tasks));
+                families.push((&code.fused, from..tasks.len()));
             }
         }
         let found = self.each(&tasks, |task, buffers| {
             let Task::Rows(item, rows) = task else { return Ok(0.0) };
             self.read(*item, rows.clone(), buffers)
         })?;
-        for family in families {
-            let members = tasks.iter().zip(&found);
-            let peak = members
-                .filter(|(task, _)| matches!(task, Task::Rows(item, _) if family.contains(item)))
-                .fold(0f32, |peak, (_, found)| peak.max(*found));
+        for (family, own) in families {
+            let peak = found[own].iter().fold(0f32, |peak, found| peak.max(*found));
             for member in family {
-                peaks[member] = Some(peak);
+                peaks[*member] = Some(peak);
             }
         }
         Ok(())
@@ -249,7 +265,9 @@ impl Crew<'_> {
     /// Copies and codes the wave's items; returns them with their tallies.
     fn work(&self, wave: &[usize], peaks: &[Option<f32>]) -> Result<Vec<(usize, Option<Tally>)>> {
         let mut tasks = Vec::new();
+        let mut own = Vec::new();
         for item in wave {
+            let from = tasks.len();
             match &self.job.items[*item].work {
                 Work::Copy { entry, .. } => {
                     let starts = (0..entry.bytes()).step_by(COPY as usize);
@@ -258,6 +276,7 @@ impl Crew<'_> {
                 Work::Literal { bytes, to } => self.files.write(*to, 0, bytes)?,
                 Work::Code(_) => self.rows_of(*item, &mut tasks),
             }
+            own.push((*item, from..tasks.len()));
         }
         let transposed = self.transposed(wave);
         let tallies = self.each(&tasks, |task, buffers| match task {
@@ -273,7 +292,10 @@ impl Crew<'_> {
                 self.files.write(code.parts[part].1, 0, &bytes)?;
             }
         }
-        wave.iter().map(|item| self.close(*item, peaks[*item].unwrap_or(0.0), &tasks, &tallies)).collect()
+        let close = |(item, own): (usize, Range<usize>)| {
+            self.close(item, peaks[item].unwrap_or(0.0)).map(|()| (item, tallies[own].iter().copied().sum()))
+        };
+        own.into_iter().map(close).collect()
     }
 
     /// Room for the parts of the wave's items that are stored transposed: they are small, and written whole.
@@ -342,7 +364,9 @@ impl Crew<'_> {
         let stored: u64 = code.sources.iter().map(|source| source.stored()).sum();
         (self.watch)(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
         let tally = Tally::of(values, decoded, clipped);
-        if !tally.noise.is_finite() {
+        // A scale may stop short of a weight that its type cannot reach; methods never clip half of one.
+        let out_of_reach = clipped > 0 && tally.largest_error > tally.largest_weight / 2.0;
+        if !tally.noise.is_finite() || out_of_reach || clipped > 0 && !code.lossy {
             return Err(Error::Weight {
                 name: self.job.items[item].name.clone(),
                 reason: format!("reaches {}, which {} cannot hold", number::peak(values), code.scheme),
@@ -352,27 +376,13 @@ impl Crew<'_> {
         Ok(tally)
     }
 
-    /// Writes what an item has once, and adds up its tally in the order of its rows.
-    fn close(
-        &self,
-        item: usize,
-        peak: f32,
-        tasks: &[Task],
-        tallies: &[Option<Tally>],
-    ) -> Result<(usize, Option<Tally>)> {
-        let Some(code) = self.code(item) else { return Ok((item, None)) };
+    /// Writes what an item has once.
+    fn close(&self, item: usize, peak: f32) -> Result<()> {
+        let Some(code) = self.code(item) else { return Ok(()) };
         let once = code.parts.iter().filter(|(part, _)| matches!(part.placing, Placing::Once { .. }));
         for ((_, to), bytes) in once.zip(code.coding.constants(code.matrix(), peak)) {
             self.files.write(*to, 0, &bytes)?;
         }
-        let own = tasks.iter().zip(tallies).filter(|(task, _)| matches!(task, Task::Rows(of, _) if *of == item));
-        Ok((item, Some(own.filter_map(|(_, tally)| *tally).sum())))
-    }
-}
-
-impl Item<'_> {
-    /// Whether its error is worth a line.
-    pub fn is_lossy(&self) -> bool {
-        matches!(&self.work, Work::Code(code) if code.lossy)
+        Ok(())
     }
 }

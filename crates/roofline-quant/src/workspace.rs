@@ -1,7 +1,8 @@
 //! Where a run writes: a folder beside the target, which becomes the target in one rename when all is done.
 //!
 //! ```text
-//! .NAME.partial/job.json        what is being made, from what; locked while a run is at it
+//! .NAME.partial/lock            held while a run is at it
+//! .NAME.partial/job.json        what is being made, from what
 //! .NAME.partial/journal.jsonl   tensors that are safely on disk, and their errors
 //! .NAME.partial/out/            the target
 //! ```
@@ -34,10 +35,11 @@ pub struct Manner {
 pub struct Workspace {
     target: PathBuf,
     partial: PathBuf,
+    force: bool,
     journal: File,
+    lock: File,
     /// Items that an interrupted run finished, with their tallies.
     pub done: BTreeMap<usize, Option<Tally>>,
-    _lock: File,
 }
 
 /// A line of the journal.
@@ -48,62 +50,37 @@ struct Line {
 }
 
 impl Workspace {
-    /// Prepares to write `target`. `job` says what is made from what: an interrupted run is resumed only if it is the same.
-    pub fn open(target: &Path, job: &Value, needed: u64, manner: Manner) -> Result<Self> {
+    /// Prepares to write `target`. `job` says what is made from what, and is resumed only if it is the same; `files` are
+    /// the names and lengths of what goes into the target, and `needed` the bytes it all takes.
+    pub fn open(target: &Path, job: &Value, files: &[(&str, u64)], needed: u64, manner: Manner) -> Result<Self> {
         let (parent, name) = split(target)?;
         fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
         if target.symlink_metadata().is_ok() && !manner.force {
-            let hint = "choose another place with `--to`, or replace it with `--force`";
-            return Err(Error::Exists { path: target.to_owned(), state: "is there already", hint });
+            return Err(taken(target));
         }
         replaceable(target)?;
         let partial = parent.join(format!(".{name}.partial"));
-        let out = partial.join("out");
-        let mut done = BTreeMap::new();
-        if partial.join("job.json").exists() && out.is_dir() {
-            let lock = lock(&partial)?;
-            if !manner.resume && !manner.force {
-                let hint = "continue it with `--resume`, or start again with `--force`";
-                return Err(Error::Exists { path: partial, state: "is left of an interrupted run", hint });
-            }
-            if manner.resume {
-                same(&partial, job)?;
-                done = finished(&partial)?;
-            }
-            drop(lock);
+        let fresh = !partial.exists();
+        if fresh {
+            // What a disk refuses is refused before anything is made on it.
+            enough_space(&parent, needed)?;
+            fs::create_dir(&partial).map_err(Error::file("create", &partial))?;
         }
-        if done.is_empty() && partial.exists() {
-            fs::remove_dir_all(&partial).map_err(Error::file("remove", &partial))?;
-        }
-        let taken = if done.is_empty() { 0 } else { needed };
-        enough_space(&parent, needed - taken)?;
-        let create = |path: &Path| fs::create_dir_all(path).map_err(Error::file("create", path));
-        create(&out)?;
-        let made = Self::begin(&partial, job).map(|(journal, lock)| Self {
-            target: target.to_owned(),
-            partial: partial.clone(),
-            journal,
-            done,
-            _lock: lock,
+        let made = lock(&partial).and_then(|lock| {
+            let done = earlier(&partial, job, files, manner)?;
+            if done.is_empty() {
+                clear(&partial)?;
+            }
+            let space = if done.is_empty() { needed } else { needed.saturating_sub(occupied(&partial.join("out"))) };
+            enough_space(&parent, space)?;
+            let journal = begin(&partial, job)?;
+            let (target, partial, force) = (target.to_owned(), partial.clone(), manner.force);
+            Ok(Self { target, partial, force, journal, lock, done })
         });
-        if made.is_err() {
+        if made.is_err() && fresh {
             let _ = fs::remove_dir_all(&partial);
         }
         made
-    }
-
-    fn begin(partial: &Path, job: &Value) -> Result<(File, File)> {
-        let path = partial.join("job.json");
-        if !path.exists() {
-            // Never half a file under this name.
-            let draft = partial.join("job.json.draft");
-            fs::write(&draft, job.to_string()).map_err(Error::file("write", &draft))?;
-            fs::rename(&draft, &path).map_err(Error::file("write", &path))?;
-        }
-        let lock = lock(partial)?;
-        let journal = partial.join("journal.jsonl");
-        let file = OpenOptions::new().create(true).append(true).open(&journal);
-        Ok((file.map_err(Error::file("create", &journal))?, lock))
     }
 
     /// The folder that becomes the target.
@@ -128,17 +105,103 @@ impl Workspace {
     pub fn finish(self, single: Option<&str>) -> Result<()> {
         let out = self.out();
         sync_folder(&out)?;
+        // From here on the folder is no longer one that could be resumed: it may become what the target was.
+        let journal = self.partial.join("journal.jsonl");
+        fs::remove_file(&journal).map_err(Error::file("remove", &journal))?;
+        sync_folder(&self.partial)?;
         let made = single.map_or_else(|| out.clone(), |name| out.join(name));
-        place(&made, &self.target)?;
+        if self.force {
+            replaceable(&self.target)?;
+        }
+        place(&made, &self.target, self.force)?;
         let (parent, _) = split(&self.target)?;
         sync_folder(&parent)?;
-        fs::remove_dir_all(&self.partial).map_err(Error::file("remove", &self.partial))
+        self.abandon();
+        Ok(())
     }
 
-    /// Leaves nothing behind.
+    /// Leaves nothing behind. What cannot be removed is in nobody's way.
     pub fn abandon(self) {
-        let _ = fs::remove_dir_all(&self.partial);
+        let _ = clear(&self.partial);
+        let _ = fs::remove_file(self.partial.join("lock"));
+        drop((self.journal, self.lock));
+        let _ = fs::remove_dir(&self.partial);
     }
+}
+
+/// What is there and may not be replaced.
+fn taken(target: &Path) -> Error {
+    let hint = "choose another place with `--to`, or replace it with `--force`";
+    Error::Exists { path: target.to_owned(), state: "is there already", hint }
+}
+
+/// What an interrupted run of the same job finished; nothing where there was none, or where it starts again.
+fn earlier(
+    partial: &Path,
+    job: &Value,
+    files: &[(&str, u64)],
+    manner: Manner,
+) -> Result<BTreeMap<usize, Option<Tally>>> {
+    if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
+        return Ok(BTreeMap::new());
+    }
+    if !manner.resume && !manner.force {
+        let hint = "continue it with `--resume`, or start again with `--force`";
+        return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
+    }
+    if !manner.resume {
+        return Ok(BTreeMap::new());
+    }
+    same(partial, job)?;
+    // A journal speaks of files: without them it says nothing.
+    let whole = |(name, length): &(&str, u64)| {
+        fs::metadata(partial.join("out").join(name)).is_ok_and(|file| file.is_file() && file.len() == *length)
+    };
+    if files.iter().all(whole) { finished(partial) } else { Ok(BTreeMap::new()) }
+}
+
+/// Removes everything but the lock.
+fn clear(partial: &Path) -> Result<()> {
+    for entry in fs::read_dir(partial).map_err(Error::file("read", partial))? {
+        let path = entry.map_err(Error::file("read", partial))?.path();
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
+        } else if path.file_name().is_some_and(|name| name != "lock") {
+            fs::remove_file(&path).map_err(Error::file("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder one that can be resumed; returns its journal.
+fn begin(partial: &Path, job: &Value) -> Result<File> {
+    let out = partial.join("out");
+    fs::create_dir_all(&out).map_err(Error::file("create", &out))?;
+    let path = partial.join("job.json");
+    if !path.exists() {
+        // Never half a file under this name.
+        let draft = partial.join("job.json.draft");
+        let write = |mut file: File| file.write_all(job.to_string().as_bytes()).and_then(|()| file.sync_all());
+        File::create(&draft).and_then(write).map_err(Error::file("write", &draft))?;
+        fs::rename(&draft, &path).map_err(Error::file("write", &path))?;
+    }
+    let journal = partial.join("journal.jsonl");
+    let file = OpenOptions::new().create(true).append(true).open(&journal);
+    file.map_err(Error::file("create", &journal))
+}
+
+/// Bytes that files take on the disk: what was promised and not written yet takes none.
+#[cfg(unix)]
+fn occupied(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.metadata().ok());
+    files.map(|file| file.blocks() * 512).sum()
+}
+
+#[cfg(not(unix))]
+fn occupied(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.metadata().ok());
+    files.map(|file| file.len()).sum()
 }
 
 /// The folder a path lies in, and its last word.
@@ -151,19 +214,16 @@ fn split(target: &Path) -> Result<(PathBuf, String)> {
     Ok((parent.to_owned(), name.to_string_lossy().into_owned()))
 }
 
-/// Only what looks like a checkpoint may be replaced: `--force --to ~` must not empty a home.
+/// Only what looks like a checkpoint, and like nothing else, may be replaced: `--force --to ~` must not empty a home, nor a
+/// folder in which models are collected.
 fn replaceable(target: &Path) -> Result<()> {
     let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
-    let name = |path: &Path| path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let weights = |name: &str| Path::new(name).extension().is_some_and(|end| end == "safetensors" || end == "gguf");
     let fine = if metadata.is_dir() {
-        let files: Vec<String> = fs::read_dir(target)
-            .map_err(Error::file("read", target))?
-            .filter_map(|entry| entry.ok().map(|entry| name(&entry.path())))
-            .collect();
-        files.is_empty() || files.iter().any(|name| weights(name))
+        let entries = fs::read_dir(target).map_err(Error::file("read", target))?;
+        let entries = entries.collect::<std::io::Result<Vec<_>>>().map_err(Error::file("read", target))?;
+        is_checkpoint(&entries.iter().map(fs::DirEntry::path).collect::<Vec<_>>())
     } else {
-        metadata.is_file() && weights(&name(target))
+        metadata.is_file() && extension(target) == "gguf"
     };
     if fine {
         return Ok(());
@@ -172,18 +232,57 @@ fn replaceable(target: &Path) -> Result<()> {
     Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `--to`" })
 }
 
+fn extension(path: &Path) -> String {
+    path.extension().map_or_else(String::new, |extension| extension.to_string_lossy().to_lowercase())
+}
+
+/// Whether these files are a model's, and only a model's.
+fn is_checkpoint(paths: &[PathBuf]) -> bool {
+    const KNOWN: [&str; 9] = ["safetensors", "gguf", "json", "md", "model", "txt", "jinja", "tiktoken", "py"];
+    let name = |path: &Path| path.file_name().map_or_else(String::new, |name| name.to_string_lossy().to_lowercase());
+    let known = |path: &PathBuf| {
+        let licence = ["license", "notice", "use_policy"].iter().any(|word| name(path).starts_with(word));
+        path.is_file() && (licence || KNOWN.contains(&extension(path).as_str()))
+    };
+    let count = |end: &str| paths.iter().filter(|path| extension(path) == end).count();
+    let folder = paths.iter().any(|path| name(path) == "config.json") && count("safetensors") > 0 && count("gguf") == 0;
+    let single = count("gguf") == 1 && paths.len() <= 2;
+    paths.is_empty() || paths.iter().all(known) && (folder || single)
+}
+
+/// Takes the lock of the folder: it is this run's until its end.
 fn lock(partial: &Path) -> Result<File> {
-    let path = partial.join("job.json");
-    let file = File::open(&path).map_err(Error::file("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::Exists {
-            path: partial.to_owned(),
-            state: "is being written by another run",
-            hint: "wait for it, or choose another place with `--to`",
-        }),
-        Err(TryLockError::Error(error)) => Err(Error::File { action: "lock", path, error }),
+    let path = partial.join("lock");
+    loop {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(Error::file("create", &path))?;
+        match file.try_lock() {
+            // The run that held it may have ended, and taken the file with it, between the two calls.
+            Ok(()) if is_at(&file, &path) => return Ok(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Exists {
+                    path: partial.to_owned(),
+                    state: "is being written by another run",
+                    hint: "wait for it, or choose another place with `--to`",
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::File { action: "lock", path, error }),
+        }
     }
+}
+
+/// Whether an open file is the one at that path.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let same = |a: &fs::Metadata, b: &fs::Metadata| a.ino() == b.ino() && a.dev() == b.dev();
+    matches!((file.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if same(&open, &there))
+}
+
+#[cfg(not(unix))]
+fn is_at(_file: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 /// Whether the interrupted run was about the same.
@@ -255,12 +354,39 @@ fn sync_folder(_folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts `made` in the place of `target`. What was there goes only after the new is in place.
-fn place(made: &Path, target: &Path) -> Result<()> {
-    if target.is_dir() && !target.is_symlink() {
-        exchange(made, target)?;
-        // `made` is now what was there before; it goes with the partial folder.
-        return Ok(());
+/// Puts `made` in the place of `target`. What was there goes only after the new is in place, and only if it may.
+fn place(made: &Path, target: &Path, force: bool) -> Result<()> {
+    if force && target.is_dir() && !target.is_symlink() {
+        // `made` is then what was there before; it goes with the partial folder.
+        return exchange(made, target);
+    }
+    if force { fs::rename(made, target).map_err(Error::file("write", target)) } else { put(made, target) }
+}
+
+/// Renames where nothing is: what appeared there since the run began is not ours.
+#[cfg(target_os = "linux")]
+fn put(made: &Path, target: &Path) -> Result<()> {
+    use rustix::{
+        fs::{CWD, RenameFlags, renameat_with},
+        io::Errno,
+    };
+    match renameat_with(CWD, made, CWD, target, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(taken(target)),
+        // Not every file system can.
+        Err(Errno::INVAL | Errno::NOSYS) => put_if_free(made, target),
+        Err(error) => Err(Error::File { action: "write", path: target.to_owned(), error: error.into() }),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn put(made: &Path, target: &Path) -> Result<()> {
+    put_if_free(made, target)
+}
+
+fn put_if_free(made: &Path, target: &Path) -> Result<()> {
+    if target.symlink_metadata().is_ok() {
+        return Err(taken(target));
     }
     fs::rename(made, target).map_err(Error::file("write", target))
 }
@@ -298,7 +424,12 @@ mod tests {
     const RESUME: Manner = Manner { force: false, resume: true };
 
     fn open(target: &Path, manner: Manner) -> Result<Workspace> {
-        Workspace::open(target, &json!({ "plan": "a" }), 10, manner)
+        Workspace::open(target, &json!({ "plan": "a" }), &[], 10, manner)
+    }
+
+    fn fill(folder: &Path, weights: &str) {
+        fs::write(folder.join("model.safetensors"), weights).unwrap();
+        fs::write(folder.join("config.json"), "{}").unwrap();
     }
 
     #[test]
@@ -306,7 +437,7 @@ mod tests {
         let scratch = Scratch::new("whole");
         let target = scratch.path().join("model");
         let space = open(&target, Manner::default()).unwrap();
-        fs::write(space.out().join("model.safetensors"), "new").unwrap();
+        fill(&space.out(), "new");
         assert!(!target.exists());
         space.finish(None).unwrap();
         assert_eq!(fs::read_to_string(target.join("model.safetensors")).unwrap(), "new");
@@ -316,7 +447,7 @@ mod tests {
         assert!(error.to_string().ends_with("is there already"), "{error}");
         fs::write(target.join("old.txt"), "old").unwrap();
         let space = open(&target, FORCE).unwrap();
-        fs::write(space.out().join("model.safetensors"), "newer").unwrap();
+        fill(&space.out(), "newer");
         space.finish(None).unwrap();
         assert_eq!(fs::read_to_string(target.join("model.safetensors")).unwrap(), "newer");
         assert!(!target.join("old.txt").exists());
@@ -352,13 +483,18 @@ mod tests {
         journal.write_all(b"{\"item\":2,\"ta").unwrap();
         let error = open(&target, Manner::default()).unwrap_err();
         assert!(error.to_string().ends_with("is left of an interrupted run"), "{error}");
-        let error = Workspace::open(&target, &json!({ "plan": "b" }), 10, RESUME).unwrap_err();
+        let error = Workspace::open(&target, &json!({ "plan": "b" }), &[], 10, RESUME).unwrap_err();
         assert!(error.to_string().ends_with("was begun with another plan"), "{error}");
         let space = open(&target, RESUME).unwrap();
         assert_eq!(space.done, BTreeMap::from([(0, Some(tally)), (1, None)]));
         space.note(&[(2, None)]).unwrap();
         drop(space);
         assert_eq!(open(&target, RESUME).unwrap().done.len(), 3);
+        // Files that are gone, or of another length, make a journal worthless.
+        let with = |length| Workspace::open(&target, &json!({ "plan": "a" }), &[("w", length)], 10, RESUME).unwrap();
+        fs::write(partial.join("out/w"), "four").unwrap();
+        assert_eq!(with(4).done.len(), 3);
+        assert!(with(5).done.is_empty());
         assert!(open(&target, FORCE).unwrap().done.is_empty());
     }
 
@@ -372,14 +508,50 @@ mod tests {
         assert!(error.to_string().ends_with("is there already and is no checkpoint"), "{error}");
         assert!(open(&target.join("diary.txt"), FORCE).is_err());
         assert!(open(Path::new("/"), FORCE).is_err());
+        // A folder in which models are collected is not a model.
+        for name in ["a.gguf", "b.gguf"] {
+            fs::write(target.join(name), "").unwrap();
+        }
+        assert!(open(&target, FORCE).is_err());
+        fs::remove_file(target.join("b.gguf")).unwrap();
+        fs::write(target.join("config.json"), "{}").unwrap();
+        assert!(open(&target, FORCE).is_err());
         assert_eq!(fs::read_to_string(target.join("diary.txt")).unwrap(), "dear");
+    }
+
+    #[test]
+    fn what_appears_during_a_run_is_not_replaced() {
+        let scratch = Scratch::new("appeared");
+        let target = scratch.path().join("model");
+        let space = open(&target, Manner::default()).unwrap();
+        fill(&space.out(), "new");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("diary.txt"), "dear").unwrap();
+        let error = space.finish(None).unwrap_err();
+        assert!(error.to_string().ends_with("is there already"), "{error}");
+        assert_eq!(fs::read_to_string(target.join("diary.txt")).unwrap(), "dear");
+    }
+
+    #[test]
+    fn the_loser_of_a_race_takes_nothing_with_it() {
+        let scratch = Scratch::new("race");
+        let target = scratch.path().join("model");
+        let winner = open(&target, Manner::default()).unwrap();
+        winner.note(&[(0, None)]).unwrap();
+        for manner in [Manner::default(), FORCE, RESUME] {
+            let error = open(&target, manner).unwrap_err();
+            assert!(error.to_string().ends_with("is being written by another run"), "{error}");
+        }
+        fill(&winner.out(), "new");
+        winner.finish(None).unwrap();
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_disk_that_is_too_small_is_known_beforehand() {
         let scratch = Scratch::new("space");
         let target = scratch.path().join("model");
-        let error = Workspace::open(&target, &json!({}), u64::MAX, Manner::default()).unwrap_err();
+        let error = Workspace::open(&target, &json!({}), &[], u64::MAX, Manner::default()).unwrap_err();
         assert!(error.to_string().contains("18446744073709551615 are needed"), "{error}");
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
         let nowhere = open(&scratch.path().join("no/model"), Manner::default()).unwrap_err();

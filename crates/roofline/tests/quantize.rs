@@ -303,49 +303,68 @@ fn shards_and_threads_give_the_same_tensors() {
 /// Killed at random moments: the input is whole, there is no target or a whole one, and resuming ends with the same bytes.
 #[test]
 fn a_killed_run_is_resumed() {
-    const MOMENTS: u32 = 20;
+    const MOMENTS: usize = 20;
     let folder = temporary("killed");
     // 30 MB in 24 layers: long enough to be killed in the middle, and in several waves.
     let source = checkpoint(&folder, 24);
     let before = contents(&source);
     let source = source.to_str().unwrap();
-    let target = folder.join("out");
-    let arguments = ["quantize", source, "--plan", "w4a16-asym", "--method", "mse", "--to", target.to_str().unwrap()];
-    let start = Instant::now();
-    assert!(roofline(&arguments).status.success());
-    let whole = start.elapsed();
-    let expected = contents(&target);
+    // A folder, one with scales that fused weights share, one with transposed parts, and a single file.
+    let variants = [
+        ("out", ["--plan", "w4a16-asym", "--method", "mse"]),
+        ("shared", ["--plan", "nvfp4a16", "--method", "four-over-six"]),
+        ("lines", ["--plan", "w4a16", "--as", "torchao"]),
+        ("out.gguf", ["--plan", "q4_k_m", "--as", "gguf"]),
+    ];
     let (mut interrupted, mut resumed) = (0, 0);
     let mut moments = Weights(99);
-    for _ in 0..MOMENTS {
-        fs::remove_dir_all(&target).unwrap();
-        let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        sleep(whole.mul_f64(f64::from((moments.next() * 20.0).abs().fract())).max(Duration::from_millis(1)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(contents(Path::new(source)), before, "the input is whole");
-        if target.exists() {
-            assert_eq!(contents(&target), expected, "a target is whole");
-            continue;
+    for (name, options) in variants {
+        let target = folder.join(name);
+        let arguments = [&["quantize", source, "--to", target.to_str().unwrap()][..], &options].concat();
+        let start = Instant::now();
+        assert!(roofline(&arguments).status.success());
+        let whole = start.elapsed();
+        let expected = all_of(&target);
+        for _ in 0..MOMENTS / variants.len() {
+            if target.is_dir() {
+                fs::remove_dir_all(&target).unwrap()
+            } else {
+                fs::remove_file(&target).unwrap()
+            }
+            let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            sleep(whole.mul_f64(f64::from((moments.next() * 20.0).abs().fract())).max(Duration::from_millis(1)));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(contents(Path::new(source)), before, "the input is whole");
+            if target.exists() {
+                assert_eq!(all_of(&target), expected, "a target is whole");
+                let _ = fs::remove_dir_all(folder.join(format!(".{name}.partial")));
+                continue;
+            }
+            interrupted += 1;
+            let partial = folder.join(format!(".{name}.partial"));
+            let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap_or_default();
+            resumed += usize::from(!journal.is_empty());
+            if partial.join("job.json").exists() && partial.join("journal.jsonl").exists() {
+                let refused = roofline(&arguments);
+                assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused, &folder));
+                assert!(shown(&refused, &folder).contains("continue it with `--resume`"));
+            }
+            let output = roofline(&[&arguments[..], &["--resume"]].concat());
+            assert!(output.status.success(), "{}", shown(&output, &folder));
+            assert_eq!(all_of(&target), expected, "the same bytes in the end");
+            assert!(!partial.exists());
         }
-        interrupted += 1;
-        let partial = folder.join(".out.partial");
-        let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap_or_default();
-        resumed += usize::from(!journal.is_empty());
-        if partial.join("job.json").exists() && partial.join("out").exists() {
-            let refused = roofline(&arguments);
-            assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused, &folder));
-            assert!(shown(&refused, &folder).contains("continue it with `--resume`"));
-        }
-        let output = roofline(&[&arguments[..], &["--resume"]].concat());
-        assert!(output.status.success(), "{}", shown(&output, &folder));
-        assert_eq!(contents(&target), expected, "the same bytes in the end");
-        assert_eq!(names(&folder), ["out", "tiny"]);
     }
     assert!(
         interrupted > 5 && resumed > 0,
         "{interrupted} of {MOMENTS} were interrupted, {resumed} had something to resume"
     );
+}
+
+/// The files of a folder, or the one file.
+fn all_of(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    if path.is_dir() { contents(path) } else { BTreeMap::from([(String::new(), fs::read(path).unwrap())]) }
 }
 
 /// Everything that must be refused: what is said, and that nothing is left behind.

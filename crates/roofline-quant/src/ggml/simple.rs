@@ -24,7 +24,10 @@ fn extreme(block: &[f32; BLOCK]) -> f32 {
         negative |= u32::from(x.to_bits() == peak | 0x8000_0000);
     }
     let peak = f32::from_bits(peak);
-    if positive & negative == 1 {
+    // Zeros have no largest; what C starts from is a positive one.
+    if peak == 0.0 {
+        0.0
+    } else if positive & negative == 1 {
         block.iter().find(|x| x.abs() == peak).copied().unwrap_or(peak)
     } else if negative == 1 {
         -peak
@@ -58,7 +61,8 @@ widest! {
         const ALMOST_HALF: f32 = 0.499_999_97;
         for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<34>().0) {
             let d = held(f32::from_bits(peak_bits(block)) / 127.0);
-            let inverse = inverse(d);
+            // Of a scale too small to have an inverse C makes codes of zero: all of it is zero once `d` is stored.
+            let inverse = if 1.0 / d < f32::INFINITY { inverse(d) } else { 0.0 };
             half::write(d, out);
             for (q, x) in out[2..].iter_mut().zip(block) {
                 let scaled = (x * inverse).clamp(-127.0, 127.0);

@@ -1,13 +1,13 @@
 //! A folder of safetensors: every stored tensor gets its place, every file its header.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
 use crate::{
     Checkpoint, Dtype, Error, Result,
     checkpoint::{INDEX, SINGLE},
-    job::{Output, Place},
+    job::{Companion, Head, Output, Place},
     safetensors::{Entry, Header, customary},
 };
 
@@ -36,6 +36,7 @@ impl Folder {
 
     /// Places for all, with the same metadata in every shard. Two tensors of one name are refused.
     pub(super) fn lay_out(mut self, metadata: &[(String, String)]) -> Result<LaidOut> {
+        let metadata: Arc<[(String, String)]> = metadata.into();
         let count = self.shards.len();
         let (mut files, mut places) = (Vec::new(), HashMap::new());
         let (mut map, mut total) = (Map::new(), 0);
@@ -48,9 +49,9 @@ impl Folder {
                 (entry.begin, entry.end) = (begin, begin + entry.end);
                 begin = entry.end;
             }
-            let head = Header::bytes(metadata, entries);
+            let start = Header::bytes(&metadata, entries).len() as u64;
             for entry in entries.iter() {
-                let place = Place { file, offset: head.len() as u64 + entry.begin };
+                let place = Place { file, offset: start + entry.begin };
                 if places.insert(entry.name.clone(), place).is_some() {
                     let reason = "would be written twice: the checkpoint has a tensor of that name already".to_owned();
                     return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
@@ -58,7 +59,8 @@ impl Folder {
                 map.insert(entry.name.clone(), name.clone().into());
             }
             total += begin;
-            files.push(Output { name, bytes: head.len() as u64 + begin, head });
+            let head = Head::Safetensors { metadata: Arc::clone(&metadata), tensors: std::mem::take(entries) };
+            files.push(Output { name, bytes: start + begin, head });
         }
         let index = (count > 1).then(|| {
             map.sort_keys();
@@ -80,16 +82,16 @@ pub(super) fn companions(
     checkpoint: &Checkpoint,
     config: &Value,
     index: Option<(String, Vec<u8>)>,
-) -> Result<Vec<(String, Vec<u8>)>> {
+) -> Result<Vec<(String, Companion)>> {
     let mut all = Vec::new();
     for path in checkpoint.companions()? {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         if name != "config.json" {
-            all.push((name, std::fs::read(&path).map_err(Error::file("read", &path))?));
+            all.push((name, Companion::Copy(path)));
         }
     }
-    all.push(("config.json".to_owned(), pretty(config)));
-    all.extend(index);
+    all.push(("config.json".to_owned(), Companion::Bytes(pretty(config))));
+    all.extend(index.map(|(name, bytes)| (name, Companion::Bytes(bytes))));
     Ok(all)
 }
 

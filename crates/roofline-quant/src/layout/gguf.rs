@@ -14,7 +14,7 @@ use crate::{
         self, Files, Mix,
         llama::{self, Model},
     },
-    job::{Code, Item, Order, Output, Place, Plain, Rows, Work},
+    job::{Code, Head, Item, Order, Output, Place, Plain, Rows, Work},
     plan::KEEP,
     site::Site,
     stored::{Located, Stored},
@@ -222,7 +222,7 @@ fn lay_out<'a>(
     for draft in drafts {
         items.push(item(draft, &at, place, scheme)?);
     }
-    Ok((vec![Output { name, head: head.bytes, bytes: head.length }], items))
+    Ok((vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }], items))
 }
 
 fn scale_name(name: &str) -> String {
