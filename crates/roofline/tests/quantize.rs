@@ -327,9 +327,9 @@ fn a_killed_run_is_resumed() {
         let expected = all_of(&target);
         for _ in 0..MOMENTS / variants.len() {
             if target.is_dir() {
-                fs::remove_dir_all(&target).unwrap()
+                fs::remove_dir_all(&target).unwrap();
             } else {
-                fs::remove_file(&target).unwrap()
+                fs::remove_file(&target).unwrap();
             }
             let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             sleep(whole.mul_f64(f64::from((moments.next() * 20.0).abs().fract())).max(Duration::from_millis(1)));
