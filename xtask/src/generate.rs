@@ -17,6 +17,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
     ("models.md", "Models", &["models --md"]),
     ("formats.md", "Number formats", &["formats --md"]),
     ("precisions.md", "Precisions", &["precisions --md"]),
+    ("schemes.md", "Schemes of quantized checkpoints", &["quantize --list --md"]),
     (
         "cli.md",
         "Command line",
@@ -32,6 +33,8 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "compare --help",
             "calibrate --help",
             "sweep --help",
+            "quantize --help",
+            "inspect --help",
             "plot --help",
             "analyze --help",
             "tiling --help",
@@ -75,6 +78,7 @@ const GUIDES: &[&str] = &[
     "docs/guide/sweep.md",
     "docs/guide/plot.md",
     "docs/guide/monitor.md",
+    "docs/guide/quantize.md",
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {
