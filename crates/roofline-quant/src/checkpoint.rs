@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -45,7 +46,7 @@ pub struct Shard {
 impl Shard {
     /// Opens a file and reads its header.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::file("open", path))?;
+        let file = open_regular(path, "safetensors")?;
         let header = Header::read(&file, path)?;
         Ok(Self { path: path.to_owned(), header, file })
     }
@@ -222,12 +223,32 @@ fn sharded(folder: &Path, path: &Path) -> Result<Vec<Shard>> {
 
 /// Reads a JSON file of bounded size.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, format: &'static str) -> Result<T> {
-    let length = fs::metadata(path).map_err(Error::file("read", path))?.len();
-    if length > LONGEST_JSON {
-        return Err(Error::malformed(path, format, format!("it has {length} bytes")));
-    }
-    let text = fs::read(path).map_err(Error::file("read", path))?;
+    let text = read_bounded(path, LONGEST_JSON, format)?;
     serde_json::from_slice(&text).map_err(|error| Error::malformed(path, format, error.to_string()))
+}
+
+/// All of a file of at most `limit` bytes. Its metadata are not believed: devices say they are empty and never end, and
+/// a file may grow while it is read.
+pub(crate) fn read_bounded(path: &Path, limit: u64, format: &'static str) -> Result<Vec<u8>> {
+    let file = open_regular(path, format)?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(Error::file("read", path))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::malformed(path, format, format!("it has more than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Opens what is a file, and not a device or a pipe, where reading may have no end or never begin.
+pub(crate) fn open_regular(path: &Path, format: &'static str) -> Result<File> {
+    let refuse = || Error::malformed(path, format, "it is no regular file");
+    // Opening a pipe waits for a writer, so what is there is asked for first; what was opened is asked again, because
+    // the two need not be the same.
+    if !fs::metadata(path).map_err(Error::file("read", path))?.is_file() {
+        return Err(refuse());
+    }
+    let file = File::open(path).map_err(Error::file("open", path))?;
+    if file.metadata().map_err(Error::file("read", path))?.is_file() { Ok(file) } else { Err(refuse()) }
 }
 
 #[cfg(test)]
@@ -316,5 +337,40 @@ pub(crate) mod tests {
         let companions = Checkpoint::open(folder).unwrap().companions().unwrap();
         let names: Vec<_> = companions.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["LICENSE", "config.json", "merges.txt", "tokenizer.model"]);
+    }
+
+    #[test]
+    fn what_is_longer_than_it_may_be_is_refused() {
+        let scratch = Scratch::new("bounded");
+        let path = scratch.path().join("text");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read_bounded(&path, 5, "text").unwrap(), b"12345");
+        let said = read_bounded(&path, 4, "text").unwrap_err().to_string();
+        assert!(said.ends_with("is no usable text: it has more than 4 bytes"), "{said}");
+        let said = read_bounded(scratch.path(), 4, "text").unwrap_err().to_string();
+        assert!(said.ends_with("it is no regular file"), "{said}");
+    }
+
+    /// Each of these would never return.
+    #[cfg(unix)]
+    #[test]
+    fn devices_and_pipes_are_not_read() {
+        let scratch = Scratch::new("devices");
+        let folder = scratch.path();
+        write(&folder.join(SINGLE), &[tensor("x")]);
+        let config = folder.join("config.json");
+        std::os::unix::fs::symlink("/dev/zero", &config).unwrap();
+        let said = Checkpoint::open(folder).unwrap_err().to_string();
+        assert!(said.ends_with("is no usable config.json: it is no regular file"), "{said}");
+        fs::remove_file(&config).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&config).status().unwrap();
+        assert!(made.success());
+        let said = Checkpoint::open(folder).unwrap_err().to_string();
+        assert!(said.ends_with("is no usable config.json: it is no regular file"), "{said}");
+        fs::remove_file(&config).unwrap();
+        fs::remove_file(folder.join(SINGLE)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.join(SINGLE)).unwrap();
+        let said = Checkpoint::open(folder).unwrap_err().to_string();
+        assert!(said.ends_with("is no usable safetensors: it is no regular file"), "{said}");
     }
 }

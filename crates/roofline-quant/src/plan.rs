@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
+    checkpoint::read_bounded,
     site::{Role, Site},
 };
 
@@ -63,13 +64,9 @@ impl Plan {
 
     /// Reads a plan from a file.
     pub fn read(path: &Path) -> Result<Self> {
-        let length = std::fs::metadata(path).map_err(Error::file("read", path))?.len();
-        if length > LONGEST {
-            return Err(Error::malformed(path, "plan", format!("it has {length} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
-        let plan = Self::parse(&text).map_err(|reason| Error::malformed(path, "plan", reason))?;
-        Ok(plan)
+        let refuse = |reason: String| Error::malformed(path, "plan", reason);
+        let text = String::from_utf8(read_bounded(path, LONGEST, "plan")?).map_err(|error| refuse(error.to_string()))?;
+        Self::parse(&text).map_err(refuse)
     }
 
     /// Reads a plan; says in words what is wrong with it.

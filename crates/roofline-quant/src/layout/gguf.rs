@@ -3,11 +3,12 @@
 //! Names, metadata and tokenizer are those of llama.cpp's converter, the types of the tensors those of its quantizer, so
 //! that a file is the one those two would have made - without the 16-bit file between them.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{Layout, Scheme, Target, idle, quantized_already, sites};
 use crate::{
     Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    checkpoint::read_bounded,
     coding::{Coding, Matrix},
     ggml::{self, Type},
     gguf::{
@@ -109,11 +110,7 @@ fn kept(dtype: Dtype) -> Type {
 fn model(checkpoint: &Checkpoint, head: bool) -> Result<Model> {
     let read = |name: &str| {
         let path = checkpoint.folder.join(name);
-        let Ok(metadata) = fs::metadata(&path) else { return Ok(None) };
-        if metadata.len() > LONGEST_TOKENIZER {
-            return Err(Error::malformed(&path, "tokenizer", format!("it has {} bytes", metadata.len())));
-        }
-        fs::read(&path).map(Some).map_err(Error::file("read", &path))
+        path.exists().then(|| read_bounded(&path, LONGEST_TOKENIZER, "tokenizer")).transpose()
     };
     let (tokenizer, config) = (read("tokenizer.json")?, read("tokenizer_config.json")?);
     let (sentencepiece, added) = (read("tokenizer.model")?, read("added_tokens.json")?);
