@@ -1,15 +1,17 @@
 //! What a checkpoint holds, from its headers alone, and what about it is suspicious.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     Checkpoint, Dtype, Error, Result, gguf,
-    number::is_number,
     site::{Role, Site},
-    stored::Stored,
+    stored::{Stored, Unknown},
 };
 
 /// A checkpoint at a glance.
@@ -95,7 +97,8 @@ fn gguf(path: &Path) -> Result<Inspection> {
 fn folder(path: &Path) -> Result<Inspection> {
     let checkpoint = Checkpoint::open(path)?;
     let mut tensors = Vec::new();
-    for stored in Stored::all(&checkpoint)? {
+    let (all, unknown) = Stored::survey(&checkpoint)?;
+    for stored in all {
         let shape: Vec<u64> = stored.shape().iter().map(|dim| *dim as u64).collect();
         let format = match &stored {
             Stored::Plain((_, entry)) => entry.dtype.name().to_owned(),
@@ -104,9 +107,10 @@ fn folder(path: &Path) -> Result<Inspection> {
         tensors.push(Tensor::new(stored.name(), shape, format, stored.bytes()));
     }
     let mut metadata: BTreeMap<String, String> = BTreeMap::new();
+    let named: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     for (key, text) in checkpoint.shards.iter().flat_map(|shard| &shard.header.metadata) {
         // torchao puts a line there for every tensor; those are told by the tensors' formats.
-        if !tensors.iter().any(|tensor| tensor.name == *key) && key != "tensor_names" {
+        if !named.contains(key.as_str()) && key != "tensor_names" {
             metadata.insert(key.clone(), text.clone());
         }
     }
@@ -116,7 +120,7 @@ fn folder(path: &Path) -> Result<Inspection> {
         (name, shard.header.start + data)
     });
     let quantization = checkpoint.config.get("quantization_config").cloned();
-    let suspicious = suspicions(&checkpoint, &tensors);
+    let suspicious = suspicions(&checkpoint, &tensors, &unknown);
     let files = files.collect();
     let metadata = metadata.into_iter().collect();
     Ok(Inspection::new(checkpoint.name(), "safetensors", files, quantization, metadata, tensors, suspicious))
@@ -154,7 +158,7 @@ impl Inspection {
 }
 
 /// What does not fit together, in words.
-fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor]) -> Vec<String> {
+fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], unknown: &[Unknown]) -> Vec<String> {
     let config = &checkpoint.config;
     let mut found = Vec::new();
     let coded: Vec<&Tensor> = tensors.iter().filter(|tensor| Dtype::named(&tensor.format).is_none()).collect();
@@ -165,18 +169,16 @@ fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor]) -> Vec<String> {
             "{} weights are in codes, but config.json has no quantization_config: loaders will take the codes for weights",
             coded.len()
         )),
-        (Some(method), 0) if matches!(method.as_str(), "compressed-tensors" | "torchao") => {
+        (Some(method), 0) if unknown.is_empty() && matches!(method.as_str(), "compressed-tensors" | "torchao") => {
             found.push(format!("config.json says it is quantized with {method}, but no weight is stored that way"));
         }
         _ => {}
     }
-    let stray = |tensor: &&Tensor| tensor.name.ends_with("_scale") || tensor.name.ends_with("_packed");
-    let strays: Vec<&Tensor> = tensors.iter().filter(stray).collect();
-    if let (Some(first), true) = (strays.first(), declared.as_deref() == Some("compressed-tensors")) {
-        let count = strays.len();
+    if let Some(first) = unknown.first() {
+        let count = unknown.len();
         found.push(format!(
             "{count} parts of quantized weights fit no scheme this program knows, such as `{}`",
-            first.name
+            first.part
         ));
     }
     if let Some(empty) = tensors.iter().find(|tensor| tensor.elements() == 0) {
@@ -254,9 +256,4 @@ pub fn kinds(tensors: &[Tensor]) -> Vec<(String, Vec<&Tensor>)> {
             groups.remove(&key).map(|tensors| (name, tensors))
         })
         .collect()
-}
-
-/// Whether a tensor's format is one of plain floating-point numbers.
-pub fn is_plain(format: &str) -> bool {
-    Dtype::named(format).is_some_and(is_number)
 }

@@ -65,7 +65,8 @@ impl Plan {
     /// Reads a plan from a file.
     pub fn read(path: &Path) -> Result<Self> {
         let refuse = |reason: String| Error::malformed(path, "plan", reason);
-        let text = String::from_utf8(read_bounded(path, LONGEST, "plan")?).map_err(|error| refuse(error.to_string()))?;
+        let text =
+            String::from_utf8(read_bounded(path, LONGEST, "plan")?).map_err(|error| refuse(error.to_string()))?;
         Self::parse(&text).map_err(refuse)
     }
 

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::{Decision, Layout, Scheme, Target, folder, idle, items, shard_of, sites};
 use crate::{
-    Checkpoint, Dtype, Job, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Plan, Result,
     coding::{Coding, Matrix, Numbers},
     number::is_number,
     plan::KEEP,
-    stored::Stored,
+    site::Role,
+    stored::{Stored, declares_quantization},
 };
 
 /// Every scheme this layout has.
@@ -20,6 +21,19 @@ pub(super) const SCHEMES: &[Scheme] = &[
     Scheme { name: "f32", aliases: &["fp32", "float32"], summary: "FP32", target: Target::Plain(Dtype::F32) },
 ];
 
+/// What is stored for activations and caches that are quantized, beside the weights in codes.
+const ACTIVATIONS: [&str; 9] = [
+    ".input_scale",
+    ".input_global_scale",
+    ".input_zero_point",
+    ".output_scale",
+    ".output_global_scale",
+    ".output_zero_point",
+    ".q_scale",
+    ".k_scale",
+    ".v_scale",
+];
+
 /// What writing the checkpoint takes: every number that is not kept becomes of the plan's type.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>> {
     let (all, layers) = sites(checkpoint)?;
@@ -27,7 +41,12 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
     let scheme = Layout::Plain.scheme(&plan.scheme)?;
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut decisions = Vec::new();
+    let coded = declares_quantization(&checkpoint.config) || all.iter().any(|(one, _)| matches!(one, Stored::Coded(_)));
     for (stored, site) in all {
+        // What scales activations goes with the codes: plain weights read plain activations.
+        if coded && ACTIVATIONS.iter().any(|part| stored.name().ends_with(part)) {
+            continue;
+        }
         let ruled = plan.rule(&site, layers);
         let scheme = match ruled {
             Some(KEEP) => None,
@@ -38,6 +57,13 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
         let shape = stored.shape();
         let (_, entry) = stored.first();
         let number = matches!(stored, Stored::Coded(_)) || is_number(entry.dtype);
+        if !number && scheme.is_some() && site.role != Role::Vector {
+            return Err(Error::Weight {
+                name: entry.name.clone(),
+                reason: format!("is stored as {}, which is not a floating-point number", entry.dtype),
+                hint: Some("keep it with `--keep`".to_owned()),
+            });
+        }
         let coded = scheme.filter(|_| number).and_then(|scheme| {
             let Target::Plain(dtype) = scheme.target else { return None };
             let same = matches!(stored, Stored::Plain((_, entry)) if entry.dtype == dtype);
@@ -79,7 +105,9 @@ fn configuration(config: &Value, scheme: &Scheme) -> Value {
         _ => "bfloat16",
     };
     if let Some(map) = config.as_object_mut() {
-        map.shift_remove("quantization_config");
+        for key in ["quantization_config", "compression_config", "quantization"] {
+            map.shift_remove(key);
+        }
         let key = if map.contains_key("torch_dtype") { "torch_dtype" } else { "dtype" };
         map.insert(key.to_owned(), dtype.into());
     }
