@@ -1,0 +1,45 @@
+//! Checkpoints whose headers agree with their length and lie about everything else: codes are refused, or decoded
+//! without reading outside of them.
+
+#![no_main]
+
+use std::{fs, path::PathBuf, sync::LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use roofline_quant::{
+    Checkpoint,
+    job::{Rows, Spare},
+    stored::Stored,
+};
+
+/// Decoding more numbers than this finds nothing that decoding these does not.
+const MOST: usize = 1 << 20;
+
+/// A folder of this process, since a checkpoint is opened by its path.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::env::temp_dir().join(format!("roofline-fuzz-stored-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
+    folder
+});
+
+fuzz_target!(|input: (&str, &[u8])| {
+    let (header, data) = input;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(data);
+    let path = FOLDER.join("model.safetensors");
+    fs::write(&path, file).expect("a temporary file");
+    let Ok(checkpoint) = Checkpoint::open(&path) else { return };
+    let Ok((all, _)) = Stored::survey(&checkpoint) else { return };
+    for stored in &all {
+        let Stored::Coded(coded) = stored else { continue };
+        let matrix = coded.matrix();
+        let numbers = matrix.rows.checked_mul(matrix.columns).expect("a matrix that was believed has a size");
+        // The shortest codes are of four bits.
+        assert!(numbers <= 2 * data.len());
+        if numbers <= MOST {
+            let mut out = vec![0.0; numbers];
+            coded.read(0..matrix.rows, &mut Spare::default(), &mut out).expect("codes that were believed are there");
+        }
+    }
+});
