@@ -17,6 +17,8 @@ use crate::{Error, Result};
 const QUANTIZATION_VERSION: u32 = 2;
 /// More layers than any model has; a loop over them stays short.
 const MOST_LAYERS: u64 = 10_000;
+/// Wider heads than any model has; a list with a number for each row stays short.
+const MOST_HEAD_DIM: usize = 1 << 16;
 
 /// A family of models, as llama.cpp names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ pub struct Target {
     pub role: Role,
     /// In which layer.
     pub layer: Option<usize>,
-    /// How many heads its rows are split into, where they have to be reordered by [`source_row`].
+    /// How many heads its rows are split into, where they have to be reordered by
+    /// [`Order::Interleaved`](crate::job::Order::Interleaved).
     pub heads: Option<usize>,
     /// Which of the experts it is, where those are stacked into one tensor of a third dimension.
     pub expert: Option<usize>,
@@ -129,6 +132,9 @@ impl Model {
         if config["rms_norm_eps"].as_f64().is_none() {
             return Err(wrong("it has no `rms_norm_eps`".to_owned()));
         }
+        if !(2..=MOST_HEAD_DIM).contains(&head_dim) {
+            return Err(wrong(format!("it has heads of {head_dim}")));
+        }
         if !head_dim.is_multiple_of(2) || !heads.is_multiple_of(kv_heads) {
             return Err(wrong(format!("it has {heads} heads of {head_dim} for {kv_heads} of keys")));
         }
@@ -160,6 +166,16 @@ impl Model {
     /// How many heads answer.
     pub fn kv_heads(&self) -> usize {
         self.kv_heads
+    }
+
+    /// How many rows a tensor has by the configuration, if it is one of heads.
+    pub fn rows(&self, target: &Target) -> Option<usize> {
+        let heads = match target.role {
+            Role::Query => Some(self.heads),
+            Role::Key | Role::Value => Some(self.kv_heads),
+            _ => target.heads,
+        };
+        heads.map(|heads| heads * self.head_dim)
     }
 
     /// How many experts a layer has; none where there is one feed-forward for all.
@@ -291,14 +307,6 @@ impl Model {
         };
         Some((stem, role, None))
     }
-}
-
-/// Which row of the checkpoint's tensor is row `row` of the file's. Transformers turns the first half of a head against
-/// the second, llama.cpp each weight against its neighbour: rows `j` and `j + d / 2` become `2 j` and `2 j + 1`.
-pub fn source_row(row: usize, rows: usize, heads: usize) -> usize {
-    let size = rows / heads;
-    let (head, at) = (row / size, row % size);
-    head * size + at % 2 * (size / 2) + at / 2
 }
 
 /// A word for a number of weights, `8.0B` or `8x7.2B`: all that are not experts', those of one expert, and how many

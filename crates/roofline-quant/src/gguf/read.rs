@@ -1,18 +1,21 @@
 //! Reading a head. The file may be anyone's: every count is held against the bytes that are left before it is believed,
-//! so memory stays within a small multiple of the file, and nothing that follows from a head can lie outside the file.
+//! so memory stays within a small multiple of the longest head there may be, and nothing that follows from a head can lie
+//! outside the file.
 
 use std::{
     collections::HashSet,
-    fs::File,
     io::{self, BufReader, Read},
     path::Path,
 };
 
 use super::{ALIGNMENT, ALIGNMENT_KEY, Header, Item, Tensor, Value};
-use crate::{Error, ggml::Type};
+use crate::{Error, checkpoint::open_regular, ggml::Type};
 
 /// The most dimensions ggml has.
 const MOST_DIMS: u32 = 4;
+/// The longest head that is read. Most of a head is its vocabulary, and a quarter of a million tokens with their merges
+/// take 15 MB. The length of the file is no bound: a hole of a terabyte costs nothing on disk.
+const LONGEST_HEAD: u64 = 128 << 20;
 /// The largest alignment that is believed; files have 32, or a page.
 const MOST_ALIGNMENT: u64 = 1 << 20;
 
@@ -56,7 +59,7 @@ impl<R: Read> Source<R> {
         String::from_utf8(self.bytes()?).map_err(|_| "is no UTF-8".to_owned())
     }
 
-    /// Whether `count` of at least `least` bytes can follow.
+    /// Whether `count` of at least `least` bytes can follow in a head.
     pub(super) fn room(&self, count: u64, least: u64, of: &str) -> Result<(), String> {
         if count > self.left / least {
             return Err(format!("claims {count} {of}, more than the {} bytes that follow can hold", self.left));
@@ -72,7 +75,7 @@ fn ended(error: &io::Error) -> String {
 impl Header {
     /// The head of a file, with every tensor inside it.
     pub fn read(path: &Path) -> crate::Result<Self> {
-        let file = File::open(path).map_err(Error::file("open", path))?;
+        let file = open_regular(path, "GGUF")?;
         let length = file.metadata().map_err(Error::file("read", path))?.len();
         Self::parse(BufReader::new(file), length).map_err(|reason| Error::malformed(path, "GGUF", reason))
     }
@@ -80,7 +83,7 @@ impl Header {
     /// The head of a file of `length` bytes that `reader` is at the start of; what is wrong with it where it is not
     /// to be believed.
     pub fn parse(reader: impl Read, length: u64) -> Result<Self, String> {
-        let mut from = Source { reader, read: 0, left: length };
+        let mut from = Source { reader, read: 0, left: length.min(LONGEST_HEAD) };
         let (tensors, keys) = preamble(&mut from)?;
         let metadata = metadata(&mut from, keys)?;
         let alignment = alignment(&metadata)?;

@@ -118,6 +118,16 @@ fn what_is_wrong_is_said_by_name() {
 }
 
 #[test]
+fn a_long_file_does_not_make_a_long_head() {
+    // As many strings as a file of a terabyte has room for, in a file that is one hole but for its first bytes.
+    let mut start = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0k\x09\0\0\0\x08\0\0\0".to_vec();
+    start.extend((1u64 << 36).to_le_bytes());
+    let hole = std::io::Read::chain(&start[..], std::io::repeat(0));
+    let said = Header::parse(hole, 1 << 40).unwrap_err();
+    assert!(said.starts_with("the key `k` claims 68719476736 items, more than the 1342"), "{said}");
+}
+
+#[test]
 fn alignments_that_are_none_are_refused() {
     for (value, good) in [
         (Value::U32(64), true),

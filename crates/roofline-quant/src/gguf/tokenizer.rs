@@ -20,8 +20,8 @@ mod kind {
     pub(super) const BYTE: i32 = 6;
 }
 
-/// The most tokens that are believed; real vocabularies have a few hundred thousand.
-const MOST_TOKENS: usize = 1 << 24;
+/// The most tokens that are believed; real vocabularies have a few hundred thousand, and each takes some hundred bytes.
+const MOST_TOKENS: usize = 1 << 22;
 
 /// The contents of a tokenizer's files, those that are there.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,7 +121,7 @@ impl Tokenizer {
         let config = json(files.config, "tokenizer_config.json")?;
         let size = model["vocab_size"].as_u64().map(|size| size as usize);
         if size.is_some_and(|size| size > MOST_TOKENS) {
-            return Err(wrong("config.json", "it has a vocabulary of more than 2^24 tokens"));
+            return Err(wrong("config.json", "it has a vocabulary of more than 2^22 tokens"));
         }
         let mut notes = Vec::new();
         let mut keys = Vec::new();

@@ -5,6 +5,8 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use serde_json::Value;
+
 use super::{Layout, Scheme, Target, idle, quantized_already, sites};
 use crate::{
     Checkpoint, Dtype, Error, Job, Method, Plan, Result,
@@ -44,6 +46,8 @@ pub(super) const SCHEMES: &[Scheme] = schemes! {
     "f32" or "fp32" = "FP32";
 };
 
+/// What the family of Llama calls the table of token vectors.
+const EMBEDDING: &str = "model.embed_tokens.weight";
 /// What the tokenizer of a checkpoint may hold at most.
 const LONGEST_TOKENIZER: u64 = 256 << 20;
 
@@ -52,7 +56,15 @@ struct Draft<'a> {
     target: llama::Target,
     ty: Type,
     dims: Vec<u64>,
-    sources: Vec<(Located<'a>, Site)>,
+    sources: Vec<Source<'a>>,
+}
+
+/// A tensor of the checkpoint on its way into a draft.
+struct Source<'a> {
+    located: Located<'a>,
+    site: Site,
+    /// Which of a stack it is.
+    expert: Option<usize>,
 }
 
 /// What writing the checkpoint as the file `name` takes.
@@ -61,7 +73,12 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, n
     let (all, layers) = sites(checkpoint)?;
     let mut notes = idle(plan, &all, layers);
     let head = all.iter().any(|(stored, _)| stored.name() == "lm_head.weight");
-    let model = model(checkpoint, head)?;
+    let embedding = all.iter().find(|(stored, _)| stored.name() == EMBEDDING);
+    let Some(vocabulary) = embedding.and_then(|(stored, _)| stored.shape().first().copied()) else {
+        let reason = "is not in the checkpoint".to_owned();
+        return Err(Error::Weight { name: EMBEDDING.to_owned(), reason, hint: None });
+    };
+    let model = model(checkpoint, head, vocabulary)?;
     notes.extend(model.notes().iter().cloned());
     let mix = mix(&plan.scheme)?;
     let mut drafts: BTreeMap<String, Draft<'a>> = BTreeMap::new();
@@ -74,6 +91,10 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, n
             experts += elements;
         } else {
             shared += elements;
+        }
+        if let Some(rows) = model.rows(&target).filter(|rows| located.1.shape.first() != Some(rows)) {
+            let reason = format!("has the shape {:?}, and config.json says {rows} rows", located.1.shape);
+            return Err(Error::Weight { name: located.1.name.clone(), reason, hint: None });
         }
         draft(&mut drafts, located, site, target, |site, target, columns| {
             let mix = match plan.rule(site, layers) {
@@ -106,8 +127,18 @@ fn kept(dtype: Dtype) -> Type {
     }
 }
 
-/// The model in llama.cpp's words, with its tokenizer.
-fn model(checkpoint: &Checkpoint, head: bool) -> Result<Model> {
+/// The model in llama.cpp's words, with its tokenizer. The embedding has a row for every token of the `vocabulary`, which
+/// is what llama.cpp asks for, and the one number that a file must have the bytes for.
+fn model(checkpoint: &Checkpoint, head: bool, vocabulary: usize) -> Result<Model> {
+    let mut described = checkpoint.config.clone();
+    match &described["vocab_size"] {
+        Value::Null => described["vocab_size"] = vocabulary.into(),
+        stated if stated.as_u64() == Some(vocabulary as u64) => {}
+        stated => {
+            let reason = format!("it has a vocab_size of {stated}, and the embedding has {vocabulary} rows");
+            return Err(Error::malformed(&checkpoint.folder.join("config.json"), "config.json", reason));
+        }
+    }
     let read = |name: &str| {
         let path = checkpoint.folder.join(name);
         path.exists().then(|| read_bounded(&path, LONGEST_TOKENIZER, "tokenizer")).transpose()
@@ -122,7 +153,7 @@ fn model(checkpoint: &Checkpoint, head: bool) -> Result<Model> {
         added: added.as_deref(),
         chat_template: template.as_deref(),
     };
-    Model::new(&checkpoint.name(), &checkpoint.config, &files, head)
+    Model::new(&checkpoint.name(), &described, &files, head)
 }
 
 /// Adds a tensor of the source to the file: as a new one, or as one more expert of a stack.
@@ -140,9 +171,6 @@ fn draft<'a>(
     };
     let dims: Vec<u64> = entry.shape.iter().rev().map(|dim| *dim as u64).collect();
     let ty = if dims.len() < 2 { Type::F32 } else { ty(&site, &target, columns)? };
-    if target.heads.is_some_and(|heads| heads == 0 || !entry.shape[0].is_multiple_of(2 * heads)) {
-        return Err(refuse(format!("has {} rows for {} heads", entry.shape[0], target.heads.unwrap_or(0))));
-    }
     if target.expert.is_some() && ty == Type::Nvfp4 {
         let reason = "is an expert, and the scales of stacked NVFP4 experts are not written".to_owned();
         return Err(Error::Weight {
@@ -151,13 +179,16 @@ fn draft<'a>(
             hint: Some("mxfp4 or q4_k_m can be".to_owned()),
         });
     }
+    let source = Source { located, site, expert: target.expert };
     match drafts.get_mut(&target.name) {
         None => {
-            drafts.insert(target.name.clone(), Draft { target, ty, dims, sources: vec![(located, site)] });
+            drafts.insert(target.name.clone(), Draft { target, ty, dims, sources: vec![source] });
         }
-        Some(draft) if target.expert.is_some() && draft.dims == dims && draft.ty == ty => {
-            draft.sources.push((located, site));
+        // `experts.07` is a number, too.
+        Some(draft) if draft.sources.iter().any(|other| other.expert == source.expert) => {
+            return Err(refuse(format!("would be written as `{}` a second time", target.name)));
         }
+        Some(draft) if target.expert.is_some() && draft.dims == dims && draft.ty == ty => draft.sources.push(source),
         Some(_) => return Err(refuse(format!("does not fit the others of `{}`", target.name))),
     }
     Ok(())
@@ -168,8 +199,7 @@ fn stack(draft: &mut Draft<'_>, experts: usize) -> Result<()> {
     if draft.target.expert.is_none() {
         return Ok(());
     }
-    // Names are `...experts.N.w1`: what sorts them as numbers is their length, then their text.
-    draft.sources.sort_by(|((_, a), _), ((_, b), _)| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    draft.sources.sort_by_key(|source| source.expert);
     if draft.sources.len() != experts {
         let reason = format!("has {} of {experts} experts", draft.sources.len());
         return Err(Error::Weight { name: draft.target.name.clone(), reason, hint: None });
@@ -214,7 +244,7 @@ fn lay_out<'a>(
     let at: BTreeMap<String, (usize, Type)> = drafts
         .iter()
         .enumerate()
-        .map(|(at, draft)| (draft.sources[0].1.module.clone(), (offset + at, draft.ty)))
+        .map(|(at, draft)| (draft.sources[0].site.module.clone(), (offset + at, draft.ty)))
         .collect();
     for draft in drafts {
         items.push(item(draft, &at, place, scheme)?);
@@ -233,11 +263,11 @@ fn item<'a>(
     scheme: &str,
 ) -> Result<Item<'a>> {
     let Draft { target, ty, sources, .. } = draft;
-    let site = sources[0].1.clone();
-    let source = sources[0].0.1.name.clone();
+    let site = sources[0].site.clone();
+    let source = sources[0].located.1.name.clone();
     let many = sources.len();
     let mut rows: Vec<Box<dyn Rows + 'a>> = Vec::new();
-    for ((shard, entry), _) in sources {
+    for Source { located: (shard, entry), .. } in sources {
         // What is reordered is reordered by rows: a vector's numbers are rows of one.
         let plain = Plain::new(shard, entry)?;
         rows.push(Box::new(if target.heads.is_some() && entry.shape.len() == 1 { plain.upright() } else { plain }));

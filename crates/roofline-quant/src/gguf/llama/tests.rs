@@ -1,9 +1,16 @@
 //! Against what llama.cpp's converter and quantizer give.
 
+use std::{ops::Range, sync::Arc};
+
 use serde_json::json;
 
 use super::*;
-use crate::{ggml::Type, gguf::Array};
+use crate::{
+    coding::Matrix,
+    ggml::{Stored, Type},
+    gguf::Array,
+    job::{Code, Order, Rows, Spare},
+};
 
 struct Golden(Json);
 
@@ -171,11 +178,52 @@ fn tensors_get_llama_cpps_names() {
     );
 }
 
+/// Eight rows of one number, their own.
+struct Numbered;
+
+impl Rows for Numbered {
+    fn matrix(&self) -> Matrix {
+        Matrix { rows: 8, columns: 1 }
+    }
+
+    fn read(&self, rows: Range<usize>, _spare: &mut Spare, out: &mut [f32]) -> Result<()> {
+        out.iter_mut().zip(rows).for_each(|(out, row)| *out = row as f32);
+        Ok(())
+    }
+
+    fn stored(&self) -> u64 {
+        0
+    }
+}
+
 #[test]
 fn halves_of_heads_become_neighbours() {
-    // Two heads of four rows: 0 1 | 2 3 become 0 2 1 3.
-    let rows: Vec<usize> = (0..8).map(|row| source_row(row, 8, 2)).collect();
-    assert_eq!(rows, [0, 2, 1, 3, 4, 6, 5, 7]);
+    // Transformers turns the first half of a head against the second, llama.cpp each row against its neighbour. Two
+    // heads of four rows: 0 1 | 2 3 become 0 2 1 3.
+    let code = Code {
+        sources: vec![Box::new(Numbered)],
+        order: Order::Interleaved { head: 4 },
+        coding: Arc::new(Stored(Type::F32)),
+        scheme: String::new(),
+        lossy: false,
+        fused: Vec::new(),
+        importance: None,
+        parts: Vec::new(),
+    };
+    let mut rows = [0.0; 8];
+    code.read(0..8, &mut Spare::default(), &mut rows).unwrap();
+    assert_eq!(rows, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+}
+
+#[test]
+fn rows_of_heads_follow_from_the_configuration() {
+    let model = small(&json!({"head_dim": 32}));
+    for (name, rows) in [("q_proj.weight", 128), ("k_proj.weight", 64), ("v_proj.weight", 64), ("k_proj.bias", 64)] {
+        let target = model.tensor(&format!("model.layers.0.self_attn.{name}")).unwrap().unwrap();
+        assert_eq!(model.rows(&target), Some(rows), "{name}");
+    }
+    let output = model.tensor("model.layers.0.self_attn.o_proj.weight").unwrap().unwrap();
+    assert_eq!(model.rows(&output), None);
 }
 
 #[test]
@@ -198,7 +246,9 @@ fn configurations_that_contradict_themselves_are_refused() {
         (json!({"rms_norm_eps": null}), "rms_norm_eps"),
         (json!({"num_key_value_heads": 3}), "for 3 of keys"),
         (json!({"rope_scaling": {"type": "magic"}}), "magic"),
-        (json!({"vocab_size": 1_u64 << 40}), "2^24"),
+        (json!({"head_dim": 4_294_967_294u32}), "heads of 4294967294"),
+        (json!({"num_attention_heads": 1000}), "heads of 0"),
+        (json!({"vocab_size": 1_u64 << 40}), "2^22"),
         (json!({"vocab_size": 1}), "the token `b` has the number 1, and the vocabulary 1"),
     ] {
         let mut config = json!({"architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 9,
