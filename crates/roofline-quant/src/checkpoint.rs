@@ -86,8 +86,26 @@ struct Index {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`: its folder, its one file of weights or its index.
+    /// Opens the checkpoint at `path`: its folder, its one file of weights or its index. One shard of several is refused,
+    /// since what is made of it would pass for the whole model.
     pub fn open(path: &Path) -> Result<Self> {
+        let checkpoint = Self::open_part(path)?;
+        let [shard] = &checkpoint.shards[..] else { return Ok(checkpoint) };
+        if path.is_dir() || path.to_string_lossy().ends_with(".index.json") {
+            return Ok(checkpoint);
+        }
+        let name = shard.path.file_name().unwrap_or_default().to_string_lossy();
+        match shards_beside(&checkpoint.folder, &name)? {
+            None | Some(1) => Ok(checkpoint),
+            Some(count) => Err(Error::unsupported(
+                format!("`{}` is one of {count} shards", path.display()),
+                format!("give the folder: `{}`", checkpoint.folder.display()),
+            )),
+        }
+    }
+
+    /// Opens what is at `path`, be it one shard of several: for looking.
+    pub fn open_part(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(Error::file("open", path))?;
         let (folder, file) = if metadata.is_dir() {
             (path.to_owned(), None)
@@ -129,8 +147,31 @@ impl Checkpoint {
         folder.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Files that belong to the model and hold no weights: configuration, tokenizer, templates, licence.
+    /// Files that belong to the model and hold no weights: configuration, tokenizer, templates, licence, and code where
+    /// the configuration asks for it. In the order of names.
     pub fn companions(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.beside()?.into_iter().filter(|path| self.is_own(path)).collect())
+    }
+
+    /// What would be among the [companions](Self::companions), were it not a link that leads out of the model: whoever
+    /// made the folder must not choose which of this machine's files are copied.
+    pub fn outsiders(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.beside()?.into_iter().filter(|path| !self.is_own(path)).collect())
+    }
+
+    /// Whether a path leads to a file of the model: in its folder, or among the blobs of a Hugging Face cache, whose
+    /// `snapshots/REVISION` is this folder and holds nothing but links to `../../blobs/HASH`.
+    fn is_own(&self, path: &Path) -> bool {
+        let (Ok(folder), Ok(target)) = (fs::canonicalize(&self.folder), fs::canonicalize(path)) else { return false };
+        let snapshots = folder.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "snapshots"));
+        let blobs = snapshots.and_then(Path::parent).map(|model| model.join("blobs"));
+        target.starts_with(&folder) || blobs.is_some_and(|blobs| target.starts_with(blobs))
+    }
+
+    /// Files that, by their names, belong to the model and hold no weights.
+    fn beside(&self) -> Result<Vec<PathBuf>> {
+        // Code of a model that transformers does not have; it is run only by who trusts it.
+        let code = self.config["auto_map"].is_object();
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(Error::file("read", &self.folder))? {
             let path = entry.map_err(Error::file("read", &self.folder))?.path();
@@ -139,6 +180,7 @@ impl Checkpoint {
             let belongs = match extension {
                 "json" => !name.ends_with(".index.json"),
                 "model" | "jinja" | "txt" | "tiktoken" => true,
+                "py" => code,
                 _ => name.starts_with("license") || name.starts_with("notice") || name.starts_with("use_policy"),
             };
             if belongs && !name.starts_with('.') && path.is_file() {
@@ -180,6 +222,18 @@ fn weights_in(folder: &Path) -> Result<Vec<Shard>> {
             Err(Error::malformed(folder, "checkpoint", reason))
         }
     }
+}
+
+/// How many shards there are, if the file of that name is one: by the index beside it, or else by its name.
+fn shards_beside(folder: &Path, name: &str) -> Result<Option<usize>> {
+    let index = folder.join(INDEX);
+    if index.exists() {
+        let index: Index = read_json(&index, "index of shards")?;
+        let files: BTreeSet<&String> = index.weight_map.values().collect();
+        return Ok(files.iter().any(|file| *file == name).then_some(files.len()));
+    }
+    let count = name.strip_suffix(".safetensors").and_then(|stem| stem.rsplit_once("-of-"));
+    Ok(count.and_then(|(_, count)| count.parse().ok()))
 }
 
 /// The shards an index names, if they hold exactly what it says.
@@ -329,14 +383,83 @@ pub(crate) mod tests {
     fn companions_hold_no_weights() {
         let scratch = Scratch::new("companions");
         let folder = scratch.path();
-        let names = ["config.json", "tokenizer.model", INDEX, "x.bin", "README.md", "LICENSE", "merges.txt", ".x.json"];
-        for name in names {
+        let all = ["config.json", "tokenizer.model", INDEX, "x.bin", "README.md", "LICENSE", "merges.txt", ".x.json"];
+        for name in all {
             fs::write(folder.join(name), "{}").unwrap();
         }
         write(&folder.join(SINGLE), &[tensor("x")]);
         let companions = Checkpoint::open(folder).unwrap().companions().unwrap();
-        let names: Vec<_> = companions.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["LICENSE", "config.json", "merges.txt", "tokenizer.model"]);
+        assert_eq!(names(&companions), ["LICENSE", "config.json", "merges.txt", "tokenizer.model"]);
+    }
+
+    fn names(paths: &[PathBuf]) -> Vec<&str> {
+        paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn code_comes_along_where_the_configuration_asks_for_it() {
+        let scratch = Scratch::new("code");
+        let folder = scratch.path();
+        write(&folder.join(SINGLE), &[tensor("x")]);
+        fs::write(folder.join("modeling_x.py"), "").unwrap();
+        for (config, expected) in [
+            ("{}", &["config.json"][..]),
+            (r#"{"auto_map": {"AutoModel": "modeling_x.X"}}"#, &["config.json", "modeling_x.py"]),
+        ] {
+            fs::write(folder.join("config.json"), config).unwrap();
+            assert_eq!(names(&Checkpoint::open(folder).unwrap().companions().unwrap()), expected);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_lead_to_the_models_own_files_or_nowhere() {
+        use std::os::unix::fs::symlink;
+        let scratch = Scratch::new("links");
+        // A Hugging Face cache, with another model beside it.
+        let (model, other) = (scratch.path().join("models--a--b"), scratch.path().join("models--a--c"));
+        let folder = model.join("snapshots/0123");
+        for path in [&folder, &model.join("blobs"), &other.join("blobs")] {
+            fs::create_dir_all(path).unwrap();
+        }
+        for path in [model.join("blobs/aa"), other.join("blobs/bb"), scratch.path().join("secret.json")] {
+            fs::write(path, "{}").unwrap();
+        }
+        write(&model.join("blobs/weights"), &[tensor("x")]);
+        symlink("../../blobs/weights", folder.join(SINGLE)).unwrap();
+        symlink("../../blobs/aa", folder.join("config.json")).unwrap();
+        symlink("config.json", folder.join("again.json")).unwrap();
+        symlink("../../../models--a--c/blobs/bb", folder.join("other.json")).unwrap();
+        symlink(scratch.path().join("secret.json"), folder.join("tokenizer.json")).unwrap();
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        assert_eq!(names(&checkpoint.companions().unwrap()), ["again.json", "config.json"]);
+        assert_eq!(names(&checkpoint.outsiders().unwrap()), ["other.json", "tokenizer.json"]);
+    }
+
+    #[test]
+    fn a_shard_is_not_the_model() {
+        let scratch = Scratch::new("shard");
+        let folder = scratch.path();
+        let (first, second) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
+        write(&folder.join(first), &[tensor("x")]);
+        write(&folder.join("x.safetensors"), &[tensor("y")]);
+        let why = |name: &str| Checkpoint::open(&folder.join(name)).unwrap_err();
+        // By its name, and by the index.
+        assert!(why(first).to_string().ends_with("is one of 2 shards"));
+        for map in [format!(r#"{{"x":"{first}","y":"{second}"}}"#), format!(r#"{{"x":"{first}","y":"x.safetensors"}}"#)]
+        {
+            fs::write(folder.join(INDEX), format!(r#"{{"weight_map":{map}}}"#)).unwrap();
+            assert!(why(first).to_string().ends_with("is one of 2 shards"));
+            assert_eq!(why(first).hint().unwrap(), format!("give the folder: `{}`", folder.display()));
+        }
+        assert!(why("x.safetensors").to_string().ends_with("is one of 2 shards"));
+        assert_eq!(Checkpoint::open_part(&folder.join(first)).unwrap().shards.len(), 1);
+        // The whole, by any name, and what the index does not know.
+        assert_eq!(Checkpoint::open(folder).unwrap().shards.len(), 2);
+        assert_eq!(Checkpoint::open(&folder.join(INDEX)).unwrap().shards.len(), 2);
+        fs::write(folder.join(INDEX), format!(r#"{{"weight_map":{{"x":"{first}"}}}}"#)).unwrap();
+        assert!(Checkpoint::open(&folder.join(first)).is_ok());
+        assert!(Checkpoint::open(&folder.join("x.safetensors")).is_ok());
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn gguf(path: &Path) -> Result<Inspection> {
 }
 
 fn folder(path: &Path) -> Result<Inspection> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = Checkpoint::open_part(path)?;
     let mut tensors = Vec::new();
     let (all, unknown) = Stored::survey(&checkpoint)?;
     for stored in all {
@@ -195,6 +195,9 @@ fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], unknown: &[Unknown]) 
         found.push("there is no config.json: nothing says what model this is".to_owned());
     } else if !has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json") {
         found.push("there is no tokenizer: no runtime can turn text into tokens".to_owned());
+    }
+    if let Ok([first, ..]) = checkpoint.outsiders().as_deref() {
+        found.push(format!("`{}` is a link that leads out of the model, and would not be copied", first.display()));
     }
     if let Some((stated, real)) = stated_size(checkpoint) {
         found.push(format!("the index says the tensors take {stated} bytes; they take {real}"));

@@ -139,9 +139,10 @@ fn model(checkpoint: &Checkpoint, head: bool, vocabulary: usize) -> Result<Model
             return Err(Error::malformed(&checkpoint.folder.join("config.json"), "config.json", reason));
         }
     }
+    let beside = checkpoint.companions()?;
     let read = |name: &str| {
-        let path = checkpoint.folder.join(name);
-        path.exists().then(|| read_bounded(&path, LONGEST_TOKENIZER, "tokenizer")).transpose()
+        let path = beside.iter().find(|path| path.file_name().is_some_and(|file| file == name));
+        path.map(|path| read_bounded(path, LONGEST_TOKENIZER, "tokenizer")).transpose()
     };
     let (tokenizer, config) = (read("tokenizer.json")?, read("tokenizer_config.json")?);
     let (sentencepiece, added) = (read("tokenizer.model")?, read("added_tokens.json")?);
