@@ -104,11 +104,15 @@ impl<'a> Stored<'a> {
             all.insert(coded.name.clone(), Self::Coded(coded));
         };
         let square = has_usual_blocks(&checkpoint.config);
+        let declared = declared_bits(&checkpoint.config);
         for name in tensors.keys() {
             let scaled = name.rsplit_once('.').filter(|(_, part)| matches!(*part, "weight_scale" | SCALE_INVERSE));
             let Some((module, part)) = scaled else { continue };
-            let found =
-                if part == SCALE_INVERSE { fine_grained(module, &tensors) } else { compressed(module, &tensors)? };
+            let found = if part == SCALE_INVERSE {
+                fine_grained(module, &tensors)
+            } else {
+                compressed(module, &tensors, declared)?
+            };
             if let Some(coded) = found.filter(|coded| square || !coded.scheme.contains("blocks")) {
                 take(coded);
             }
@@ -218,7 +222,11 @@ fn has_more(module: &str, tensors: &BTreeMap<&str, Located<'_>>, parts: &[(Part,
 }
 
 /// The weight of a module as compressed-tensors stores it, if its tensors are those of a known scheme and no others.
-fn compressed<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Option<Coded<'a>>> {
+fn compressed<'a>(
+    module: &str,
+    tensors: &BTreeMap<&str, Located<'a>>,
+    declared: Option<u8>,
+) -> Result<Option<Coded<'a>>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let (packed, weight) = (find("weight_packed"), find("weight"));
     let Some((_, scale)) = find("weight_scale") else { return Ok(None) };
@@ -229,7 +237,7 @@ fn compressed<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result
     let (scheme, columns) = match (packed.is_some(), codes.dtype, scale.dtype) {
         (true, Dtype::I32, _) => {
             let Some(columns) = columns(find("weight_shape"), rows)? else { return Ok(None) };
-            let Some((bits, group)) = packing(stored, columns, groups) else { return Ok(None) };
+            let Some((bits, group)) = packing(stored, columns, groups, declared) else { return Ok(None) };
             (ct::Scheme::Int { bits, group, zero: find("weight_zero_point").is_some() }, columns)
         }
         (true, Dtype::U8, Dtype::F8E4M3) => (ct::Scheme::Nvfp4, double),
@@ -274,13 +282,22 @@ fn coded<'a>(
     Some(Coded { name: format!("{module}.weight"), scheme: scheme.to_string(), matrix, coding, parts })
 }
 
+/// The width of integers that a configuration declares, where it declares one for all.
+fn declared_bits(config: &serde_json::Value) -> Option<u8> {
+    let groups = config.get("quantization_config")?.get("config_groups")?.as_object()?;
+    let mut bits = groups.values().map(|group| group.get("weights")?.get("num_bits")?.as_u64());
+    let first = bits.next()??;
+    bits.all(|other| other == Some(first)).then(|| u8::try_from(first).ok()).flatten()
+}
+
 /// The width of packed integers and how many share a scale, from how many words and scales a row has. Widths other than
-/// 4 and 8 are not known, and a row so short that it could be of either is not believed.
-fn packing(words: usize, columns: usize, groups: usize) -> Option<(u8, Option<u32>)> {
+/// 4 and 8 are not known, and a row so short that it could be of either is what the configuration declares.
+fn packing(words: usize, columns: usize, groups: usize, declared: Option<u8>) -> Option<(u8, Option<u32>)> {
     let bits = match (words == columns.div_ceil(8), words == columns.div_ceil(4)) {
         (true, false) => 4,
         (false, true) => 8,
-        _ => return None,
+        (true, true) => declared.filter(|bits| matches!(bits, 4 | 8))?,
+        (false, false) => return None,
     };
     let group = (groups > 1).then_some(columns / groups.max(1));
     if group.is_some_and(|group| group * groups != columns) {
@@ -323,6 +340,9 @@ fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>)
             Some("float32") => Dtype::F32,
             _ => Dtype::Bf16,
         };
+        // Plain INT4 names the type of the activations; its scales have the model's own.
+        let scale = find("scale").map(|(_, scale)| scale.dtype);
+        let dtype = scale.filter(|_| matches!(scheme, ao::Scheme::Int4 { .. })).unwrap_or(dtype);
         let Ok(coding) = ao::coding(scheme, dtype, Method::Rtn) else { continue };
         let matrix = Matrix { rows, columns };
         let Some(parts) = matching(&*coding, matrix, find) else { continue };
@@ -417,6 +437,10 @@ impl Rows for Coded<'_> {
     fn stored(&self) -> u64 {
         self.parts.iter().map(|(_, (_, entry))| entry.bytes()).sum()
     }
+
+    fn unit(&self) -> usize {
+        self.coding.unit()
+    }
 }
 
 /// The bytes of a part that belong to these rows.
@@ -493,15 +517,12 @@ mod tests {
         ] {
             let checkpoint = open(&scratch, "{}", &packed(&words, shape, &scales));
             let (all, unknown) = Stored::survey(&checkpoint).unwrap();
-            match scheme {
-                Some(scheme) => {
-                    assert!(unknown.is_empty());
-                    assert!(matches!(&all[..], [Stored::Coded(coded)] if coded.scheme == scheme), "{shape:?}");
-                }
-                None => {
-                    assert_eq!((all.len(), unknown.len()), (3, 3), "{shape:?}");
-                    assert!(Stored::all(&checkpoint).is_err());
-                }
+            if let Some(scheme) = scheme {
+                assert!(unknown.is_empty());
+                assert!(matches!(&all[..], [Stored::Coded(coded)] if coded.scheme == scheme), "{shape:?}");
+            } else {
+                assert_eq!((all.len(), unknown.len()), (3, 3), "{shape:?}");
+                assert!(Stored::all(&checkpoint).is_err());
             }
         }
     }
@@ -569,10 +590,10 @@ mod tests {
         let config = |side: u32| format!(r#"{{"quantization_config": {{"weight_block_size": [{side}, {side}]}}}}"#);
         let checkpoint = open(&scratch, &config(128), &tensors);
         let all = Stored::all(&checkpoint).unwrap();
-        let [Stored::Coded(coded)] = &all[..] else { panic!("{}", all.len()) };
-        assert_eq!((coded.name.as_str(), coded.scheme.as_str()), ("m.weight", "FP8 in blocks of 128 x 128"));
+        let [Stored::Coded(weight)] = &all[..] else { panic!("{}", all.len()) };
+        assert_eq!((weight.name.as_str(), weight.scheme.as_str()), ("m.weight", "FP8 in blocks of 128 x 128"));
         let mut out = vec![0.0; 3 * 140];
-        coded.read(127..130, &mut Spare::default(), &mut out).unwrap();
+        weight.read(127..130, &mut Spare::default(), &mut out).unwrap();
         // Row 127 is of -2 in the upper blocks, 128 of 1 and 129 of -2 in the lower.
         assert_eq!([out[0], out[127], out[128], out[139]], [-1.0, -1.0, -6.0, -6.0]);
         assert_eq!([out[140], out[140 + 128], out[280], out[280 + 139]], [0.25, 7.0, -0.5, -14.0]);

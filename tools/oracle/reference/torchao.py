@@ -58,7 +58,7 @@ def int4(to, weight, group):
     zero = low + scale * F32(8)
     codes = np.clip(np.rint((groups - low[..., None]) / scale[..., None]), 0, 15).astype(np.int32) - 8
     stored_scale, stored_zero = to.stored(scale), to.stored(zero)
-    decoded = codes * widened(stored_scale)[..., None] + widened(stored_zero)[..., None]
+    decoded = codes.astype(F32) * widened(stored_scale)[..., None] + widened(stored_zero)[..., None]
     parts = {
         "qdata": nibbles(codes.reshape(rows, columns)).view(np.int8),
         "scale": np.ascontiguousarray(stored_scale.T),
