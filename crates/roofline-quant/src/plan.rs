@@ -86,7 +86,7 @@ impl Plan {
 
     /// The scheme for a weight of a model with that many layers; none where it is kept.
     pub fn at(&self, site: &Site, layers: u64) -> Option<&str> {
-        let plain = if site.is_layer_product() { self.scheme.as_str() } else { KEEP };
+        let plain = if site.is_layer_product() && !site.is_stack() { self.scheme.as_str() } else { KEEP };
         Some(self.rule(site, layers).unwrap_or(plain)).filter(|scheme| *scheme != KEEP)
     }
 
@@ -180,6 +180,11 @@ mod tests {
             assert_eq!(plan.at(&site(kept), 2), None, "{kept}");
         }
         assert_eq!(plan.at(&Site::of("model.layers.0.input_layernorm.weight", 1), 2), None);
+        // Stacked experts are kept unless they are named.
+        let stack = Site::of("model.layers.0.feed_forward.experts.down_proj", 3);
+        assert_eq!(plan.at(&stack, 2), None);
+        let rule = Rule { role: Some("down".to_owned()), scheme: "w8a16".to_owned(), ..Rule::default() };
+        assert_eq!(Plan { rules: vec![rule], ..plan }.at(&stack, 2), Some("w8a16"));
     }
 
     #[test]

@@ -152,15 +152,15 @@ impl Site {
         let module = name.strip_suffix(".weight").unwrap_or(name);
         let words: Vec<&str> = module.split('.').collect();
         let number = |at: usize| words.get(at + 1).and_then(|word| word.parse::<u64>().ok());
-        // A tower that sees or hears is a model of its own, and not the one that a plan speaks of.
-        let tower = words.iter().any(|word| ["vision", "visual", "audio"].iter().any(|sense| word.starts_with(sense)));
+        let tower = words.iter().any(|word| is_tower(word));
         let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks" | "blk")).and_then(number);
         let layer = layer.filter(|_| !tower);
         let expert = words.contains(&"experts");
         let last = words.last().copied().unwrap_or_default();
         let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);
         let role = match known {
-            _ if dimensions < 2 || !name.ends_with(".weight") => Role::Vector,
+            // Stacked experts are parameters of their module, without a module each.
+            _ if dimensions < 2 || !(name.ends_with(".weight") || is_stack(module)) => Role::Vector,
             _ if tower => Role::Other,
             Some(role) => role,
             // A gate with nothing after it chooses experts.
@@ -176,6 +176,12 @@ impl Site {
         self.layer.is_some() && (self.role.is_attention() || self.role.is_feed_forward())
     }
 
+    /// Whether it holds all experts of a layer in one tensor of three dimensions, as Llama 4 and gpt-oss do. No layout
+    /// has a scheme for that, so a plan leaves them alone unless a rule names them.
+    pub fn is_stack(&self) -> bool {
+        is_stack(&self.module)
+    }
+
     /// What runtimes fuse it with, itself included: queries, keys and values read the same input, as do gate and way up.
     /// Fused weights share whatever there is once per tensor.
     pub fn fused(&self) -> Vec<String> {
@@ -185,13 +191,33 @@ impl Site {
             &["w1", "w3"],
             &["q_a_proj", "kv_a_proj_with_mqa"],
         ];
-        let (parent, last) = self.module.rsplit_once('.').unwrap_or(("", &self.module));
+        let last = self.module.rsplit('.').next().unwrap_or_default();
+        // With its dot, where there is one.
+        let parent = &self.module[..self.module.len() - last.len()];
         let family = FAMILIES.iter().find(|family| family.contains(&last));
         family.map_or_else(
             || vec![self.module.clone()],
-            |family| family.iter().map(|word| format!("{parent}.{word}")).collect(),
+            |family| family.iter().map(|word| format!("{parent}{word}")).collect(),
         )
     }
+}
+
+/// Whether a module of that name sees or hears, or brings what was seen or heard to the language model: a model of its
+/// own, and not the one that a plan speaks of. So is an encoder, whatever it encodes.
+fn is_tower(word: &str) -> bool {
+    const SENSES: [&str; 7] = ["vision", "visual", "image", "img", "audio", "speech", "qformer"];
+    let word = word.to_lowercase();
+    // `encoder_attn` is a decoder's.
+    word.split('_').next_back() == Some("encoder")
+        || word.split('_').any(|part| SENSES.iter().any(|sense| part.starts_with(sense)))
+        || ["multi_modal", "multimodal", "mm_projector"].iter().any(|start| word.starts_with(start))
+}
+
+/// Whether a tensor of that name, without `.weight`, holds all the experts: no number says which.
+fn is_stack(module: &str) -> bool {
+    let mut words = module.rsplit('.');
+    let last = words.next().unwrap_or_default();
+    words.next() == Some("experts") && matches!(last, "gate_up_proj" | "gate_proj" | "up_proj" | "down_proj")
 }
 
 #[cfg(test)]
@@ -228,6 +254,27 @@ mod tests {
         assert!(!site("visual.patch_embed.proj.weight").is_layer_product());
         let seeing = site("vision_tower.vision_model.encoder.layers.30.self_attn.q_proj.weight");
         assert_eq!((seeing.role, seeing.layer), (Role::Other, None));
+        for tower in [
+            "model.multi_modal_projector.linear_1.weight",
+            "model.mm_projector.0.weight",
+            "model.embed_vision.embedding_projection.weight",
+            "speech_encoder.layers.0.self_attn.q_proj.weight",
+            "model.encoder.layers.0.self_attn.q_proj.weight",
+            "Qformer.bert.layers.0.attention.q_proj.weight",
+            "img_processor.layers.0.mlp.fc1.weight",
+            "model.image_newline_proj.layers.0.mlp.fc1.weight",
+        ] {
+            let site = site(tower);
+            assert_eq!((site.role, site.layer), (Role::Other, None), "{tower}");
+        }
+        assert!(site("language_model.model.layers.0.mlp.up_proj.weight").is_layer_product());
+        assert!(site("model.decoder.layers.0.encoder_attn.q_proj.weight").is_layer_product());
+        // Llama 4's experts have no modules; their biases are no products.
+        let stack = Site::of("model.layers.1.feed_forward.experts.gate_up_proj", 3);
+        assert_eq!((stack.role, stack.layer, stack.expert), (Role::Gate, Some(1), true));
+        assert!(stack.is_stack());
+        assert_eq!(Site::of("model.layers.1.mlp.experts.gate_up_proj_bias", 2).role, Role::Vector);
+        assert!(!expert.is_stack() && !site("model.layers.3.mlp.experts.7.up_proj.weight").is_stack());
         // GPT-2 stores its products transposed: what quantizes along rows would quantize the wrong way.
         assert_eq!(role("h.0.attn.c_attn.weight"), Role::Other);
     }
@@ -241,5 +288,6 @@ mod tests {
         );
         assert_eq!(fused("a.experts.0.w3.weight"), ["a.experts.0.w1", "a.experts.0.w3"]);
         assert_eq!(fused("model.layers.0.mlp.down_proj.weight"), ["model.layers.0.mlp.down_proj"]);
+        assert_eq!(fused("up_proj.weight"), ["gate_proj", "up_proj"]);
     }
 }
