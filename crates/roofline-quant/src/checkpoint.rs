@@ -159,6 +159,15 @@ impl Checkpoint {
         Ok(self.beside()?.into_iter().filter(|path| !self.is_own(path)).collect())
     }
 
+    /// A word about files that are left out.
+    pub(crate) fn left_out(&self) -> Result<Option<String>> {
+        let paths = self.outsiders()?;
+        let names: Vec<_> =
+            paths.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
+        Ok((!names.is_empty())
+            .then(|| format!("not copied, being links that lead out of the model: {}", names.join(", "))))
+    }
+
     /// Whether a path leads to a file of the model: in its folder, or among the blobs of a Hugging Face cache, whose
     /// `snapshots/REVISION` is this folder and holds nothing but links to `../../blobs/HASH`.
     fn is_own(&self, path: &Path) -> bool {

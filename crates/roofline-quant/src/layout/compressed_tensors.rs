@@ -9,9 +9,12 @@ use serde_json::{Value, json};
 
 use super::{Decision, Layout, Scheme, Target, decide, folder, items, torn_families};
 use crate::{
-    Checkpoint, Dtype, Job, Method, Plan, Result,
-    coding::compressed_tensors::{self as coded, Scheme as Coded},
-    site::Role,
+    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    coding::{
+        compressed_tensors::{self as coded, Scheme as Coded},
+        torchao,
+    },
+    site::{Role, Site},
 };
 
 /// What products read beside the weights: quantized while the model runs, so nothing of it is stored.
@@ -129,7 +132,10 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
         let Target::Compressed(stored, _) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(stored, entry.dtype, method).map(Arc::from)
     })?;
+    check_embedding(&checkpoint.config, &decisions)?;
     notes.extend(torn_families(&decisions));
+    notes.extend(kept_stacks(&decisions));
+    notes.extend(checkpoint.left_out()?);
     let half = |decision: &Decision<'_>| decision.stored.first().1.dtype == Dtype::F16;
     let nvfp4 = |decision: &Decision<'_>| {
         let target = decision.coded.as_ref().map(|(scheme, ..)| scheme.target);
@@ -161,12 +167,47 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     Ok(Job { files: laid_out.files, items, companions, notes })
 }
 
+/// Refuses a quantized embedding where nothing runs one: transformers with compressed-tensors loads the codes and then
+/// looks for a plain table, torchao has no lookup for INT4, and a table that is the output head as well would have to be
+/// codes for the one and numbers for the other.
+pub(super) fn check_embedding(config: &Value, decisions: &[Decision<'_>]) -> Result<()> {
+    let is_head = |decision: &Decision<'_>| decision.site.role == Role::Head;
+    let stated =
+        [config, &config["text_config"]].iter().any(|config| config["tie_word_embeddings"] == Value::Bool(true));
+    let tied = stated || !decisions.iter().any(is_head);
+    for Decision { stored, site, coded, .. } in decisions {
+        let Some((scheme, ..)) = coded.as_ref().filter(|_| site.role == Role::Embedding) else { continue };
+        let reason = match scheme.target {
+            _ if tied => "is the output head, too, and can be quantized as neither",
+            Target::Torchao(torchao::Scheme::Int4 { .. }) => "is a table, and torchao cannot look tokens up in INT4",
+            Target::Torchao(_) => continue,
+            _ => "is a table, and what loads compressed-tensors quantizes products alone",
+        };
+        let hint = "keep it, or write GGUF, which quantizes every table".to_owned();
+        return Err(Error::Weight { name: stored.name().to_owned(), reason: reason.to_owned(), hint: Some(hint) });
+    }
+    Ok(())
+}
+
+/// A word about stacked experts that stay as they are.
+pub(super) fn kept_stacks(decisions: &[Decision<'_>]) -> Option<String> {
+    let stacks = decisions.iter().filter(|decision| decision.coded.is_none() && decision.site.is_stack());
+    let sizes: Vec<u64> = stacks.map(|decision| decision.stored.first().1.elements()).collect();
+    let all: u64 = decisions.iter().map(|decision| decision.stored.first().1.elements()).sum();
+    let kept: u64 = sizes.iter().sum();
+    let share = 100.0 * kept as f64 / all as f64;
+    let count = sizes.len();
+    (count > 0).then(|| {
+        format!("{count} tensors hold experts in stacks and are kept: {share:.0} % of the parameters stay unquantized")
+    })
+}
+
 /// The `quantization_config` of the minimal form.
 fn configuration(decisions: &[Decision<'_>]) -> Value {
-    let mut groups: BTreeMap<&str, (&Scheme, Vec<&str>)> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, (&Scheme, Vec<&Site>)> = BTreeMap::new();
     for decision in decisions {
         if let Some((scheme, ..)) = &decision.coded {
-            groups.entry(scheme.name).or_insert((scheme, Vec::new())).1.push(&decision.site.module);
+            groups.entry(scheme.name).or_insert((scheme, Vec::new())).1.push(&decision.site);
         }
     }
     let quantized =
@@ -176,7 +217,8 @@ fn configuration(decisions: &[Decision<'_>]) -> Value {
     let kept = decisions
         .iter()
         .filter(|decision| decision.coded.is_none() && !matches!(decision.site.role, Role::Vector | Role::Embedding));
-    let mut ignore: Vec<&str> = head.into_iter().chain(kept.map(|decision| decision.site.module.as_str())).collect();
+    let mut ignore: Vec<String> =
+        head.map(str::to_owned).into_iter().chain(kept.map(|decision| ignored(&decision.site))).collect();
     ignore.sort_unstable();
     ignore.dedup();
     let single = groups.len() == 1;
@@ -186,10 +228,13 @@ fn configuration(decisions: &[Decision<'_>]) -> Value {
     let config_groups: serde_json::Map<String, Value> = groups
         .values()
         .enumerate()
-        .map(|(at, (scheme, modules))| {
+        .map(|(at, (scheme, sites))| {
             let (format, weights, inputs) = terms(scheme);
-            let mut group =
-                json!({ "targets": if single { vec!["Linear"] } else { modules.clone() }, "weights": weights });
+            // Products go by their class; what may be of another is named.
+            let named = sites.iter().filter(|site| !single || site.role == Role::Other);
+            let class = Some("Linear").filter(|_| single);
+            let targets: Vec<&str> = class.into_iter().chain(named.map(|site| site.module.as_str())).collect();
+            let mut group = json!({ "targets": targets, "weights": weights });
             if let Some(inputs) = inputs {
                 group["input_activations"] = inputs;
             }
@@ -206,6 +251,15 @@ fn configuration(decisions: &[Decision<'_>]) -> Value {
         "ignore": ignore,
         "config_groups": config_groups,
     })
+}
+
+/// How a module that is kept is named among the ignored. Stacked experts are no modules; runtimes look for the ones that
+/// they would be if they were not stacked.
+fn ignored(site: &Site) -> String {
+    match site.module.rsplit_once('.').filter(|_| site.is_stack()) {
+        Some((experts, _)) => format!("re:{}\\..*", experts.replace('.', "\\.")),
+        None => site.module.clone(),
+    }
 }
 
 /// A scheme in the library's words: the format, the weights and the input activations.

@@ -37,7 +37,8 @@ const ACTIVATIONS: [&str; 9] = [
 /// What writing the checkpoint takes: every number that is not kept becomes of the plan's type.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>> {
     let (all, layers) = sites(checkpoint)?;
-    let notes = idle(plan, &all, layers);
+    let mut notes = idle(plan, &all, layers);
+    notes.extend(checkpoint.left_out()?);
     let scheme = Layout::Plain.scheme(&plan.scheme)?;
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut decisions = Vec::new();

@@ -7,14 +7,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Decision, Layout, Scheme, Target, decide, folder, items};
+use super::{
+    Decision, Layout, Scheme, Target,
+    compressed_tensors::{check_embedding, kept_stacks},
+    decide, folder, items,
+};
 use crate::{
     Checkpoint, Dtype, Error, Job, Method, Plan, Result,
     coding::{
         Matrix,
         torchao::{self as coded, Scheme as Coded},
     },
-    site::Site,
+    site::{Role, Site},
 };
 
 /// Every scheme this layout has.
@@ -81,6 +85,9 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
         let Target::Torchao(stored) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(stored, entry.dtype, method).map(Arc::from)
     })?;
+    check_embedding(&checkpoint.config, &decisions)?;
+    notes.extend(kept_stacks(&decisions));
+    notes.extend(checkpoint.left_out()?);
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut metadata = vec![("format".to_owned(), "pt".to_owned())];
     let mut names = Vec::new();
@@ -194,11 +201,18 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
             "use `--as compressed-tensors`, which takes several",
         ));
     };
-    let kept: Vec<&str> = decisions
+    // The head is left alone unless it is asked for.
+    let is_end = |decision: &Decision<'_>| matches!(decision.site.role, Role::Embedding | Role::Head);
+    let mut kept: Vec<&str> = decisions
         .iter()
-        .filter(|decision| decision.coded.is_none() && decision.site.is_layer_product())
-        .map(|decision| decision.site.module.as_str())
+        .filter(|decision| decision.coded.is_none() && !is_end(decision) && decision.site.role != Role::Vector)
+        .map(|Decision { site, .. }| match site.module.rsplit_once('.').filter(|_| site.is_stack()) {
+            Some((experts, _)) => experts,
+            None => site.module.as_str(),
+        })
         .collect();
+    kept.dedup();
+    let ends = decisions.iter().any(|decision| decision.coded.is_some() && is_end(decision));
     let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     let quant_type = match coded {
         Coded::Int8 { group } => json!({
@@ -245,7 +259,7 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
         "quant_method": "torchao",
         "quant_type": { "default": quant_type },
         "modules_to_not_convert": if kept.is_empty() { Value::Null } else { json!(kept) },
-        "include_input_output_embeddings": false,
+        "include_input_output_embeddings": ends,
         "untie_embedding_weights": false,
     });
     Ok((config, note))
