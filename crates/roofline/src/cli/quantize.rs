@@ -38,7 +38,7 @@ pub(crate) struct QuantizeArgs {
     /// Where the result goes: a folder, or a file for GGUF
     #[arg(long, value_name = "PATH", required_unless_present = "list")]
     pub(crate) to: Option<PathBuf>,
-    /// How it is written: compressed-tensors, gguf or torchao; from the scheme and the path when left out
+    /// How it is written: compressed-tensors, safetensors, gguf or torchao; from the scheme and the path when left out
     #[arg(long = "as", value_name = "LAYOUT")]
     pub(crate) layout: Option<String>,
     /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq
