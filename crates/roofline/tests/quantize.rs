@@ -459,3 +459,307 @@ fn a_failed_write_leaves_nothing_behind() {
     );
     assert_eq!(names(&folder), ["tiny"]);
 }
+
+const EXPERTS: usize = 12;
+
+/// A checkpoint of these tensors, with the configuration changed and a tokenizer.
+fn checkpoint_of(folder: &Path, name: &str, more: &Value, tensors: &Tensors) -> String {
+    let path = checkpoint(folder, 1);
+    let mut config = config(1);
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    fs::write(path.join("config.json"), config.to_string()).unwrap();
+    write(&path.join("model.safetensors"), tensors);
+    let renamed = folder.join(name);
+    fs::rename(path, &renamed).unwrap();
+    renamed.to_str().unwrap().to_owned()
+}
+
+/// A small Mixtral of one layer: enough experts that their numbers and their names are in different orders.
+fn mixtral() -> (Value, Tensors) {
+    let mut all = tensors(1);
+    all.retain(|(name, ..)| !name.contains(".mlp."));
+    let mut weights = Weights(11);
+    let mut add = |name: String, shape: [usize; 2]| {
+        all.push((
+            format!("model.layers.0.block_sparse_moe.{name}"),
+            "BF16",
+            shape.to_vec(),
+            weights.bf16(shape[0] * shape[1]),
+        ));
+    };
+    add("gate.weight".to_owned(), [EXPERTS, HIDDEN]);
+    for expert in 0..EXPERTS {
+        for (part, shape) in [("w1", [INNER, HIDDEN]), ("w2", [HIDDEN, INNER]), ("w3", [INNER, HIDDEN])] {
+            add(format!("experts.{expert}.{part}.weight"), shape);
+        }
+    }
+    let config = json!({
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+        "num_local_experts": EXPERTS, "num_experts_per_tok": 2,
+    });
+    (config, all)
+}
+
+fn floats(bf16: &[u8]) -> Vec<f32> {
+    bf16.chunks_exact(2)
+        .map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16))
+        .collect()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Experts are stacked in the order of their numbers, whatever their names sort like.
+#[test]
+fn experts_are_stacked_in_order() {
+    let folder = temporary("experts");
+    let (config, all) = mixtral();
+    let source = checkpoint_of(&folder, "moe", &config, &all);
+    for (plan, tolerance) in [("bf16", 0.0), ("q8_0", 0.01)] {
+        let target = folder.join(format!("{plan}.gguf"));
+        let output = roofline(&["quantize", &source, "--plan", plan, "--to", target.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        let file = roofline_quant::gguf::File::open(&target).unwrap();
+        for (stacked, part) in [("gate", "w1"), ("down", "w2"), ("up", "w3")] {
+            let tensor = file.header.tensor(&format!("blk.0.ffn_{stacked}_exps.weight")).unwrap();
+            let (columns, rows) = (tensor.dims[0], tensor.dims[1]);
+            assert_eq!(tensor.dims[2], EXPERTS as u64);
+            for expert in 0..EXPERTS {
+                let name = format!("model.layers.0.block_sparse_moe.experts.{expert}.{part}.weight");
+                let (.., bytes) = all.iter().find(|(known, ..)| *known == name).unwrap();
+                let first = expert as u64 * rows;
+                let mut decoded = vec![0.0; (rows * columns) as usize];
+                file.read(tensor, first..first + rows, &mut decoded).unwrap();
+                let off = floats(bytes).iter().zip(&decoded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(off <= tolerance, "{plan} {name}: {off}");
+            }
+        }
+        let router = file.header.tensor("blk.0.ffn_gate_inp.weight").unwrap();
+        assert_eq!(router.ty.to_string(), "F32");
+    }
+    // The number 7 a second time, in another spelling.
+    let mut twice = all.clone();
+    let eleventh = twice.iter_mut().find(|(name, ..)| name.contains("experts.11.w1")).unwrap();
+    eleventh.0 = eleventh.0.replace("experts.11", "experts.07");
+    let source = checkpoint_of(&folder, "twice", &config, &twice);
+    let target = folder.join("twice.gguf");
+    let output = roofline(&["quantize", &source, "--plan", "q8_0", "--to", target.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
+    assert!(
+        said(&output).contains("would be written as `blk.0.ffn_gate_exps.weight` a second time"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn a_router_is_kept_and_ignored() {
+    let folder = temporary("router");
+    let (config, all) = mixtral();
+    let source = checkpoint_of(&folder, "moe", &config, &all);
+    for (layout, plan) in [("compressed-tensors", "w4a16"), ("torchao", "w8a16")] {
+        let target = folder.join(layout);
+        let to = target.to_str().unwrap();
+        let output = roofline(&["quantize", &source, "--plan", plan, "--as", layout, "--to", to]);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        let config: Value = serde_json::from_slice(&contents(&target)["config.json"]).unwrap();
+        let quantization = &config["quantization_config"];
+        let router = "model.layers.0.block_sparse_moe.gate";
+        if layout == "torchao" {
+            assert_eq!(quantization["modules_to_not_convert"], json!([router]));
+            assert_eq!(quantization["include_input_output_embeddings"], false);
+        } else {
+            assert_eq!(quantization["ignore"], json!(["lm_head", router]));
+            assert_eq!(quantization["config_groups"]["group_0"]["targets"], json!(["Linear"]));
+        }
+        let output = roofline(&["inspect", to, "--json"]);
+        let inspected: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let tensors = inspected["tensors"].as_array().unwrap();
+        let format = |name: &str| &tensors.iter().find(|tensor| tensor["name"] == name).unwrap()["format"];
+        assert_eq!(format(&format!("{router}.weight")), "BF16");
+        assert_ne!(format("model.layers.0.block_sparse_moe.experts.11.w2.weight"), "BF16");
+    }
+}
+
+/// Llama 4's experts: one tensor of three dimensions, without a module.
+#[test]
+fn stacked_experts_are_kept_and_it_is_said() {
+    let folder = temporary("stacked");
+    let mut all = tensors(1);
+    all.retain(|(name, ..)| !name.contains(".mlp."));
+    for (name, shape) in [("gate_up_proj", [4, HIDDEN, 2 * INNER]), ("down_proj", [4, INNER, HIDDEN])] {
+        let bytes = Weights(5).bf16(shape.iter().product());
+        all.push((format!("model.layers.0.feed_forward.experts.{name}"), "BF16", shape.to_vec(), bytes));
+    }
+    let source = checkpoint_of(&folder, "stacked", &json!({}), &all);
+    let target = folder.join("out");
+    let arguments = ["quantize", &source, "--plan", "w4a16", "--to", target.to_str().unwrap()];
+    let output = roofline(&arguments);
+    assert!(output.status.success(), "{}", shown(&output, &folder));
+    // 4 x 256 x 1024 + 4 x 512 x 256 of 1.8 million.
+    let note = "2 tensors hold experts in stacks and are kept: 87 % of the parameters stay unquantized";
+    assert!(String::from_utf8_lossy(&output.stdout).contains(note), "{}", shown(&output, &folder));
+    let config: Value = serde_json::from_slice(&contents(&target)["config.json"]).unwrap();
+    let ignore = json!(["lm_head", r"re:model\.layers\.0\.feed_forward\.experts\..*"]);
+    assert_eq!(config["quantization_config"]["ignore"], ignore);
+    // A rule that names them asks for what cannot be.
+    let plan = folder.join("plan.toml");
+    fs::write(&plan, "scheme = \"w4a16\"\n[[rule]]\nrole = \"down\"\nscheme = \"w8a16\"").unwrap();
+    let output = roofline(&[
+        "quantize",
+        &source,
+        "--plan",
+        plan.to_str().unwrap(),
+        "--to",
+        folder.join("refused").to_str().unwrap(),
+    ]);
+    assert!(said(&output).contains("which is no matrix"), "{}", said(&output));
+}
+
+/// What looks tokens up in codes is torchao alone, and not in all of them.
+#[test]
+fn an_embedding_is_quantized_where_something_loads_it() {
+    let folder = temporary("embedding");
+    let untied = checkpoint_of(&folder, "untied", &json!({}), &tensors(1));
+    let tied = checkpoint_of(&folder, "tied", &json!({ "tie_word_embeddings": true }), &tensors(1));
+    let mut headless = tensors(1);
+    headless.retain(|(name, ..)| name != "lm_head.weight");
+    let headless = checkpoint_of(&folder, "headless", &json!({}), &headless);
+    for (source, layout, scheme, reason) in [
+        (&untied, "torchao", "w8a16", None),
+        (&untied, "torchao", "w4a16", Some("torchao cannot look tokens up in INT4")),
+        (&untied, "compressed-tensors", "w8a16", Some("what loads compressed-tensors quantizes products alone")),
+        (&tied, "torchao", "w8a16", Some("is the output head, too")),
+        (&headless, "torchao", "w8a16", Some("is the output head, too")),
+        (&headless, "compressed-tensors", "w8a16", Some("is the output head, too")),
+    ] {
+        let (plan, target) = (folder.join("plan.toml"), folder.join("out"));
+        fs::write(&plan, format!("scheme = \"{scheme}\"\n[[rule]]\nrole = \"embedding\"\nscheme = \"{scheme}\""))
+            .unwrap();
+        let (plan, to) = (plan.to_str().unwrap(), target.to_str().unwrap());
+        let output = roofline(&["quantize", source, "--plan", plan, "--as", layout, "--to", to, "--force"]);
+        if let Some(reason) = reason {
+            assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
+            assert!(said(&output).contains("weight `model.embed_tokens.weight`: "), "{}", said(&output));
+            assert!(said(&output).contains(reason), "{}", said(&output));
+        } else {
+            assert!(output.status.success(), "{}", shown(&output, &folder));
+            let config: Value = serde_json::from_slice(&contents(&target)["config.json"]).unwrap();
+            assert_eq!(config["quantization_config"]["include_input_output_embeddings"], true);
+        }
+    }
+}
+
+/// A part of a weight in codes: its name, type, shape and bytes of an element.
+type Part = (&'static str, &'static str, Vec<usize>, usize);
+
+/// Codes that are not known are neither quantized again nor copied as if they were weights; they can be looked at.
+#[test]
+fn codes_of_unknown_kinds_are_refused() {
+    let folder = temporary("unknown");
+    let stem = "model.layers.0.self_attn.q_proj";
+    let at = tensors(1).iter().position(|(name, ..)| *name == format!("{stem}.weight")).unwrap();
+    let kinds: [(&str, Vec<Part>); 4] = [
+        // GPTQ, FP8 with one scale, packed integers in an order of their own, and bytes with zero points.
+        (
+            "gptq",
+            vec![
+                ("qweight", "I32", vec![32, 256], 4),
+                ("qzeros", "I32", vec![2, 32], 4),
+                ("scales", "F16", vec![2, 256], 2),
+            ],
+        ),
+        (
+            "static",
+            vec![
+                ("weight", "F8_E4M3", vec![256, 256], 1),
+                ("weight_scale", "BF16", vec![1], 2),
+                ("input_scale", "BF16", vec![1], 2),
+            ],
+        ),
+        (
+            "ordered",
+            vec![
+                ("weight_packed", "I32", vec![256, 32], 4),
+                ("weight_scale", "BF16", vec![256, 2], 2),
+                ("weight_shape", "I64", vec![2], 8),
+                ("weight_g_idx", "I32", vec![256], 4),
+            ],
+        ),
+        (
+            "shifted",
+            vec![
+                ("weight", "I8", vec![256, 256], 1),
+                ("weight_scale", "BF16", vec![256, 1], 2),
+                ("weight_zero_point", "I8", vec![256, 1], 1),
+            ],
+        ),
+    ];
+    for (kind, parts) in kinds {
+        let mut all = tensors(1);
+        all.remove(at);
+        for (part, dtype, shape, size) in parts {
+            // 256 x 256, where the shape is said.
+            let bytes = if part == "weight_shape" {
+                [256u64, 256].iter().flat_map(|dim| dim.to_le_bytes()).collect()
+            } else {
+                vec![0; shape.iter().product::<usize>() * size]
+            };
+            all.push((format!("{stem}.{part}"), dtype, shape, bytes));
+        }
+        let declared = json!({ "quantization_config": { "quant_method": kind } });
+        let source = checkpoint_of(&folder, kind, &declared, &all);
+        for plan in ["bf16", "w4a16", "q8_0"] {
+            let output = roofline(&["quantize", &source, "--plan", plan, "--to", folder.join("out").to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(2), "{kind} {plan}: {}", shown(&output, &folder));
+            let expected = format!("weight `{stem}.weight`: is in codes of a kind that this program does not know");
+            assert!(said(&output).contains(&expected), "{kind} {plan}: {}", said(&output));
+        }
+        let output = roofline(&["inspect", &source]);
+        assert!(output.status.success(), "{kind}: {}", shown(&output, &folder));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("fit no scheme this program knows"), "{kind}: {text}");
+    }
+}
+
+/// DeepSeek's and Qwen's FP8, and what goes with it.
+#[test]
+fn fine_grained_fp8_becomes_plain() {
+    let folder = temporary("fine-grained");
+    let stem = "model.layers.0.mlp.gate_proj";
+    let mut all = tensors(1);
+    let at = all.iter().position(|(name, ..)| *name == format!("{stem}.weight")).unwrap();
+    // 0x38 is 1; each block has a scale of its own.
+    all[at] = (format!("{stem}.weight"), "F8_E4M3", vec![INNER, HIDDEN], vec![0x38; INNER * HIDDEN]);
+    let (down, across) = (INNER / 128, HIDDEN / 128);
+    let scales = (0..down * across).flat_map(|at| (at as f32 + 0.5).to_le_bytes()).collect();
+    all.push((format!("{stem}.weight_scale_inv"), "F32", vec![down, across], scales));
+    all.push((format!("{stem}.input_scale"), "F32", vec![1], vec![0; 4]));
+    let declared = json!({ "quantization_config": { "quant_method": "fp8", "weight_block_size": [128, 128] } });
+    let source = checkpoint_of(&folder, "fp8", &declared, &all);
+    let target = folder.join("out");
+    let output = roofline(&["quantize", &source, "--plan", "f32", "--to", target.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", shown(&output, &folder));
+    let decoded = read(&target.join("model.safetensors"));
+    assert_eq!(decoded.len(), tensors(1).len(), "scales are gone: {:?}", decoded.keys());
+    for (at, value) in decoded[&format!("{stem}.weight")].iter().enumerate() {
+        let (row, column) = (at / HIDDEN, at % HIDDEN);
+        assert_eq!(*value, (row / 128 * across + column / 128) as f32 + 0.5, "{row} {column}");
+    }
+    let config: Value = serde_json::from_slice(&contents(&target)["config.json"]).unwrap();
+    assert_eq!((config.get("quantization_config"), &config["dtype"]), (None, &json!("float32")));
+}
+
+#[test]
+fn one_shard_of_several_is_looked_at_but_not_quantized() {
+    let folder = temporary("shard");
+    let source = checkpoint(&folder, 1);
+    let shard = source.join("model-00001-of-00004.safetensors");
+    fs::rename(source.join("model.safetensors"), &shard).unwrap();
+    let shard = shard.to_str().unwrap();
+    let output = roofline(&["quantize", shard, "--plan", "w4a16", "--to", folder.join("out").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
+    assert!(said(&output).contains("is one of 4 shards"), "{}", said(&output));
+    assert!(roofline(&["inspect", shard]).status.success());
+}
