@@ -33,6 +33,9 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "compare --help",
             "calibrate --help",
             "sweep --help",
+            "recommend --help",
+            "recommend gemm --help",
+            "recommend model --help",
             "quantize --help",
             "inspect --help",
             "plot --help",
@@ -79,6 +82,7 @@ const GUIDES: &[&str] = &[
     "docs/guide/plot.md",
     "docs/guide/monitor.md",
     "docs/guide/quantize.md",
+    "docs/guide/recommend.md",
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {

@@ -134,7 +134,7 @@ impl Calibration {
     ) -> std::result::Result<Vec<Expected>, Vec<&'static str>> {
         let (mut all, mut uncovered) = (Vec::new(), Vec::new());
         for node in &graph.nodes {
-            match self.expect(&node.op, plan.at(node.wide), sizes) {
+            match self.expect(&node.op, plan.at(node.place), sizes) {
                 Some(expected) => all.push(expected.times(node.count)),
                 None => uncovered.push(node.site),
             }

@@ -23,8 +23,19 @@ pub struct Node {
     pub op: Op,
     /// How often it runs: layers of one shape are one node.
     pub count: u64,
-    /// Whether its weights stay at 16 bit in a quantized model.
-    pub wide: bool,
+    /// Which of a plan's precisions it has.
+    pub place: Place,
+}
+
+/// Parts of a model that a plan may store in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Attention and its products, and every operator that stands alone.
+    Layer,
+    /// The feed-forward part of a layer, experts included.
+    FeedForward,
+    /// What stays wide in a quantized model: embeddings, norms, routers and the LM head.
+    Wide,
 }
 
 /// A feed-forward layer.
@@ -94,6 +105,6 @@ impl Graph {
     }
 
     fn of<const N: usize>(nodes: [(&'static str, Op); N]) -> Self {
-        Self { nodes: nodes.map(|(site, op)| Node { site, op, count: 1, wide: false }).to_vec() }
+        Self { nodes: nodes.map(|(site, op)| Node { site, op, count: 1, place: Place::Layer }).to_vec() }
     }
 }

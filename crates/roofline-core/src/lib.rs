@@ -40,6 +40,7 @@ pub mod plan;
 pub mod precision;
 pub mod predict;
 pub mod quality;
+pub mod recommend;
 pub mod registry;
 pub mod request;
 pub mod tiling;

@@ -209,7 +209,7 @@ pub struct Forecast {
 /// How long `graph` must take on `device` with the formats of `plan`.
 pub fn predict(graph: &Graph, plan: &Plan, sizes: Sizes, device: &Device) -> Result<Forecast> {
     let estimate =
-        |node: &Node| Ok((*node, Estimate::of(&node.op, plan.at(node.wide), sizes, device)?.times(node.count)));
+        |node: &Node| Ok((*node, Estimate::of(&node.op, plan.at(node.place), sizes, device)?.times(node.count)));
     let nodes: Vec<(Node, Estimate)> = graph.nodes.iter().map(estimate).collect::<Result<_>>()?;
     let total = nodes.iter().map(|(_, estimate)| *estimate).reduce(Estimate::then);
     let total = total.ok_or_else(|| Error::Shape("a graph without kernels takes no time".to_owned()))?;

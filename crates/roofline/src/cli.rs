@@ -7,6 +7,7 @@ mod monitor;
 mod plot;
 mod predict;
 mod quantize;
+mod recommend;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
@@ -15,6 +16,7 @@ pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
 pub(crate) use quantize::{InspectArgs, QuantizeArgs};
+pub(crate) use recommend::{GoalArg, OnArgs, ProductArgs, RecommendModelArgs, RecommendSubject};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{
@@ -94,6 +96,9 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// How fast it would run over ranges of batch, context, precision and device
     Sweep(SweepArgs),
+    /// Which precision to use: every plan predicted, ranked by a goal within limits
+    #[command(subcommand)]
+    Recommend(RecommendSubject),
     /// Checkpoints in narrow formats that runtimes load, with the error of every weight
     Quantize(QuantizeArgs),
     /// What a checkpoint holds: tensors, formats, bits per weight, what is suspicious

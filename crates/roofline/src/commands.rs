@@ -17,6 +17,7 @@ mod precisions;
 mod predict;
 mod quantize;
 mod range;
+mod recommend;
 mod runner;
 mod setting;
 mod shapes;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Calibrate(args) => calibrate::calibrate(args, form),
         Command::Sweep(args) if args.models.is_empty() => shapes::sweep(args, form),
         Command::Sweep(args) => sweep::sweep(args, form),
+        Command::Recommend(subject) => recommend::recommend(subject, form),
         Command::Quantize(args) => quantize::quantize(args, form),
         Command::Inspect(args) => Ok(emit(&inspect::inspect(args)?, form)?),
         Command::Plot(args) => plot::plot(args),

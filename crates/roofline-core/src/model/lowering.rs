@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{AttentionLayer, FeedForward, Model};
 use crate::{
     Dim, Error, Graph, Op, Result,
-    graph::{Ffn, Node},
+    graph::{Ffn, Node, Place},
     op::{AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
 };
 
@@ -70,12 +70,20 @@ impl Default for Lowering {
 impl Model {
     /// The kernels of one pass, on each of the devices that share it.
     pub fn graph(&self, workload: Workload, lowering: Lowering) -> Result<Graph> {
-        let mut lower =
-            Lower { model: self, workload, lowering, tokens: workload.tokens()?, nodes: Vec::with_capacity(24) };
+        let mut lower = Lower {
+            model: self,
+            workload,
+            lowering,
+            tokens: workload.tokens()?,
+            nodes: Vec::with_capacity(24),
+            place: Place::Layer,
+        };
         lower.embedding();
         for layer in &self.layers {
+            lower.place = Place::Layer;
             lower.norms(layer.count);
             lower.attention(&layer.attention, layer.count)?;
+            lower.place = Place::FeedForward;
             lower.feed_forward(&layer.feed_forward, layer.count);
         }
         lower.head();
@@ -107,14 +115,17 @@ struct Lower<'a> {
     lowering: Lowering,
     tokens: Dim,
     nodes: Vec<Node>,
+    /// The part of a layer that is being lowered.
+    place: Place,
 }
 
 impl Lower<'_> {
     /// Adds a kernel, or counts it with an equal one.
     fn push(&mut self, site: &'static str, op: Op, count: u64, wide: bool) {
-        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.wide == wide) {
+        let place = if wide { Place::Wide } else { self.place };
+        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.place == place) {
             Some(node) => node.count += count,
-            None => self.nodes.push(Node { site, op, count, wide }),
+            None => self.nodes.push(Node { site, op, count, place }),
         }
     }
 
@@ -162,7 +173,10 @@ impl Lower<'_> {
     fn all_reduce(&mut self, count: u64) {
         if self.lowering.ranks > Dim::ONE {
             let reduce = AllReduce { tokens: self.tokens, width: self.model.hidden, ranks: self.lowering.ranks };
+            // Sums after attention and after the feed-forward part are the same kernel.
+            let place = std::mem::replace(&mut self.place, Place::Layer);
             self.push("all_reduce", Op::AllReduce(reduce), count, false);
+            self.place = place;
         }
     }
 

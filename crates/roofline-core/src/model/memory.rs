@@ -39,7 +39,7 @@ impl Model {
         let mut elements: u128 = 0;
         let mut largest = Bytes::ZERO;
         for node in &graph.nodes {
-            let precision = plan.at(node.wide);
+            let precision = plan.at(node.place);
             let Some(matrix) = weight_matrices(&node.op) else {
                 largest = largest.max(node.op.in_flight(precision, sizes));
                 continue;

@@ -124,6 +124,12 @@ fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>, Failure> {
         .collect()
 }
 
+/// The one device of a question, with other rates where they are given.
+pub(super) fn one(name: &str, rates: &RateArgs) -> Result<Device, Failure> {
+    let mut found = devices(&[name.to_owned()], rates)?;
+    found.pop().ok_or_else(|| Failure::usage("no device was named", "name one: `--on h200`"))
+}
+
 /// A device by name, or a file; `@MODE` for a power mode of either.
 pub(super) fn device(registry: &Registry, name: &str) -> Result<Device, Failure> {
     if name == "this" {

@@ -63,7 +63,7 @@ pub(super) fn of_model(args: &ModelArgs, device: &Device) -> Result<Subjects, Fa
                 continue;
             }
         };
-        all.extend(graph.nodes.iter().map(|node| Subject::new(node, spec.name(), *plan.at(node.wide))));
+        all.extend(graph.nodes.iter().map(|node| Subject::new(node, spec.name(), *plan.at(node.place))));
     }
     nonempty(&words, all)
 }

@@ -1,0 +1,182 @@
+//! Which precision for one matrix product.
+
+use serde::Serialize;
+
+use super::candidate;
+use crate::{
+    Device, Error, Graph, Plan, Result,
+    calibration::Calibration,
+    format::Sizes,
+    precision::PrecisionSpec,
+    predict::{Bound, Estimate, predict},
+    units::{Bytes, Seconds},
+};
+
+/// The answer in short: what a caller of the HTTP interface gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RecommendationResult {
+    /// The precision.
+    pub precision: String,
+    /// How its weights are made: `none`, `PTQ`, or the unit that takes them as they are.
+    pub method: &'static str,
+    /// Why, with the numbers.
+    pub reason: String,
+    /// How many times as fast as 16 bit.
+    pub predicted_speedup: f64,
+    /// Whether 16 bit waits for memory.
+    pub memory_bound: bool,
+    /// How much smaller the weights are than 16 bit, scales counted.
+    pub memory_savings_pct: f64,
+}
+
+/// A precision among the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedPrecision {
+    /// Its name.
+    pub precision: String,
+    /// How its weights are made.
+    pub method: &'static str,
+    /// The time.
+    pub time: Seconds,
+    /// How many times as fast as 16 bit.
+    pub speedup: f64,
+    /// What takes longest.
+    pub bound: Bound,
+    /// Bytes of the weights.
+    pub weights: Bytes,
+    /// How much smaller they are than 16 bit.
+    pub memory_savings_pct: f64,
+    /// Why it was not chosen; none for the choice.
+    pub lost: Option<String>,
+}
+
+/// The advice for a product.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperatorAdvice {
+    /// "ideal" or "expected".
+    pub tier: &'static str,
+    /// The answer in short.
+    pub recommendation: RecommendationResult,
+    /// All precisions the device has, the best first.
+    pub ranked: Vec<RankedPrecision>,
+    /// What a user should know.
+    pub warnings: Vec<String>,
+}
+
+/// Gains below this are no reason to quantize.
+const WORTHWHILE: f64 = 1.02;
+
+/// The fastest precision of at least 4 bits for `x[m,k] * W[n,k]^T`; with a memory limit, among those whose weights fit.
+pub fn recommend_operator(
+    (m, n, k): (u64, u64, u64),
+    device: &Device,
+    calibration: Option<&Calibration>,
+    memory: Option<Bytes>,
+) -> Result<OperatorAdvice> {
+    if memory.is_some_and(|memory| memory <= Bytes::ZERO) {
+        return Err(Error::Shape("the memory limit must be more than nothing".to_owned()));
+    }
+    let graph = Graph::gemm(m, n, k)?;
+    let plans: Vec<(PrecisionSpec, Plan)> = candidate::precisions(device)?
+        .into_iter()
+        .map(|(_, spec)| {
+            let plan = Plan::uniform(spec.on(device)?);
+            Ok((spec, plan))
+        })
+        .collect::<Result<_>>()?;
+    let expected =
+        calibration.filter(|known| plans.iter().all(|(_, plan)| known.forecast(&graph, plan, Sizes::Exact).is_ok()));
+    let mut rows = Vec::new();
+    for (spec, plan) in &plans {
+        let ideal = predict(&graph, plan, Sizes::Exact, device)?.total;
+        let total = expected.and_then(|known| Calibration::total(&known.forecast(&graph, plan, Sizes::Exact).ok()?));
+        let (time, bound) = total.map_or((ideal.time(), ideal.bound()), |total| (total.time, total.bound()));
+        let shape = crate::format::Shape::matrix(crate::Dim::new("n", n)?, crate::Dim::new("k", k)?);
+        let weights = plan.layers.weights.bytes(shape, Sizes::Exact);
+        rows.push((spec, plan, ideal, time, bound, weights));
+    }
+    let Some((_, _, base, base_time, ..)) = rows.first().copied() else {
+        return Err(Error::Shape(format!("{} has no 16-bit units to compare with", device.name)));
+    };
+    let full = rows[0].5;
+    let ranked = rows.iter().map(|(spec, plan, _, time, bound, weights)| RankedPrecision {
+        precision: spec.name().to_owned(),
+        method: method(plan),
+        time: *time,
+        speedup: base_time / *time,
+        bound: *bound,
+        weights: *weights,
+        memory_savings_pct: 100.0 * (1.0 - *weights / full),
+        lost: memory.filter(|limit| weights > limit).map(|limit| format!("its weights take {weights} of {limit}")),
+    });
+    let mut ranked: Vec<RankedPrecision> = ranked.collect();
+    ranked.sort_by(|a, b| {
+        let gain =
+            |row: &RankedPrecision| if row.speedup < WORTHWHILE && row.method != "none" { 0.0 } else { row.speedup };
+        a.lost
+            .is_some()
+            .cmp(&b.lost.is_some())
+            .then(gain(b).total_cmp(&gain(a)))
+            .then(a.weights.value().total_cmp(&b.weights.value()))
+    });
+    let best = ranked[0].clone();
+    if let Some(lost) = &best.lost {
+        return Err(Error::Shape(format!("no precision fits: {} is the smallest, and {lost}", best.precision)));
+    }
+    for row in ranked.iter_mut().skip(1).filter(|row| row.lost.is_none()) {
+        let slower = 100.0 * (row.time / best.time - 1.0);
+        row.lost = Some(match slower {
+            0.05.. => format!("{slower:.1} % slower"),
+            _ if row.weights > best.weights => "as fast, with larger weights".to_owned(),
+            _ => "as fast".to_owned(),
+        });
+    }
+    let recommendation = answer(&best, &base, memory);
+    let warnings = warnings(&ranked, &base);
+    let tier = if expected.is_some() { "expected" } else { "ideal" };
+    Ok(OperatorAdvice { tier, recommendation, ranked, warnings })
+}
+
+/// How weights of a plan are made. Which algorithm - round to nearest, AWQ, GPTQ - is another choice.
+fn method(plan: &Plan) -> &'static str {
+    let precision = &plan.layers;
+    let (weights, activations) = (precision.weights.nominal_bits(), precision.activations.nominal_bits());
+    match (weights, activations) {
+        (16.., _) => "none",
+        (8, 8) if precision.math == crate::Math::Fp8 => "native_fp8",
+        (4, 4) => "native_fp4",
+        _ => "PTQ",
+    }
+}
+
+fn answer(best: &RankedPrecision, base: &Estimate, memory: Option<Bytes>) -> RecommendationResult {
+    let memory_bound = base.bound() == Bound::Memory;
+    let (ai, critical) = (base.intensity().value(), base.critical.value());
+    let bound = if memory_bound { "memory-bound" } else { "compute-bound" };
+    let limit = memory.map_or_else(String::new, |memory| format!(", within {memory}"));
+    let reason = if best.method == "none" {
+        format!("{bound} (AI {ai:.1}, critical {critical:.0}): no narrower precision is worthwhile{limit}")
+    } else {
+        format!(
+            "{bound} (AI {ai:.1}, critical {critical:.0}): {} is {:.1}x as fast and its weights {:.0} % smaller{limit}",
+            best.precision, best.speedup, best.memory_savings_pct
+        )
+    };
+    RecommendationResult {
+        precision: best.precision.clone(),
+        method: best.method,
+        reason,
+        predicted_speedup: best.speedup,
+        memory_bound,
+        memory_savings_pct: best.memory_savings_pct,
+    }
+}
+
+fn warnings(ranked: &[RankedPrecision], base: &Estimate) -> Vec<String> {
+    let useless = ranked.iter().any(|row| row.method == "PTQ" && row.speedup < WORTHWHILE);
+    let compute = base.bound() == Bound::Compute;
+    (useless && compute)
+        .then(|| "this product waits for multipliers: weight-only formats save memory here and no time".to_owned())
+        .into_iter()
+        .collect()
+}

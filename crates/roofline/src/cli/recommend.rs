@@ -1,0 +1,136 @@
+//! `roofline recommend`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use roofline_core::units::{Bytes, Seconds};
+
+use super::{Phase, RateArgs, TierArg, dimension};
+
+#[derive(Subcommand)]
+pub(crate) enum RecommendSubject {
+    /// A linear layer that decodes one token: n rows and k columns
+    Gemv(ProductArgs),
+    /// A linear layer over m tokens
+    Gemm(ProductArgs),
+    /// A whole model
+    Model(Box<RecommendModelArgs>),
+}
+
+/// Where it runs.
+#[derive(Args)]
+pub(crate) struct OnArgs {
+    /// The device: a key, an alias, KEY@MODE for a power mode, a TOML file or `this`
+    #[arg(long, value_name = "DEVICE", help_heading = "Device")]
+    pub(crate) on: String,
+    #[command(flatten)]
+    pub(crate) rates: RateArgs,
+    /// The ideal roofline, or what a calibration makes us expect; left out, the latter where it covers everything
+    #[arg(long, value_enum, help_heading = "Device")]
+    pub(crate) tier: Option<TierArg>,
+    /// Memory that may be used, such as 8GB; the device's when left out
+    #[arg(long, value_name = "BYTES", help_heading = "Limits")]
+    pub(crate) memory_limit: Option<Bytes>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  roofline recommend gemv --n 4096 --k 4096 --on jetson_orin_nano
+  roofline recommend gemm --m 2048 --n 4096 --k 4096 --on h100_sxm --json")]
+pub(crate) struct ProductArgs {
+    /// Rows of the input: tokens in flight
+    #[arg(long, value_parser = dimension, default_value = "1", allow_negative_numbers = true)]
+    pub(crate) m: u64,
+    /// Outputs
+    #[arg(long, value_parser = dimension, allow_negative_numbers = true)]
+    pub(crate) n: u64,
+    /// Inputs
+    #[arg(long, value_parser = dimension, allow_negative_numbers = true)]
+    pub(crate) k: u64,
+    #[command(flatten)]
+    pub(crate) place: OnArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Plans are predicted, not looked up: weights and activations of attention and of the feed-forward part, and
+the cache, in every format that the device multiplies and some runtime loads.
+
+Examples:
+  roofline recommend model llama-3-8b --on jetson_orin_nano --memory-limit 8GB --phase decode
+  roofline recommend model llama-3.1-8b --on h100_sxm --prompt 512 --generate 256
+  roofline recommend model llama-3.1-70b --on h200 --goal throughput --max-quality-loss 2%
+  roofline recommend model qwen2.5-7b --on b200 --native-only --deny mxfp4")]
+pub(crate) struct RecommendModelArgs {
+    /// A name of `roofline models`, a `config.json`, or a folder with one
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: String,
+    /// One pass alone: the prompt, or one more token
+    #[arg(long, value_enum, conflicts_with_all = ["prompt", "generate"])]
+    pub(crate) phase: Option<Phase>,
+    /// Tokens of the prompt in prefill, in the cache in decode
+    #[arg(long, value_parser = dimension, default_value = "4096", allow_negative_numbers = true)]
+    pub(crate) context: u64,
+    /// A whole request: tokens of its prompt
+    #[arg(long, value_parser = dimension, allow_negative_numbers = true, requires = "generate")]
+    pub(crate) prompt: Option<u64>,
+    /// A whole request: tokens to generate
+    #[arg(long, value_parser = dimension, allow_negative_numbers = true, requires = "prompt")]
+    pub(crate) generate: Option<u64>,
+    /// Sequences side by side
+    #[arg(long, value_parser = dimension, default_value = "1", allow_negative_numbers = true)]
+    pub(crate) batch: u64,
+    /// What matters most
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) goal: GoalArg,
+    /// The largest rise of the perplexity, such as 1%
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
+    pub(crate) max_quality_loss: Option<f64>,
+    /// The fewest tokens per second of a sequence
+    #[arg(long, value_name = "RATE", help_heading = "Limits")]
+    pub(crate) min_tokens_per_s: Option<f64>,
+    /// The longest time to the first token, such as 200ms
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    pub(crate) max_ttft: Option<Seconds>,
+    /// Only weights that a unit multiplies as they are stored
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) native_only: bool,
+    /// Only these precisions
+    #[arg(long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Limits")]
+    pub(crate) allow: Vec<String>,
+    /// Never these precisions
+    #[arg(long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Limits")]
+    pub(crate) deny: Vec<String>,
+    /// Show every plan instead of the best
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) place: OnArgs,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum GoalArg {
+    #[default]
+    Latency,
+    Throughput,
+    Memory,
+}
+
+/// `1%` or `0.01`.
+fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is no share: write 1% or 0.01");
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let value: f64 = number.trim().parse().map_err(|_| wrong())?;
+    if value.is_finite() && value >= 0.0 { Ok(value / scale) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares() {
+        assert_eq!(share("1%"), Ok(0.01));
+        assert_eq!(share("0.5"), Ok(0.5));
+        assert!(share("-1%").is_err() && share("one").is_err() && share("nan").is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! `roofline recommend` as a user meets it.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::process::Command;
+
+fn recommend(arguments: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
+    command.arg("recommend").args(arguments.split_whitespace());
+    command.env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let code = output.status.code().unwrap();
+    format!(
+        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+macro_rules! snapshots {
+    ($($name:ident: $arguments:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), recommend($arguments));
+        })*
+    };
+}
+
+snapshots! {
+    // What people ask of small and large devices.
+    edge_decode: "model llama-3-8b --on jetson_orin_nano --memory-limit 8GB --phase decode --context 4096";
+    desk_decode: "model llama-3-8b --on gb10 --phase decode";
+    prompt_on_h100: "model llama-3-8b --on h100_sxm --phase prefill --context 2048";
+    edge_at_seven_watts: "gemv --n 4096 --k 4096 --on jetson_orin_nano@7W";
+    request_on_h200: "model llama-3.1-8b --on h200 --prompt 512 --generate 256 --tier ideal";
+    throughput_within_quality: "model llama-3-8b --on b200 --goal throughput --max-quality-loss 2%";
+    nothing_fits: "model llama-3-70b --on rtx_4090";
+    product_as_json: "gemv --n 4096 --k 4096 --on jetson_orin_nano --json";
+    zero_memory: "gemv --n 4096 --k 4096 --on h200 --memory-limit 0GB";
+    contradictory: "model llama-3-8b --on h200 --allow fp8 --deny fp8";
+    unknown_precision: "model llama-3-8b --on h200 --deny fp9";
+}
