@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod environment;
 mod error;
 pub mod interference;
+pub mod jetson;
 mod measure;
 pub mod null;
 pub mod protocol;
