@@ -1,6 +1,7 @@
 //! The command line as typed. Everything here parses; `commands` gives it meaning.
 
 mod devices;
+mod jetson;
 mod measure;
 mod model;
 mod monitor;
@@ -10,6 +11,9 @@ mod quantize;
 mod recommend;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
+pub(crate) use jetson::{
+    GoalArg, JetsonAction, JetsonArgs, OnArgs, PowerBenchArgs, ScheduleArgs, SetModeArgs, ValidateArgs,
+};
 pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject, MeasureArgs, RunArgs, SquaresArgs};
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use monitor::MonitorArgs;
@@ -119,6 +123,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// What a GPU does now: clocks, power, temperature, memory, and what holds it back
     Monitor(MonitorArgs),
+    /// A Jetson: set-up, status, power modes, and what runs best in which
+    Jetson(JetsonArgs),
     /// Shell completions on standard output
     #[command(
         after_help = "Example:\n  roofline completions bash > ~/.local/share/bash-completion/completions/roofline"

@@ -7,6 +7,7 @@ mod devices;
 mod formats;
 mod gpu;
 mod inspect;
+mod jetson;
 mod manual;
 mod measure;
 mod model;
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Precisions(args) => Ok(emit(&precisions::precisions(args)?, form)?),
         Command::Devices(args) => devices::devices(args, form),
         Command::Monitor(args) => monitor::monitor(args, form),
+        Command::Jetson(args) => jetson::jetson(args, form),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { command } => manual::manual(command.as_deref()),
     }

@@ -38,7 +38,7 @@ impl Root {
     }
 
     /// Whether there is a file at `path`.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         self.place(path).is_ok_and(|place| place.is_file())
     }
 

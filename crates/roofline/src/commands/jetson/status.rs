@@ -1,0 +1,111 @@
+//! `roofline jetson status`.
+
+use roofline_core::units::Bytes;
+use roofline_run::jetson::{EmcSource, Root, Status};
+use serde::Serialize;
+
+use super::{megahertz, watts};
+use crate::{
+    failure::Failure,
+    report::{Align, Format, Report, Section, Table, emit},
+};
+
+pub(super) fn status(root: &Root, form: Format) -> Result<(), Failure> {
+    let status = Status::read(root);
+    match form {
+        Format::Csv => emit(&Rows { status: vec![status] }, form)?,
+        form => emit(&Look(status), form)?,
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Look(Status);
+
+/// The same as the one row of a table.
+#[derive(Serialize)]
+struct Rows {
+    status: Vec<Status>,
+}
+
+impl Report for Rows {
+    const ROWS: &'static str = "status";
+
+    fn sections(&self) -> Vec<Section> {
+        Vec::new()
+    }
+}
+
+impl Report for Look {
+    const ROWS: &'static str = "status";
+
+    fn sections(&self) -> Vec<Section> {
+        let status = &self.0;
+        if !status.is_jetson {
+            return vec![Section::Heading("Not a Jetson".to_owned()), Section::Paragraph(status.errors.join("; "))];
+        }
+        let heading = status.model.as_deref().or(status.part_number.as_deref()).unwrap_or("A Jetson");
+        let mut sections = vec![Section::Heading(heading.to_owned()), Section::Facts(facts(status))];
+        let mut rails = Table::default().column("rail", Align::Left, 0).column("power", Align::Right, 0);
+        for (name, power) in &status.power {
+            rails.row([name.as_str().into(), format!("{:.2} W", power.value()).into()]);
+        }
+        if let Some(total) = status.power_total {
+            rails.row(["module".into(), format!("{:.2} W", total.value()).into()]);
+        }
+        let mut zones = Table::default().column("zone", Align::Left, 0).column("temperature", Align::Right, 0);
+        for (name, degrees) in &status.temperatures_c {
+            zones.row([name.as_str().into(), format!("{degrees:.1} °C").into()]);
+        }
+        if !status.power.is_empty() {
+            sections.push(Section::Table(rails));
+        }
+        if !status.temperatures_c.is_empty() {
+            sections.push(Section::Table(zones));
+        }
+        if !status.errors.is_empty() {
+            sections.push(Section::Heading("Not read".to_owned()));
+            sections.extend(status.errors.iter().cloned().map(Section::Paragraph));
+        }
+        sections
+    }
+}
+
+fn facts(status: &Status) -> Vec<(String, String)> {
+    let unknown = || "unknown".to_owned();
+    let mode = status.power_mode_name.as_ref().map(|name| {
+        let id = status.power_mode_id.map_or_else(String::new, |id| format!(", id {id}"));
+        let budget = status.power_budget.map_or_else(String::new, |_| format!(", {}", watts(status.power_budget)));
+        format!("{name}{id}{budget}")
+    });
+    let of = |now: Option<String>, most: Option<String>| {
+        now.map(|now| format!("{now}{}", most.map_or_else(String::new, |most| format!(" of {most}"))))
+    };
+    let emc = status.emc_clock.map(|clock| match status.emc_source {
+        Some(EmcSource::Cap) => {
+            format!("at most {} (the mode's limit; the clock itself is for root only)", megahertz(clock))
+        }
+        _ => megahertz(clock),
+    });
+    let jetpack = status.jetpack.map_or_else(String::new, |jetpack| format!(" (JetPack {jetpack})"));
+    let clocks = status.jetson_clocks_active.map(|held| if held { "held at their maximum" } else { "follow the load" });
+    let memory = status.memory_used.map(gibi).zip(status.memory.map(gibi));
+    let all = [
+        ("device", status.device.clone()),
+        ("Jetson Linux", status.l4t_version.as_ref().map(|version| format!("{version}{jetpack}"))),
+        ("power mode", mode),
+        ("GPU clock", of(status.gpu_clock.map(megahertz), status.gpu_clock_max.map(megahertz))),
+        ("memory clock", emc),
+        ("CPU clock", status.cpu_clock.map(megahertz)),
+        ("clocks", clocks.map(str::to_owned)),
+        ("memory", memory.map(|(used, all)| format!("{used} of {all} in use"))),
+        ("swap", status.swap.map(gibi)),
+        ("CUDA device", status.cuda_device_name.clone()),
+    ];
+    all.into_iter().map(|(name, value)| (name.to_owned(), value.unwrap_or_else(unknown))).collect()
+}
+
+pub(super) fn gibi(size: Bytes) -> String {
+    format!("{:.1} GiB", size.value() / 1024f64.powi(3))
+}
