@@ -28,9 +28,12 @@ pub enum Answer {
     Refused(String),
 }
 
+/// The tool for power modes; where a user's path lacks `/usr/sbin` it is found there.
+pub(super) const NVPMODEL: &str = "nvpmodel";
+
 /// Asks `nvpmodel` for the mode with this id, as whoever runs this.
 pub fn set_mode(id: u32) -> Answer {
-    judged(asked("nvpmodel", &["-m", &id.to_string()], CHANGE))
+    judged(asked(NVPMODEL, &["-m", &id.to_string()], CHANGE))
 }
 
 /// Asks `jetson_clocks` to hold all clocks at their maximum.
@@ -48,9 +51,13 @@ fn judged(said: Result<String, String>) -> Answer {
 
 /// What `program` prints; why it did not, in words. It gets no input, so that a question it asks is answered by its end.
 pub(super) fn asked(program: &str, arguments: &[&str], limit: Duration) -> Result<String, String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
+    let start = |program: &str| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let mut child = start(program)
+        .or_else(|error| start(&format!("/usr/sbin/{program}")).map_err(|_| error))
+        .map_err(|error| format!("{program}: {error}"))?;
     // Both ends are read while it runs: a pipe that nobody empties would stop it.
     let out = child.stdout.take().map(|pipe| thread::spawn(move || all_of(pipe)));
     let err = child.stderr.take().map(|pipe| thread::spawn(move || all_of(pipe)));

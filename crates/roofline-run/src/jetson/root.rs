@@ -14,6 +14,8 @@ const LONGEST: u64 = 256 * 1024;
 const MOST_ENTRIES: usize = 1024;
 /// Links in a row that are followed.
 const MOST_LINKS: usize = 8;
+/// Letters of a foreign text that are repeated.
+const SHOWN: usize = 100;
 /// What can be a clock in Hz. A file in kHz or MHz falls out below, and so does the marker for "no limit" above.
 const CLOCKS: std::ops::RangeInclusive<u64> = 1_000_000..=100_000_000_000;
 
@@ -122,8 +124,8 @@ impl Root {
 
 /// The beginning of a text that came from outside, without control characters.
 pub(super) fn shown(text: &str) -> String {
-    let plain: String = text.chars().take(40).map(|letter| if letter.is_control() { '?' } else { letter }).collect();
-    if text.chars().nth(40).is_some() { format!("{plain}...") } else { plain }
+    let plain: String = text.chars().take(SHOWN).map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    if text.chars().nth(SHOWN).is_some() { format!("{plain}...") } else { plain }
 }
 
 #[cfg(test)]

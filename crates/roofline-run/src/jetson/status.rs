@@ -168,7 +168,8 @@ impl Status {
 
     fn mode(&mut self, root: &Root, errors: &mut Errors) {
         let kept = || root.text("/var/lib/nvpmodel/status").and_then(|text| Current::kept(&text));
-        let asked = || command::asked("nvpmodel", &["-q"], command::QUERY).and_then(|text| Current::printed(&text));
+        let asked =
+            || command::asked(command::NVPMODEL, &["-q"], command::QUERY).and_then(|text| Current::printed(&text));
         let current = if root.is_this_machine() {
             asked().or_else(|error| kept().map_err(|other| format!("{error}; {other}")))
         } else {
@@ -277,7 +278,9 @@ pub(super) fn gpu_clocks(root: &Root) -> Result<String, String> {
 fn emc_clock(root: &Root, mode: Option<&Mode>) -> Result<(Hertz, EmcSource), String> {
     let now = root.hertz(EMC_RATE).or_else(|error| root.hertz(EMC_THOR).map_err(|_| error));
     now.map(|clock| (clock, EmcSource::Rate)).or_else(|error| {
-        let cap = EMC_CAPS.iter().find_map(|path| root.hertz(path).ok());
+        // `nvpmodel` writes its marker for no limit as a 32-bit number, which could pass for a clock.
+        let limit = |clock: &Hertz| *clock != Hertz::new(f64::from(i32::MAX));
+        let cap = EMC_CAPS.iter().find_map(|path| root.hertz(path).ok().filter(limit));
         let cap = cap.or_else(|| match mode?.emc {
             super::nvpmodel::Cap::At(clock) => Some(clock),
             _ => None,

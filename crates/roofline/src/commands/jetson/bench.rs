@@ -268,6 +268,7 @@ impl Report for Bench {
     const ROWS: &'static str = "results";
 
     fn sections(&self) -> Vec<Section> {
+        let faster = self.ratios.first().map(|ratio| &ratio.faster);
         let mut table = Table::default()
             .column("mode", Align::Left, 0)
             .column("budget", Align::Right, 2)
@@ -277,10 +278,13 @@ impl Report for Bench {
             .column("measured", Align::Right, 0)
             .column("error", Align::Right, 1)
             .column("power", Align::Right, 1)
-            .column("energy", Align::Right, 0);
+            .column("energy", Align::Right, 0)
+            .column("of fp16", Align::Right, 1)
+            .column(faster.map_or_else(String::new, |mode| format!("of {mode}")), Align::Right, 1);
         let or_empty = |value: Option<f64>, unit: &str| {
             value.map_or_else(String::new, |value| format!("{} {unit}", number(value)))
         };
+        let share = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
         for row in &self.results {
             table.row([
                 row.mode.as_str().into(),
@@ -292,25 +296,31 @@ impl Report for Bench {
                 or_empty(row.error_pct, "%").into(),
                 or_empty(row.power_w, "W").into(),
                 or_empty(row.energy_mj, "mJ").into(),
+                share(
+                    self.speedups
+                        .iter()
+                        .find(|one| (one.mode.as_str(), one.precision) == (&row.mode, row.precision))
+                        .map(|speedup| 1.0 / speedup.over_fp16),
+                )
+                .into(),
+                share(
+                    self.ratios
+                        .iter()
+                        .find(|one| (one.slower.as_str(), one.precision) == (&row.mode, row.precision))
+                        .map(|ratio| ratio.time_ratio),
+                )
+                .into(),
             ]);
         }
         let what = if self.measured { "measured" } else { "theory only, nothing was measured" };
         let heading = format!("{} ({}): GEMV {SIDE} x {SIDE} by power mode, {what}", self.device_name, self.device);
         let mut sections = vec![Section::Heading(heading), Section::Table(table.without_empty_columns())];
-        let sentence = |speedup: &Speedup| {
-            format!(
-                "In {} {} takes {:.2} of the time of fp16.",
-                speedup.mode,
-                speedup.precision,
-                1.0 / speedup.over_fp16
-            )
-        };
-        sections.extend(self.speedups.iter().map(|speedup| Section::Paragraph(sentence(speedup))));
-        let sentence = |ratio: &Slowdown| {
-            let Slowdown { precision, slower, faster, time_ratio } = ratio;
-            format!("{precision} takes {time_ratio:.2} times as long in {slower} as in {faster}.")
-        };
-        sections.extend(self.ratios.iter().map(|ratio| Section::Paragraph(sentence(ratio))));
+        if let Some(ratio) = self.ratios.first() {
+            sections.push(Section::Paragraph(format!(
+                "Of {}: the time in a mode over the time in the mode with the largest budget; 2.00 is twice as slow.",
+                ratio.faster
+            )));
+        }
         sections.extend(self.skipped.iter().map(|skipped| Section::Paragraph(format!("Skipped: {skipped}"))));
         sections
     }

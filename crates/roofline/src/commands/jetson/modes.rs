@@ -76,6 +76,17 @@ fn row(board: &Board, InMode { mode, device, table }: &InMode) -> Row {
     }
 }
 
+impl Row {
+    /// Whether the factor that circulates is off by more than a percent for bandwidth or compute.
+    fn misled(&self) -> bool {
+        [self.bandwidth_scale, self.compute_scale].iter().any(|scale| (self.circulating_factor - scale).abs() > 0.01)
+    }
+
+    fn circulating(&self) -> String {
+        format!("{:.2}{}", self.circulating_factor, if self.misled() { " (wrong)" } else { "" })
+    }
+}
+
 impl Report for Listing {
     const ROWS: &'static str = "modes";
 
@@ -117,11 +128,11 @@ impl Report for Listing {
                 format!("{} TOP/s", number(row.int8_tops)).into(),
                 format!("{:.2}", row.bandwidth_scale).into(),
                 format!("{:.2}", row.compute_scale).into(),
-                format!("{:.2} (wrong)", row.circulating_factor).into(),
+                row.circulating().into(),
                 agrees.into(),
             ]);
         }
-        let whole = self.modes.iter().any(|row| (row.circulating_factor - 1.0).abs() > 1e-9);
+        let wrong = self.modes.iter().any(Row::misled);
         let mut sections = vec![
             Section::Heading(format!("Power modes of {} ({})", self.device_name, self.source)),
             Section::Table(table.without_empty_columns()),
@@ -131,10 +142,10 @@ impl Report for Listing {
                     .to_owned(),
             ),
         ];
-        if whole {
+        if wrong {
             sections.push(Section::Paragraph(
-                "\"Often seen\" is the one factor by the budget that circulates for both (0.65 up to 7 W, 0.85 up to 10 W); it \
-                 is right for neither and used for nothing."
+                "\"Often seen\" is the one factor that circulates for bandwidth and compute alike, by the budget alone (0.65 up to 7 W, \
+                 0.85 up to 10 W, else 1). It is shown because people have seen it, and used for nothing."
                     .to_owned(),
             ));
         }

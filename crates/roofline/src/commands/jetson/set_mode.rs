@@ -21,10 +21,15 @@ pub(super) struct Chosen {
     power_budget_w: Option<f64>,
     from: Option<String>,
     /// What to run.
-    commands: Vec<String>,
+    steps: Vec<Step>,
     /// Whether it was run.
     applied: bool,
     notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Step {
+    command: String,
 }
 
 pub(super) fn set_mode(root: &Root, args: &SetModeArgs) -> Result<Chosen, Failure> {
@@ -78,7 +83,7 @@ pub(super) fn set_mode(root: &Root, args: &SetModeArgs) -> Result<Chosen, Failur
         power_mode_name: mode.name.clone(),
         power_budget_w: mode.power.map(roofline_core::units::Watts::value),
         from: board.current.clone(),
-        commands: [command].into_iter().chain(clocks).collect(),
+        steps: [command].into_iter().chain(clocks).map(|command| Step { command }).collect(),
         applied: args.apply,
         notes,
     })
@@ -98,7 +103,7 @@ pub(super) fn run(answer: Answer, command: &str) -> Result<(), Failure> {
 }
 
 impl Report for Chosen {
-    const ROWS: &'static str = "commands";
+    const ROWS: &'static str = "steps";
 
     fn sections(&self) -> Vec<Section> {
         let from = self.from.as_ref().map_or_else(String::new, |from| format!(", from {from}"));
@@ -106,7 +111,7 @@ impl Report for Chosen {
             "{} (id {}) of {}{from}",
             self.power_mode_name, self.power_mode_id, self.device
         ))];
-        sections.extend(self.commands.iter().cloned().map(Section::Line));
+        sections.extend(self.steps.iter().map(|step| Section::Line(step.command.clone())));
         sections.extend(self.notes.iter().map(|note| Section::Paragraph(format!("Note: {note}."))));
         let done = if self.applied { "Done." } else { "Nothing was changed; --apply runs it." };
         sections.push(Section::Paragraph(done.to_owned()));

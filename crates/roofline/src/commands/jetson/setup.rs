@@ -13,7 +13,13 @@ use crate::report::{Align, Report, Section, Table};
 #[derive(Serialize)]
 pub(super) struct Checklist {
     checks: Vec<Item>,
-    next_steps: Vec<String>,
+    next_steps: Vec<Step>,
+}
+
+#[derive(Serialize)]
+struct Step {
+    command: String,
+    why: &'static str,
 }
 
 #[derive(Serialize)]
@@ -42,10 +48,11 @@ const SMALL: Bytes = Bytes::new(9.0 * 1024.0 * 1024.0 * 1024.0);
 pub(super) fn setup(root: &Root) -> Checklist {
     let status = Status::read(root);
     let check = |check, state, found: String, to_do: &str| Item { check, state, found, to_do: to_do.to_owned() };
+    let step = |command: &str, why| Step { command: command.to_owned(), why };
     if !status.is_jetson {
         let to_do = "run this on the board, or name a copied tree by --root";
         let checks = vec![check("Jetson", State::Missing, status.errors.join("; "), to_do)];
-        return Checklist { checks, next_steps: vec!["roofline compare measures any other machine".to_owned()] };
+        return Checklist { checks, next_steps: vec![step("roofline compare", "measures any other machine")] };
     }
     let model = status.model.clone().unwrap_or_else(|| "a board without a name".to_owned());
     let known = match &status.device {
@@ -58,17 +65,16 @@ pub(super) fn setup(root: &Root) -> Checklist {
     checks.extend([mode(&status, board.as_ref()), clocks(&status)]);
     checks.extend([memory(&status), swap(&status)]);
     let fastest = board.as_ref().and_then(|board| fastest(board).map(|mode| mode.mode.name.clone()));
-    let mut next_steps: Vec<String> = Vec::new();
-    next_steps
-        .extend(fastest.map(|name| format!("roofline jetson set-mode {name}     the fastest mode, for measuring")));
+    let mut next_steps: Vec<Step> = Vec::new();
     next_steps.extend(
-        ["sudo jetson_clocks               hold the clocks, so that runs compare"]
-            .into_iter()
-            .chain(["roofline jetson validate         theory against measurement on this board"])
-            .chain(["roofline jetson power-bench      time and energy, mode by mode with --apply"])
-            .chain(["roofline jetson schedule --goal power --model llama-3.2-1b"])
-            .map(str::to_owned),
+        fastest.map(|name| step(&format!("roofline jetson set-mode {name}"), "the fastest mode, for measuring")),
     );
+    next_steps.extend([
+        step("sudo jetson_clocks", "hold the clocks, so that runs compare"),
+        step("roofline jetson validate", "theory against measurement on this board"),
+        step("roofline jetson power-bench", "time and energy, in every mode with --apply"),
+        step("roofline jetson schedule --goal power", "which mode and precision for which goal"),
+    ]);
     Checklist { checks, next_steps }
 }
 
@@ -152,7 +158,7 @@ fn memory(status: &Status) -> Item {
         return Item { check: "memory", state: State::Unknown, found: "not known".to_owned(), to_do: String::new() };
     };
     let (state, to_do) = if free < LITTLE {
-        (State::Note, "sudo init 3 stops the desktop and frees about a gigabyte")
+        (State::Note, "sudo init 3 stops the desktop and frees what it holds")
     } else {
         (State::Ok, "")
     };
@@ -195,7 +201,8 @@ impl Report for Checklist {
             Section::Table(table),
             Section::Heading("Next".to_owned()),
         ];
-        sections.extend(self.next_steps.iter().cloned().map(Section::Line));
+        let steps = self.next_steps.iter().map(|step| (step.command.clone(), step.why.to_owned()));
+        sections.push(Section::Facts(steps.collect()));
         sections
     }
 }

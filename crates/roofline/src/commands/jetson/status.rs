@@ -103,7 +103,9 @@ fn facts(status: &Status) -> Vec<(String, String)> {
         ("swap", status.swap.map(gibi)),
         ("CUDA device", status.cuda_device_name.clone()),
     ];
-    all.into_iter().map(|(name, value)| (name.to_owned(), value.unwrap_or_else(unknown))).collect()
+    // Files have no CUDA; on the board its absence is among what was not read.
+    let shown = all.into_iter().filter(|(name, value)| value.is_some() || *name != "CUDA device");
+    shown.map(|(name, value)| (name.to_owned(), value.unwrap_or_else(unknown))).collect()
 }
 
 pub(super) fn gibi(size: Bytes) -> String {
