@@ -48,6 +48,9 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "devices add --help",
             "devices remove --help",
             "monitor --help",
+            "jetson --help",
+            "jetson schedule --help",
+            "jetson set-mode --help",
             "completions --help",
             "man --help",
         ],
@@ -83,6 +86,7 @@ const GUIDES: &[&str] = &[
     "docs/guide/monitor.md",
     "docs/guide/quantize.md",
     "docs/guide/recommend.md",
+    "docs/guide/jetson.md",
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {

@@ -20,7 +20,7 @@ pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
 pub(crate) use quantize::{InspectArgs, QuantizeArgs};
-pub(crate) use recommend::{GoalArg, OnArgs, ProductArgs, RecommendModelArgs, RecommendSubject};
+pub(crate) use recommend::{ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPlace, RecommendSubject};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{

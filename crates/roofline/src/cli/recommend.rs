@@ -17,7 +17,7 @@ pub(crate) enum RecommendSubject {
 
 /// Where it runs.
 #[derive(Args)]
-pub(crate) struct OnArgs {
+pub(crate) struct RecommendPlace {
     /// The device: a key, an alias, KEY@MODE for a power mode, a TOML file or `this`
     #[arg(long, value_name = "DEVICE", help_heading = "Device")]
     pub(crate) on: String,
@@ -47,7 +47,7 @@ pub(crate) struct ProductArgs {
     #[arg(long, value_parser = dimension, allow_negative_numbers = true)]
     pub(crate) k: u64,
     #[command(flatten)]
-    pub(crate) place: OnArgs,
+    pub(crate) place: RecommendPlace,
 }
 
 #[derive(Args)]
@@ -81,7 +81,7 @@ pub(crate) struct RecommendModelArgs {
     pub(crate) batch: u64,
     /// What matters most
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) goal: GoalArg,
+    pub(crate) goal: RecommendGoal,
     /// The largest rise of the perplexity, such as 1%
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) max_quality_loss: Option<f64>,
@@ -104,11 +104,11 @@ pub(crate) struct RecommendModelArgs {
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
-    pub(crate) place: OnArgs,
+    pub(crate) place: RecommendPlace,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum GoalArg {
+pub(crate) enum RecommendGoal {
     #[default]
     Latency,
     Throughput,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{calibrate, setting, source};
 use crate::{
-    cli::{GoalArg, OnArgs, Phase, ProductArgs, RecommendModelArgs, RecommendSubject, TierArg},
+    cli::{Phase, ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPlace, RecommendSubject, TierArg},
     failure::Failure,
     report::{Align, Format, Report, Section, Table, emit},
 };
@@ -30,7 +30,7 @@ pub(crate) fn recommend(subject: &RecommendSubject, form: Format) -> Result<(), 
 }
 
 /// The device, and what is known of it.
-fn place(args: &OnArgs) -> Result<(Device, Option<Calibration>), Failure> {
+fn place(args: &RecommendPlace) -> Result<(Device, Option<Calibration>), Failure> {
     let device = setting::one(&args.on, &args.rates)?;
     let calibration = match args.tier {
         Some(TierArg::Ideal) => None,
@@ -123,9 +123,9 @@ fn model(args: &RecommendModelArgs) -> Result<Advised, Failure> {
         _ => Demand::Decode { context: args.context },
     };
     let goal = match args.goal {
-        GoalArg::Latency => Goal::Latency,
-        GoalArg::Throughput => Goal::Throughput,
-        GoalArg::Memory => Goal::Memory,
+        RecommendGoal::Latency => Goal::Latency,
+        RecommendGoal::Throughput => Goal::Throughput,
+        RecommendGoal::Memory => Goal::Memory,
     };
     let limits = Limits {
         memory: args.place.memory_limit,
