@@ -235,7 +235,7 @@ fn parts(entry: &Entry, coding: &dyn Coding) -> Result<Vec<Part>> {
 fn items<'a>(
     decisions: Vec<Decision<'a>>,
     places: &HashMap<String, Place>,
-    name: impl Fn(&Site, &Part) -> String,
+    name: impl Fn(&str, &Site, &Part) -> String,
 ) -> Result<Vec<Item<'a>>> {
     let at: HashMap<String, (usize, &'static str)> = decisions
         .iter()
@@ -245,13 +245,17 @@ fn items<'a>(
             Some((decision.site.module.clone(), (at, scheme.name)))
         })
         .collect();
-    let place = |name: &str| places.get(name).copied().unwrap_or(Place { file: 0, offset: 0 });
+    let place = |name: &str| {
+        let none =
+            || Error::Weight { name: name.to_owned(), reason: "has no place in the output".to_owned(), hint: None };
+        places.get(name).copied().ok_or_else(none)
+    };
     let item = |Decision { stored, site, coded, .. }: Decision<'a>| {
         let source = stored.name().to_owned();
         let work = match coded {
             None => {
                 let (shard, entry) = stored.first();
-                Work::Copy { shard, entry, to: place(&entry.name) }
+                Work::Copy { shard, entry, to: place(&entry.name)? }
             }
             Some((scheme, coding, parts)) => {
                 let family = site.fused().into_iter().filter_map(|module| at.get(&module));
@@ -265,12 +269,12 @@ fn items<'a>(
                     Stored::Coded(coded) => Box::new(coded),
                 };
                 let parts = parts.into_iter().map(|part| {
-                    let to = place(&name(&site, &part));
-                    (part, to)
+                    let to = place(&name(&source, &site, &part))?;
+                    Ok((part, to))
                 });
+                let parts = parts.collect::<Result<_>>()?;
                 let lossy = !matches!(scheme.target, Target::Plain(_));
-                let (sources, order, scheme, parts) =
-                    (vec![rows], Order::AsIs, scheme.name.to_owned(), parts.collect());
+                let (sources, order, scheme, parts) = (vec![rows], Order::AsIs, scheme.name.to_owned(), parts);
                 Work::Code(Code { sources, order, coding, scheme, lossy, fused, importance: None, parts })
             }
         };

@@ -96,7 +96,8 @@ pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64)
     let job = request.layout.job(checkpoint, &request.plan, request.method, &request.target)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
-    let space = Workspace::open(&request.target, &fingerprint, &files, job.bytes(), request.manner)?;
+    let single = request.layout.single_file(&job, &request.target).is_some();
+    let space = Workspace::open(&request.target, &fingerprint, &files, single, job.bytes(), request.manner)?;
     let resumed = !space.done.is_empty();
     match write(checkpoint, request, &job, &space, watch) {
         Ok(report) => {

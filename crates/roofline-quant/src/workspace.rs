@@ -50,15 +50,23 @@ struct Line {
 }
 
 impl Workspace {
-    /// Prepares to write `target`. `job` says what is made from what, and is resumed only if it is the same; `files` are
-    /// the names and lengths of what goes into the target, and `needed` the bytes it all takes.
-    pub fn open(target: &Path, job: &Value, files: &[(&str, u64)], needed: u64, manner: Manner) -> Result<Self> {
+    /// Prepares to write `target`, a file or a folder. `job` says what is made from what, and is resumed only if it is the
+    /// same; `files` are the names and lengths of what goes into the target, and `needed` the bytes it all takes.
+    pub fn open(
+        target: &Path,
+        job: &Value,
+        files: &[(&str, u64)],
+        single: bool,
+        needed: u64,
+        manner: Manner,
+    ) -> Result<Self> {
         let (parent, name) = split(target)?;
         fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
         if target.symlink_metadata().is_ok() && !manner.force {
             return Err(taken(target));
         }
         replaceable(target)?;
+        of_one_kind(target, single)?;
         let partial = parent.join(format!(".{name}.partial"));
         let fresh = !partial.exists();
         if fresh {
@@ -66,7 +74,11 @@ impl Workspace {
             enough_space(&parent, needed)?;
             fs::create_dir(&partial).map_err(Error::file("create", &partial))?;
         }
-        let made = lock(&partial).and_then(|lock| {
+        let lock = lock(&partial).inspect_err(|_| {
+            // Whoever has it may have been faster: a folder with anything in it is theirs.
+            let _ = fs::remove_dir(&partial);
+        })?;
+        let made = recover(&partial, target).and_then(|()| {
             let done = earlier(&partial, job, files, manner)?;
             if done.is_empty() {
                 clear(&partial)?;
@@ -105,15 +117,24 @@ impl Workspace {
     pub fn finish(self, single: Option<&str>) -> Result<()> {
         let out = self.out();
         sync_folder(&out)?;
-        // From here on the folder is no longer one that could be resumed: it may become what the target was.
-        let journal = self.partial.join("journal.jsonl");
-        fs::remove_file(&journal).map_err(Error::file("remove", &journal))?;
-        sync_folder(&self.partial)?;
         let made = single.map_or_else(|| out.clone(), |name| out.join(name));
         if self.force {
             replaceable(&self.target)?;
+            of_one_kind(&self.target, single.is_some())?;
         }
-        place(&made, &self.target, self.force)?;
+        if self.force && self.target.is_dir() && !self.target.is_symlink() {
+            // What was the target is `out` afterwards, and must not be taken for what the journal speaks of.
+            let (journal, aside) = (self.partial.join("journal.jsonl"), self.partial.join("journal.aside"));
+            fs::rename(&journal, &aside).map_err(Error::file("write", &aside))?;
+            sync_folder(&self.partial)?;
+            exchange(&made, &self.target).inspect_err(|_| {
+                let _ = fs::rename(&aside, &journal);
+            })?;
+        } else if self.force {
+            fs::rename(&made, &self.target).map_err(Error::file("write", &self.target))?;
+        } else {
+            put(&made, &self.target)?;
+        }
         let (parent, _) = split(&self.target)?;
         sync_folder(&parent)?;
         self.abandon();
@@ -160,17 +181,50 @@ fn earlier(
     if files.iter().all(whole) { finished(partial) } else { Ok(BTreeMap::new()) }
 }
 
-/// Removes everything but the lock.
-fn clear(partial: &Path) -> Result<()> {
+/// What a run puts into its folder, beside the lock.
+const OURS: [&str; 6] = ["job.json", "job.json.draft", "journal.jsonl", "journal.aside", "out", "out.before"];
+
+/// Puts back what an interrupted exchange took away, and refuses a folder in which others have put something.
+fn recover(partial: &Path, target: &Path) -> Result<()> {
     for entry in fs::read_dir(partial).map_err(Error::file("read", partial))? {
-        let path = entry.map_err(Error::file("read", partial))?.path();
-        if path.is_dir() && !path.is_symlink() {
-            fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
-        } else if path.file_name().is_some_and(|name| name != "lock") {
-            fs::remove_file(&path).map_err(Error::file("remove", &path))?;
+        let name = entry.map_err(Error::file("read", partial))?.file_name();
+        if name != "lock" && !OURS.iter().any(|ours| name == *ours) {
+            let state = "holds files of somebody else's";
+            let hint = "move it away: it has the name of the folder that this run writes in";
+            return Err(Error::Exists { path: partial.to_owned(), state, hint });
+        }
+    }
+    let before = partial.join("out.before");
+    if before.exists() && target.symlink_metadata().is_err() {
+        fs::rename(&before, target).map_err(Error::file("write", target))?;
+    }
+    Ok(())
+}
+
+/// Removes everything of ours but the lock.
+fn clear(partial: &Path) -> Result<()> {
+    for path in OURS.map(|name| partial.join(name)) {
+        let removed =
+            if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::File { action: "remove", path, error });
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// A file takes the place of a file, and a folder that of a folder.
+fn of_one_kind(target: &Path, single: bool) -> Result<()> {
+    let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
+    let state = match (metadata.is_dir(), single) {
+        (true, true) => "is a folder, and a file is to be written",
+        (false, false) => "is a file, and a folder is to be written",
+        _ => return Ok(()),
+    };
+    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `--to`" })
 }
 
 /// Makes the folder one that can be resumed; returns its journal.
@@ -354,15 +408,6 @@ fn sync_folder(_folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts `made` in the place of `target`. What was there goes only after the new is in place, and only if it may.
-fn place(made: &Path, target: &Path, force: bool) -> Result<()> {
-    if force && target.is_dir() && !target.is_symlink() {
-        // `made` is then what was there before; it goes with the partial folder.
-        return exchange(made, target);
-    }
-    if force { fs::rename(made, target).map_err(Error::file("write", target)) } else { put(made, target) }
-}
-
 /// Renames where nothing is: what appeared there since the run began is not ours.
 #[cfg(target_os = "linux")]
 fn put(made: &Path, target: &Path) -> Result<()> {
@@ -410,7 +455,9 @@ fn exchange(made: &Path, target: &Path) -> Result<()> {
 fn in_two_steps(made: &Path, target: &Path) -> Result<()> {
     let aside = made.with_extension("before");
     fs::rename(target, &aside).map_err(Error::file("write", target))?;
-    fs::rename(made, target).map_err(Error::file("write", target))
+    fs::rename(made, target).map_err(Error::file("write", target)).inspect_err(|_| {
+        let _ = fs::rename(&aside, target);
+    })
 }
 
 #[cfg(test)]
@@ -424,7 +471,8 @@ mod tests {
     const RESUME: Manner = Manner { force: false, resume: true };
 
     fn open(target: &Path, manner: Manner) -> Result<Workspace> {
-        Workspace::open(target, &json!({ "plan": "a" }), &[], 10, manner)
+        let single = target.extension().is_some_and(|extension| extension == "gguf");
+        Workspace::open(target, &json!({ "plan": "a" }), &[], single, 10, manner)
     }
 
     fn fill(folder: &Path, weights: &str) {
@@ -483,7 +531,7 @@ mod tests {
         journal.write_all(b"{\"item\":2,\"ta").unwrap();
         let error = open(&target, Manner::default()).unwrap_err();
         assert!(error.to_string().ends_with("is left of an interrupted run"), "{error}");
-        let error = Workspace::open(&target, &json!({ "plan": "b" }), &[], 10, RESUME).unwrap_err();
+        let error = Workspace::open(&target, &json!({ "plan": "b" }), &[], false, 10, RESUME).unwrap_err();
         assert!(error.to_string().ends_with("was begun with another plan"), "{error}");
         let space = open(&target, RESUME).unwrap();
         assert_eq!(space.done, BTreeMap::from([(0, Some(tally)), (1, None)]));
@@ -491,7 +539,8 @@ mod tests {
         drop(space);
         assert_eq!(open(&target, RESUME).unwrap().done.len(), 3);
         // Files that are gone, or of another length, make a journal worthless.
-        let with = |length| Workspace::open(&target, &json!({ "plan": "a" }), &[("w", length)], 10, RESUME).unwrap();
+        let with =
+            |length| Workspace::open(&target, &json!({ "plan": "a" }), &[("w", length)], false, 10, RESUME).unwrap();
         fs::write(partial.join("out/w"), "four").unwrap();
         assert_eq!(with(4).done.len(), 3);
         assert!(with(5).done.is_empty());
@@ -533,6 +582,37 @@ mod tests {
     }
 
     #[test]
+    fn what_others_put_into_the_folder_stays() {
+        let scratch = Scratch::new("foreign");
+        let target = scratch.path().join("model");
+        let partial = scratch.path().join(".model.partial");
+        fs::create_dir(&partial).unwrap();
+        fs::write(partial.join("diary.txt"), "dear").unwrap();
+        for manner in [Manner::default(), FORCE, RESUME] {
+            let error = open(&target, manner).unwrap_err();
+            assert!(error.to_string().ends_with("holds files of somebody else's"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(partial.join("diary.txt")).unwrap(), "dear");
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_replaced_costs_no_work() {
+        let scratch = Scratch::new("kept");
+        let target = scratch.path().join("model");
+        let space = open(&target, Manner::default()).unwrap();
+        fill(&space.out(), "new");
+        space.note(&[(0, None)]).unwrap();
+        fs::create_dir(&target).unwrap();
+        assert!(space.finish(None).is_err());
+        fs::remove_dir(&target).unwrap();
+        assert_eq!(open(&target, RESUME).unwrap().done.len(), 1);
+        // A file is no folder.
+        fs::write(scratch.path().join("x.gguf"), "").unwrap();
+        let folder = Workspace::open(&scratch.path().join("x.gguf"), &json!({}), &[], false, 10, FORCE).unwrap_err();
+        assert!(folder.to_string().ends_with("is a file, and a folder is to be written"), "{folder}");
+    }
+
+    #[test]
     fn the_loser_of_a_race_takes_nothing_with_it() {
         let scratch = Scratch::new("race");
         let target = scratch.path().join("model");
@@ -551,7 +631,7 @@ mod tests {
     fn a_disk_that_is_too_small_is_known_beforehand() {
         let scratch = Scratch::new("space");
         let target = scratch.path().join("model");
-        let error = Workspace::open(&target, &json!({}), &[], u64::MAX, Manner::default()).unwrap_err();
+        let error = Workspace::open(&target, &json!({}), &[], false, u64::MAX, Manner::default()).unwrap_err();
         assert!(error.to_string().contains("18446744073709551615 are needed"), "{error}");
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
         let nowhere = open(&scratch.path().join("no/model"), Manner::default()).unwrap_err();

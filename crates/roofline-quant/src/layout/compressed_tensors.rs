@@ -162,7 +162,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     }
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
     let config = folder::with_quantization(&checkpoint.config, configuration(&decisions));
-    let items = items(decisions, &laid_out.places, |site, part| format!("{}.{}", site.module, part.name))?;
+    let items = items(decisions, &laid_out.places, |_, site, part| format!("{}.{}", site.module, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
     Ok(Job { files: laid_out.files, items, companions, notes })
 }

@@ -84,10 +84,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
         decisions.push(Decision { shard, stored, site, coded });
     }
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
-    let name = |decision: &Decision<'_>| decision.stored.name().to_owned();
-    let names: std::collections::HashMap<String, String> =
-        decisions.iter().map(|decision| (decision.site.module.clone(), name(decision))).collect();
-    let items = items(decisions, &laid_out.places, |site, _| names.get(&site.module).cloned().unwrap_or_default())?;
+    let items = items(decisions, &laid_out.places, |source, _, _| source.to_owned())?;
     let config = configuration(&checkpoint.config, scheme);
     Ok(Job {
         files: laid_out.files,

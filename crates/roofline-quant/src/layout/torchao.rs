@@ -114,7 +114,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     let (quantization, mixed) = configuration(&decisions)?;
     notes.extend(mixed);
     let config = folder::with_quantization(&checkpoint.config, quantization);
-    let items = items(decisions, &laid_out.places, |site, part| flattened(site, part.name))?;
+    let items = items(decisions, &laid_out.places, |_, site, part| flattened(site, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
     Ok(Job { files: laid_out.files, items, companions, notes })
 }

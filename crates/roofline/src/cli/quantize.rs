@@ -51,7 +51,7 @@ pub(crate) struct QuantizeArgs {
     #[arg(long)]
     pub(crate) force: bool,
     /// Go on with a run that was interrupted
-    #[arg(long, conflicts_with = "force")]
+    #[arg(long)]
     pub(crate) resume: bool,
     /// Threads; all cores when left out
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
