@@ -17,6 +17,9 @@ const CHANGE: Duration = Duration::from_secs(30);
 /// Most that a tool may say.
 const LONGEST: u64 = 64 * 1024;
 
+/// How `nvpmodel` begins to ask for a restart.
+const REBOOT: &str = "Reboot required";
+
 /// What came of asking for a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -43,7 +46,7 @@ pub fn jetson_clocks() -> Answer {
 
 fn judged(said: Result<String, String>) -> Answer {
     match said {
-        Ok(text) | Err(text) if text.contains("Reboot required") => Answer::NeedsReboot,
+        Ok(text) | Err(text) if text.contains(REBOOT) => Answer::NeedsReboot,
         Ok(_) => Answer::Done,
         Err(reason) => Answer::Refused(reason),
     }
@@ -79,11 +82,11 @@ pub(super) fn asked(program: &str, arguments: &[&str], limit: Duration) -> Resul
     if status.success() {
         return Ok(out);
     }
-    let words = if err.trim().is_empty() { &out } else { &err };
-    // The whole of it is looked through for what it asks; only the last line is worth showing.
-    if words.contains("Reboot required") {
-        return Err(words.clone());
+    // What it asks may be on either; of what it says only the last line is worth showing.
+    if let Some(asks) = [&out, &err].into_iter().find(|words| words.contains(REBOOT)) {
+        return Err(asks.clone());
     }
+    let words = if err.trim().is_empty() { &out } else { &err };
     Err(format!("{program}: {}", shown(words.trim().lines().last().unwrap_or("failed without a word"))))
 }
 
@@ -112,6 +115,9 @@ mod tests {
         assert_eq!(judged(Err(words.to_owned())), Answer::NeedsReboot);
         assert_eq!(judged(Ok(words.to_owned())), Answer::NeedsReboot);
         assert_eq!(judged(Ok(String::new())), Answer::Done);
+        // It asks on one stream and fails on the other.
+        let asks = "echo 'NVPM WARN: Reboot required for this'; echo 'NVPM ERROR: bad input!' >&2; exit 255";
+        assert_eq!(judged(asked("sh", &["-c", asks], QUERY)), Answer::NeedsReboot);
         assert_eq!(judged(Err("no".to_owned())), Answer::Refused("no".to_owned()));
     }
 }

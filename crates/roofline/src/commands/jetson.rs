@@ -143,6 +143,20 @@ fn predicted(device: &Device, side: u64, precision: &str) -> Result<Seconds, Fai
 
 /// The GPU to measure on. A board's power comes from its own meter, another GPU's from NVML.
 fn instrument(root: &Root, status: &Status, device: Option<&Device>) -> Result<Box<dyn Backend>, Failure> {
+    measurable(root, status)?;
+    if let Some(device) = device.filter(|_| status.is_jetson) {
+        let gpu = cuda::Gpu::open(0, config::cache("kernels"))?;
+        // Nothing runs without it, so its absence is said before anything is prepared.
+        gpu.compiler()?;
+        let backend = cuda::Cuda::new(gpu, device.clone());
+        return Ok(Box::new(OnBoard::new(backend, Sensors::new(root.clone()))));
+    }
+    style::talk("note", "this is no Jetson: the GPU of this machine is measured as it is");
+    Ok(Box::new(gpu::backend(0)?))
+}
+
+/// Why nothing can be measured, where that is so.
+fn measurable(root: &Root, status: &Status) -> Result<(), Failure> {
     let refuse = |reason: &str| Error::Gpu {
         reason: format!("nothing can be measured here: {reason}"),
         hint: Some("`--predict-only` prints what theory says".to_owned()),
@@ -154,15 +168,7 @@ fn instrument(root: &Root, status: &Status, device: Option<&Device>) -> Result<B
         let board = if status.is_jetson { "" } else { "this is no Jetson, and " };
         return Err(refuse(&format!("{board}there is no NVIDIA driver with a GPU")).into());
     }
-    if let Some(device) = device.filter(|_| status.is_jetson) {
-        let gpu = cuda::Gpu::open(0, config::cache("kernels"))?;
-        // Nothing runs without it, so its absence is said before anything is prepared.
-        gpu.compiler()?;
-        let backend = cuda::Cuda::new(gpu, device.clone());
-        return Ok(Box::new(OnBoard::new(backend, Sensors::new(root.clone()))));
-    }
-    style::talk("note", "this is no Jetson: the GPU of this machine is measured as it is");
-    Ok(Box::new(gpu::backend(0)?))
+    Ok(())
 }
 
 /// Watts as people write budgets.

@@ -15,7 +15,7 @@ use roofline_run::{
 };
 use serde::Serialize;
 
-use super::{Board, InMode, instrument, predicted, set_mode, watts};
+use super::{Board, InMode, instrument, measurable, predicted, set_mode, watts};
 use crate::{
     cli::PowerBenchArgs,
     failure::Failure,
@@ -114,6 +114,8 @@ fn elsewhere(root: &Root, status: &Status, args: &PowerBenchArgs) -> Result<Benc
 }
 
 fn on_board(root: &Root, status: &Status, args: &PowerBenchArgs) -> Result<Bench, Failure> {
+    // No mode is changed for a measurement that cannot be made.
+    measurable(root, status)?;
     let board = Board::of(status.clone())?;
     let mut bench = Bench::of(&board.device);
     let first = board.current.clone();

@@ -98,7 +98,7 @@ pub(super) fn run(answer: Answer, command: &str) -> Result<(), Failure> {
             let hint = format!("run `{command}` and answer YES: the board restarts in the new mode");
             refuse("this mode needs a restart of the board; nothing was changed".to_owned(), hint)
         }
-        Answer::Refused(reason) => refuse(reason, format!("it needs root: run `{command}`")),
+        Answer::Refused(reason) => refuse(reason, format!("it needs NVIDIA's tools and root: run `{command}`")),
     }
 }
 
