@@ -19,7 +19,7 @@ use crate::{
     format::Sizes,
     graph::Place,
     model::{Footprint, Lowering, Workload},
-    op::Op,
+    op::{ExpertSide, Op},
     predict::{Bound, predict},
     units::{Bytes, Seconds},
 };
@@ -160,23 +160,32 @@ const BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
     check(need)?;
     let candidates = candidate::candidates(need)?;
-    let capacity = need.limits.memory.or_else(|| need.device.memory.usable());
-    let batches: &[u64] = if need.goal == Goal::Throughput { &BATCHES } else { &[need.batch] };
+    let there = need.device.memory.usable();
+    let capacity = match (need.limits.memory, there) {
+        (Some(limit), Some(there)) => Some(if limit < there { limit } else { there }),
+        (limit, there) => limit.or(there),
+    };
+    let most = if need.batch > 1 { need.batch } else { u64::MAX };
+    let batches: Vec<u64> = match need.goal {
+        Goal::Throughput => BATCHES.into_iter().filter(|batch| *batch <= most).collect(),
+        _ => vec![need.batch],
+    };
     let passes: Vec<Passes> = batches.iter().map(|batch| Passes::new(need, *batch)).collect::<Result<_>>()?;
     // Times are compared with times of the same kind: where the calibration knows 16 bit, plans it does not know are out.
     let covered = |candidate: &Candidate| passes.iter().all(|passes| passes.covered(need, candidate));
     let expected = candidates.first().is_some_and(covered);
+    let all = candidates.len();
+    let candidates: Vec<Candidate> =
+        candidates.into_iter().filter(|candidate| !expected || covered(candidate)).collect();
+    let left_out = all - candidates.len();
     let share = feed_forward_share(&passes[0].graphs[0]);
     let mut outcomes = Vec::new();
-    for candidate in candidates {
+    for candidate in &candidates {
         let mut best: Option<Outcome> = None;
-        let known = !expected || covered(&candidate);
         for passes in &passes {
-            let mut outcome = passes.outcome(need, &candidate, expected && known, share, capacity)?;
-            if !known {
-                let why = "is not known to the calibration; the ideal tier compares it";
-                outcome.refused.get_or_insert_with(|| why.to_owned());
-            }
+            let mut outcome = passes.outcome(need, candidate, expected, share, capacity)?;
+            // 16 bit at the same batch, whether it fits or not.
+            outcome.speedup = passes.outcome(need, &candidates[0], expected, share, None)?.time / outcome.time;
             let better = |best: &Outcome| {
                 outcome.refused.is_none() && (best.refused.is_some() || outcome.tokens_per_s > best.tokens_per_s)
             };
@@ -186,14 +195,15 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
         }
         outcomes.extend(best);
     }
-    let baseline = outcomes[0].time / outcomes[0].batch as f64;
-    for outcome in &mut outcomes {
-        outcome.speedup = baseline / (outcome.time / outcome.batch as f64);
-    }
     mark_front(&mut outcomes);
     rank(&mut outcomes, need.goal);
     let tier = if expected { "expected" } else { "ideal" };
-    let (reason, warnings) = words(need, &outcomes, capacity);
+    let (reason, mut warnings) = words(need, &outcomes, capacity);
+    if left_out > 0 {
+        warnings.push(format!(
+            "{left_out} plans are left out that the calibration does not know; the ideal tier compares all"
+        ));
+    }
     Ok(Recommendation { tier, capacity, outcomes, reason, warnings })
 }
 
@@ -212,6 +222,11 @@ fn check(need: &Need<'_>) -> Result<()> {
     }
     if limits.quality_loss.is_some_and(|loss| loss.is_nan() || loss < 0.0) {
         return Err(Error::Shape("the largest loss of quality must not be negative".to_owned()));
+    }
+    if limits.first_token.is_some() && matches!(need.demand, Demand::Decode { .. }) {
+        let what =
+            "a time to the first token needs a prompt: ask for a prefill, or for a request with prompt and tokens";
+        return Err(Error::Shape(what.to_owned()));
     }
     if let Some(both) = limits.allow.iter().find(|name| limits.deny.contains(name)) {
         return Err(Error::Shape(format!("`{both}` is allowed and denied")));
@@ -337,6 +352,9 @@ fn refusal(need: &Need<'_>, outcome: &Outcome, capacity: Option<Bytes>) -> Optio
         return Some(reason);
     }
     if let Some(limit) = limits.quality_loss {
+        if outcome.candidate.kv.nominal_bits() < 16 {
+            return Some("has a narrow cache, and what that costs is unknown".to_owned());
+        }
         match outcome.quality.worst() {
             None => return Some("what it costs in quality is unknown".to_owned()),
             Some(loss) if loss > limit => return Some(format!("may raise the perplexity by {:.1} %", 100.0 * loss)),
@@ -363,7 +381,10 @@ fn feed_forward_share(graph: &Graph) -> f64 {
             Op::ActivatedLinear(both) => {
                 both.linear.n.float() * both.linear.k.float() * if both.gated { 2.0 } else { 1.0 }
             }
-            Op::Experts(experts) => experts.experts.float() * experts.n.float() * experts.k.float(),
+            Op::Experts(experts) => {
+                let sides = if experts.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
+                sides * experts.experts.float() * experts.n.float() * experts.k.float()
+            }
             _ => 0.0,
         };
         graph.nodes.iter().filter(|node| node.place == place).map(|node| of(&node.op) * node.count as f64).sum()
@@ -418,16 +439,17 @@ fn words(need: &Need<'_>, outcomes: &[Outcome], capacity: Option<Bytes>) -> (Str
                 smallest.footprint.activations,
                 smallest.memory - capacity,
             ),
-            (Some(first), _) => format!(
+            (Some(_), _) => format!(
                 "no plan meets every limit; the nearest, {}, {}",
-                first.candidate.name,
+                outcomes[0].candidate.name,
                 outcomes[0].refused.as_deref().unwrap_or("is refused")
             ),
             (None, _) => "there are no plans for this device".to_owned(),
         };
         return (reason, warnings);
     };
-    let wide = outcomes.iter().find(|outcome| outcome.quality == Quality::Exact && outcome.candidate.is_plain());
+    let same = |outcome: &&Outcome| outcome.candidate.is_plain() && outcome.batch == best.batch;
+    let wide = outcomes.iter().find(same);
     let saved = wide.map(|wide| 1.0 - best.footprint.total() / wide.footprint.total());
     let saved = saved
         .filter(|saved| *saved > 0.0)

@@ -763,3 +763,28 @@ fn one_shard_of_several_is_looked_at_but_not_quantized() {
     assert!(said(&output).contains("is one of 4 shards"), "{}", said(&output));
     assert!(roofline(&["inspect", shard]).status.success());
 }
+
+/// Names that differ only by `.weight` are two tensors.
+#[test]
+fn tensors_of_one_module_have_places_of_their_own() {
+    let folder = temporary("modules");
+    let source = folder.join("tiny");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("config.json"), "{}").unwrap();
+    let numbers = |value: f32| [value; 4].iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let all = vec![
+        ("a".to_owned(), "F32", vec![4], numbers(1.0)),
+        ("a.weight".to_owned(), "F32", vec![2, 2], numbers(2.0)),
+        ("b".to_owned(), "F32", vec![4], numbers(3.0)),
+    ];
+    write(&source.join("model.safetensors"), &all);
+    let (half, back) = (folder.join("half"), folder.join("back"));
+    for (from, to, plan) in [(&source, &half, "f16"), (&half, &back, "f32")] {
+        let output = roofline(&["quantize", from.to_str().unwrap(), "--plan", plan, "--to", to.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+    }
+    let read = read(&back.join("model.safetensors"));
+    assert_eq!(read["a"], [1.0; 4]);
+    assert_eq!(read["a.weight"], [2.0; 4]);
+    assert_eq!(read["b"], [3.0; 4]);
+}

@@ -131,12 +131,14 @@ fn caches(device: &Device) -> Result<Vec<(Format, Option<&'static str>)>> {
 impl Candidate {
     /// The name of its one precision, where it has one and a 16-bit cache.
     pub(super) fn single(&self) -> Option<&str> {
-        (self.attention == self.feed_forward).then_some(self.attention.as_str())
+        (self.attention == self.feed_forward && self.kv.nominal_bits() >= 16).then_some(self.attention.as_str())
     }
 
     /// Whether it is 16 bit throughout.
     pub fn is_plain(&self) -> bool {
-        self.plan.layers.weights.nominal_bits() >= 16 && self.kv.nominal_bits() >= 16
+        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
+        let bits = [self.plan.layers.weights, inner.weights, self.kv].map(Format::nominal_bits);
+        bits.iter().all(|bits| *bits >= 16)
     }
 
     /// Whether some weights are narrower than the activations they meet.

@@ -120,8 +120,10 @@ pub fn recommend_operator(
             .then(a.weights.value().total_cmp(&b.weights.value()))
     });
     let best = ranked[0].clone();
-    if let Some(lost) = &best.lost {
-        return Err(Error::Shape(format!("no precision fits: {} is the smallest, and {lost}", best.precision)));
+    let smallest = ranked.iter().min_by(|a, b| a.weights.value().total_cmp(&b.weights.value()));
+    if let (Some(_), Some(smallest)) = (&best.lost, smallest) {
+        let lost = smallest.lost.as_deref().unwrap_or_default();
+        return Err(Error::Shape(format!("no precision fits: {} is the smallest, and {lost}", smallest.precision)));
     }
     for row in ranked.iter_mut().skip(1).filter(|row| row.lost.is_none()) {
         let slower = 100.0 * (row.time / best.time - 1.0);

@@ -77,6 +77,27 @@ fn throughput_takes_as_many_sequences_as_fit() {
     let best = advice.choice().unwrap();
     assert!(best.batch >= 64, "{}", best.batch);
     assert!(best.memory <= advice.capacity.unwrap());
+    // 70 billion weights do not fit at 16 bit; a speed-up is still one over 16 bit at the same batch.
+    let large = advise("llama-3.1-70b", "h200", DECODE, Goal::Throughput, &Limits::default()).unwrap();
+    assert!(large.outcomes.iter().all(|outcome| (0.5..8.0).contains(&outcome.speedup)), "{}", large.reason);
+}
+
+#[test]
+fn a_narrow_cache_is_not_free() {
+    let limits = Limits { quality_loss: Some(0.0), ..Limits::default() };
+    let advice = advise("llama-3-8b", "h100_sxm", DECODE, Goal::Latency, &limits).unwrap();
+    assert!(advice.choice().unwrap().candidate.is_plain(), "{}", advice.reason);
+    let narrow = advice.outcomes.iter().find(|outcome| outcome.candidate.kv.nominal_bits() < 16).unwrap();
+    assert!(narrow.refused.is_some());
+}
+
+#[test]
+fn a_limit_tightens_what_there_is() {
+    let limits = Limits { memory: Some(Bytes::new(80e9)), ..Limits::default() };
+    let advice = advise("llama-3-8b", "jetson_orin_nano", DECODE, Goal::Latency, &limits).unwrap();
+    assert!(advice.capacity.unwrap() < Bytes::new(9e9), "{:?}", advice.capacity);
+    let first = Limits { first_token: Some(Seconds::new(1e-6)), ..Limits::default() };
+    assert!(advise("llama-3-8b", "h200", DECODE, Goal::Latency, &first).is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use roofline_core::{
     Device,
     calibration::Calibration,
+    precision::{NAMED, PrecisionSpec},
     recommend::{
         Candidate, Demand, Goal, Limits, Need, OperatorAdvice, Outcome, Quality, Recommendation, recommend as search,
         recommend_operator,
@@ -36,6 +37,10 @@ fn place(args: &RecommendPlace) -> Result<(Device, Option<Calibration>), Failure
         Some(TierArg::Ideal) => None,
         _ => calibrate::stored(&device, "roofline"),
     };
+    if args.tier == Some(TierArg::Expected) && calibration.is_none() {
+        let hint = "`roofline calibrate` makes one of this machine; `--tier ideal` needs none";
+        return Err(Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint));
+    }
     Ok((device, calibration))
 }
 
@@ -92,7 +97,8 @@ fn how(precision: &str, model: &str) -> Vec<String> {
         _ => "",
     };
     let torchao = get_quantize_config(word, 128).map(|config| {
-        let differs = config.differs.map_or_else(String::new, |differs| format!("    # {differs}"));
+        let weights_only = (precision == "int8").then(|| "weights only: activations stay at 16 bit".to_owned());
+        let differs = config.differs.or(weights_only).map_or_else(String::new, |differs| format!("    # {differs}"));
         format!("quantize_(model, {}){differs}", config.expression)
     });
     ours.into_iter().chain(torchao).collect()
@@ -133,12 +139,9 @@ fn model(args: &RecommendModelArgs) -> Result<Advised, Failure> {
         tokens_per_s: args.min_tokens_per_s,
         first_token: args.max_ttft,
         native_only: args.native_only,
-        allow: args.allow.clone(),
-        deny: args.deny.clone(),
+        allow: args.allow.iter().map(|name| canonical(name)).collect::<Result<_, _>>()?,
+        deny: args.deny.iter().map(|name| canonical(name)).collect::<Result<_, _>>()?,
     };
-    for name in args.allow.iter().chain(&args.deny) {
-        name.parse::<roofline_core::precision::PrecisionSpec>()?;
-    }
     let need = Need {
         model: &model,
         device: &device,
@@ -166,40 +169,60 @@ fn model(args: &RecommendModelArgs) -> Result<Advised, Failure> {
     })
 }
 
-/// What to type for a plan.
+/// What to type for a plan, as far as this program can make it.
 fn commands(candidate: &Candidate, model: &str) -> Vec<String> {
-    let mut commands = if candidate.attention == candidate.feed_forward {
-        how(&candidate.attention, model)
-    } else {
-        let attention = scheme(&candidate.attention).unwrap_or("keep");
-        scheme(&candidate.feed_forward).map_or_else(Vec::new, |inner| {
-            let plan = format!("scheme = \"{inner}\"\n[[rule]]\nrole = \"attention\"\nscheme = \"{attention}\"");
-            vec![
-                format!("printf '{}\\n' > plan.toml", plan.replace('\n', "\\n")),
-                format!("roofline quantize {model} --plan plan.toml --to OUT"),
-            ]
-        })
-    };
     let narrow = candidate.kv.nominal_bits() < 16;
-    if candidate.runtimes.contains(&"vLLM") {
+    let weights = |precision: roofline_core::Precision| precision.weights.nominal_bits();
+    let plan = &candidate.plan;
+    let inner = plan.feed_forward.unwrap_or(plan.layers);
+    let whole = weights(plan.layers) >= 16 && weights(inner) >= 16;
+    let mut commands = Vec::new();
+    let mut served = whole.then_some(model);
+    if !whole && candidate.attention == candidate.feed_forward {
+        commands = how(&candidate.attention, model);
+        served = scheme(&candidate.attention).map(|_| "OUT");
+    } else if !whole {
+        let attention = if weights(plan.layers) >= 16 { Some("keep") } else { scheme(&candidate.attention) };
+        // torchao's FP8 has no place among the schemes of a mixed checkpoint.
+        let mixed =
+            attention.zip(scheme(&candidate.feed_forward)).filter(|both| both.0 != "fp8a16" && both.1 != "fp8a16");
+        if let Some((attention, inner)) = mixed {
+            let rule = format!("scheme = \"{inner}\"\\n[[rule]]\\nrole = \"attention\"\\nscheme = \"{attention}\"\\n");
+            commands.push(format!("printf '{rule}' > plan.toml"));
+            commands.push(format!("roofline quantize {model} --plan plan.toml --to OUT"));
+            served = Some("OUT");
+        }
+    }
+    if served.is_none() {
+        commands.push(format!("# {} is not among the schemes that `roofline quantize` writes", candidate.name));
+    }
+    if let Some(served) = served.filter(|_| candidate.runtimes.contains(&"vLLM")) {
         let cache = if narrow { " --kv-cache-dtype fp8" } else { "" };
-        let served = if candidate.plan.layers.weights.nominal_bits() < 16 { "OUT" } else { model };
         commands.push(format!("vllm serve {served}{cache}"));
     }
-    if candidate.runtimes.contains(&"llama.cpp") {
-        let plan = match candidate.feed_forward.as_str() {
-            "w4a16" => "q4_k_m",
-            "w8a16" => "q8_0",
-            "nvfp4a16" => "nvfp4",
-            "mxfp4a16" => "mxfp4",
-            _ => "f16",
-        };
+    let file = match candidate.feed_forward.as_str() {
+        _ if candidate.attention != candidate.feed_forward => None,
+        "w4a16" => Some("q4_k_m"),
+        "w8a16" => Some("q8_0"),
+        "nvfp4a16" => Some("nvfp4"),
+        "mxfp4a16" => Some("mxfp4"),
+        _ => whole.then_some("f16"),
+    };
+    if let Some(file) = file.filter(|_| candidate.runtimes.contains(&"llama.cpp")) {
         let cache = if narrow { " --cache-type-k q8_0 --cache-type-v q8_0" } else { "" };
         commands.push(format!(
-            "roofline quantize {model} --plan {plan} --to model.gguf && llama-server -m model.gguf{cache}"
+            "roofline quantize {model} --as gguf --plan {file} --to model.gguf && llama-server -m model.gguf{cache}"
         ));
     }
     commands
+}
+
+/// The name in the table of precisions, by whichever it was asked for.
+fn canonical(name: &str) -> Result<String, Failure> {
+    let lower = name.trim().to_lowercase();
+    lower.parse::<PrecisionSpec>()?;
+    let known = NAMED.iter().find(|named| named.name == lower || named.aliases.contains(&lower.as_str()));
+    Ok(known.map_or(lower, |named| named.name.to_owned()))
 }
 
 fn quality(quality: &Quality) -> String {
@@ -267,10 +290,11 @@ impl Report for Advised {
             Demand::Prefill { prompt } => format!("a prompt of {prompt} tokens"),
             Demand::Request { prompt, generate } => format!("a prompt of {prompt} tokens and {generate} more"),
         };
+        let batch = advice.choice().map_or(self.batch, |best| best.batch);
         let mut sections = vec![
             Section::Heading(format!(
                 "{} on {} ({}): {work}, batch {}",
-                self.model, self.device_name, self.device, self.batch
+                self.model, self.device_name, self.device, batch
             )),
             Section::Paragraph(format!("{}; {} tier.", advice.reason, advice.tier)),
         ];
@@ -299,10 +323,11 @@ fn facts(best: &Outcome, capacity: Option<Bytes>) -> Vec<(String, String)> {
     let mut facts = vec![(
         "memory".to_owned(),
         format!(
-            "weights {} + cache {} + in flight {} + a tenth kept free = {}{}",
+            "weights {} + cache {} + in flight {}{} = {}{}",
             footprint.weights,
             footprint.kv,
             footprint.activations,
+            if capacity.is_some() { " + a tenth kept free" } else { "" },
             best.memory,
             capacity.map_or_else(String::new, |capacity| format!(" of {capacity}"))
         ),

@@ -128,6 +128,14 @@ fn on_board(root: &Root, status: &Status, args: &PowerBenchArgs) -> Result<Bench
                 continue;
             }
             let command = format!("sudo nvpmodel -m {}", mode.mode.id);
+            // Whoever stops the program in the middle has to bring the board back.
+            if let Some(back) = first.as_deref().filter(|_| now == first).and_then(|first| board.find(first).ok()) {
+                let words = format!(
+                    "should this be stopped, `sudo nvpmodel -m {}` brings {} back",
+                    back.mode.id, back.mode.name
+                );
+                style::talk("note", &words);
+            }
             if let Err(failure) = set_mode::run(ask(mode.mode.id), &command) {
                 bench.skip(format!("{name}: {}", failure.message()));
                 continue;
@@ -140,12 +148,11 @@ fn on_board(root: &Root, status: &Status, args: &PowerBenchArgs) -> Result<Bench
             }
             now = Some(name.clone());
         }
-        match instrument(root, status, Some(&mode.device)) {
-            Ok(mut backend) => bench.add(&mode.device, &board.device, Some(mode), Some(&mut *backend))?,
-            Err(failure) => {
-                restore(&board, first.as_deref(), now.as_deref());
-                return Err(failure);
-            }
+        let measured = instrument(root, status, Some(&mode.device))
+            .and_then(|mut backend| bench.add(&mode.device, &board.device, Some(mode), Some(&mut *backend)));
+        if let Err(failure) = measured {
+            restore(&board, first.as_deref(), now.as_deref());
+            return Err(failure);
         }
     }
     restore(&board, first.as_deref(), now.as_deref());
