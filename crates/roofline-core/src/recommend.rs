@@ -179,13 +179,15 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
         candidates.into_iter().filter(|candidate| !expected || covered(candidate)).collect();
     let left_out = all - candidates.len();
     let share = feed_forward_share(&passes[0].graphs[0]);
+    // 16 bit at the same batch is what a plan is compared with, whether it fits or not.
+    let wide = |passes: &Passes| Ok(passes.outcome(need, &candidates[0], expected, share, None)?.time);
+    let wide: Vec<Seconds> = passes.iter().map(wide).collect::<Result<_>>()?;
     let mut outcomes = Vec::new();
     for candidate in &candidates {
         let mut best: Option<Outcome> = None;
-        for passes in &passes {
+        for (passes, wide) in passes.iter().zip(&wide) {
             let mut outcome = passes.outcome(need, candidate, expected, share, capacity)?;
-            // 16 bit at the same batch, whether it fits or not.
-            outcome.speedup = passes.outcome(need, &candidates[0], expected, share, None)?.time / outcome.time;
+            outcome.speedup = *wide / outcome.time;
             let better = |best: &Outcome| {
                 outcome.refused.is_none() && (best.refused.is_some() || outcome.tokens_per_s > best.tokens_per_s)
             };

@@ -35,7 +35,7 @@ fn prompts_on_an_h100_go_through_fp8() {
 }
 
 #[test]
-fn there_are_more_than_two_hundred_plans_where_there_are_units_for_them() {
+fn every_kind_of_device_has_several_plans_and_the_smallest_leads_by_memory() {
     for device in ["b200", "h200", "jetson_orin_nano", "mi300x"] {
         let advice = advise("llama-3-8b", device, DECODE, Goal::Memory, &Limits::default()).unwrap();
         let plans = advice.outcomes.len();
