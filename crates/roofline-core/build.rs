@@ -1,13 +1,14 @@
-//! Lists `data/devices/*.toml`, `data/models/*.toml` and `data/calibrations/*.json`, so that adding a device, a model or a
-//! calibration is adding a file.
+//! Lists the files of each folder of `data`, so that adding a device, a model, a calibration, a runtime or a published
+//! accuracy is adding a file.
 
 use std::{env, fs, path::Path};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for (kind, extension) in [("devices", ".toml"), ("models", ".toml"), ("calibrations", ".json")] {
-        list(kind, extension);
+    for kind in ["devices", "models", "energy", "quality", "runtimes"] {
+        list(kind, ".toml");
     }
+    list("calibrations", ".json");
 }
 
 fn list(kind: &str, extension: &str) {

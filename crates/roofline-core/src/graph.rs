@@ -34,7 +34,9 @@ pub enum Place {
     Layer,
     /// The feed-forward part of a layer, experts included.
     FeedForward,
-    /// What stays wide in a quantized model: embeddings, norms, routers and the LM head.
+    /// The LM head, and the table of embeddings that it may be tied to.
+    Head,
+    /// What stays wide in a quantized model: lookups, norms and routers.
     Wide,
 }
 

@@ -28,6 +28,7 @@ pub mod calibration;
 pub mod compare;
 pub mod device;
 pub mod dim;
+pub mod energy;
 mod error;
 pub mod format;
 pub mod graph;

@@ -63,6 +63,14 @@ impl AllReduce {
     }
 }
 
+/// The stored weights of a kernel: how many matrices there are, and how many a pass reads.
+pub(crate) struct Weights {
+    pub(crate) n: Dim,
+    pub(crate) k: Dim,
+    pub(crate) count: u128,
+    pub(crate) read: f64,
+}
+
 /// How an operator is drawn and coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,6 +123,23 @@ impl Op {
             Self::Elementwise(_) | Self::AllReduce(_) => self.work(precision, sizes).bytes(),
             _ => Bytes::ZERO,
         }
+    }
+
+    /// Its stored weights; none where it has none.
+    pub(crate) fn weights(&self) -> Option<Weights> {
+        Some(match self {
+            Self::Linear(linear) => Weights { n: linear.n, k: linear.k, count: 1, read: 1.0 },
+            Self::ActivatedLinear(up) => {
+                let count = if up.gated { 2 } else { 1 };
+                Weights { n: up.linear.n, k: up.linear.k, count, read: count as f64 }
+            }
+            Self::Experts(experts) => {
+                let sides = if experts.side == ExpertSide::GatedUp { 2 } else { 1 };
+                let read = sides as f64 * experts.distinct();
+                Weights { n: experts.n, k: experts.k, count: sides * experts.experts.wide(), read }
+            }
+            _ => return None,
+        })
     }
 
     /// The unit that does the work.

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::{Device, Format, Precision, Result, graph::Place, precision::PrecisionSpec};
 
-/// A precision for the layers, and one for what stays wide: embeddings, norms, routers and the LM head.
+/// A precision for the layers, and one for what stays wide: norms, routers and, unless said otherwise, the LM head and the
+/// embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// The layers' products and attention.
@@ -12,6 +13,9 @@ pub struct Plan {
     /// The feed-forward part of the layers, where it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feed_forward: Option<Precision>,
+    /// The LM head and the embeddings, where they are quantized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Precision>,
     /// What is not quantized.
     pub wide: Precision,
 }
@@ -19,7 +23,7 @@ pub struct Plan {
 impl Plan {
     /// The same everywhere.
     pub fn uniform(precision: Precision) -> Self {
-        Self { layers: precision, feed_forward: None, wide: precision }
+        Self { layers: precision, feed_forward: None, head: None, wide: precision }
     }
 
     /// What a precision's name means for a whole model: the layers in it, the rest in the queries' format.
@@ -30,6 +34,7 @@ impl Plan {
         Ok(Self {
             layers,
             feed_forward: None,
+            head: None,
             wide: Precision { weights, activations, math, output: layers.query, ..layers },
         })
     }
@@ -41,11 +46,22 @@ impl Plan {
         Self { feed_forward: Some(Precision { kv, query, attention, ..precision }), ..self }
     }
 
+    /// The same with the LM head and the embeddings stored in another format, and multiplied as before.
+    #[must_use]
+    pub fn with_head(self, weights: Format) -> Self {
+        Self { head: Some(Precision { weights, ..self.wide }), ..self }
+    }
+
     /// The same with another format of the cache.
     #[must_use]
     pub fn with_kv(self, kv: Format) -> Self {
         let with = |precision: Precision| Precision { kv, ..precision };
-        Self { layers: with(self.layers), feed_forward: self.feed_forward.map(with), wide: with(self.wide) }
+        Self {
+            layers: with(self.layers),
+            feed_forward: self.feed_forward.map(with),
+            head: self.head.map(with),
+            wide: with(self.wide),
+        }
     }
 
     /// The precision of a part of the model.
@@ -53,6 +69,7 @@ impl Plan {
         match place {
             Place::Layer => &self.layers,
             Place::FeedForward => self.feed_forward.as_ref().unwrap_or(&self.layers),
+            Place::Head => self.head.as_ref().unwrap_or(&self.wide),
             Place::Wide => &self.wide,
         }
     }

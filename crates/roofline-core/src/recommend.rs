@@ -5,24 +5,29 @@
 
 mod candidate;
 mod operator;
+mod passes;
 mod quality;
+mod rank;
+mod runtime;
+mod sensitivity;
+mod words;
 
 pub use candidate::Candidate;
 pub use operator::{OperatorAdvice, RankedPrecision, RecommendationResult, recommend_operator};
-pub use quality::Quality;
+pub use quality::{Published, Quality, published};
+pub use sensitivity::{Variation, sensitivity};
 
 use serde::Serialize;
 
 use crate::{
-    Device, Dim, Error, Graph, Model, Result,
+    Device, Error, Model, Result,
     calibration::Calibration,
-    format::Sizes,
-    graph::Place,
-    model::{Footprint, Lowering, Workload},
-    op::{ExpertSide, Op},
-    predict::{Bound, predict},
-    units::{Bytes, Seconds},
+    energy::Energy,
+    model::Footprint,
+    predict::Bound,
+    units::{Bytes, Intensity, Seconds},
 };
+use passes::{Passes, quality_of};
 
 /// What the model has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,6 +63,10 @@ pub enum Goal {
     Throughput,
     /// The least memory.
     Memory,
+    /// The least energy for each token.
+    Energy,
+    /// The least money for each token, with as many sequences as fit.
+    Cost,
 }
 
 /// What must hold.
@@ -77,6 +86,10 @@ pub struct Limits {
     pub allow: Vec<String>,
     /// Never these.
     pub deny: Vec<String>,
+    /// Only plans that one of these runtimes loads, where there are any.
+    pub runtimes: Vec<String>,
+    /// Whether plans compete that may lose much, or whose cost in quality is neither published nor estimated.
+    pub any_quality: bool,
 }
 
 /// What is asked.
@@ -94,6 +107,8 @@ pub struct Need<'a> {
     pub demand: Demand,
     /// What matters most.
     pub goal: Goal,
+    /// What an hour of the device costs.
+    pub dollars_per_hour: Option<f64>,
     /// What must hold.
     pub limits: &'a Limits,
 }
@@ -116,6 +131,14 @@ pub struct Outcome {
     pub speedup: f64,
     /// What takes longest.
     pub bound: Bound,
+    /// Operations per byte of the longest pass.
+    pub intensity: Intensity,
+    /// Where memory and multipliers would take the same time.
+    pub critical: Intensity,
+    /// Energy for each token of all sequences; none where nothing is known of the device's power.
+    pub energy_per_token: Option<Energy>,
+    /// Money for a million tokens, where a price was given.
+    pub dollars_per_million_tokens: Option<f64>,
     /// Memory of the model.
     pub footprint: Footprint,
     /// All of it, with what a runtime keeps for itself.
@@ -124,8 +147,23 @@ pub struct Outcome {
     pub quality: Quality,
     /// Why it may not be chosen; none where it may.
     pub refused: Option<String>,
+    /// Why it was not chosen though it may be; none for the choice.
+    pub lost: Option<String>,
     /// Whether no other is at least as fast, as small and as good.
     pub pareto: bool,
+}
+
+impl Outcome {
+    /// What the goal wants least of; infinite where it is not known.
+    pub fn score(&self, goal: Goal) -> f64 {
+        rank::score(self, goal)
+    }
+
+    /// The largest rise of the perplexity that has to be reckoned with; none where it is unknown. Nobody has told what a
+    /// narrow cache costs.
+    pub fn loss(&self) -> Option<f64> {
+        self.quality.worst().filter(|_| self.candidate.kv.nominal_bits() >= 16)
+    }
 }
 
 /// The answer.
@@ -152,7 +190,7 @@ impl Recommendation {
 
 /// What a runtime keeps for itself: vLLM leaves a tenth of the memory unless it is told otherwise
 /// (`gpu_memory_utilization` is 0.9).
-const RESERVE: f64 = 0.1;
+pub const RESERVE: f64 = 0.1;
 /// Sequences that throughput is looked for with.
 const BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -167,7 +205,7 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
     };
     let most = if need.batch > 1 { need.batch } else { u64::MAX };
     let batches: Vec<u64> = match need.goal {
-        Goal::Throughput => BATCHES.into_iter().filter(|batch| *batch <= most).collect(),
+        Goal::Throughput | Goal::Cost => BATCHES.into_iter().filter(|batch| *batch <= most).collect(),
         _ => vec![need.batch],
     };
     let passes: Vec<Passes> = batches.iter().map(|batch| Passes::new(need, *batch)).collect::<Result<_>>()?;
@@ -178,15 +216,16 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
     let candidates: Vec<Candidate> =
         candidates.into_iter().filter(|candidate| !expected || covered(candidate)).collect();
     let left_out = all - candidates.len();
-    let share = feed_forward_share(&passes[0].graphs[0]);
+    let shares = passes[0].shares();
     // 16 bit at the same batch is what a plan is compared with, whether it fits or not.
-    let wide = |passes: &Passes| Ok(passes.outcome(need, &candidates[0], expected, share, None)?.time);
-    let wide: Vec<Seconds> = passes.iter().map(wide).collect::<Result<_>>()?;
-    let mut outcomes = Vec::new();
+    let wide: Vec<Seconds> =
+        passes.iter().map(|passes| passes.time(need, &candidates[0], expected)).collect::<Result<_>>()?;
+    let mut outcomes = Vec::with_capacity(candidates.len());
     for candidate in &candidates {
+        let quality = quality_of(need, candidate, shares);
         let mut best: Option<Outcome> = None;
         for (passes, wide) in passes.iter().zip(&wide) {
-            let mut outcome = passes.outcome(need, candidate, expected, share, capacity)?;
+            let mut outcome = passes.outcome(need, candidate, expected, quality.clone(), capacity)?;
             outcome.speedup = *wide / outcome.time;
             let better = |best: &Outcome| {
                 outcome.refused.is_none() && (best.refused.is_some() || outcome.tokens_per_s > best.tokens_per_s)
@@ -197,10 +236,12 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
         }
         outcomes.extend(best);
     }
-    mark_front(&mut outcomes);
-    rank(&mut outcomes, need.goal);
+    rank::mark_front(&mut outcomes);
+    rank::rank(&mut outcomes, need.goal, need.limits);
+    rank::explain_losses(&mut outcomes, need.goal);
     let tier = if expected { "expected" } else { "ideal" };
-    let (reason, mut warnings) = words(need, &outcomes, capacity);
+    let reason = words::reason(need, &outcomes, capacity);
+    let mut warnings = words::warnings(need, &outcomes);
     if left_out > 0 {
         warnings.push(format!(
             "{left_out} plans are left out that the calibration does not know; the ideal tier compares all"
@@ -230,248 +271,26 @@ fn check(need: &Need<'_>) -> Result<()> {
             "a time to the first token needs a prompt: ask for a prefill, or for a request with prompt and tokens";
         return Err(Error::Shape(what.to_owned()));
     }
+    let known = |name: &String| runtime::names().any(|known| known.eq_ignore_ascii_case(name));
+    if let Some(unknown) = limits.runtimes.iter().find(|name| !known(name)) {
+        let all: Vec<&str> = runtime::names().collect();
+        return Err(Error::Shape(format!("unknown runtime `{unknown}`: known are {}", all.join(", "))));
+    }
+    if need.dollars_per_hour.is_some_and(|price| !price.is_finite() || price <= 0.0) {
+        return refuse("the price of an hour");
+    }
+    if need.goal == Goal::Cost && need.dollars_per_hour.is_none() {
+        return Err(Error::Shape("the least cost needs the price of an hour".to_owned()));
+    }
+    if need.goal == Goal::Energy && need.device.tdp.is_none() {
+        let what =
+            format!("nothing is known of the power of {}: neither measured energies nor a limit", need.device.name);
+        return Err(Error::Shape(what));
+    }
     if let Some(both) = limits.allow.iter().find(|name| limits.deny.contains(name)) {
         return Err(Error::Shape(format!("`{both}` is allowed and denied")));
     }
     Ok(())
-}
-
-/// The passes of a demand, lowered once for all plans.
-struct Passes {
-    batch: u64,
-    graphs: Vec<Graph>,
-    /// How often each runs.
-    counts: Vec<f64>,
-    /// The state in which most memory is needed.
-    fullest: Workload,
-    /// Tokens that come out of the demand.
-    tokens: f64,
-    /// Whether the first pass reads a prompt.
-    prompted: bool,
-}
-
-impl Passes {
-    fn new(need: &Need<'_>, batch: u64) -> Result<Self> {
-        let lower = |workload| need.model.graph(workload, Lowering::default());
-        Ok(match need.demand {
-            Demand::Decode { context } => {
-                let workload = Workload::decode(batch, context)?;
-                let (graphs, counts) = (vec![lower(workload)?], vec![1.0]);
-                Self { batch, graphs, counts, fullest: workload, tokens: batch as f64, prompted: false }
-            }
-            Demand::Prefill { prompt } => {
-                let workload = Workload::prefill(batch, prompt)?;
-                let tokens = batch as f64 * prompt as f64;
-                let (graphs, counts) = (vec![lower(workload)?], vec![1.0]);
-                Self { batch, graphs, counts, fullest: workload, tokens, prompted: true }
-            }
-            Demand::Request { prompt, generate } => {
-                let prefill = Workload::prefill(batch, prompt)?;
-                // Time is linear in the context, so that the mean context stands for all steps.
-                let step = Workload::decode(batch, prompt.saturating_add(generate.div_ceil(2)))?;
-                let last = Workload::chunk(batch, prompt, prompt.saturating_add(generate))?;
-                let counts = vec![1.0, generate.saturating_sub(1) as f64];
-                let tokens = batch as f64 * generate as f64;
-                Self {
-                    batch,
-                    graphs: vec![lower(prefill)?, lower(step)?],
-                    counts,
-                    fullest: last,
-                    tokens,
-                    prompted: true,
-                }
-            }
-        })
-    }
-
-    fn covered(&self, need: &Need<'_>, candidate: &Candidate) -> bool {
-        let covers =
-            |calibration: &Calibration, graph| calibration.forecast(graph, &candidate.plan, Sizes::Exact).is_ok();
-        need.calibration.is_some_and(|calibration| self.graphs.iter().all(|graph| covers(calibration, graph)))
-    }
-
-    /// The time of a pass and what takes longest in it.
-    fn time(need: &Need<'_>, graph: &Graph, candidate: &Candidate, expected: bool) -> Result<(Seconds, Bound)> {
-        let known = need.calibration.filter(|_| expected);
-        let kernels = known.and_then(|known| known.forecast(graph, &candidate.plan, Sizes::Exact).ok());
-        if let Some(total) = kernels.and_then(|kernels| Calibration::total(&kernels)) {
-            return Ok((total.time, total.bound()));
-        }
-        let total = predict(graph, &candidate.plan, Sizes::Exact, need.device)?.total;
-        Ok((total.time(), total.bound()))
-    }
-
-    fn outcome(
-        &self,
-        need: &Need<'_>,
-        candidate: &Candidate,
-        expected: bool,
-        share: f64,
-        capacity: Option<Bytes>,
-    ) -> Result<Outcome> {
-        let mut times = Vec::new();
-        for graph in &self.graphs {
-            times.push(Self::time(need, graph, candidate, expected)?);
-        }
-        let weighted = |at: usize| times[at].0 * self.counts[at];
-        let time = (0..times.len()).map(weighted).fold(Seconds::ZERO, |sum, time| sum + time);
-        let longest =
-            (0..times.len()).max_by(|a, b| weighted(*a).value().total_cmp(&weighted(*b).value())).unwrap_or(0);
-        let first = &self.graphs[0];
-        let footprint = need.model.footprint_of(first, self.fullest, Dim::ONE, &candidate.plan, Sizes::Exact);
-        let reserve = capacity.map_or(Bytes::ZERO, |capacity| capacity * RESERVE);
-        let memory = footprint.total() + reserve;
-        let tokens_per_s = self.tokens / time.value();
-        let first_token = self.prompted.then_some(times[0].0);
-        let quality = quality::quality(need.model, &candidate.plan, candidate.single(), share);
-        let mut outcome = Outcome {
-            candidate: candidate.clone(),
-            batch: self.batch,
-            time,
-            first_token,
-            tokens_per_s,
-            speedup: 1.0,
-            bound: times[longest].1,
-            footprint,
-            memory,
-            quality,
-            refused: None,
-            pareto: false,
-        };
-        outcome.refused = refusal(need, &outcome, capacity);
-        Ok(outcome)
-    }
-}
-
-/// Why a plan may not be chosen.
-fn refusal(need: &Need<'_>, outcome: &Outcome, capacity: Option<Bytes>) -> Option<String> {
-    let limits = need.limits;
-    if let Some(capacity) = capacity.filter(|capacity| outcome.memory > *capacity) {
-        let missing = outcome.memory - capacity;
-        return Some(format!("needs {missing} more than the {capacity} there are"));
-    }
-    if let Some(reason) = outcome.candidate.refusal(limits) {
-        return Some(reason);
-    }
-    if let Some(limit) = limits.quality_loss {
-        if outcome.candidate.kv.nominal_bits() < 16 {
-            return Some("has a narrow cache, and what that costs is unknown".to_owned());
-        }
-        match outcome.quality.worst() {
-            None => return Some("what it costs in quality is unknown".to_owned()),
-            Some(loss) if loss > limit => return Some(format!("may raise the perplexity by {:.1} %", 100.0 * loss)),
-            Some(_) => {}
-        }
-    }
-    let each = outcome.tokens_per_s / outcome.batch as f64;
-    if limits.tokens_per_s.is_some_and(|least| each < least) {
-        return Some(format!("gives {each:.1} tokens/s"));
-    }
-    if let (Some(limit), Some(time)) = (limits.first_token, outcome.first_token)
-        && time > limit
-    {
-        return Some(format!("has its first token after {time}"));
-    }
-    None
-}
-
-/// Share of the layers' weights that lies in the feed-forward part.
-fn feed_forward_share(graph: &Graph) -> f64 {
-    let weights = |place: Place| -> f64 {
-        let of = |op: &Op| match op {
-            Op::Linear(linear) => linear.n.float() * linear.k.float(),
-            Op::ActivatedLinear(both) => {
-                both.linear.n.float() * both.linear.k.float() * if both.gated { 2.0 } else { 1.0 }
-            }
-            Op::Experts(experts) => {
-                let sides = if experts.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
-                sides * experts.experts.float() * experts.n.float() * experts.k.float()
-            }
-            _ => 0.0,
-        };
-        graph.nodes.iter().filter(|node| node.place == place).map(|node| of(&node.op) * node.count as f64).sum()
-    };
-    let (inner, attention) = (weights(Place::FeedForward), weights(Place::Layer));
-    inner / (inner + attention).max(1.0)
-}
-
-/// Marks plans that no other beats in speed, memory and quality at once.
-fn mark_front(outcomes: &mut [Outcome]) {
-    let key = |outcome: &Outcome| {
-        (1.0 / outcome.speedup, outcome.memory.value(), outcome.quality.worst().unwrap_or(f64::INFINITY))
-    };
-    let allowed: Vec<_> = outcomes.iter().filter(|outcome| outcome.refused.is_none()).map(key).collect();
-    for outcome in outcomes {
-        let own = key(outcome);
-        let beats = |other: &(f64, f64, f64)| other.0 <= own.0 && other.1 <= own.1 && other.2 <= own.2 && *other != own;
-        outcome.pareto = outcome.refused.is_none() && !allowed.iter().any(beats);
-    }
-}
-
-/// The best first by the goal; of equals, the one with the better quality, then the simpler one.
-fn rank(outcomes: &mut [Outcome], goal: Goal) {
-    let score = |outcome: &Outcome| match goal {
-        Goal::Latency => outcome.time.value(),
-        Goal::Throughput => -outcome.tokens_per_s,
-        Goal::Memory => outcome.memory.value(),
-    };
-    outcomes.sort_by(|a, b| {
-        let loss = |outcome: &Outcome| outcome.quality.worst().unwrap_or(f64::INFINITY);
-        a.refused
-            .is_some()
-            .cmp(&b.refused.is_some())
-            .then(score(a).total_cmp(&score(b)))
-            .then(loss(a).total_cmp(&loss(b)))
-            .then(a.candidate.plan.feed_forward.is_some().cmp(&b.candidate.plan.feed_forward.is_some()))
-    });
-}
-
-fn words(need: &Need<'_>, outcomes: &[Outcome], capacity: Option<Bytes>) -> (String, Vec<String>) {
-    let mut warnings = Vec::new();
-    let Some(best) = outcomes.first().filter(|outcome| outcome.refused.is_none()) else {
-        let smallest = outcomes.iter().min_by(|a, b| a.memory.value().total_cmp(&b.memory.value()));
-        let reason = match (smallest, capacity) {
-            (Some(smallest), Some(capacity)) if smallest.memory > capacity => format!(
-                "nothing fits: even {} needs {} (weights {}, cache {}, in flight {}, a tenth kept free), {} more than the \
-                 {capacity} there are; a shorter context, a smaller model or a device with more memory would do",
-                smallest.candidate.name,
-                smallest.memory,
-                smallest.footprint.weights,
-                smallest.footprint.kv,
-                smallest.footprint.activations,
-                smallest.memory - capacity,
-            ),
-            (Some(_), _) => format!(
-                "no plan meets every limit; the nearest, {}, {}",
-                outcomes[0].candidate.name,
-                outcomes[0].refused.as_deref().unwrap_or("is refused")
-            ),
-            (None, _) => "there are no plans for this device".to_owned(),
-        };
-        return (reason, warnings);
-    };
-    let same = |outcome: &&Outcome| outcome.candidate.is_plain() && outcome.batch == best.batch;
-    let wide = outcomes.iter().find(same);
-    let saved = wide.map(|wide| 1.0 - best.footprint.total() / wide.footprint.total());
-    let saved = saved
-        .filter(|saved| *saved > 0.0)
-        .map_or_else(String::new, |saved| format!(" and takes {:.0} % less memory", 100.0 * saved));
-    let reason = if best.candidate.is_plain() {
-        format!("{}: {}-bound, and no narrower plan is better for this goal", best.candidate.name, best.bound)
-    } else {
-        format!("{}: {}-bound here, {:.2}x as fast as 16 bit{saved}", best.candidate.name, best.bound, best.speedup)
-    };
-    let prefill = matches!(need.demand, Demand::Prefill { .. });
-    if prefill && outcomes.iter().any(|outcome| outcome.candidate.weight_only() && outcome.bound == Bound::Compute) {
-        warnings.push("prompts wait for multipliers: weight-only formats save memory here and no time".to_owned());
-    }
-    if let Some(loss) = best.quality.worst().filter(|loss| *loss > 0.05) {
-        warnings.push(format!(
-            "it may raise the perplexity by up to {:.1} %: evaluate before you rely on it",
-            100.0 * loss
-        ));
-    }
-    (reason, warnings)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod axis;
 mod canvas;
 mod cells;
 mod font;
+mod front;
 mod labels;
 mod legend;
 mod lines;
@@ -14,6 +15,7 @@ mod roofline;
 mod shares;
 mod theme;
 
+pub(crate) use front::{Front, Spotted};
 pub(crate) use lines::{Lines, Series};
 pub(crate) use roofline::{Ceiling, Class, Memory, Point, Roofline};
 pub(crate) use shares::{Bar, Shares};
@@ -25,6 +27,35 @@ use resvg::{
     tiny_skia::{Pixmap, Transform},
     usvg::{Options, Tree, fontdb},
 };
+
+/// Any picture.
+pub(crate) enum Picture {
+    Roofline(Roofline),
+    Lines(Lines),
+    Shares(Shares),
+    Front(Front),
+}
+
+impl Picture {
+    pub(crate) fn svg(&self, theme: Theme) -> String {
+        match self {
+            Self::Roofline(picture) => picture.svg(theme),
+            Self::Lines(picture) => picture.svg(theme),
+            Self::Shares(picture) => picture.svg(theme),
+            Self::Front(picture) => picture.svg(theme),
+        }
+    }
+
+    /// In characters; colour is taken out again where nobody wants it.
+    pub(crate) fn terminal(&self, width: usize, height: usize, color: bool) -> String {
+        match self {
+            Self::Roofline(picture) => picture.terminal(width, height, color),
+            Self::Lines(picture) => picture.terminal(width, height, color),
+            Self::Shares(picture) => picture.terminal(width, height, color),
+            Self::Front(picture) => picture.terminal(width, height, color),
+        }
+    }
+}
 
 /// Longest side of a PNG in pixels: more would be a slip in the scale rather than a picture.
 const LARGEST: f32 = 16_384.0;

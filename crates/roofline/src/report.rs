@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::plot::Roofline;
+use crate::plot::Picture;
 
 /// The form a result is printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,10 @@ pub(crate) enum Section {
     Paragraph(String),
     /// A sentence with a path in it: one line however long, so that the path can be copied.
     Line(String),
+    /// What to type.
+    Code(Vec<String>),
     /// A picture, in whatever the form can show.
-    Picture(Box<Roofline>),
+    Picture(Box<Picture>),
 }
 
 /// Prints a result, all at once.
@@ -93,6 +95,7 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
         Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
         Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
         Section::Line(line) => style::printable(line) + "\n",
+        Section::Code(lines) => lines.iter().map(|line| format!("  {}\n", style::printable(line))).collect(),
         Section::Picture(picture) => picture.terminal(width.unwrap_or(MEASURE).clamp(40, MEASURE), PICTURE, true),
     });
     parts.collect::<Vec<_>>().join("\n")
@@ -120,6 +123,10 @@ fn markdown(sections: &[Section]) -> String {
             table.markdown()
         }
         Section::Paragraph(text) | Section::Line(text) => format!("{}\n", style::printable(text)),
+        Section::Code(lines) => {
+            let lines: String = lines.iter().map(|line| style::printable(line) + "\n").collect();
+            format!("```sh\n{lines}```\n")
+        }
         Section::Picture(picture) => {
             let plain = picture.terminal(MEASURE, PICTURE, false);
             format!("```text\n{plain}```\n")

@@ -103,6 +103,18 @@ impl Terms {
     }
 
     /// Whether a machine can have these values.
+    /// Reads and writes that much faster.
+    pub(crate) fn scale_memory(&mut self, factor: f64) {
+        match self {
+            Self::Plain(terms) => (terms.read, terms.write) = (terms.read * factor, terms.write * factor),
+            Self::Blocks(terms) => {
+                for shared in &mut terms.families {
+                    (shared.read, shared.write) = (shared.read * factor, shared.write * factor);
+                }
+            }
+        }
+    }
+
     pub(super) fn sensible(&self) -> bool {
         match self {
             Self::Plain(plain) => plain.sensible(),

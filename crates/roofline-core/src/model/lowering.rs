@@ -121,8 +121,7 @@ struct Lower<'a> {
 
 impl Lower<'_> {
     /// Adds a kernel, or counts it with an equal one.
-    fn push(&mut self, site: &'static str, op: Op, count: u64, wide: bool) {
-        let place = if wide { Place::Wide } else { self.place };
+    fn push(&mut self, site: &'static str, op: Op, count: u64, place: Place) {
         match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.place == place) {
             Some(node) => node.count += count,
             None => self.nodes.push(Node { site, op, count, place }),
@@ -130,12 +129,13 @@ impl Lower<'_> {
     }
 
     fn linear(&mut self, site: &'static str, n: Dim, k: Dim, count: u64) {
-        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, false);
+        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, self.place);
     }
 
     fn elementwise(&mut self, site: &'static str, kind: ElementwiseKind, vectors: Dim, width: Dim, count: u64) {
         let op = Elementwise { kind, tokens: self.tokens.wide(), vectors, width };
-        self.push(site, Op::Elementwise(op), count, kind == ElementwiseKind::Embedding);
+        let place = if kind == ElementwiseKind::Embedding { Place::Wide } else { self.place };
+        self.push(site, Op::Elementwise(op), count, place);
     }
 
     /// This device's part of `whole`, rounded up; a dimension of one stays.
@@ -174,9 +174,7 @@ impl Lower<'_> {
         if self.lowering.ranks > Dim::ONE {
             let reduce = AllReduce { tokens: self.tokens, width: self.model.hidden, ranks: self.lowering.ranks };
             // Sums after attention and after the feed-forward part are the same kernel.
-            let place = std::mem::replace(&mut self.place, Place::Layer);
-            self.push("all_reduce", Op::AllReduce(reduce), count, false);
-            self.place = place;
+            self.push("all_reduce", Op::AllReduce(reduce), count, Place::Layer);
         }
     }
 
@@ -244,7 +242,7 @@ impl Lower<'_> {
                 } else {
                     // Keys and values of the whole context are expanded.
                     let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
-                    self.push("kv_b_proj", Op::Linear(Linear { m: keys, n: expanded, k: rank }), count, false);
+                    self.push("kv_b_proj", Op::Linear(Linear { m: keys, n: expanded, k: rank }), count, self.place);
                     self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, count)?;
                 }
                 Self::product("heads x v_head_dim", heads, value_dim)?
@@ -281,7 +279,7 @@ impl Lower<'_> {
     fn append(&mut self, part: &Graph, names: &[(&str, &'static str)], count: u64) {
         for node in &part.nodes {
             let other = names.iter().find(|(site, _)| *site == node.site).map(|(_, other)| *other);
-            self.push(other.unwrap_or(node.site), node.op, count, false);
+            self.push(other.unwrap_or(node.site), node.op, count, self.place);
         }
     }
 
@@ -294,7 +292,7 @@ impl Lower<'_> {
             FeedForward::Dense { inner, gated, .. } => self.append(&dense(self, inner, gated), &[], count),
             FeedForward::Experts { experts, active, inner, shared, gated, .. } => {
                 let router = Linear { m: tokens, n: experts, k: hidden };
-                self.push("router", Op::Linear(router), count, true);
+                self.push("router", Op::Linear(router), count, Place::Wide);
                 self.experts((experts, active, self.share(inner)), gated, count);
                 if let Some(shared) = shared {
                     self.append(&dense(self, shared, gated), SHARED, count);
@@ -308,21 +306,21 @@ impl Lower<'_> {
         let (tokens, hidden) = (self.tokens, self.model.hidden);
         let side = |side, n, k| Op::Experts(Experts { tokens, experts, active, n, k, side });
         match (self.lowering.fused, gated) {
-            (true, true) => self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, false),
+            (true, true) => self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, self.place),
             (_, gated) => {
                 if gated {
-                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, false);
+                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, self.place);
                 }
-                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, false);
+                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, self.place);
             }
         }
         if !self.lowering.fused {
             let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
             let rows = tokens.wide() * active.wide();
             let op = Elementwise { kind, tokens: rows, vectors: Dim::ONE, width: inner };
-            self.push("experts_activation", Op::Elementwise(op), count, false);
+            self.push("experts_activation", Op::Elementwise(op), count, self.place);
         }
-        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, false);
+        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, self.place);
     }
 
     /// The last norm and the logits.
@@ -332,9 +330,9 @@ impl Lower<'_> {
         if !self.lowering.fused {
             let (kind, tokens) = (ElementwiseKind::Norm, rows.wide());
             let op = Elementwise { kind, tokens, vectors: Dim::ONE, width: hidden };
-            self.push("final_norm", Op::Elementwise(op), 1, true);
+            self.push("final_norm", Op::Elementwise(op), 1, Place::Wide);
         }
         let n = self.share(self.model.vocabulary);
-        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, true);
+        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, Place::Head);
     }
 }

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::{AttentionLayer, Lowering, Model, Workload};
 use crate::{
-    Device, Dim, Graph, Op, Plan, Precision, Result,
+    Device, Dim, Graph, Plan, Precision, Result,
     format::{Shape, Sizes},
+    graph::Place,
     units::Bytes,
 };
 
@@ -40,7 +41,7 @@ impl Model {
         let mut largest = Bytes::ZERO;
         for node in &graph.nodes {
             let precision = plan.at(node.place);
-            let Some(matrix) = weight_matrices(&node.op) else {
+            let Some(matrix) = node.op.weights() else {
                 largest = largest.max(node.op.in_flight(precision, sizes));
                 continue;
             };
@@ -56,9 +57,12 @@ impl Model {
         let embedding = self.vocabulary.wide() * self.hidden.wide();
         let whole = if self.tied { self.parameters() } else { self.parameters() - embedding };
         let rest = whole.saturating_sub(elements * ranks) / ranks;
-        let table = if self.tied { 0 } else { embedding / ranks };
         let wide = f64::from(plan.wide.weights.nominal_bits()) / 8.0;
-        weights += Bytes::new((rest + table) as f64 * wide);
+        weights += Bytes::new(rest as f64 * wide);
+        if !self.tied {
+            let table = Shape::matrix(self.vocabulary, self.hidden);
+            weights += plan.at(Place::Head).weights.bytes(table, sizes) / ranks as f64;
+        }
         let residual =
             plan.layers.query.bytes(Shape::new(workload.sequences.wide() * workload.new.wide(), self.hidden), sizes);
         Footprint { weights, kv, activations: residual + largest }
@@ -142,29 +146,4 @@ fn first(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
         if holds(middle) { high = middle } else { low = middle + 1 }
     }
     low
-}
-
-/// The stored weights of a kernel: how many matrices there are, and how many a pass reads.
-struct Matrices {
-    n: Dim,
-    k: Dim,
-    count: u128,
-    read: f64,
-}
-
-fn weight_matrices(op: &Op) -> Option<Matrices> {
-    use crate::op::ExpertSide;
-    Some(match op {
-        Op::Linear(linear) => Matrices { n: linear.n, k: linear.k, count: 1, read: 1.0 },
-        Op::ActivatedLinear(up) => {
-            let count = if up.gated { 2 } else { 1 };
-            Matrices { n: up.linear.n, k: up.linear.k, count, read: count as f64 }
-        }
-        Op::Experts(experts) => {
-            let sides = if experts.side == ExpertSide::GatedUp { 2 } else { 1 };
-            let read = sides as f64 * experts.distinct();
-            Matrices { n: experts.n, k: experts.k, count: sides * experts.experts.wide(), read }
-        }
-        _ => return None,
-    })
 }

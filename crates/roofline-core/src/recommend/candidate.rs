@@ -2,13 +2,16 @@
 
 use serde::Serialize;
 
-use super::{Limits, Need};
-use crate::{Device, Error, Format, Math, Plan, Precision, Result, device::Kind, precision::PrecisionSpec};
+use super::{
+    Limits, Need,
+    runtime::{self, Runtime, runtimes},
+};
+use crate::{Device, Error, Format, Plan, Precision, Result, format::Element, precision::PrecisionSpec};
 
 /// A plan and how people name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// `w4a16`, or `fp8 attention, nvfp4 feed-forward, fp8 cache`.
+    /// `w4a16`, or `fp8 attention, nvfp4 feed-forward, fp8-e4m3 cache`.
     pub name: String,
     /// The precision of attention, or of all.
     pub attention: String,
@@ -16,135 +19,153 @@ pub struct Candidate {
     pub feed_forward: String,
     /// The format of the cache.
     pub kv: Format,
+    /// The format of the LM head and of the embeddings, where they are quantized.
+    pub head: Option<Format>,
+    /// How the codes are chosen: what `roofline quantize` does without data for the narrowest part.
+    pub algorithm: &'static str,
     /// Runtimes that load it on this device.
     pub runtimes: Vec<&'static str>,
     /// The plan itself.
     pub plan: Plan,
+    /// The name under which its one precision is published; none for a mixture.
+    #[serde(skip)]
+    pub(super) key: Option<&'static str>,
 }
 
-/// Precisions that are tried, wide to narrow. The first, 16 bit, is what the others are compared with.
-const TRIED: [&str; 12] =
-    ["sixteen", "fp8", "int8", "mxfp8", "w8a16", "fp8a16", "w4a16", "nvfp4a16", "mxfp4a16", "nf4", "nvfp4", "mxfp4"];
-
-/// Who loads a precision on an NVIDIA GPU, from which compute capability on. From vLLM's `get_min_capability`; bitsandbytes
-/// runs from Turing on, llama.cpp anywhere.
-const RUNTIMES: &[(&str, &[(&str, f64)])] = &[
-    ("sixteen", &[("vLLM", 7.0), ("llama.cpp", 0.0), ("transformers", 0.0)]),
-    ("fp8", &[("vLLM", 8.9), ("transformers", 8.9)]),
-    ("int8", &[("vLLM", 7.5)]),
-    ("mxfp8", &[("vLLM", 10.0)]),
-    ("w8a16", &[("vLLM", 7.5), ("llama.cpp", 0.0), ("transformers (torchao)", 0.0)]),
-    ("fp8a16", &[("vLLM", 7.5), ("transformers (torchao)", 0.0)]),
-    ("w4a16", &[("vLLM", 7.5), ("llama.cpp", 0.0)]),
-    ("nvfp4a16", &[("vLLM", 7.5), ("llama.cpp", 0.0)]),
-    ("mxfp4a16", &[("vLLM", 8.0), ("llama.cpp", 0.0)]),
-    ("nf4", &[("transformers (bitsandbytes)", 7.5)]),
-    ("nvfp4", &[("vLLM", 10.0)]),
-    ("mxfp4", &[("vLLM", 10.0)]),
-];
-
-/// The runtimes that load `name` on `device`. llama.cpp runs on everything else that computes.
-fn runtimes(name: &str, device: &Device) -> Vec<&'static str> {
-    let capability = device.compute_capability.as_deref().and_then(|text| text.parse::<f64>().ok());
-    let listed = RUNTIMES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, runtimes)| runtimes);
-    let loads = |(runtime, least): &&(&str, f64)| match capability {
-        Some(capability) => capability >= *least,
-        None => *runtime == "llama.cpp" || device.kind != Kind::Cpu && device.vendor == "AMD" && *runtime == "vLLM",
-    };
-    listed.iter().filter(loads).map(|(runtime, _)| *runtime).collect()
+/// A precision that the device multiplies and some runtime loads.
+pub(super) struct Offer {
+    /// Its name among the runtimes.
+    pub(super) key: &'static str,
+    pub(super) spec: PrecisionSpec,
+    plan: Plan,
 }
 
-/// The precisions that `device` multiplies and some runtime loads, 16 bit first.
-pub(super) fn precisions(device: &Device) -> Result<Vec<(&'static str, PrecisionSpec)>> {
+impl Offer {
+    fn bits(&self) -> u32 {
+        self.plan.layers.weights.nominal_bits()
+    }
+}
+
+/// The precisions of a device, 16 bit first, which the others are compared with, then the wider ones.
+pub(super) fn offers(device: &Device) -> Result<Vec<Offer>> {
     let sixteen = device.sixteen_bit().to_string();
+    let mut keys: Vec<&'static str> = runtime::precisions().collect();
+    keys.sort_unstable();
+    keys.dedup();
     let mut all = Vec::new();
-    for tried in TRIED {
-        let spec: PrecisionSpec = if tried == "sixteen" { sixteen.parse()? } else { tried.parse()? };
-        match spec.on(device) {
-            Ok(_) if !runtimes(tried, device).is_empty() => all.push((tried, spec)),
+    for key in keys {
+        let name = if key == "16 bit" { sixteen.clone() } else { key.replace("/16", &format!("/{sixteen}")) };
+        let spec: PrecisionSpec = name.parse()?;
+        match Plan::model(&spec, device) {
+            Ok(plan) if runtimes().iter().any(|runtime| runtime.loads(key, device)) => {
+                all.push(Offer { key, spec, plan })
+            }
             // Without 16-bit units there is nothing to compare with.
-            Err(error) if tried == "sixteen" => return Err(error),
+            Err(error) if key == "16 bit" => return Err(error),
             Ok(_) | Err(_) => {}
         }
     }
     if all.is_empty() {
         return Err(Error::Shape(format!("no runtime is known for {}", device.name)));
     }
+    all.sort_by_key(|offer| (offer.key != "16 bit", std::cmp::Reverse(offer.bits())));
     Ok(all)
 }
 
 /// Every plan for a need: one precision throughout, or a narrower one for the feed-forward part, each with every format of
-/// the cache. The first is 16 bit throughout.
+/// the cache and of the LM head. The first is 16 bit throughout.
 pub(super) fn candidates(need: &Need<'_>) -> Result<Vec<Candidate>> {
     let device = need.device;
-    let precisions = precisions(device)?;
+    let asked = |runtime: &&'static Runtime| {
+        let names = &need.limits.runtimes;
+        names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&runtime.name))
+    };
+    let offers = offers(device)?;
+    let caches: Vec<Format> = std::iter::once(device.sixteen_bit()).chain(runtime::caches()).collect();
+    let heads: Vec<Option<Format>> = std::iter::once(None).chain(runtime::heads().map(Some)).collect();
     let mut all = Vec::new();
-    for (key, spec) in &precisions {
-        let (name, plan) = (spec.name(), &Plan::model(spec, device)?);
-        for (inner_key, inner_spec) in &precisions {
-            let (inner_name, inner) = (inner_spec.name(), &Plan::model(inner_spec, device)?);
-            let bits = |plan: &Plan| plan.layers.weights.nominal_bits();
-            let same = key == inner_key;
-            if !same && bits(inner) >= bits(plan) {
+    for offer in &offers {
+        for inner in &offers {
+            let same = offer.key == inner.key;
+            if !same && inner.bits() >= offer.bits() {
                 continue;
             }
-            let outer = runtimes(key, device);
-            let both: Vec<&'static str> =
-                runtimes(inner_key, device).into_iter().filter(|name| outer.contains(name)).collect();
+            let both: Vec<&'static Runtime> = runtimes()
+                .iter()
+                .filter(asked)
+                .filter(|runtime| runtime.loads(offer.key, device) && runtime.loads(inner.key, device))
+                .collect();
             if both.is_empty() {
                 continue;
             }
-            let mixed = if same { *plan } else { plan.with_feed_forward(inner.layers) };
-            for (kv, cached) in caches(device)? {
-                let both: Vec<&'static str> =
-                    both.iter().copied().filter(|name| cached.is_none_or(|only| only == *name)).collect();
-                if both.is_empty() {
-                    continue;
+            for kv in &caches {
+                for head in &heads {
+                    let loads = |runtime: &&&Runtime| runtime.caches(*kv, device) && runtime.heads(*head, device);
+                    let names: Vec<&'static str> =
+                        both.iter().filter(loads).map(|runtime| runtime.name.as_str()).collect();
+                    if !names.is_empty() {
+                        all.push(candidate(offer, inner, *kv, *head, names));
+                    }
                 }
-                let cache = if kv.nominal_bits() < 16 { format!(", {kv} cache") } else { String::new() };
-                let layers =
-                    if same { name.to_owned() } else { format!("{name} attention, {inner_name} feed-forward") };
-                all.push(Candidate {
-                    name: layers + &cache,
-                    attention: name.to_owned(),
-                    feed_forward: inner_name.to_owned(),
-                    kv,
-                    runtimes: both,
-                    plan: mixed.with_kv(kv),
-                });
             }
         }
     }
+    if all.is_empty() {
+        return Err(Error::Shape(format!("no such runtime is known for {}", device.name)));
+    }
     Ok(all)
 }
 
-/// Formats of the cache, and the one runtime that has them: 16 bit everywhere, FP8 in vLLM on GPUs with FP8 units, INT8 in
-/// blocks of 32 (`q8_0`) in llama.cpp.
-fn caches(device: &Device) -> Result<Vec<(Format, Option<&'static str>)>> {
-    let mut all = vec![(device.sixteen_bit(), None), ("int8-g32".parse()?, Some("llama.cpp"))];
-    if device.peaks.of(Math::Fp8).is_some() {
-        all.push((Format::FP8, Some("vLLM")));
+fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, runtimes: Vec<&'static str>) -> Candidate {
+    let same = offer.key == inner.key;
+    let (name, inner_name) = (offer.spec.name(), inner.spec.name());
+    let mut text = if same { name.to_owned() } else { format!("{name} attention, {inner_name} feed-forward") };
+    if let Some(head) = head {
+        text += &format!(", {head} head");
     }
-    Ok(all)
+    if kv.nominal_bits() < 16 {
+        text += &format!(", {kv} cache");
+    }
+    let plan = if same { offer.plan } else { offer.plan.with_feed_forward(inner.plan.layers) };
+    let plan = head.map_or(plan, |head| plan.with_head(head)).with_kv(kv);
+    let plain = same && kv.nominal_bits() >= 16 && head.is_none();
+    let algorithm = match inner.plan.layers.weights {
+        weights if weights.nominal_bits() >= 16 => "none",
+        // The scale that leaves the least squared error; wider codes gain nothing by it.
+        weights if head.is_none() && (weights.element() == Element::Int4 || weights == Format::NVFP4) => "mse",
+        _ => "rtn",
+    };
+    Candidate {
+        name: text,
+        attention: name.to_owned(),
+        feed_forward: inner_name.to_owned(),
+        kv,
+        head,
+        algorithm,
+        runtimes,
+        plan,
+        key: plain.then_some(offer.key),
+    }
 }
 
 impl Candidate {
-    /// The name of its one precision, where it has one and a 16-bit cache.
-    pub(super) fn single(&self) -> Option<&str> {
-        (self.attention == self.feed_forward && self.kv.nominal_bits() >= 16).then_some(self.attention.as_str())
-    }
-
     /// Whether it is 16 bit throughout.
     pub fn is_plain(&self) -> bool {
         let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
         let bits = [self.plan.layers.weights, inner.weights, self.kv].map(Format::nominal_bits);
-        bits.iter().all(|bits| *bits >= 16)
+        bits.iter().all(|bits| *bits >= 16) && self.head.is_none()
+    }
+
+    /// How many choices it takes: the fewer, the simpler to make and to serve.
+    pub(super) fn parts(&self) -> usize {
+        let mixed = self.attention != self.feed_forward;
+        usize::from(mixed) + usize::from(self.kv.nominal_bits() < 16) + usize::from(self.head.is_some())
     }
 
     /// Whether some weights are narrower than the activations they meet.
     pub fn weight_only(&self) -> bool {
         let narrow = |precision: &Precision| precision.weights.nominal_bits() < precision.activations.nominal_bits();
-        narrow(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(narrow)
+        narrow(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(narrow) || self.head.is_some()
     }
 
     /// Why names and units forbid it.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::candidate;
+use super::{candidate, quality};
 use crate::{
     Device, Error, Graph, Plan, Result,
     calibration::Calibration,
@@ -48,6 +48,8 @@ pub struct RankedPrecision {
     pub memory_savings_pct: f64,
     /// Why it was not chosen; none for the choice.
     pub lost: Option<String>,
+    #[serde(skip)]
+    error: f64,
 }
 
 /// The advice for a product.
@@ -77,11 +79,11 @@ pub fn recommend_operator(
         return Err(Error::Shape("the memory limit must be more than nothing".to_owned()));
     }
     let graph = Graph::gemm(m, n, k)?;
-    let plans: Vec<(PrecisionSpec, Plan)> = candidate::precisions(device)?
+    let plans: Vec<(PrecisionSpec, Plan)> = candidate::offers(device)?
         .into_iter()
-        .map(|(_, spec)| {
-            let plan = Plan::uniform(spec.on(device)?);
-            Ok((spec, plan))
+        .map(|offer| {
+            let plan = Plan::uniform(offer.spec.on(device)?);
+            Ok((offer.spec, plan))
         })
         .collect::<Result<_>>()?;
     let expected =
@@ -107,17 +109,14 @@ pub fn recommend_operator(
         bound: *bound,
         weights: *weights,
         memory_savings_pct: 100.0 * (1.0 - *weights / full),
+        error: quality::error(&plan.layers),
         lost: memory.filter(|limit| weights > limit).map(|limit| format!("its weights take {weights} of {limit}")),
     });
     let mut ranked: Vec<RankedPrecision> = ranked.collect();
     ranked.sort_by(|a, b| {
         let gain =
             |row: &RankedPrecision| if row.speedup < WORTHWHILE && row.method != "none" { 0.0 } else { row.speedup };
-        a.lost
-            .is_some()
-            .cmp(&b.lost.is_some())
-            .then(gain(b).total_cmp(&gain(a)))
-            .then(a.weights.value().total_cmp(&b.weights.value()))
+        a.lost.is_some().cmp(&b.lost.is_some()).then(gain(b).total_cmp(&gain(a))).then(a.error.total_cmp(&b.error))
     });
     let best = ranked[0].clone();
     let smallest = ranked.iter().min_by(|a, b| a.weights.value().total_cmp(&b.weights.value()));
@@ -129,7 +128,7 @@ pub fn recommend_operator(
         let slower = 100.0 * (row.time / best.time - 1.0);
         row.lost = Some(match slower {
             0.05.. => format!("{slower:.1} % slower"),
-            _ if row.weights > best.weights => "as fast, with larger weights".to_owned(),
+            _ if row.error > best.error => "as fast, and loses more quality".to_owned(),
             _ => "as fast".to_owned(),
         });
     }

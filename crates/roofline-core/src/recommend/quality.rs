@@ -1,12 +1,17 @@
 //! What a plan costs in quality: published where somebody measured it, else estimated from the formats, else unknown.
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use serde::{Deserialize, Serialize};
 
+use super::Candidate;
 use crate::{
-    Format, Model, Plan,
+    Format, Graph, Model, Plan, Precision,
     format::{Distribution, Element},
+    graph::{Node, Place},
     quality::PerplexityChange,
 };
 
@@ -46,57 +51,109 @@ impl Quality {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    measured: Vec<Measured>,
+    measured: Vec<Published>,
 }
 
 /// A published pair of perplexities.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Measured {
-    model: String,
-    precision: String,
-    method: String,
-    #[expect(dead_code, reason = "for whoever reads the file")]
-    metric: String,
-    before: f64,
-    after: f64,
-    source: String,
+pub struct Published {
+    /// The model, by its key.
+    pub model: String,
+    /// The precision throughout.
+    pub precision: String,
+    /// The algorithm that chose the codes.
+    pub method: String,
+    /// What was measured.
+    pub metric: String,
+    /// At 16 bit.
+    pub before: f64,
+    /// Quantized.
+    pub after: f64,
+    /// Who says so.
+    pub source: String,
 }
 
-fn table() -> &'static [Measured] {
-    static TABLE: OnceLock<Vec<Measured>> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let text = include_str!("../../data/quality/llama.toml");
-        toml::from_str::<File>(text).map(|file| file.measured).unwrap_or_default()
-    })
+impl Published {
+    /// The share by which it rose.
+    pub fn change(&self) -> f64 {
+        self.after / self.before - 1.0
+    }
+}
+
+fn table() -> &'static [Published] {
+    static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/quality.rs"));
+    static TABLE: LazyLock<Vec<Published>> = LazyLock::new(|| {
+        FILES.iter().flat_map(|(_, text)| toml::from_str::<File>(text)).flat_map(|file| file.measured).collect()
+    });
+    &TABLE
+}
+
+/// What is published for a model in the precision of a plan, by every algorithm.
+pub fn published(model: &Model, candidate: &Candidate) -> Vec<&'static Published> {
+    let known = |row: &&Published| row.model == model.key && candidate.key == Some(row.precision.as_str());
+    table().iter().filter(known).collect()
 }
 
 /// What is published for a model in one precision throughout, by the method that needs no data.
-fn published(model: &Model, precision: &str) -> Option<Quality> {
-    let known = |row: &&Measured| row.model == model.key && row.precision == precision && row.method == "rtn";
+fn without_data(model: &Model, precision: &str) -> Option<Quality> {
+    let known = |row: &&Published| row.model == model.key && row.precision == precision && row.method == "rtn";
     table().iter().find(known).map(|row| Quality::Published {
-        change: row.after / row.before - 1.0,
+        change: row.change(),
         method: row.method.clone(),
         source: row.source.clone(),
     })
 }
 
+/// How many weights lie where, relative to those of all layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shares {
+    feed_forward: f64,
+    head: f64,
+}
+
+impl Shares {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let weights = |place: Place| -> f64 {
+            let nodes = graph.nodes.iter().filter(|node| node.place == place);
+            let of = |node: &Node| {
+                let weights = node.op.weights()?;
+                Some(weights.count as f64 * weights.n.float() * weights.k.float() * node.count as f64)
+            };
+            nodes.filter_map(of).sum()
+        };
+        let inner = weights(Place::FeedForward);
+        let layers = (inner + weights(Place::Layer)).max(1.0);
+        Self { feed_forward: inner / layers, head: weights(Place::Head) / layers }
+    }
+}
+
 /// The quality of a plan whose layers have one precision, or two. `name` is that of the one.
-pub(super) fn quality(model: &Model, plan: &Plan, name: Option<&str>, feed_forward_share: f64) -> Quality {
-    if let Some(found) = name.and_then(|name| published(model, name)) {
+pub(super) fn quality(model: &Model, plan: &Plan, name: Option<&str>, shares: Shares) -> Quality {
+    if let Some(found) = name.and_then(|name| without_data(model, name)) {
         return found;
     }
     let feed_forward = plan.feed_forward.unwrap_or(plan.layers);
-    // Activations have outliers, which integers with one scale per token cannot follow: no Gaussian tells what that costs.
-    if [plan.layers, feed_forward].iter().any(|precision| precision.activations.element() == Element::Int8) {
-        return Quality::Unknown;
-    }
-    let squared = |weights: Format, activations: Format| squared_error(weights) + squared_error(activations);
-    let attention = squared(plan.layers.weights, plan.layers.activations);
-    let inner = squared(feed_forward.weights, feed_forward.activations);
-    let mean = attention * (1.0 - feed_forward_share) + inner * feed_forward_share;
+    let (attention, inner) = (error(&plan.layers), error(&feed_forward));
+    let head = plan.head.map_or(0.0, |head| squared_error(head.weights)) * shares.head;
+    let mean = attention * (1.0 - shares.feed_forward) + inner * shares.feed_forward + head;
     let exact = if plan.layers.kv.nominal_bits() < 16 { Quality::Unknown } else { Quality::Exact };
-    if mean == 0.0 { exact } else { PerplexityChange::of(mean).map_or(Quality::Unknown, Quality::Estimated) }
+    if mean.is_infinite() {
+        Quality::Unknown
+    } else if mean == 0.0 {
+        exact
+    } else {
+        PerplexityChange::of(mean).map_or(Quality::Unknown, Quality::Estimated)
+    }
+}
+
+/// The squared error of a product on Gaussian numbers, that of weights and activations; infinite where it tells nothing:
+/// activations have outliers, which integers with one scale per token cannot follow.
+pub(super) fn error(precision: &Precision) -> f64 {
+    if precision.activations.element() == Element::Int8 {
+        return f64::INFINITY;
+    }
+    squared_error(precision.weights) + squared_error(precision.activations)
 }
 
 /// `t^2` of a format on Gaussian numbers; 16 bit and more count as exact, since models are trained in them.
@@ -123,15 +180,16 @@ mod tests {
     fn of(model: &str, precision: &str) -> Quality {
         let h200 = Registry::builtin().find("b200").unwrap().into_owned();
         let plan = Plan::model(&precision.parse::<PrecisionSpec>().unwrap(), &h200).unwrap();
-        quality(&Model::find(model).unwrap(), &plan, Some(precision), 0.7)
+        quality(&Model::find(model).unwrap(), &plan, Some(precision), Shares { feed_forward: 0.7, head: 0.1 })
     }
 
     #[test]
     fn the_table_is_whole_and_its_models_are_known() {
-        assert_eq!(table().len(), 13);
+        assert_eq!(table().len(), 15);
         for row in table() {
             assert!(Model::find(&row.model).is_ok(), "{}", row.model);
-            assert!(row.precision.parse::<PrecisionSpec>().is_ok() && row.after > row.before, "{row:?}");
+            let spec = row.precision.replace("/16", "/bf16");
+            assert!(spec.parse::<PrecisionSpec>().is_ok() && row.after > row.before, "{row:?}");
         }
     }
 

@@ -1,9 +1,11 @@
 //! `roofline recommend`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use roofline_core::units::{Bytes, Seconds};
 
-use super::{Phase, RateArgs, TierArg, dimension};
+use super::{Phase, RateArgs, ThemeArg, TierArg, dimension};
 
 #[derive(Subcommand)]
 pub(crate) enum RecommendSubject {
@@ -59,7 +61,10 @@ Examples:
   roofline recommend model llama-3-8b --on jetson_orin_nano --memory-limit 8GB --phase decode
   roofline recommend model llama-3.1-8b --on h100_sxm --prompt 512 --generate 256
   roofline recommend model llama-3.1-70b --on h200 --goal throughput --max-quality-loss 2%
-  roofline recommend model qwen2.5-7b --on b200 --native-only --deny mxfp4")]
+  roofline recommend model qwen2.5-7b --on b200 --native-only --deny mxfp4
+  roofline recommend model llama-3-8b --on jetson_orin_nano --goal energy        in the best power mode
+  roofline recommend model llama-3.1-8b --on h100_sxm --goal cost --price 2.50
+  roofline recommend model llama-3-8b --on h200 --explain --plot")]
 pub(crate) struct RecommendModelArgs {
     /// A name of `roofline models`, a `config.json`, or a folder with one
     #[arg(value_name = "MODEL")]
@@ -82,6 +87,9 @@ pub(crate) struct RecommendModelArgs {
     /// What matters most
     #[arg(long, value_enum, default_value_t)]
     pub(crate) goal: RecommendGoal,
+    /// What an hour of the device costs in dollars
+    #[arg(long, value_name = "DOLLARS", required_if_eq("goal", "cost"))]
+    pub(crate) price: Option<f64>,
     /// The largest rise of the perplexity, such as 1%
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) max_quality_loss: Option<f64>,
@@ -100,9 +108,31 @@ pub(crate) struct RecommendModelArgs {
     /// Never these precisions
     #[arg(long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Limits")]
     pub(crate) deny: Vec<String>,
+    /// Only plans that these load: vllm, llama.cpp, transformers
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Limits")]
+    pub(crate) runtime: Vec<String>,
+    /// Let plans compete that may raise the perplexity by more than 15 %, or by nobody knows how much, such as
+    /// narrow caches
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) any_quality: bool,
     /// Show every plan instead of the best
     #[arg(long)]
     pub(crate) all: bool,
+    /// Walk through the reasons, step by step
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Draw the plans by memory, speed and quality
+    #[arg(long)]
+    pub(crate) plot: bool,
+    /// Write that picture: .svg or .png
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+    /// Colours of the picture
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) theme: ThemeArg,
     #[command(flatten)]
     pub(crate) place: RecommendPlace,
 }
@@ -113,6 +143,8 @@ pub(crate) enum RecommendGoal {
     Latency,
     Throughput,
     Memory,
+    Energy,
+    Cost,
 }
 
 /// `1%` or `0.01`.

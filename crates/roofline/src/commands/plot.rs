@@ -4,7 +4,7 @@ mod points;
 
 pub(super) use points::fields;
 
-use std::io::Write;
+use std::{io::Write, path::Path};
 
 use roofline_core::{
     Device, Math, Model, Plan,
@@ -25,7 +25,7 @@ use crate::{
     cli::{Phase, PlotArgs, PlotKind, ThemeArg},
     config,
     failure::Failure,
-    plot::{Bar, Ceiling, Class, Lines, Memory, Point, Roofline, Series, Shares, Theme, png},
+    plot::{Bar, Ceiling, Class, Lines, Memory, Picture, Point, Roofline, Series, Shares, Theme, png},
     report::style,
 };
 
@@ -44,52 +44,34 @@ pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
         let (width, height) =
             size.map_or(TERMINAL, |(width, height)| (width.0.into(), usize::from(height.0).saturating_sub(2)));
         let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
-        return Ok(out.write_all(picture.terminal(width.max(40), height.clamp(12, 60)).as_bytes())?);
+        return Ok(out.write_all(picture.terminal(width.max(40), height.clamp(12, 60), true).as_bytes())?);
     };
-    let theme = match args.theme {
-        ThemeArg::Light => Theme::Light,
-        ThemeArg::Dark => Theme::Dark,
-    };
-    let svg = picture.svg(theme);
+    write_picture(&picture.svg(args.theme.into()), path, args.scale, args.force)
+}
+
+impl From<ThemeArg> for Theme {
+    fn from(theme: ThemeArg) -> Self {
+        match theme {
+            ThemeArg::Light => Self::Light,
+            ThemeArg::Dark => Self::Dark,
+        }
+    }
+}
+
+/// Writes a picture as what its file is named for.
+pub(super) fn write_picture(svg: &str, path: &Path, scale: u64, force: bool) -> Result<(), Failure> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let bytes = match extension.as_deref() {
-        Some("svg") => svg.into_bytes(),
-        Some("png") => {
-            png(&svg, args.scale as f32).map_err(|reason| Failure::usage(reason, "choose a smaller `--scale`"))?
-        }
+        Some("svg") => svg.as_bytes().to_vec(),
+        Some("png") => png(svg, scale as f32).map_err(|reason| Failure::usage(reason, "choose a smaller `--scale`"))?,
         _ => return Err(Failure::usage(format!("{}: not a picture", path.display()), "write to a .svg or .png file")),
     };
-    if path.exists() && !args.force {
+    if path.exists() && !force {
         return Err(Failure::usage(format!("{} is there already", path.display()), "say `--force` to replace it"));
     }
     config::replace(path, &bytes)?;
     style::talk("note", &format!("wrote {}", path.display()));
     Ok(())
-}
-
-enum Picture {
-    Roofline(Roofline),
-    Lines(Lines),
-    Shares(Shares),
-}
-
-impl Picture {
-    fn svg(&self, theme: Theme) -> String {
-        match self {
-            Self::Roofline(picture) => picture.svg(theme),
-            Self::Lines(picture) => picture.svg(theme),
-            Self::Shares(picture) => picture.svg(theme),
-        }
-    }
-
-    /// Colour is taken out again where nobody wants it.
-    fn terminal(&self, width: usize, height: usize) -> String {
-        match self {
-            Self::Roofline(picture) => picture.terminal(width, height, true),
-            Self::Lines(picture) => picture.terminal(width, height, true),
-            Self::Shares(picture) => picture.terminal(width, height, true),
-        }
-    }
 }
 
 /// A model at a precision on a device.

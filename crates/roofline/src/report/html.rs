@@ -34,6 +34,7 @@ pub(crate) fn html(title: &str, sections: &[Section]) -> String {
                 format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>())
             }
             Section::Paragraph(text) | Section::Line(text) => format!("<p>{}</p>\n", escape(text)),
+            Section::Code(lines) => format!("<pre>{}</pre>\n", escape(&lines.join("\n"))),
             Section::Picture(picture) => format!(
                 "<div class=\"light\">{}</div>\n<div class=\"dark\">{}</div>\n",
                 picture.svg(Theme::Light),

@@ -5,7 +5,7 @@ use roofline_core::op::Class as OpClass;
 use super::Compared;
 use crate::{
     commands::plot::ceilings,
-    plot::{Class, Memory, Point, Roofline},
+    plot::{Class, Memory, Picture, Point, Roofline},
     report::{Align, Cell, Report, Section, Table, number, style},
 };
 
@@ -26,7 +26,7 @@ impl Report for Compared {
         }
         sections.push(Section::Facts(self.analysis()));
         sections.extend(self.explanations().into_iter().map(Section::Paragraph));
-        sections.push(Section::Picture(Box::new(self.picture())));
+        sections.push(Section::Picture(Box::new(Picture::Roofline(self.picture()))));
         sections.extend(self.files().map(Section::Line));
         sections
     }

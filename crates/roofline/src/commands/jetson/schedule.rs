@@ -1,18 +1,16 @@
-//! `roofline jetson schedule`: which power mode, precision and batch for a goal, by predicting every combination on the
-//! device that the mode leaves.
+//! `roofline jetson schedule`: which power mode, plan and batch for a goal, by asking for the best plan on the device that
+//! each mode leaves.
 
 use roofline_core::{
-    Device, Graph, Model, Plan,
+    Model,
     device::PowerMode,
-    format::Sizes,
-    model::{Lowering, Workload},
-    precision::PrecisionSpec,
-    predict::{Bound, predict},
+    predict::Bound,
+    recommend::{Demand, Goal, Limits, Need, recommend, recommend_operator},
     units::{Bytes, Joules, Seconds},
 };
 use serde::Serialize;
 
-use super::{Board, InMode, status::gibi};
+use super::{Board, InMode};
 use crate::{
     cli::{GoalArg, ScheduleArgs},
     commands::source,
@@ -20,16 +18,7 @@ use crate::{
     report::{Align, Report, Section, Table, number},
 };
 
-/// Precisions to choose from, widest first, with the method that makes a checkpoint of them.
-const PRECISIONS: &[(&str, &str)] = &[
-    ("fp16", "none"),
-    ("w8a16", "PTQ"),
-    ("int8", "PTQ"),
-    ("fp8", "native_fp8"),
-    ("w4a16", "AWQ"),
-    ("nvfp4", "native_fp4"),
-];
-/// Batches that throughput is looked for in.
+/// Batches that throughput of a product is looked for in.
 const BATCHES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Side of the product that stands for a model where none is named.
 const SIDE: u64 = 4096;
@@ -44,8 +33,8 @@ pub(super) struct Schedule {
     workload: String,
     power_mode_id: u32,
     power_mode_name: String,
-    precision: &'static str,
-    method: &'static str,
+    precision: String,
+    method: String,
     batch_size: u64,
     target: &'static str,
     reason: String,
@@ -57,7 +46,7 @@ pub(super) struct Schedule {
 struct Row {
     power_mode_name: String,
     power_budget_w: Option<f64>,
-    precision: &'static str,
+    precision: String,
     batch_size: u64,
     tier: &'static str,
     predicted_time_us: f64,
@@ -73,8 +62,8 @@ struct Row {
 #[derive(Clone)]
 struct Candidate {
     mode: PowerMode,
-    /// Where its precision stands among [`PRECISIONS`].
-    precision: usize,
+    precision: String,
+    method: String,
     batch: u64,
     /// Of a step of the whole batch.
     time: Seconds,
@@ -100,14 +89,14 @@ impl Candidate {
 }
 
 /// The best way for a goal. Of those that predict the same, the one with the most compute, because the ideal leaves out
-/// what a faster GPU also shortens; then the smallest batch, then the widest numbers.
+/// what a faster GPU also shortens; then the smallest batch.
 fn select(candidates: &[Candidate], goal: GoalArg) -> Option<&Candidate> {
     let cost = |candidate: &Candidate| candidate.cost(goal).unwrap_or(f64::INFINITY);
     let least = candidates.iter().map(cost).fold(f64::INFINITY, f64::min);
     let best = candidates.iter().filter(|candidate| least.is_finite() && cost(candidate) <= least * SAME);
     best.min_by(|one, other| {
         let compute = other.mode.fp16.value().total_cmp(&one.mode.fp16.value());
-        compute.then((one.batch, one.precision).cmp(&(other.batch, other.precision)))
+        compute.then(one.batch.cmp(&other.batch))
     })
 }
 
@@ -116,16 +105,19 @@ pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, F
     let limits =
         [args.memory_limit, board.device.memory.usable(), board.status.as_ref().and_then(|status| status.memory)];
     let limit = limits.into_iter().flatten().reduce(Bytes::min);
-    let mut all = Vec::new();
+    let (mut all, mut missing) = (Vec::new(), None);
     for mode in &board.modes {
-        all.extend(candidates(mode, model.as_ref(), args, limit)?);
+        match &model {
+            Some(model) => match plan(mode, model, args, limit)? {
+                Ok(candidate) => all.push(candidate),
+                Err(reason) => missing = Some(reason),
+            },
+            None => all.extend(products(mode, args, limit)?),
+        }
     }
     let nothing = || {
-        let room = limit.map_or_else(String::new, |limit| format!(" in {}", gibi(limit)));
-        Failure::usage(
-            format!("nothing fits{room}"),
-            "take a smaller model, a shorter --context or a larger --memory-limit",
-        )
+        let reason = missing.unwrap_or_else(|| "no mode has a budget to estimate energy by".to_owned());
+        Failure::usage(reason, "take a smaller model, a shorter --context, a larger --memory-limit or another --goal")
     };
     let chosen = select(&all, args.goal).ok_or_else(nothing)?;
     let workload = model.as_ref().map_or_else(
@@ -139,15 +131,14 @@ pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, F
         select(&own, args.goal).or_else(|| select(&own, GoalArg::Latency)).cloned()
     };
     let rivals: Vec<Candidate> = board.modes.iter().filter_map(of_mode).collect();
-    let (precision, method) = PRECISIONS[chosen.precision];
     Ok(Schedule {
         device: board.device.key.clone(),
         device_name: format!("{} (scaled {})", board.device.name, chosen.mode.name),
         workload,
         power_mode_id: chosen.mode.id,
         power_mode_name: chosen.mode.name.clone(),
-        precision,
-        method,
+        precision: chosen.precision.clone(),
+        method: chosen.method.clone(),
         batch_size: chosen.batch,
         target: target(args.goal),
         reason: reason(chosen, &rivals, args.goal),
@@ -155,50 +146,64 @@ pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, F
     })
 }
 
-/// Every precision and batch of one mode that fits.
-fn candidates(
+/// The best plan of a model in one mode, or why there is none.
+fn plan(
     mode: &InMode,
-    model: Option<&Model>,
+    model: &Model,
     args: &ScheduleArgs,
     limit: Option<Bytes>,
-) -> Result<Vec<Candidate>, Failure> {
-    let batches = if args.goal == GoalArg::Throughput { &BATCHES[..] } else { &BATCHES[..1] };
-    let mut all = Vec::new();
-    for (precision, (name, _)) in PRECISIONS.iter().enumerate() {
-        let spec: PrecisionSpec = name.parse()?;
-        // What its units cannot multiply is no candidate.
-        let Ok(plan) = Plan::model(&spec, &mode.device) else { continue };
-        for batch in batches {
-            let (graph, memory) = case(model, args.context, *batch, &plan, &mode.device)?;
-            if limit.is_some_and(|limit| memory > limit) {
-                continue;
-            }
-            let total = predict(&graph, &plan, Sizes::Exact, &mode.device)?.total;
-            let energy = mode.mode.power.map(|power| power * total.time() / *batch as f64);
-            let (mode, batch, time, bound) = (mode.mode.clone(), *batch, total.time(), total.bound());
-            all.push(Candidate { mode, precision, batch, time, energy, memory, bound });
-        }
-    }
-    Ok(all)
+) -> Result<Result<Candidate, String>, Failure> {
+    let goal = match args.goal {
+        GoalArg::Latency => Goal::Latency,
+        GoalArg::Throughput => Goal::Throughput,
+        // Within one mode, the least time is the least energy.
+        GoalArg::Power => Goal::Latency,
+    };
+    let limits = Limits { memory: limit, ..Limits::default() };
+    let demand = Demand::Decode { context: args.context };
+    let device = &mode.device;
+    let advice = recommend(&Need {
+        model,
+        device,
+        calibration: None,
+        batch: 1,
+        demand,
+        goal,
+        dollars_per_hour: None,
+        limits: &limits,
+    })?;
+    let Some(best) = advice.choice() else { return Ok(Err(advice.reason)) };
+    Ok(Ok(Candidate {
+        mode: mode.mode.clone(),
+        precision: best.candidate.name.clone(),
+        method: best.candidate.algorithm.to_owned(),
+        batch: best.batch,
+        time: best.time,
+        energy: mode.mode.power.map(|power| power * best.time / best.batch as f64),
+        memory: best.memory,
+        bound: best.bound,
+    }))
 }
 
-/// The kernels of a step, and the memory it takes.
-fn case(
-    model: Option<&Model>,
-    context: u64,
-    batch: u64,
-    plan: &Plan,
-    device: &Device,
-) -> Result<(Graph, Bytes), Failure> {
-    let Some(model) = model else {
-        let graph = Graph::gemm(batch, SIDE, SIDE)?;
-        let work = predict(&graph, plan, Sizes::Exact, device)?.total.work;
-        return Ok((graph, work.read));
-    };
-    let (workload, lowering) = (Workload::decode(batch, context)?, Lowering::default());
-    let graph = model.graph(workload, lowering)?;
-    let memory = model.footprint_of(&graph, workload, lowering.ranks, plan, Sizes::Exact).total();
-    Ok((graph, memory))
+/// The best precision of a product in one mode, at each batch.
+fn products(mode: &InMode, args: &ScheduleArgs, limit: Option<Bytes>) -> Result<Vec<Candidate>, Failure> {
+    let batches = if args.goal == GoalArg::Throughput { &BATCHES[..] } else { &BATCHES[..1] };
+    let mut all = Vec::new();
+    for batch in batches {
+        let advice = recommend_operator((*batch, SIDE, SIDE), &mode.device, None, limit)?;
+        let Some(best) = advice.ranked.first() else { continue };
+        all.push(Candidate {
+            mode: mode.mode.clone(),
+            precision: best.precision.clone(),
+            method: best.method.to_owned(),
+            batch: *batch,
+            time: best.time,
+            energy: mode.mode.power.map(|power| power * best.time / *batch as f64),
+            memory: best.weights,
+            bound: best.bound,
+        });
+    }
+    Ok(all)
 }
 
 fn target(goal: GoalArg) -> &'static str {
@@ -236,8 +241,8 @@ fn reason(chosen: &Candidate, rivals: &[Candidate], goal: GoalArg) -> String {
     if goal == GoalArg::Power && !unlimited.is_empty() {
         sentences.push(format!("{} has no budget to estimate by", unlimited.join(", ")));
     }
-    if PRECISIONS[chosen.precision].1 != "none" {
-        sentences.push("what the narrower numbers cost in accuracy is for `roofline quantize` to say".to_owned());
+    if chosen.method != "none" {
+        sentences.push("what the narrower numbers cost in accuracy is for `roofline recommend` to say".to_owned());
     }
     sentences.join("; ")
 }
@@ -246,7 +251,7 @@ fn row(rival: &Candidate, chosen: &Candidate) -> Row {
     Row {
         power_mode_name: rival.mode.name.clone(),
         power_budget_w: rival.mode.power.map(roofline_core::units::Watts::value),
-        precision: PRECISIONS[rival.precision].0,
+        precision: rival.precision.clone(),
         batch_size: rival.batch,
         tier: "ideal",
         predicted_time_us: rival.time.micros(),
@@ -274,7 +279,7 @@ impl Report for Schedule {
             let energy = row.estimated_energy_per_token_j.map(|energy| Joules::new(energy).to_string());
             table.row([
                 format!("{}{}", row.power_mode_name, if row.chosen { " <" } else { "" }).into(),
-                row.precision.into(),
+                row.precision.as_str().into(),
                 row.batch_size.to_string().into(),
                 Seconds::from_micros(row.predicted_time_us).to_string().into(),
                 number(row.tokens_per_s).into(),
@@ -316,7 +321,8 @@ mod tests {
         };
         let time = Seconds::new(time);
         let energy = mode.power.map(|power| power * time / batch as f64);
-        Candidate { mode, precision: 0, batch, time, energy, memory: Bytes::ZERO, bound: Bound::Memory }
+        let (precision, method) = ("w4a16".to_owned(), "mse".to_owned());
+        Candidate { mode, precision, method, batch, time, energy, memory: Bytes::ZERO, bound: Bound::Memory }
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! How firm the advice is: what would change it.
+
+use serde::Serialize;
+
+use super::{Demand, Goal, Need, Recommendation, recommend};
+use crate::{Result, calibration::Calibration};
+
+/// The choice under other circumstances.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Variation {
+    /// What is different.
+    pub change: &'static str,
+    /// The plan then; none where none may be chosen.
+    pub choice: Option<String>,
+    /// How many times as fast as 16 bit it then is.
+    pub speedup: Option<f64>,
+    /// Whether it is the same plan.
+    pub same: bool,
+}
+
+/// The choice with a fifth less and more bandwidth, four times the context and eight times the batch, which throughput and
+/// cost look for themselves.
+pub fn sensitivity(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Variation>> {
+    let own = advice.choice().map(|best| best.candidate.name.as_str());
+    let mut all = Vec::new();
+    let mut vary = |change, need: &Need<'_>| -> Result<()> {
+        let other = recommend(need)?;
+        let choice = other.choice().map(|best| best.candidate.name.clone());
+        let same = choice.as_deref() == own;
+        all.push(Variation { change, speedup: other.choice().map(|best| best.speedup), choice, same });
+        Ok(())
+    };
+    for (change, factor) in [("bandwidth -20 %", 0.8), ("bandwidth +20 %", 1.2)] {
+        let device = need.device.scaled(factor, 1.0)?;
+        let calibration = need.calibration.map(|known| known.with_bandwidth(factor));
+        vary(change, &Need { device: &device, calibration: calibration.as_ref(), ..*need })?;
+    }
+    let demand = match need.demand {
+        Demand::Decode { context } => Demand::Decode { context: context.saturating_mul(4) },
+        Demand::Prefill { prompt } => Demand::Prefill { prompt: prompt.saturating_mul(4) },
+        Demand::Request { prompt, generate } => Demand::Request { prompt: prompt.saturating_mul(4), generate },
+    };
+    vary("context x4", &Need { demand, ..*need })?;
+    if !matches!(need.goal, Goal::Throughput | Goal::Cost) {
+        vary("batch x8", &Need { batch: need.batch.saturating_mul(8), ..*need })?;
+    }
+    Ok(all)
+}
+
+impl Calibration {
+    /// The same machine with another memory.
+    #[must_use]
+    pub fn with_bandwidth(&self, factor: f64) -> Self {
+        let mut other = self.clone();
+        other.terms.scale_memory(factor);
+        other
+    }
+}

@@ -1,0 +1,49 @@
+//! The plans as a picture: memory across, speed up, colour for the quality.
+
+use roofline_core::recommend::{Outcome, RESERVE};
+
+use super::model::{Advised, work};
+use crate::{
+    cli::RecommendModelArgs,
+    commands::plot::write_picture,
+    failure::Failure,
+    plot::{Front, Picture, Spotted},
+};
+
+/// Bounds of the classes of quality, as shares by which the perplexity may rise.
+const CLASSES: [(f64, &str); 4] =
+    [(0.01, "perplexity up to +1 %"), (0.05, "up to +5 %"), (0.15, "up to +15 %"), (f64::INFINITY, "more")];
+
+fn class(outcome: &Outcome) -> usize {
+    outcome.loss().map_or(CLASSES.len(), |loss| CLASSES.iter().position(|(most, _)| loss <= *most).unwrap_or(0))
+}
+
+/// The picture of an advice.
+pub(super) fn front(advised: &Advised) -> Picture {
+    let advice = &advised.recommendation;
+    let chosen = advice.choice().map(|best| best.candidate.name.as_str());
+    let spotted = |outcome: &Outcome| Spotted {
+        label: outcome.candidate.name.clone(),
+        x: outcome.footprint.total().value() / 1e9,
+        y: outcome.tokens_per_s,
+        class: class(outcome),
+        front: outcome.pareto,
+        chosen: Some(outcome.candidate.name.as_str()) == chosen,
+    };
+    let classes = CLASSES.iter().map(|(_, name)| (*name).to_owned()).chain(["unknown".to_owned()]).collect();
+    Picture::Front(Front {
+        title: format!("{} on {}", advised.model, advised.device_name),
+        subtitle: format!("{} plans for {}, {} tier", advice.outcomes.len(), work(advised.demand), advice.tier),
+        x_label: "memory, GB".to_owned(),
+        y_label: "tokens/s".to_owned(),
+        classes,
+        plans: advice.outcomes.iter().map(spotted).collect(),
+        limit: advice.capacity.map(|capacity| (1.0 - RESERVE) * capacity.value() / 1e9),
+    })
+}
+
+/// Writes the picture where one is asked for.
+pub(super) fn write(advised: &Advised, args: &RecommendModelArgs) -> Result<(), Failure> {
+    let Some(path) = &args.out else { return Ok(()) };
+    write_picture(&front(advised).svg(args.theme.into()), path, 2, args.force)
+}

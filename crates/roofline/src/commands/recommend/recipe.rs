@@ -1,0 +1,144 @@
+//! What to type to get a plan: our own quantizer, then the runtimes'.
+
+use roofline_core::recommend::Candidate;
+use roofline_quant::torchao::get_quantize_config;
+
+/// A precision without the 16-bit activations that its name may end with: `int4-g32/bf16` is `int4-g32`.
+fn stem(precision: &str) -> &str {
+    precision.split('/').next().unwrap_or(precision)
+}
+
+/// What `roofline quantize` calls a precision in the layout that vLLM loads, where it writes it.
+fn scheme(precision: &str) -> Option<&'static str> {
+    Some(match stem(precision) {
+        "w4a16" => "w4a16",
+        "int4-g64" => "w4a16-g64",
+        "int4-g32" => "w4a16-g32",
+        "int4-g128-zp" => "w4a16-asym",
+        "w8a16" => "w8a16-channel",
+        "int8-g128" => "w8a16",
+        "int8" => "w8a8",
+        "fp8" => "fp8-dynamic",
+        "fp8a16" => "fp8a16",
+        "nvfp4a16" => "nvfp4a16",
+        "mxfp4a16" => "mxfp4a16",
+        _ => return None,
+    })
+}
+
+/// What it calls a precision in GGUF.
+fn gguf(precision: &str) -> Option<&'static str> {
+    Some(match stem(precision) {
+        "bf16" => "bf16",
+        "fp16" => "f16",
+        "int8-g32" => "q8_0",
+        "int4-g32" => "q4_0",
+        "nvfp4a16" => "nvfp4",
+        "mxfp4a16" => "mxfp4",
+        _ => return None,
+    })
+}
+
+/// What makes a checkpoint of a precision: ours, then the same in torchao, where it has it.
+pub(super) fn checkpoint(precision: &str, model: &str) -> Vec<String> {
+    let ours = scheme(precision).map(|scheme| {
+        let clipped = stem(precision).starts_with("int4") || matches!(precision, "w4a16" | "nvfp4a16");
+        let method = if clipped { " --method mse" } else { "" };
+        let layout = if precision == "fp8a16" { " --as torchao" } else { "" };
+        format!("roofline quantize {model} --plan {scheme}{method}{layout} --to OUT")
+    });
+    let (word, group) = match stem(precision) {
+        "w4a16" | "int4-g128-zp" => ("INT4", 128),
+        "int4-g64" => ("INT4", 64),
+        "int4-g32" => ("INT4", 32),
+        "w8a16" | "int8" | "int8-g128" => ("INT8", 128),
+        "nf4" => ("NF4", 64),
+        "fp8" | "fp8a16" => ("FP8_E4M3", 128),
+        "nvfp4" | "nvfp4a16" => ("NVFP4", 16),
+        "mxfp4" | "mxfp4a16" => ("MXFP4", 32),
+        _ => ("", 128),
+    };
+    let torchao = get_quantize_config(word, group).map(|config| {
+        let weights_only = (precision == "int8").then(|| "weights only: activations stay at 16 bit".to_owned());
+        let differs = config.differs.or(weights_only).map_or_else(String::new, |differs| format!("    # {differs}"));
+        format!("quantize_(model, {}){differs}", config.expression)
+    });
+    ours.into_iter().chain(torchao).collect()
+}
+
+/// What to type for a plan, as far as this program can make it.
+pub(super) fn commands(candidate: &Candidate, model: &str) -> Vec<String> {
+    let narrow = candidate.kv.nominal_bits() < 16;
+    let bits = |precision: roofline_core::Precision| precision.weights.nominal_bits();
+    let plan = &candidate.plan;
+    let inner = plan.feed_forward.unwrap_or(plan.layers);
+    let wide = bits(plan.layers) >= 16 && bits(inner) >= 16;
+    let same = candidate.attention == candidate.feed_forward;
+    let mut commands = Vec::new();
+    if candidate.head.is_none() {
+        let mut served = wide.then_some(model);
+        if !wide && same {
+            commands = checkpoint(&candidate.attention, model);
+            served = scheme(&candidate.attention).map(|_| "OUT");
+        } else if !wide {
+            let attention = if bits(plan.layers) >= 16 { Some("keep") } else { scheme(&candidate.attention) };
+            // torchao's FP8 has no place among the schemes of a mixed checkpoint.
+            let mixed =
+                attention.zip(scheme(&candidate.feed_forward)).filter(|both| both.0 != "fp8a16" && both.1 != "fp8a16");
+            if let Some((attention, inner)) = mixed {
+                commands.extend(plan_file(inner, &[("attention", attention)]));
+                commands.push(format!("roofline quantize {model} --plan plan.toml --to OUT"));
+                served = Some("OUT");
+            }
+        }
+        if let Some(served) = served.filter(|_| candidate.runtimes.contains(&"vLLM")) {
+            let cache = match candidate.kv.to_string().as_str() {
+                _ if !narrow => "",
+                "fp8-e5m2" => " --kv-cache-dtype fp8_e5m2",
+                _ => " --kv-cache-dtype fp8",
+            };
+            commands.push(format!("vllm serve {served}{cache}"));
+        }
+    }
+    if candidate.runtimes.contains(&"llama.cpp") {
+        commands.extend(llama_cpp(candidate, model));
+    }
+    if commands.is_empty() {
+        commands.push(format!("# {} is not among the schemes that `roofline quantize` writes", candidate.name));
+    }
+    commands
+}
+
+fn llama_cpp(candidate: &Candidate, model: &str) -> Vec<String> {
+    let Some((attention, inner)) = gguf(&candidate.attention).zip(gguf(&candidate.feed_forward)) else {
+        return Vec::new();
+    };
+    let mut commands = Vec::new();
+    let head = candidate.head.and_then(|head| gguf(&head.to_string()));
+    let plan = if attention == inner && head.is_none() {
+        inner
+    } else {
+        let kept = head.unwrap_or("f16");
+        let mut rules = vec![("head", kept), ("embedding", kept)];
+        if attention != inner {
+            rules.insert(0, ("attention", attention));
+        }
+        commands.extend(plan_file(inner, &rules));
+        "plan.toml"
+    };
+    commands.push(format!("roofline quantize {model} --as gguf --plan {plan} --to model.gguf"));
+    let cache = gguf(&candidate.kv.to_string()).filter(|_| candidate.kv.nominal_bits() < 16);
+    let cache = cache.map_or_else(String::new, |kind| format!(" --cache-type-k {kind} --cache-type-v {kind}"));
+    commands.push(format!("llama-server -m model.gguf{cache}"));
+    if inner == "q4_0" {
+        commands.push("# Q4_K_S and Q4_K_M take about as much as Q4_0 and lose less: --plan q4_k_m".to_owned());
+    }
+    commands
+}
+
+/// A file with a scheme and rules for some roles.
+fn plan_file(scheme: &str, rules: &[(&str, &str)]) -> Option<String> {
+    let rule = |(role, scheme): &(&str, &str)| format!("[[rule]]\\nrole = \"{role}\"\\nscheme = \"{scheme}\"\\n");
+    let rules: String = rules.iter().map(rule).collect();
+    Some(format!("printf 'scheme = \"{scheme}\"\\n{rules}' > plan.toml"))
+}
