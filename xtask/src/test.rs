@@ -4,8 +4,6 @@ use std::{path::PathBuf, process::Command};
 
 use crate::{cargo, generate, oracle, root, run, step, works};
 
-const WASM: &str = "wasm32-unknown-unknown";
-
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
         step("format");
@@ -40,7 +38,9 @@ pub(crate) fn test() -> Result<(), String> {
     run(cargo(&["doc", "--workspace", "--locked", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     step("generated files");
     generate::generate(generate::Mode::Check)?;
-    wasm()
+    // The core is pure: it must build where there is no operating system. The program runs on Jetson boards.
+    cross("wasm32-unknown-unknown", &["--package", "roofline-core"])?;
+    cross("aarch64-unknown-linux-gnu", &["--workspace", "--exclude", "xtask"])
 }
 
 /// Where NVIDIA's run-time compiler is, installed from PyPI if need be: with it every GPU kernel is compiled for every
@@ -62,16 +62,16 @@ fn nvrtc() -> Option<PathBuf> {
     Some(library)
 }
 
-/// The core is pure: it must build where there is no operating system.
-fn wasm() -> Result<(), String> {
-    let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", WASM]).output();
+/// Checks packages for another machine, where its target is installed.
+fn cross(target: &str, packages: &[&str]) -> Result<(), String> {
+    let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     let installed = folder.is_ok_and(|output| {
         output.status.success() && std::path::Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir()
     });
     if !installed {
-        step(&format!("SKIPPED {WASM} check of the core: the target is not installed (rustup target add {WASM})"));
+        step(&format!("SKIPPED {target} check: the target is not installed (rustup target add {target})"));
         return Ok(());
     }
-    step(&format!("{WASM} check of the core"));
-    run(&mut cargo(&["check", "--package", "roofline-core", "--locked", "--target", WASM]))
+    step(&format!("{target} check"));
+    run(cargo(&["check", "--locked", "--target", target]).args(packages))
 }

@@ -10,6 +10,7 @@ use roofline_core::{
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
     predict::{Estimate, predict},
+    recommend::{Demand, Goal, Limits, Need, recommend, sensitivity},
 };
 
 fn main() {
@@ -101,4 +102,31 @@ fn whole_model(bencher: Bencher<'_, '_>, name: &str) {
             black_box(predict(&graph, &plan, Sizes::Exact, &device).unwrap().total);
         }
     });
+}
+
+/// All plans of a model, predicted and ranked: latency at one batch, throughput at nine.
+#[divan::bench(args = [Goal::Latency, Goal::Throughput])]
+fn recommendation(bencher: Bencher<'_, '_>, goal: Goal) {
+    let device = Registry::builtin().find("b200").unwrap().into_owned();
+    let (model, limits, demand) =
+        (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
+    let (model, limits) = (&model, &limits);
+    let need =
+        Need { model, device: &device, calibration: None, batch: 1, demand, goal, dollars_per_hour: None, limits };
+    let plans = recommend(&need).unwrap().outcomes.len();
+    assert!(plans >= 200, "{plans}");
+    bencher.counter(ItemsCount::new(plans)).bench_local(|| recommend(black_box(&need)).unwrap());
+}
+
+/// The same under four other circumstances.
+#[divan::bench]
+fn firmness(bencher: Bencher<'_, '_>) {
+    let device = Registry::builtin().find("b200").unwrap().into_owned();
+    let (model, limits, demand) =
+        (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
+    let (model, limits, goal) = (&model, &limits, Goal::Latency);
+    let need =
+        Need { model, device: &device, calibration: None, batch: 1, demand, goal, dollars_per_hour: None, limits };
+    let advice = recommend(&need).unwrap();
+    bencher.bench_local(|| sensitivity(black_box(&need), &advice).unwrap());
 }

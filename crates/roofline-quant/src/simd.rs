@@ -40,6 +40,7 @@ macro_rules! widest {
 pub(crate) use widest;
 
 /// Which of the three compilations runs.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// 512-bit vectors.

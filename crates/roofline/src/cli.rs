@@ -20,7 +20,9 @@ pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
 pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
 pub(crate) use quantize::{InspectArgs, QuantizeArgs};
-pub(crate) use recommend::{ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPlace, RecommendSubject};
+pub(crate) use recommend::{
+    ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPicture, RecommendPlace, RecommendSubject,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{

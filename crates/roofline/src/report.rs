@@ -95,7 +95,7 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
         Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
         Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
         Section::Line(line) => style::printable(line) + "\n",
-        Section::Code(lines) => lines.iter().map(|line| format!("  {}\n", style::printable(line))).collect(),
+        Section::Code(lines) => lines.iter().map(|line| "  ".to_owned() + &style::printable(line) + "\n").collect(),
         Section::Picture(picture) => picture.terminal(width.unwrap_or(MEASURE).clamp(40, MEASURE), PICTURE, true),
     });
     parts.collect::<Vec<_>>().join("\n")

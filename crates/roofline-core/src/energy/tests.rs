@@ -61,21 +61,19 @@ fn fit(samples: &[&Sample]) -> [f64; 6] {
     let mut system = [[0.0; 7]; 6];
     for sample in samples {
         let row = features(sample);
-        for i in 0..6 {
-            let scaled = |i: usize| row[i] * SCALE[i] / sample.joules;
-            for j in 0..6 {
-                system[i][j] += scaled(i) * scaled(j);
+        let scaled: [f64; 6] = std::array::from_fn(|i| row[i] * SCALE[i] / sample.joules);
+        for (equation, own) in system.iter_mut().zip(scaled) {
+            for (cell, other) in equation.iter_mut().zip(scaled.into_iter().chain([1.0])) {
+                *cell += own * other;
             }
-            system[i][6] += scaled(i);
         }
     }
     for pivot in 0..6 {
-        for row in 0..6 {
-            if row != pivot {
-                let factor = system[row][pivot] / system[pivot][pivot];
-                for column in 0..7 {
-                    system[row][column] -= factor * system[pivot][column];
-                }
+        let leading = system[pivot];
+        for (_, equation) in system.iter_mut().enumerate().filter(|(row, _)| *row != pivot) {
+            let factor = equation[pivot] / leading[pivot];
+            for (cell, above) in equation.iter_mut().zip(leading) {
+                *cell -= factor * above;
             }
         }
     }

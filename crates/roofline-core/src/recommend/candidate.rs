@@ -58,7 +58,7 @@ pub(super) fn offers(device: &Device) -> Result<Vec<Offer>> {
         let spec: PrecisionSpec = name.parse()?;
         match Plan::model(&spec, device) {
             Ok(plan) if runtimes().iter().any(|runtime| runtime.loads(key, device)) => {
-                all.push(Offer { key, spec, plan })
+                all.push(Offer { key, spec, plan });
             }
             // Without 16-bit units there is nothing to compare with.
             Err(error) if key == "16 bit" => return Err(error),
@@ -128,7 +128,7 @@ fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, run
     }
     let plan = if same { offer.plan } else { offer.plan.with_feed_forward(inner.plan.layers) };
     let plan = head.map_or(plan, |head| plan.with_head(head)).with_kv(kv);
-    let plain = same && kv.nominal_bits() >= 16 && head.is_none();
+    let published = same && kv.nominal_bits() >= 16 && head.is_none();
     let algorithm = match inner.plan.layers.weights {
         weights if weights.nominal_bits() >= 16 => "none",
         // The scale that leaves the least squared error; wider codes gain nothing by it.
@@ -144,7 +144,7 @@ fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, run
         algorithm,
         runtimes,
         plan,
-        key: plain.then_some(offer.key),
+        key: published.then_some(offer.key),
     }
 }
 

@@ -90,6 +90,23 @@ pub(crate) struct RecommendModelArgs {
     /// What an hour of the device costs in dollars
     #[arg(long, value_name = "DOLLARS", required_if_eq("goal", "cost"))]
     pub(crate) price: Option<f64>,
+    #[command(flatten)]
+    pub(crate) limits: RecommendLimits,
+    /// Show every plan instead of the best
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Walk through the reasons, step by step
+    #[arg(long)]
+    pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) picture: RecommendPicture,
+    #[command(flatten)]
+    pub(crate) place: RecommendPlace,
+}
+
+/// What must hold.
+#[derive(Args)]
+pub(crate) struct RecommendLimits {
     /// The largest rise of the perplexity, such as 1%
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) max_quality_loss: Option<f64>,
@@ -115,12 +132,11 @@ pub(crate) struct RecommendModelArgs {
     /// narrow caches
     #[arg(long, help_heading = "Limits")]
     pub(crate) any_quality: bool,
-    /// Show every plan instead of the best
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Walk through the reasons, step by step
-    #[arg(long)]
-    pub(crate) explain: bool,
+}
+
+/// The plans as a picture.
+#[derive(Args)]
+pub(crate) struct RecommendPicture {
     /// Draw the plans by memory, speed and quality
     #[arg(long)]
     pub(crate) plot: bool,
@@ -133,8 +149,6 @@ pub(crate) struct RecommendModelArgs {
     /// Colours of the picture
     #[arg(long, value_enum, default_value_t)]
     pub(crate) theme: ThemeArg,
-    #[command(flatten)]
-    pub(crate) place: RecommendPlace,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]

@@ -24,7 +24,7 @@ pub(crate) fn recommend(subject: &RecommendSubject, form: Format) -> Result<(), 
         RecommendSubject::Gemv(args) | RecommendSubject::Gemm(args) => Ok(emit(&product(args)?, form)?),
         RecommendSubject::Model(args) => {
             let advised = model::answer(args)?;
-            picture::write(&advised, args)?;
+            picture::write(&advised, &args.picture)?;
             Ok(emit(&advised, form)?)
         }
     }

@@ -2,7 +2,7 @@
 
 use roofline_core::units::{ByteRate, FlopRate, Intensity};
 
-use super::{Bar, Ceiling, Class, Lines, Memory, Point, Roofline, Series, Shares};
+use super::{Bar, Ceiling, Class, Front, Lines, Memory, Point, Roofline, Series, Shares, Spotted};
 
 const BANDWIDTH: f64 = 4.8;
 const PEAKS: [(&str, f64); 4] = [("FP32", 66.9), ("TF32", 494.7), ("BF16", 989.4), ("FP8", 1978.9)];
@@ -172,5 +172,35 @@ pub(super) fn hostile() -> Roofline {
         memories: values.map(|value| Memory { label: label.clone(), bandwidth: ByteRate::new(value) }).to_vec(),
         ceilings: values.map(|value| Ceiling { label: label.clone(), peak: FlopRate::new(value) }).to_vec(),
         points: pairs.map(|(x, y)| point(x, y)).collect(),
+    }
+}
+
+pub(super) fn front() -> Front {
+    let plans = [
+        ("bf16", 16.6, 309.0, 0, true),
+        ("fp8", 9.6, 541.0, 1, true),
+        ("w8a16", 9.6, 541.0, 0, true),
+        ("w4a16", 6.2, 870.0, 2, false),
+        ("int4-g32/bf16, int8-g32 head", 5.6, 930.0, 2, true),
+        ("mxfp4a16, <b>int8</b> cache", 5.3, 1010.0, 4, true),
+        ("unbounded", f64::NAN, f64::INFINITY, 3, true),
+    ];
+    let spotted = |(label, x, y, class, front): (&str, f64, f64, usize, bool)| Spotted {
+        label: label.to_owned(),
+        x,
+        y,
+        class,
+        front,
+        chosen: label.starts_with("int4"),
+    };
+    let classes = ["up to +1 %", "up to +5 %", "up to +15 %", "more", "unknown"];
+    Front {
+        title: "Llama 3 8B on H200".to_owned(),
+        subtitle: "7 plans for one more token".to_owned(),
+        x_label: "memory, GB".to_owned(),
+        y_label: "tokens/s".to_owned(),
+        classes: classes.map(str::to_owned).to_vec(),
+        plans: plans.map(spotted).to_vec(),
+        limit: Some(20.0),
     }
 }

@@ -1,6 +1,6 @@
 use resvg::usvg::roxmltree::Document;
 
-use super::{samples, *};
+use super::{Front, samples, *};
 
 const THEMES: [Theme; 2] = [Theme::Light, Theme::Dark];
 
@@ -32,6 +32,7 @@ fn every_svg_is_well_formed_and_finite() {
         let mut all: Vec<String> = rooflines().iter().map(|roofline| roofline.svg(theme)).collect();
         all.extend([samples::lines().svg(theme), Lines::default().svg(theme)]);
         all.extend([samples::shares().svg(theme), Shares::default().svg(theme)]);
+        all.extend([samples::front().svg(theme), Front::default().svg(theme)]);
         for svg in all {
             let document = Document::parse(&svg).unwrap();
             let numbers = document.descendants().flat_map(|node| node.attributes()).map(|attribute| attribute.value());
@@ -140,4 +141,14 @@ fn shares_of_time() {
     shares.bars.truncate(2);
     insta::assert_snapshot!("shares_svg", without_font(&shares.svg(Theme::Light)));
     insta::assert_snapshot!("shares_terminal", shares.terminal(70, 18, false));
+}
+
+#[test]
+fn plans_on_a_front() {
+    let front = samples::front();
+    insta::assert_snapshot!("front_svg", without_font(&front.svg(Theme::Light)));
+    insta::assert_snapshot!("front_terminal", front.terminal(70, 18, false));
+    // A limit that is far away would push the plans together, and is not drawn.
+    let far = Front { limit: Some(1e6), ..front };
+    assert!(!far.svg(Theme::Light).contains("what there is"));
 }

@@ -118,7 +118,7 @@ impl Kernel for Fma {
 pub(super) fn units() -> Vec<Unit> {
     let isa = Isa::best();
     let lanes = isa.lanes() as f64;
-    let mut units = vec![Unit {
+    let vectors = Unit {
         math: Math::Fp32,
         name: match isa {
             Isa::Avx512 => "AVX-512 FMA",
@@ -128,13 +128,12 @@ pub(super) fn units() -> Vec<Unit> {
         run: |turns| launch(Isa::best(), Fma(turns)),
         operations: 2.0 * lanes * ACCUMULATORS as f64,
         per_cycle: (isa != Isa::Portable).then_some(2.0 * lanes * UNITS),
-    }];
+    };
     #[cfg(target_arch = "x86_64")]
-    {
-        units.extend(x86::units());
-        units.extend(super::tiles::units());
-    }
-    units
+    let others = x86::units().into_iter().chain(super::tiles::units());
+    #[cfg(not(target_arch = "x86_64"))]
+    let others = std::iter::empty();
+    std::iter::once(vectors).chain(others).collect()
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -154,10 +154,9 @@ fn plan(
     limit: Option<Bytes>,
 ) -> Result<Result<Candidate, String>, Failure> {
     let goal = match args.goal {
-        GoalArg::Latency => Goal::Latency,
         GoalArg::Throughput => Goal::Throughput,
         // Within one mode, the least time is the least energy.
-        GoalArg::Power => Goal::Latency,
+        GoalArg::Latency | GoalArg::Power => Goal::Latency,
     };
     let limits = Limits { memory: limit, ..Limits::default() };
     let demand = Demand::Decode { context: args.context };
@@ -294,7 +293,7 @@ impl Report for Schedule {
             )),
             Section::Facts(vec![
                 ("workload".to_owned(), self.workload.clone()),
-                ("method".to_owned(), self.method.to_owned()),
+                ("method".to_owned(), self.method.clone()),
                 ("reason".to_owned(), self.reason.clone()),
             ]),
             Section::Heading(

@@ -100,14 +100,14 @@ impl Question {
             price: args.price,
             limits: Limits {
                 memory: args.place.memory_limit,
-                quality_loss: args.max_quality_loss,
-                tokens_per_s: args.min_tokens_per_s,
-                first_token: args.max_ttft,
-                native_only: args.native_only,
-                allow: names(&args.allow)?,
-                deny: names(&args.deny)?,
-                runtimes: args.runtime.clone(),
-                any_quality: args.any_quality,
+                quality_loss: args.limits.max_quality_loss,
+                tokens_per_s: args.limits.min_tokens_per_s,
+                first_token: args.limits.max_ttft,
+                native_only: args.limits.native_only,
+                allow: names(&args.limits.allow)?,
+                deny: names(&args.limits.deny)?,
+                runtimes: args.limits.runtime.clone(),
+                any_quality: args.limits.any_quality,
             },
         })
     }
@@ -186,7 +186,7 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
         commands,
         explanation,
         all: args.all,
-        plot: args.plot,
+        plot: args.picture.plot,
     })
 }
 

@@ -4,7 +4,7 @@ use roofline_core::recommend::{Outcome, RESERVE};
 
 use super::model::{Advised, work};
 use crate::{
-    cli::RecommendModelArgs,
+    cli::RecommendPicture,
     commands::plot::write_picture,
     failure::Failure,
     plot::{Front, Picture, Spotted},
@@ -43,7 +43,7 @@ pub(super) fn front(advised: &Advised) -> Picture {
 }
 
 /// Writes the picture where one is asked for.
-pub(super) fn write(advised: &Advised, args: &RecommendModelArgs) -> Result<(), Failure> {
+pub(super) fn write(advised: &Advised, args: &RecommendPicture) -> Result<(), Failure> {
     let Some(path) = &args.out else { return Ok(()) };
     write_picture(&front(advised).svg(args.theme.into()), path, 2, args.force)
 }

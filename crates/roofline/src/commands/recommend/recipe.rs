@@ -86,7 +86,7 @@ pub(super) fn commands(candidate: &Candidate, model: &str) -> Vec<String> {
             let mixed =
                 attention.zip(scheme(&candidate.feed_forward)).filter(|both| both.0 != "fp8a16" && both.1 != "fp8a16");
             if let Some((attention, inner)) = mixed {
-                commands.extend(plan_file(inner, &[("attention", attention)]));
+                commands.push(plan_file("plan.toml", inner, &[("attention", attention)]));
                 commands.push(format!("roofline quantize {model} --plan plan.toml --to OUT"));
                 served = Some("OUT");
             }
@@ -123,8 +123,8 @@ fn llama_cpp(candidate: &Candidate, model: &str) -> Vec<String> {
         if attention != inner {
             rules.insert(0, ("attention", attention));
         }
-        commands.extend(plan_file(inner, &rules));
-        "plan.toml"
+        commands.push(plan_file("gguf.toml", inner, &rules));
+        "gguf.toml"
     };
     commands.push(format!("roofline quantize {model} --as gguf --plan {plan} --to model.gguf"));
     let cache = gguf(&candidate.kv.to_string()).filter(|_| candidate.kv.nominal_bits() < 16);
@@ -137,8 +137,70 @@ fn llama_cpp(candidate: &Candidate, model: &str) -> Vec<String> {
 }
 
 /// A file with a scheme and rules for some roles.
-fn plan_file(scheme: &str, rules: &[(&str, &str)]) -> Option<String> {
+fn plan_file(name: &str, scheme: &str, rules: &[(&str, &str)]) -> String {
     let rule = |(role, scheme): &(&str, &str)| format!("[[rule]]\\nrole = \"{role}\"\\nscheme = \"{scheme}\"\\n");
     let rules: String = rules.iter().map(rule).collect();
-    Some(format!("printf 'scheme = \"{scheme}\"\\n{rules}' > plan.toml"))
+    format!("printf 'scheme = \"{scheme}\"\\n{rules}' > {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::{
+        Model, Registry,
+        recommend::{Demand, Goal, Limits, Need, recommend},
+    };
+    use roofline_quant::{Layout, Plan};
+
+    use super::*;
+
+    /// What `roofline quantize` would be told by the commands of every plan is something it knows.
+    #[test]
+    fn every_command_names_schemes_that_are_there() {
+        let (model, limits) = (Model::find("llama-3-8b").unwrap(), Limits::default());
+        let mut seen = 0;
+        for key in ["b200", "h200", "jetson_orin_nano", "apple_m2"] {
+            let device = Registry::builtin().find(key).unwrap().into_owned();
+            let need = Need {
+                model: &model,
+                device: &device,
+                calibration: None,
+                batch: 1,
+                demand: Demand::Decode { context: 4096 },
+                goal: Goal::Latency,
+                dollars_per_hour: None,
+                limits: &limits,
+            };
+            for outcome in recommend(&need).unwrap().outcomes {
+                let commands = commands(&outcome.candidate, "M");
+                let file = |name: &str| {
+                    let end = format!("' > {name}");
+                    commands.iter().find_map(|line| line.strip_prefix("printf '")?.strip_suffix(&end)).unwrap()
+                };
+                for line in commands.iter().filter(|line| line.starts_with("roofline quantize")) {
+                    let words: Vec<&str> = line.split(' ').collect();
+                    let after = |flag: &str| words.iter().skip_while(|word| **word != flag).nth(1).copied();
+                    let layout = match after("--as") {
+                        Some("gguf") => Layout::Gguf,
+                        Some("torchao") => Layout::Torchao,
+                        _ => Layout::CompressedTensors,
+                    };
+                    let plan = after("--plan").unwrap();
+                    let schemes: Vec<String> = if plan.contains(".toml") {
+                        let text = file(plan).replace("\\n", "\n");
+                        assert!(Plan::parse(&text).is_ok(), "{text}");
+                        let quoted =
+                            |line: &str| Some(line.strip_prefix("scheme = \"")?.trim_end_matches('"').to_owned());
+                        text.lines().filter_map(quoted).collect()
+                    } else {
+                        vec![plan.to_owned()]
+                    };
+                    for scheme in schemes.iter().filter(|scheme| *scheme != "keep") {
+                        assert!(layout.scheme(scheme).is_ok(), "{}: {scheme} as {layout}", outcome.candidate.name);
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen > 100, "{seen}");
+    }
 }
