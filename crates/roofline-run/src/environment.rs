@@ -28,6 +28,9 @@ pub struct Environment {
     pub accelerator: Vec<(String, String)>,
 }
 
+/// The commit this was built from, where it was built in its repository.
+pub const COMMIT: Option<&str> = option_env!("ROOFLINE_COMMIT");
+
 impl Environment {
     /// Here and now.
     pub fn collect() -> Self {
@@ -40,7 +43,7 @@ impl Environment {
         let load = text("/proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: option_env!("ROOFLINE_COMMIT").unwrap_or("unknown").to_owned(),
+            commit: COMMIT.unwrap_or("unknown").to_owned(),
             compiler: option_env!("ROOFLINE_COMPILER").unwrap_or("unknown").to_owned(),
             target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
             system: text("/etc/os-release").and_then(|text| release(&text)),

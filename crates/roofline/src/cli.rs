@@ -9,6 +9,7 @@ mod plot;
 mod predict;
 mod quantize;
 mod recommend;
+mod serve;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
 pub(crate) use jetson::{
@@ -23,6 +24,7 @@ pub(crate) use quantize::{InspectArgs, QuantizeArgs};
 pub(crate) use recommend::{
     ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPicture, RecommendPlace, RecommendSubject,
 };
+pub(crate) use serve::ServeArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roofline_core::{
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Monitor(MonitorArgs),
     /// A Jetson: set-up, status, power modes, and what runs best in which
     Jetson(JetsonArgs),
+    /// Everything over HTTP, and the page
+    Serve(ServeArgs),
     /// Shell completions on standard output
     #[command(
         after_help = "Example:\n  roofline completions bash > ~/.local/share/bash-completion/completions/roofline"

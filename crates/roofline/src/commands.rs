@@ -2,6 +2,7 @@
 
 mod analyze;
 mod calibrate;
+mod chart;
 mod compare;
 mod devices;
 mod formats;
@@ -17,15 +18,16 @@ mod plot;
 mod precisions;
 mod predict;
 mod quantize;
+pub(crate) mod question;
 mod range;
-mod recommend;
-mod runner;
+pub(crate) mod recommend;
+pub(crate) mod runner;
 mod setting;
-mod shapes;
+pub(crate) mod shapes;
 mod source;
 mod subjects;
 mod sweep;
-mod this;
+pub(crate) mod this;
 mod tier;
 mod tiling;
 
@@ -34,6 +36,13 @@ use crate::{
     failure::Failure,
     report::emit,
 };
+
+pub(crate) use compare::spelled;
+
+/// A device by name, as `--on` takes it.
+pub(crate) fn place(name: &str) -> Result<roofline_core::Device, Failure> {
+    setting::device(&crate::config::registry(), name)
+}
 
 pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
     let form = cli.output.format();
@@ -57,6 +66,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Devices(args) => devices::devices(args, form),
         Command::Monitor(args) => monitor::monitor(args, form),
         Command::Jetson(args) => jetson::jetson(args, form),
+        Command::Serve(args) => crate::server::serve(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { command } => manual::manual(command.as_deref()),
     }

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Run(roofline_run::Error),
     /// A checkpoint, a plan or a disk was in the way.
     Quant(roofline_quant::Error),
+    /// Whoever asked does not want it any more.
+    Cancelled,
     /// Standard output went away.
     Output(io::Error),
 }
@@ -77,6 +79,7 @@ impl Failure {
             Self::File { path, error } => format!("{}: {error}", path.display()),
             Self::Run(error) => error.to_string(),
             Self::Quant(error) => error.to_string(),
+            Self::Cancelled => "cancelled".to_owned(),
             Self::Output(error) => error.to_string(),
         }
     }
@@ -89,6 +92,7 @@ impl Failure {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Output(_) => ("output", None, 1),
             Self::File { .. } => ("file", None, 1),
+            Self::Cancelled => ("cancelled", None, 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
             Self::Run(error) => (error.kind(), error.hint(), 1),
             Self::Quant(error) => (error.kind(), error.hint(), if error.is_input() { 2 } else { 1 }),

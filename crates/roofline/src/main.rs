@@ -8,6 +8,7 @@ mod config;
 mod failure;
 mod plot;
 mod report;
+mod server;
 
 use std::process::ExitCode;
 

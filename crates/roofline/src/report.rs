@@ -61,6 +61,11 @@ pub(crate) fn emit(report: &impl Report, format: Format) -> io::Result<()> {
     anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes())
 }
 
+/// A result as JSON on one line, for programs.
+pub(crate) fn json(report: &impl Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string(report)?)
+}
+
 /// A result as text, coloured where its form allows it.
 pub(crate) fn render(report: &impl Report, format: Format) -> io::Result<String> {
     Ok(match format {

@@ -1,10 +1,11 @@
 //! `roofline measure`, `compare`, `calibrate`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{OperatorSubject, Subject};
+use crate::commands::runner::Watcher;
 
 /// Who runs the kernels, for how long, and where the results go.
 #[derive(Args)]
@@ -35,6 +36,9 @@ pub(crate) struct RunArgs {
     /// Go on with the run in --out: what it holds is not measured again
     #[arg(long, global = true, requires = "out", help_heading = "Measuring")]
     pub(crate) resume: bool,
+    /// Who watches, where it is not somebody at a terminal.
+    #[arg(skip)]
+    pub(crate) watcher: Option<Arc<dyn Watcher>>,
 }
 
 impl RunArgs {

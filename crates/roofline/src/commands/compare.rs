@@ -4,6 +4,8 @@ mod import;
 mod page;
 mod table;
 
+pub(crate) use import::spelled;
+
 use std::path::{Path, PathBuf};
 
 use roofline_core::{
@@ -37,7 +39,7 @@ use crate::{
 
 /// Predictions beside measurements.
 #[derive(Serialize)]
-pub(super) struct Compared {
+pub(crate) struct Compared {
     subject: String,
     device: String,
     device_name: String,
@@ -129,6 +131,16 @@ struct Pass {
 }
 
 pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
+    let compared = answer(args)?;
+    emit(&compared, form)?;
+    if let (Some(path), true) = (&compared.report, form != Format::Text) {
+        style::talk("note", &format!("report: {}", path.display()));
+    }
+    Ok(())
+}
+
+/// The comparison, with its page written where it goes.
+pub(crate) fn answer(args: &CompareArgs) -> Result<Compared, Failure> {
     let compared = if let Some(path) = &args.measured {
         imported(args, path)?
     } else if let Some(path) = &args.from {
@@ -136,14 +148,10 @@ pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
     } else {
         fresh(args)?
     };
-    emit(&compared, form)?;
     if let Some(path) = &compared.report {
         config::replace(path, page::page(&compared).as_bytes())?;
     }
-    if let (Some(path), true) = (&compared.report, form != Format::Text) {
-        style::talk("note", &format!("report: {}", path.display()));
-    }
-    Ok(())
+    Ok(compared)
 }
 
 /// Measures, then compares.
@@ -351,6 +359,7 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibratio
         energy: false,
         out: None,
         resume: false,
+        watcher: args.run.watcher.clone(),
     };
     let calibration = calibrate::measured(&mut Runner::start(&short, None, "calibrate")?, &short)?;
     calibrate::keep(&calibration, &device)?;

@@ -66,7 +66,7 @@ pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
     }
 }
 
-fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
+pub(crate) fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
     let registry = config::registry();
     let (devices, view) = match args.names.len() {
         0 => (list(&registry, args)?, View::List),

@@ -9,7 +9,7 @@ use roofline_core::{
     Device, Dim, Model, Plan,
     advice::{Pass, Step},
     calibration::{Calibration, Expected},
-    format::Sizes,
+    format::{Shape, Sizes},
     model::{Footprint, Lowering, Workload},
     op::Class,
     precision::PrecisionSpec,
@@ -67,6 +67,10 @@ struct Row {
     lo_us: Option<f64>,
     hi_us: Option<f64>,
     tokens_per_s: f64,
+    predicted_tflops: f64,
+    /// Stored bits of a layer's weight and of a cached element, scales counted.
+    bits_per_weight: f64,
+    bits_per_kv: f64,
     weight_bytes: Bytes,
     kv_bytes: Bytes,
     activation_bytes: Bytes,
@@ -118,12 +122,17 @@ struct OperatorRow {
     count: u64,
     predicted_time_us: f64,
     ideal_time_us: f64,
+    lo_us: Option<f64>,
+    hi_us: Option<f64>,
     share: f64,
     bottleneck: String,
     math: &'static str,
     flops: Flops,
     bytes: Bytes,
     ai: f64,
+    critical_ai: f64,
+    predicted_tflops: f64,
+    ideal_tflops: f64,
     #[serde(skip)]
     bound: Bound,
     #[serde(skip)]
@@ -249,6 +258,7 @@ impl Case<'_> {
         let bound = expected.map_or(total.bound(), |expected| expected.bound());
         let footprint = model.footprint_of(&graph, workload, lowering.ranks, &plan, sizes);
         let tokens = tokens(phase, args.batch, args.context);
+        let square = Shape::matrix(model.hidden, model.hidden);
         let decode = Workload::decode(args.batch, args.context)?;
         let read = decode_weights(model, args.batch, &plan, lowering, sizes, device)?;
         let fits = device.memory.usable().map(|capacity| footprint.total() <= capacity);
@@ -269,6 +279,9 @@ impl Case<'_> {
             lo_us: expected.map(|expected| expected.low.micros()),
             hi_us: expected.map(|expected| expected.high.micros()),
             tokens_per_s: tokens / time.value(),
+            predicted_tflops: (total.work.flops / time).value() / 1e12,
+            bits_per_weight: plan.layers.weights.bits_per_element(square, sizes),
+            bits_per_kv: plan.layers.kv.bits_per_element(square, sizes),
             weight_bytes: footprint.weights,
             kv_bytes: footprint.kv,
             activation_bytes: footprint.activations,
@@ -360,6 +373,8 @@ fn operators(forecast: &Forecast, outlook: Option<&Outlook>) -> Vec<OperatorRow>
             count,
             predicted_time_us: time.micros(),
             ideal_time_us: merged.time().micros(),
+            lo_us: expected.map(|expected| expected.low.micros()),
+            hi_us: expected.map(|expected| expected.high.micros()),
             share: time / whole,
             bottleneck: bound.to_string(),
             bound,
@@ -367,6 +382,9 @@ fn operators(forecast: &Forecast, outlook: Option<&Outlook>) -> Vec<OperatorRow>
             flops: merged.work.flops,
             bytes: merged.work.bytes(),
             ai: merged.intensity().value(),
+            critical_ai: merged.critical.value(),
+            predicted_tflops: (merged.work.flops / time).value() / 1e12,
+            ideal_tflops: merged.rate().value() / 1e12,
             estimate: merged,
             expected,
         };

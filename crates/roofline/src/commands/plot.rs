@@ -33,12 +33,7 @@ use crate::{
 const TERMINAL: (usize, usize) = (100, 32);
 
 pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
-    let cases = cases(args)?;
-    let picture = match args.kind {
-        PlotKind::Roofline => Picture::Roofline(roofline(args, &cases)?),
-        PlotKind::Batch | PlotKind::Context => Picture::Lines(lines(args, &cases)?),
-        PlotKind::Shares => Picture::Shares(shares(args, &cases)?),
-    };
+    let picture = picture(args)?;
     let Some(path) = &args.out else {
         let size = terminal_size::terminal_size_of(std::io::stdout());
         let (width, height) =
@@ -72,6 +67,28 @@ pub(super) fn write_picture(svg: &str, path: &Path, scale: u64, force: bool) -> 
     config::replace(path, &bytes)?;
     style::talk("note", &format!("wrote {}", path.display()));
     Ok(())
+}
+
+fn picture(args: &PlotArgs) -> Result<Picture, Failure> {
+    let cases = cases(args)?;
+    Ok(match args.kind {
+        PlotKind::Roofline => Picture::Roofline(roofline(args, &cases)?),
+        PlotKind::Batch | PlotKind::Context => Picture::Lines(lines(args, &cases)?),
+        PlotKind::Shares => Picture::Shares(shares(args, &cases)?),
+    })
+}
+
+/// The picture as SVG.
+pub(crate) fn svg(args: &PlotArgs) -> Result<String, Failure> {
+    Ok(picture(args)?.svg(args.theme.into()))
+}
+
+/// Passes that are predicted for each case.
+pub(crate) fn points(args: &PlotArgs) -> Result<usize, Failure> {
+    let count = |what: &'static str, text: Option<&str>| -> Result<usize, Failure> {
+        text.map_or(Ok(1), |text| Ok(range(what, text)?.len()))
+    };
+    Ok(count("batch", args.batch.as_deref())?.saturating_mul(count("context", args.context.as_deref())?))
 }
 
 /// A model at a precision on a device.
@@ -182,11 +199,15 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
     })
 }
 
-/// A roof per unit, units of equal peak together; without FP64, which no language model uses, and the 16-bit accumulators.
+/// Whether a unit's roof is drawn: no language model uses FP64, and the 16-bit accumulators are too coarse for most.
+pub(super) fn shown(math: Math) -> bool {
+    !matches!(math, Math::Fp64 | Math::Fp64Tensor | Math::Fp16Acc16 | Math::Fp8Acc16)
+}
+
+/// A roof per unit, units of equal peak together.
 pub(super) fn ceilings(device: &Device) -> Vec<Ceiling> {
-    let unused = [Math::Fp64, Math::Fp64Tensor, Math::Fp16Acc16, Math::Fp8Acc16];
     let mut ceilings: Vec<Ceiling> = Vec::new();
-    for (math, peak) in device.peaks.iter().filter(|(math, _)| !unused.contains(math)) {
+    for (math, peak) in device.peaks.iter().filter(|(math, _)| shown(*math)) {
         match ceilings.iter_mut().find(|ceiling| ceiling.peak == peak) {
             Some(ceiling) => ceiling.label += &format!(", {}", math.label()),
             None => ceilings.push(Ceiling { label: math.label().to_owned(), peak }),

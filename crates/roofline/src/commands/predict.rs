@@ -8,7 +8,7 @@ use roofline_core::{
     calibration::Expected,
     format::Sizes,
     graph::Ffn,
-    op::{Attention, Cache, Linear},
+    op::{Attention, Cache, Class, Linear},
     precision::PrecisionSpec,
     predict::{Bound, Estimate, Forecast, Reason, Speedup, predict as forecast},
     units::{Bytes, Flops, Seconds},
@@ -98,8 +98,12 @@ struct Row {
 #[derive(Serialize)]
 struct OperatorRow {
     site: &'static str,
+    class: Class,
+    count: u64,
     predicted_time_us: f64,
     ideal_time_us: f64,
+    lo_us: Option<f64>,
+    hi_us: Option<f64>,
     share: f64,
     bottleneck: String,
     math: &'static str,
@@ -107,6 +111,8 @@ struct OperatorRow {
     bytes: Bytes,
     ai: f64,
     critical_ai: f64,
+    predicted_tflops: f64,
+    ideal_tflops: f64,
     #[serde(skip)]
     bound: Bound,
     #[serde(skip)]
@@ -291,8 +297,12 @@ fn row(
         let bound = expected.map_or(estimate.bound(), |expected| expected.bound());
         OperatorRow {
             site: node.site,
+            class: node.op.class(),
+            count: node.count,
             predicted_time_us: kernel_time.micros(),
             ideal_time_us: estimate.time().micros(),
+            lo_us: expected.map(|expected| expected.low.micros()),
+            hi_us: expected.map(|expected| expected.high.micros()),
             share: kernel_time / time,
             bottleneck: bound.to_string(),
             bound,
@@ -301,6 +311,8 @@ fn row(
             bytes: estimate.work.bytes(),
             ai: estimate.intensity().value(),
             critical_ai: estimate.critical.value(),
+            predicted_tflops: (estimate.work.flops / kernel_time).value() / 1e12,
+            ideal_tflops: estimate.rate().value() / 1e12,
             estimate: *estimate,
         }
     };

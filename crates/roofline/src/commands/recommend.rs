@@ -8,7 +8,7 @@ mod recipe;
 use roofline_core::{
     Device,
     calibration::Calibration,
-    recommend::{OperatorAdvice, recommend_operator},
+    recommend::{OperatorAdvice, RecommendationResult, recommend_operator},
 };
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::{calibrate, setting};
 use crate::{
     cli::{ProductArgs, RecommendPlace, RecommendSubject, TierArg},
     failure::Failure,
-    report::{Align, Format, Report, Section, Table, emit},
+    report::{Align, Format, Report, Section, Table, emit, json},
 };
 
 pub(crate) fn recommend(subject: &RecommendSubject, form: Format) -> Result<(), Failure> {
@@ -28,6 +28,19 @@ pub(crate) fn recommend(subject: &RecommendSubject, form: Format) -> Result<(), 
             Ok(emit(&advised, form)?)
         }
     }
+}
+
+/// The answer as JSON.
+pub(crate) fn answer(subject: &RecommendSubject) -> Result<String, Failure> {
+    Ok(match subject {
+        RecommendSubject::Gemv(args) | RecommendSubject::Gemm(args) => json(&product(args)?)?,
+        RecommendSubject::Model(args) => json(&model::answer(args)?)?,
+    })
+}
+
+/// The answer in short.
+pub(crate) fn short(args: &ProductArgs) -> Result<RecommendationResult, Failure> {
+    Ok(product(args)?.advice.recommendation)
 }
 
 /// The device, and what is known of it.

@@ -3,6 +3,7 @@
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -34,6 +35,19 @@ pub(super) struct Runner {
     /// What the run held when it was resumed, and what has been measured since.
     measured: Vec<Measurement>,
     skipped: Vec<Skipped>,
+    watcher: Option<Arc<dyn Watcher>>,
+}
+
+/// Somebody who follows a run and may end it.
+pub(crate) trait Watcher: Send + Sync {
+    /// Kernel `at` of `count` is about to start.
+    fn starts(&self, at: usize, count: usize, words: &str);
+    /// One was measured and is on disk.
+    fn measured(&self, measured: &Measurement, device: &Device);
+    /// One could not be measured.
+    fn skipped(&self, skipped: &Skipped);
+    /// Whether to stop before the next kernel.
+    fn cancelled(&self) -> bool;
 }
 
 /// What a list of subjects became.
@@ -78,7 +92,8 @@ impl Runner {
             style::talk("note", &format!("resuming with {} finished measurements{cut}", run.measurements.len()));
         }
         let (measured, skipped) = run.map_or_else(Default::default, |run| (run.measurements, run.skipped));
-        Ok(Self { backend, protocol, environment, file, measured, skipped })
+        let watcher = args.watcher.clone();
+        Ok(Self { backend, protocol, environment, file, measured, skipped, watcher })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -89,11 +104,28 @@ impl Runner {
     pub(super) fn measure(&mut self, subjects: &[Subject]) -> Result<Outcome, Failure> {
         let bar = progress(subjects.len());
         let mut outcome = Outcome::default();
-        for subject in subjects {
+        let watcher = self.watcher.clone();
+        for (at, subject) in subjects.iter().enumerate() {
+            if watcher.as_ref().is_some_and(|watcher| watcher.cancelled()) {
+                return Err(Failure::Cancelled);
+            }
             bar.set_message(subject.words());
+            if let Some(watcher) = &watcher {
+                watcher.starts(at, subjects.len(), &subject.words());
+            }
             match self.one(subject)? {
-                Ok(measured) => outcome.measured.push(measured),
-                Err(skipped) => outcome.skipped.push(skipped),
+                Ok(measured) => {
+                    if let Some(watcher) = &watcher {
+                        watcher.measured(&measured, self.device());
+                    }
+                    outcome.measured.push(measured);
+                }
+                Err(skipped) => {
+                    if let Some(watcher) = &watcher {
+                        watcher.skipped(&skipped);
+                    }
+                    outcome.skipped.push(skipped);
+                }
             }
             bar.inc(1);
         }

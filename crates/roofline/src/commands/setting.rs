@@ -102,7 +102,7 @@ fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Fai
     Ok(usable)
 }
 
-fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>, Failure> {
+pub(super) fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>, Failure> {
     let RateArgs { bandwidth, peak } = rates;
     let peaks = Peaks::distinct(peak.iter().copied())?;
     if names.is_empty() {

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// From a decoded token to a long prompt.
-const SHAPES: [(u64, u64, u64); 10] = [
+pub(crate) const SHAPES: [(u64, u64, u64); 10] = [
     (1, 4096, 4096),
     (1, 4096, 14336),
     (1, 14336, 4096),
@@ -38,11 +38,11 @@ const SHAPES: [(u64, u64, u64); 10] = [
     (2048, 4096, 14336),
     (4096, 4096, 4096),
 ];
-const QUICK: [(u64, u64, u64); 3] = [(1, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 4096)];
+pub(crate) const QUICK: [(u64, u64, u64); 3] = [(1, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 4096)];
 
 /// Every point, and the best precision of each shape.
 #[derive(Serialize)]
-struct Sweep {
+pub(crate) struct Sweep {
     device: String,
     /// Who ran them, where they were measured.
     backend: Option<&'static str>,
@@ -96,8 +96,12 @@ struct Best {
 }
 
 pub(crate) fn sweep(args: &SweepArgs, form: Format) -> Result<(), Failure> {
+    Ok(emit(&answer(args)?, form)?)
+}
+
+pub(crate) fn answer(args: &SweepArgs) -> Result<Sweep, Failure> {
     refuse_theory(&args.setting)?;
-    Ok(emit(&if args.measure { measured(args)? } else { simulated(args)? }, form)?)
+    if args.measure { measured(args) } else { simulated(args) }
 }
 
 fn subjects(args: &SweepArgs, device: &Device) -> Result<Vec<Subject>, Failure> {

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     cli::{Phase, SweepArgs},
     failure::Failure,
-    report::{Format, number, quoted, style},
+    report::{Format, json, number, quoted, style},
 };
 
 /// Points that a thread computes before it hands them over.
@@ -58,6 +58,12 @@ struct Row<'a> {
     kv_bytes: Bytes,
     memory_bytes: Bytes,
     fits: Option<bool>,
+}
+
+/// All rows as one value.
+#[derive(Serialize)]
+struct Points<'a> {
+    points: Vec<Row<'a>>,
 }
 
 /// Everything of a point but its batch and context.
@@ -90,6 +96,22 @@ pub(crate) fn sweep(args: &SweepArgs, form: Format) -> Result<(), Failure> {
     sweep.stream(form, |text| out.write_all(text.as_bytes()))?;
     out.flush()?;
     Ok(())
+}
+
+/// Batches times contexts, for each of everything else.
+pub(crate) fn points(args: &SweepArgs) -> Result<usize, Failure> {
+    let points = range("batch", &args.batch)?.len().saturating_mul(range("context", &args.context)?.len());
+    Ok(points.saturating_mul(scales(args).len()).saturating_mul(args.models.len()))
+}
+
+/// The rows that `--json` prints line by line, as one value.
+pub(crate) fn answer(args: &SweepArgs) -> Result<String, Failure> {
+    let sweep = Sweep::new(args)?;
+    let rows: Vec<Row<'_>> = (0..sweep.len()).filter_map(|point| sweep.row(point).ok()).collect();
+    if rows.is_empty() && sweep.len() > 0 {
+        sweep.row(0)?;
+    }
+    Ok(json(&Points { points: rows })?)
 }
 
 impl Sweep {

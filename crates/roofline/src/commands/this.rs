@@ -39,6 +39,11 @@ pub(super) fn device() -> Result<Device, Failure> {
     This::known()?.device()
 }
 
+/// Whether `--on this` answers without measuring first.
+pub(crate) fn is_known() -> bool {
+    This::kept().is_some()
+}
+
 /// The processor, ready to run kernels.
 pub(super) fn backend() -> Result<Cpu, Failure> {
     Ok(Cpu::new(machine(), device()?))
@@ -89,10 +94,21 @@ fn parts(machine: &Machine) -> u16 {
 impl This {
     /// What is kept of this machine, else what a few seconds of measuring say.
     pub(super) fn known() -> Result<Self, Failure> {
-        match config::load::<Self>("machines", &key(machine())) {
-            Some(this) => Ok(this),
-            None => Self::measure(Effort::Quick),
-        }
+        Self::kept().map_or_else(|| Self::measure(Effort::Quick), Ok)
+    }
+
+    /// What is kept of this machine.
+    pub(super) fn kept() -> Option<Self> {
+        config::load::<Self>("machines", &key(machine()))
+    }
+
+    /// The most and the usual that all cores read per second from each cache, the nearest last.
+    pub(super) fn levels(&self) -> Vec<(&'static str, f64, f64)> {
+        let level = |level| {
+            let read = self.read(level)?;
+            Some((level_name(level), read.best.value(), read.median.value()))
+        };
+        [Level::L3, Level::L2, Level::L1].into_iter().filter_map(level).collect()
     }
 
     /// Measures this machine, and keeps the result.
@@ -113,14 +129,13 @@ impl This {
 
     /// For `roofline devices this`: the thorough numbers, measured again where that is asked for.
     pub(super) fn thorough(again: bool) -> Result<Self, Failure> {
-        let kept = config::load::<Self>("machines", &key(machine()));
-        match kept.filter(|this| !again && this.effort == Effort::Full) {
+        match Self::kept().filter(|this| !again && this.effort == Effort::Full) {
             Some(this) => Ok(this),
             None => Self::measure(Effort::Full),
         }
     }
 
-    fn device(&self) -> Result<Device, Failure> {
+    pub(super) fn device(&self) -> Result<Device, Failure> {
         let key = key(&self.machine);
         Ok(Device { key, ..as_device(&self.machine, &self.ceilings)? })
     }

@@ -1,5 +1,7 @@
 //! Colour, which never carries meaning alone. `NO_COLOR`, `CLICOLOR` and a missing terminal turn it off.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anstyle::{AnsiColor, Style};
 use roofline_core::predict::Bound;
 
@@ -15,8 +17,19 @@ pub(crate) fn choose(choice: ColorChoice) {
     choice.write_global();
 }
 
+/// Set by a server, whose callers do not see its standard error.
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// From now on only errors are said.
+pub(crate) fn hush() {
+    HUSHED.store(true, Ordering::Relaxed);
+}
+
 /// A line of talk on standard error.
 pub(crate) fn talk(label: &str, message: &str) {
+    if label != "error" && HUSHED.load(Ordering::Relaxed) {
+        return;
+    }
     let color = match label {
         "error" => AnsiColor::Red,
         "warning" => AnsiColor::Yellow,

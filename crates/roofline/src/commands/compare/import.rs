@@ -80,10 +80,11 @@ fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
 }
 
 /// Names that other tools give to precisions.
-fn spelled(name: &str) -> String {
+pub(crate) fn spelled(name: &str) -> String {
     let lower = name.trim().to_ascii_lowercase();
     match lower.as_str() {
         "fp8_e4m3" | "fp8-e4m3" => "fp8".to_owned(),
+        "fp8_e5m2" => "fp8-e5m2/fp8-e5m2".to_owned(),
         "float16" | "half" => "fp16".to_owned(),
         "bfloat16" => "bf16".to_owned(),
         "float32" => "fp32".to_owned(),

@@ -1,0 +1,60 @@
+//! `roofline serve`: the commands over HTTP, and the page.
+//!
+//! A request is parsed by the definition of a command's arguments and answered by that command, so that the command line,
+//! HTTP and the page cannot disagree. Nothing here computes.
+
+mod answers;
+mod catalogue;
+mod docs;
+mod extract;
+mod guard;
+mod limits;
+mod listener;
+mod openapi;
+mod page;
+mod products;
+mod refusal;
+mod request;
+mod router;
+mod state;
+mod telemetry;
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::{cli::ServeArgs, failure::Failure, report::style};
+
+/// Answers until it is told to stop.
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    if !args.host.is_loopback() && args.token.is_none() {
+        let hint = "give a token (`--token \"$(openssl rand -hex 32)\"`), or leave out --host and reach it by `ssh -L`";
+        return Err(Failure::usage(format!("{} can be reached by others, and no token protects it", args.host), hint));
+    }
+    let state = state::State::new(args);
+    style::hush();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let address = SocketAddr::new(args.host, args.port);
+        let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| taken(address, &error))?;
+        announce(listener.local_addr()?, args);
+        listener::serve(listener, router::router(state.clone()), &state).await;
+        Ok(())
+    })
+}
+
+fn taken(address: SocketAddr, error: &std::io::Error) -> Failure {
+    let hint = "`--port 0` takes any free port";
+    Failure::usage(format!("cannot listen on {address}: {error}"), hint)
+}
+
+/// Where it is, on standard output, so that whoever started it can read the port.
+fn announce(address: SocketAddr, args: &ServeArgs) {
+    let name = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => "localhost".to_owned(),
+        IpAddr::V6(ip) if ip.is_unspecified() => "localhost".to_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    println!("roofline serve: http://{name}:{}", address.port());
+    let measuring = if args.allow_measure { "jobs may run kernels here" } else { "measuring is off (--allow-measure)" };
+    println!("{measuring}; documentation at /docs; Ctrl-C stops");
+}

@@ -1,0 +1,150 @@
+//! What the server knows: itself, devices, models, formats, precisions.
+
+use std::sync::OnceLock;
+
+use axum::{extract::State, response::Response};
+use roofline_core::units::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    answers::{self, typed},
+    extract::{Key, Params},
+    refusal::Refusal,
+    state::Shared,
+};
+use crate::commands::question::{Question, Verb};
+
+/// The server and the machine it runs on.
+#[derive(Serialize, JsonSchema)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Health {
+    /// Always `ok`: whoever reads this was answered.
+    status: &'static str,
+    version: &'static str,
+    /// The commit it was built from, where that is known.
+    commit: Option<&'static str>,
+    /// Who can run kernels here.
+    backends: Vec<&'static str>,
+    /// Whether there is a GPU that CUDA can use.
+    cuda: bool,
+    /// Whether the NVIDIA driver tells what the GPU does.
+    nvml: bool,
+    /// The name that the driver gives the GPU.
+    gpu: Option<String>,
+    /// Memory of the GPU in bytes.
+    gpu_memory_bytes: Option<f64>,
+    /// Whether jobs may run kernels.
+    allow_measure: bool,
+    /// Whether callers have to know a token.
+    token: bool,
+}
+
+pub(super) async fn health(State(state): State<Shared>) -> Result<Response, Refusal> {
+    let gpu = state.aside(|| Ok(gpu())).await?;
+    let health = Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        commit: roofline_run::environment::COMMIT,
+        backends: if gpu.cuda { vec!["cpu", "cuda", "null"] } else { vec!["cpu", "null"] },
+        cuda: gpu.cuda,
+        nvml: gpu.nvml,
+        gpu: gpu.name.clone(),
+        gpu_memory_bytes: gpu.memory.map(Bytes::value),
+        allow_measure: state.allow_measure,
+        token: state.guard.needs_token(),
+    };
+    json(&health)
+}
+
+struct Gpu {
+    cuda: bool,
+    nvml: bool,
+    name: Option<String>,
+    memory: Option<Bytes>,
+}
+
+/// Looked for once: a GPU does not come and go.
+fn gpu() -> &'static Gpu {
+    static GPU: OnceLock<Gpu> = OnceLock::new();
+    GPU.get_or_init(|| {
+        let status = roofline_run::telemetry::Gpu::open(0).ok().map(|gpu| roofline_run::telemetry::Status::read(&gpu));
+        Gpu {
+            cuda: roofline_run::cuda::present(),
+            nvml: status.is_some(),
+            name: status.as_ref().and_then(|status| status.device_name.clone()),
+            memory: status.and_then(|status| status.mem_total),
+        }
+    })
+}
+
+pub(super) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
+    let text = crate::report::json(value).map_err(crate::failure::Failure::from)?;
+    Ok(typed("application/json", text))
+}
+
+/// `GET /api/devices?vendor=...`: the flags of `roofline devices` as a query.
+pub(super) async fn devices(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
+    listed(&state, "devices", fields(query.pairs())).await
+}
+
+pub(super) async fn device(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
+    named(&state, "devices", key).await
+}
+
+pub(super) async fn models(State(state): State<Shared>) -> Result<Response, Refusal> {
+    listed(&state, "models", Map::new()).await
+}
+
+pub(super) async fn model(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
+    named(&state, "models", key).await
+}
+
+pub(super) async fn formats(State(state): State<Shared>) -> Result<Response, Refusal> {
+    // Each format encodes and decodes a quarter of a million weights, and none of them changes.
+    static ALL: OnceLock<String> = OnceLock::new();
+    let text = state
+        .aside(|| {
+            if let Some(known) = ALL.get() {
+                return Ok(known.clone());
+            }
+            let text = question("formats", &Map::new())?.answer()?;
+            Ok(ALL.get_or_init(|| text).clone())
+        })
+        .await?;
+    Ok(typed("application/json", text))
+}
+
+pub(super) async fn format(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
+    named(&state, "formats", key).await
+}
+
+pub(super) async fn precisions(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
+    listed(&state, "precisions", fields(query.pairs())).await
+}
+
+async fn named(state: &Shared, verb: &'static str, key: String) -> Result<Response, Refusal> {
+    let body = Map::from_iter([("names".to_owned(), Value::Array(vec![Value::String(key)]))]);
+    listed(state, verb, body).await
+}
+
+async fn listed(state: &Shared, verb: &'static str, body: Map<String, Value>) -> Result<Response, Refusal> {
+    let question = question(verb, &body)?;
+    Ok(typed("application/json", answers::answer(state, question).await?))
+}
+
+fn question(verb: &'static str, body: &Map<String, Value>) -> Result<Question, Refusal> {
+    let verb = Verb::named(verb).ok_or_else(|| Refusal::body(format!("unknown verb `{verb}`"), "see /docs"))?;
+    answers::admitted(verb, body)
+}
+
+/// A query as a body: words that read as a flag's value become one.
+fn fields(query: Vec<(String, String)>) -> Map<String, Value> {
+    let value = |text: String| match text.as_str() {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => Value::String(text),
+    };
+    query.into_iter().map(|(name, text)| (name, value(text))).collect()
+}

@@ -1,0 +1,81 @@
+//! The description of every route, made from the definitions that parse the requests.
+
+mod operation;
+mod schema;
+
+use std::sync::LazyLock;
+
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use self::operation::{OPERATIONS, Operation};
+pub(super) use self::schema::Recommendation;
+use super::answers::typed;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+
+pub(super) async fn document() -> Response {
+    typed("application/json", TEXT.clone())
+}
+
+/// The document, for the page that shows it.
+pub(super) fn value() -> &'static Value {
+    &DOCUMENT
+}
+
+fn build() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = describe(operation);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "roofline",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "How fast a language model can run, how fast it does run, and which number format to use. \
+                The fields of a request are the long flags of the command line in snake case, and answers are what \
+                `--json` prints.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schema::components(),
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+        "security": [{}, { "token": [] }],
+    })
+}
+
+fn describe(operation: &Operation) -> Value {
+    let (status, kind, schema) = (operation.status, operation.kind, (operation.answer)());
+    let content = if schema.is_null() { json!({}) } else { json!({ kind: { "schema": schema } }) };
+    let error = |description: &str| {
+        let schema = json!({ "$ref": "#/components/schemas/Error" });
+        json!({ "description": description, "content": { "application/json": { "schema": schema } } })
+    };
+    let mut described = json!({
+        "operationId": operation.id(),
+        "summary": operation.summary,
+        "responses": {
+            status: { "description": "The answer", "content": content },
+            "4XX": error("The request is wrong: `detail` says how, `hint` what to do"),
+            "503": error("Not now, or not on this machine"),
+        },
+    });
+    let mut parameters = operation.path_parameters();
+    parameters.extend((operation.query)());
+    if !parameters.is_empty() {
+        described["parameters"] = Value::Array(parameters);
+    }
+    if let Some((schema, required)) = (operation.body)() {
+        let example = operation.example.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let mut content = json!({ "schema": schema });
+        if let Some(example) = example {
+            content["example"] = example;
+        }
+        described["requestBody"] = json!({ "required": required, "content": { "application/json": content } });
+    }
+    described
+}

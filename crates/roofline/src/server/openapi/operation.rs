@@ -1,0 +1,195 @@
+//! The table of routes, as the document shows them.
+
+use serde_json::{Value, json};
+
+use super::schema::{having, reference, request};
+
+/// A route.
+pub(in crate::server) struct Operation {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) query: fn() -> Vec<Value>,
+    /// The schema of the body, and whether there must be one.
+    pub(super) body: fn() -> Option<(Value, bool)>,
+    pub(super) example: Option<&'static str>,
+    pub(super) status: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) answer: fn() -> Value,
+}
+
+impl Operation {
+    /// A name for programs that make programs of the document.
+    pub(super) fn id(&self) -> String {
+        let words = self.path.split(['/', '{', '}', '-', '.']).filter(|word| !word.is_empty() && *word != "api");
+        format!("{}_{}", self.method, words.collect::<Vec<_>>().join("_"))
+    }
+
+    pub(super) fn path_parameters(&self) -> Vec<Value> {
+        let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let parameter = |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } });
+        names.map(parameter).collect()
+    }
+}
+
+const fn get(path: &'static str, summary: &'static str, answer: fn() -> Value) -> Operation {
+    Operation {
+        method: "get",
+        path,
+        summary,
+        query: Vec::new,
+        body: || None,
+        example: None,
+        status: "200",
+        kind: "application/json",
+        answer,
+    }
+}
+
+/// Names the device in the query.
+fn hardware_key() -> Vec<Value> {
+    vec![query("hardware_key", &json!({ "type": "string", "default": "b10" }), "A key or alias of GET /api/devices")]
+}
+
+fn query(name: &str, schema: &Value, description: &str) -> Value {
+    json!({ "name": name, "in": "query", "required": false, "schema": schema, "description": description })
+}
+
+fn flag(name: &str, description: &str) -> Value {
+    query(name, &json!({ "type": "boolean", "default": false }), description)
+}
+
+fn side(name: &str) -> Value {
+    query(name, &json!({ "type": "integer", "minimum": 1, "maximum": 2_147_483_647, "default": 4096 }), "A dimension")
+}
+
+/// A product, or what the command line takes.
+fn product_or(verb: &str) -> Value {
+    let command = request(verb);
+    let mut alternatives = vec![reference("GEMMSpec")];
+    alternatives.extend(command["oneOf"].as_array().cloned().unwrap_or_else(|| vec![command]));
+    json!({ "oneOf": alternatives })
+}
+
+const fn verb(
+    path: &'static str,
+    summary: &'static str,
+    body: fn() -> Option<(Value, bool)>,
+    example: &'static str,
+    answer: fn() -> Value,
+) -> Operation {
+    Operation { method: "post", body, example: Some(example), ..get(path, summary, answer) }
+}
+
+pub(in crate::server) const OPERATIONS: &[Operation] = &[
+    get("/api/health", "The server, and the machine it runs on", || reference("Health")),
+    get("/api/devices", "Devices, with everything their files say", || having(&["devices"])),
+    get("/api/devices/{key}", "One device", || having(&["devices"])),
+    get("/api/models", "Models: dimensions, parameters, cache", || having(&["models"])),
+    get("/api/models/{key}", "One model", || having(&["models"])),
+    get("/api/formats", "Number formats: size, range, error, who multiplies them", || having(&["formats"])),
+    get("/api/formats/{key}", "One format", || having(&["formats"])),
+    get("/api/precisions", "Named precisions: which format at which place", || having(&["precisions"])),
+    verb(
+        "/api/predict",
+        "How fast it can run: time, bound and reason of an operator or a model",
+        || Some((request("predict"), true)),
+        r#"{"subject":"gemv","n":4096,"k":4096,"on":["h200"],"precision":["bf16","w4a16"]}"#,
+        || having(&["estimates", "unavailable", "sizes"]),
+    ),
+    verb(
+        "/api/roofline",
+        "The same with everything a picture needs: ceilings, diagonals, points",
+        || Some((request("roofline"), true)),
+        r#"{"subject":"model","model":"llama-3-8b","on":["h200"],"precision":["bf16"],"phase":"decode","batch":8,"context":4096}"#,
+        || having(&["device", "memories", "ceilings", "prediction"]),
+    ),
+    Operation {
+        kind: "image/svg+xml",
+        ..verb(
+            "/api/plot",
+            "A picture: the roofline, time against batch or context, shares of the time",
+            || Some((request("plot"), true)),
+            r#"{"kind":"roofline","models":["llama-3-8b"],"on":["h200"],"precision":["bf16","w4a16"]}"#,
+            || json!({ "type": "string" }),
+        )
+    },
+    Operation {
+        query: || [hardware_key(), vec![flag("run_all_precisions", "FP16, FP8_E4M3, NVFP4, INT8 and INT4")]].concat(),
+        ..verb(
+            "/api/analyze",
+            "Everything about one product; with `model`, what a measured run achieved",
+            || Some((product_or("analyze"), true)),
+            r#"{"M":1,"N":4096,"K":4096,"precision":"FP16"}"#,
+            || json!({ "anyOf": [reference("AnalyzeResponse"), having(&["runs"])] }),
+        )
+    },
+    Operation {
+        query: hardware_key,
+        ..verb(
+            "/api/public/analyze",
+            "Everything about one product, without touching a GPU",
+            || Some((reference("GEMMSpec"), true)),
+            r#"{"M":1,"N":4096,"K":4096,"precision":"FP16"}"#,
+            || reference("AnalyzeResponse"),
+        )
+    },
+    Operation {
+        query: recommend_query,
+        ..verb(
+            "/api/recommend",
+            "Which precision to use: every plan predicted, ranked by a goal within limits",
+            || Some((product_or("recommend"), true)),
+            r#"{"M":1,"N":4096,"K":4096}"#,
+            || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
+        )
+    },
+    Operation {
+        query: recommend_query,
+        ..verb(
+            "/api/public/recommend",
+            "The same",
+            || Some((product_or("recommend"), true)),
+            r#"{"M":1,"N":4096,"K":4096}"#,
+            || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
+        )
+    },
+    Operation {
+        query: || {
+            let list = json!({ "type": "array", "items": { "type": "string" }, "maxItems": 64 });
+            let precisions = query("precisions", &list, "Names; those of the device when left out");
+            let quick = flag("quick", "Three shapes instead of ten");
+            [hardware_key(), vec![flag("run_measured", "Measure them, too"), quick, precisions]].concat()
+        },
+        ..verb(
+            "/api/sweep",
+            "Products from a decoded token to a long prompt; with an object, what `roofline sweep` answers",
+            || {
+                let list = json!({ "type": "array", "items": { "type": "string" }, "maxItems": 64 });
+                Some((json!({ "oneOf": [list, request("sweep")] }), false))
+            },
+            r#"["FP16","NVFP4"]"#,
+            || json!({ "anyOf": [reference("SweepResponse"), having(&["points"])] }),
+        )
+    },
+    Operation {
+        query: || {
+            let precision = query("precision", &json!({ "type": "string", "default": "FP16" }), "Of the operands");
+            [hardware_key(), vec![side("M"), side("N"), side("K"), precision]].concat()
+        },
+        ..verb(
+            "/api/tiling",
+            "How a product cuts into tiles, best first",
+            || Some((request("tiling"), false)),
+            r#"{"m":4096,"n":4096,"k":4096,"on":"h200","format":"bf16"}"#,
+            || json!({ "anyOf": [{ "type": "array", "items": reference("TilingResult") }, having(&["tilings"])] }),
+        )
+    },
+    get("/api/nvml/status", "What the GPU of this machine does now", || having(&["device_name"])),
+    Operation { kind: "text/event-stream", ..get("/api/nvml/stream", "The same every half second", || Value::Null) },
+];
+
+fn recommend_query() -> Vec<Value> {
+    let limit = query("memory_limit_gb", &json!({ "type": "number" }), "Memory that the weights may take");
+    [hardware_key(), vec![limit]].concat()
+}

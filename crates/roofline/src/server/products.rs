@@ -1,0 +1,364 @@
+//! Matrix products by their dimensions `M`, `N`, `K`: analyse, recommend, sweep and tile, in the form that tools of this
+//! field exchange.
+
+use axum::{extract::State, http::StatusCode, response::Response};
+use roofline_core::{
+    Device, Format, Graph, Math, Plan,
+    format::Sizes,
+    op::Linear,
+    precision::PrecisionSpec,
+    predict::{Estimate, predict},
+    recommend::RecommendationResult,
+    tiling::{Machine, Tile, Tiling},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    answers,
+    catalogue::json,
+    extract::{Fields, Json, Params},
+    refusal::Refusal,
+    state::{Shared, State as Server},
+    telemetry,
+};
+use crate::{
+    cli::{ProductArgs, RateArgs, RecommendPlace},
+    commands::{place, question::Verb, recommend, shapes, spelled},
+    failure::Failure,
+};
+
+/// The device of a request that names none.
+const DEVICE: &str = "b10";
+/// What products are compared in, in this order.
+pub(super) const PRECISIONS: [&str; 5] = ["FP16", "FP8_E4M3", "NVFP4", "INT8", "INT4"];
+
+/// A product, and how it is multiplied.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct GEMMSpec {
+    #[serde(rename = "M")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub(super) m: u64,
+    #[serde(rename = "N")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub(super) n: u64,
+    #[serde(rename = "K")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub(super) k: u64,
+    pub(super) precision: String,
+    #[schemars(range(min = 1, max = 1_048_576))]
+    tile_m: u64,
+    #[schemars(range(min = 1, max = 1_048_576))]
+    tile_n: u64,
+    #[schemars(range(min = 1, max = 1_048_576))]
+    tile_k: u64,
+}
+
+impl Default for GEMMSpec {
+    fn default() -> Self {
+        let precision = "FP16".to_owned();
+        Self { m: 4096, n: 4096, k: 4096, precision, tile_m: 128, tile_n: 128, tile_k: 32 }
+    }
+}
+
+/// A point under the roof.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(super) struct RooflinePoint {
+    pub(super) ai: f64,
+    pub(super) tflops: f64,
+    pub(super) time_us: f64,
+    pub(super) label: String,
+    /// `simulated` or `measured`.
+    pub(super) source: String,
+    pub(super) precision: String,
+    pub(super) shape: String,
+    #[serde(default)]
+    pub(super) bottleneck: Option<String>,
+    #[serde(default)]
+    pub(super) bandwidth_gb_s: Option<f64>,
+}
+
+/// A ceiling.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RooflineLine {
+    precision: &'static str,
+    peak_tflops: f64,
+    critical_ai: f64,
+}
+
+/// How a product cuts into a tile.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TilingResult {
+    tile_m: u64,
+    tile_n: u64,
+    tile_k: u64,
+    shared_mem_bytes: f64,
+    tiles_total: u64,
+    waves: f64,
+    wave_efficiency: f64,
+    sm_occupancy_pct: f64,
+    l2_hit_rate_estimate: f64,
+    efficiency_score: f64,
+}
+
+/// Everything about one product on one device.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AnalyzeResponse {
+    hardware: String,
+    simulated: Vec<RooflinePoint>,
+    measured: Vec<RooflinePoint>,
+    roofline_lines: Vec<RooflineLine>,
+    #[schemars(with = "super::openapi::Recommendation")]
+    recommendation: RecommendationResult,
+    /// The tile that cuts it best; none where none fits, or the device is not known well enough.
+    tiling: Option<TilingResult>,
+    /// What the GPU did, where there is one.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    nvml: Option<Value>,
+}
+
+/// Many products on one device.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SweepResponse {
+    hardware: String,
+    points: Vec<RooflinePoint>,
+    roofline_lines: Vec<RooflineLine>,
+}
+
+/// The device that a query names.
+pub(super) fn hardware(query: &Params) -> Result<Device, Refusal> {
+    let key = query.get("hardware_key").unwrap_or(DEVICE);
+    answers::device(key)?;
+    Ok(place(key)?)
+}
+
+fn spec(body: Map<String, Value>) -> Result<GEMMSpec, Refusal> {
+    let spec: GEMMSpec = serde_json::from_value(Value::Object(body))
+        .map_err(|error| Refusal::body(error.to_string(), "fields: M, N, K, precision, tile_m, tile_n, tile_k"))?;
+    Linear::new(spec.m, spec.n, spec.k).map_err(|error| Refusal::body(error.to_string(), "choose another shape"))?;
+    let tile = 1..=1 << 20;
+    if ![spec.tile_m, spec.tile_n, spec.tile_k].iter().all(|side| tile.contains(side)) {
+        return Err(Refusal::body("a side of the tile is out of range", "1 to 1048576"));
+    }
+    Ok(spec)
+}
+
+/// `POST /api/analyze`; with `model` in its body what `roofline analyze` answers.
+pub(super) async fn analyze(
+    State(state): State<Shared>,
+    query: Params,
+    Fields(body): Fields,
+) -> Result<Response, Refusal> {
+    if body.contains_key("model") {
+        return answers::ask(&state, verb("analyze")?, &body).await;
+    }
+    query.only(&["hardware_key", "run_all_precisions"])?;
+    analyzed(&state, &query, &spec(body)?, query.flag("run_all_precisions")?)
+}
+
+/// The same without touching the GPU.
+pub(super) async fn public_analyze(
+    State(state): State<Shared>,
+    query: Params,
+    Fields(body): Fields,
+) -> Result<Response, Refusal> {
+    query.only(&["hardware_key"])?;
+    analyzed(&state, &query, &spec(body)?, false)
+}
+
+fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Result<Response, Refusal> {
+    let device = hardware(query)?;
+    let simulated = if all {
+        let point = |name: &&str| point(&device, (spec.m, spec.n, spec.k), name, "").ok();
+        PRECISIONS.iter().filter_map(point).collect()
+    } else {
+        vec![point(&device, (spec.m, spec.n, spec.k), &spec.precision, "GEMM ")?]
+    };
+    let nvml = state.allow_measure.then(telemetry::status).and_then(Result::ok);
+    json(&AnalyzeResponse {
+        hardware: device.name.clone(),
+        simulated,
+        measured: Vec::new(),
+        roofline_lines: lines(&device),
+        recommendation: short(query, spec)?,
+        tiling: tilings(&device, spec).ok().and_then(|tilings| tilings.into_iter().next()),
+        nvml,
+    })
+}
+
+/// `POST /api/recommend`; with `subject` in its body what `roofline recommend` answers.
+pub(super) async fn recommend(
+    State(state): State<Shared>,
+    query: Params,
+    Fields(body): Fields,
+) -> Result<Response, Refusal> {
+    if body.contains_key("subject") {
+        return answers::ask(&state, verb("recommend")?, &body).await;
+    }
+    query.only(&["hardware_key", "memory_limit_gb"])?;
+    json(&short(&query, &spec(body)?)?)
+}
+
+fn short(query: &Params, spec: &GEMMSpec) -> Result<RecommendationResult, Refusal> {
+    let on = query.get("hardware_key").unwrap_or(DEVICE);
+    answers::device(on)?;
+    let memory_limit = query.number("memory_limit_gb")?.map(|limit| roofline_core::units::Bytes::new(limit * 1e9));
+    let place = RecommendPlace {
+        on: on.to_owned(),
+        rates: RateArgs { bandwidth: None, peak: Vec::new() },
+        tier: None,
+        memory_limit,
+    };
+    Ok(recommend::short(&ProductArgs { m: spec.m, n: spec.n, k: spec.k, place })?)
+}
+
+/// `POST /api/sweep`; with an object as its body what `roofline sweep` answers, else the standard shapes.
+pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body): Json) -> Result<Response, Refusal> {
+    let listed = match body {
+        Some(Value::Object(body)) => return answers::ask(&state, verb("sweep")?, &body).await,
+        Some(Value::Array(list)) => list,
+        None | Some(Value::Null) => Vec::new(),
+        Some(_) => return Err(Refusal::body("the body is neither a list of precisions nor an object", "see /docs")),
+    };
+    query.only(&["hardware_key", "run_measured", "quick", "precisions"])?;
+    let text = |value: &Value| {
+        let text = value.as_str().map(str::to_owned);
+        text.ok_or_else(|| Refusal::body(format!("{value} is no precision"), "a list of names, such as [\"FP16\"]"))
+    };
+    let mut names: Vec<String> = listed.iter().map(text).collect::<Result<_, _>>()?;
+    names.extend(query.all("precisions").flat_map(|list| list.split(',')).map(str::to_owned));
+    let quick = query.flag("quick")?;
+    let asked = !names.is_empty();
+    if !asked {
+        let usual: &[&str] = if quick { &PRECISIONS[..3] } else { &PRECISIONS };
+        names = usual.iter().map(|name| (*name).to_owned()).collect();
+    }
+    if names.len() > 64 {
+        return Err(Refusal::body(format!("{} precisions are asked for", names.len()), "64 at most"));
+    }
+    let device = hardware(&query)?;
+    let mut points = Vec::new();
+    for shape in if quick { &shapes::QUICK[..] } else { &shapes::SHAPES[..] } {
+        for name in &names {
+            match point(&device, *shape, name, "") {
+                Ok(point) => points.push(point),
+                Err(refusal) if asked => return Err(refusal),
+                // The usual ones are those that the device has.
+                Err(_) => {}
+            }
+        }
+    }
+    json(&SweepResponse { hardware: device.name.clone(), points, roofline_lines: lines(&device) })
+}
+
+/// `POST /api/tiling`, in its query or as `roofline tiling` takes it.
+pub(super) async fn tiling(State(state): State<Shared>, query: Params, Json(body): Json) -> Result<Response, Refusal> {
+    if let Some(Value::Object(body)) = body {
+        return answers::ask(&state, verb("tiling")?, &body).await;
+    }
+    query.only(&["M", "N", "K", "precision", "hardware_key"])?;
+    let mut fields = Map::new();
+    for name in ["M", "N", "K"] {
+        if let Some(value) = query.whole(name)? {
+            fields.insert(name.to_owned(), value.into());
+        }
+    }
+    if let Some(precision) = query.get("precision") {
+        fields.insert("precision".to_owned(), precision.into());
+    }
+    json(&tilings(&hardware(&query)?, &spec(fields)?)?)
+}
+
+fn tilings(device: &Device, spec: &GEMMSpec) -> Result<Vec<TilingResult>, Refusal> {
+    let product = Linear::new(spec.m, spec.n, spec.k).map_err(Failure::from)?;
+    let machine = Machine::of(device).map_err(Failure::from)?;
+    let format = operands(&spec.precision, device)?;
+    let named = Tile { m: spec.tile_m, n: spec.tile_n, k: spec.tile_k };
+    let usual = GEMMSpec::default();
+    let rows = if named == (Tile { m: usual.tile_m, n: usual.tile_n, k: usual.tile_k }) {
+        Tiling::sweep(product, format, machine).map_err(Failure::from)?
+    } else {
+        vec![Tiling::of(product, named, format, machine)]
+    };
+    let row = |tiling: Tiling| TilingResult {
+        tile_m: tiling.tile.m,
+        tile_n: tiling.tile.n,
+        tile_k: tiling.tile.k,
+        shared_mem_bytes: tiling.shared_bytes.value(),
+        tiles_total: tiling.tiles,
+        waves: tiling.waves,
+        wave_efficiency: tiling.wave_efficiency,
+        sm_occupancy_pct: 100.0 * tiling.occupancy,
+        l2_hit_rate_estimate: tiling.l2_share,
+        efficiency_score: tiling.score,
+    };
+    Ok(rows.into_iter().map(row).collect())
+}
+
+/// What a tile of a precision holds.
+fn operands(precision: &str, device: &Device) -> Result<Format, Refusal> {
+    let spec = named(precision)?;
+    Ok(spec.on(device).map_err(Failure::from)?.activations)
+}
+
+/// A precision by any of the names that tools of this field give it.
+pub(super) fn named(name: &str) -> Result<PrecisionSpec, Refusal> {
+    let shown: String = name.chars().take(80).collect();
+    Ok(spelled(&shown).parse().map_err(Failure::from)?)
+}
+
+pub(super) fn point(
+    device: &Device,
+    (m, n, k): (u64, u64, u64),
+    precision: &str,
+    what: &str,
+) -> Result<RooflinePoint, Refusal> {
+    let formats = named(precision)?.on(device).map_err(Failure::from)?;
+    let graph = Graph::gemm(m, n, k).map_err(Failure::from)?;
+    let forecast = predict(&graph, &Plan::uniform(formats), Sizes::Exact, device);
+    let total: Estimate = forecast.map_err(Failure::from)?.total;
+    Ok(RooflinePoint {
+        ai: total.intensity().value(),
+        tflops: total.rate().value() / 1e12,
+        time_us: total.time().micros(),
+        label: format!("{what}{m}x{n}x{k} [{precision}]"),
+        source: "simulated".to_owned(),
+        precision: precision.to_owned(),
+        shape: format!("{m}x{n}x{k}"),
+        bottleneck: Some(total.bound().to_string()),
+        bandwidth_gb_s: Some(total.bandwidth().value() / 1e9),
+    })
+}
+
+/// The units of a device by the names of the precisions they multiply.
+pub(super) fn units(device: &Device) -> impl Iterator<Item = (&'static str, Math, f64)> + '_ {
+    let name = |math| {
+        Some(match math {
+            Math::Fp32 => "FP32",
+            Math::Tf32 => "TF32",
+            Math::Fp16 => "FP16",
+            Math::Bf16 => "BF16",
+            Math::Fp8 => "FP8_E4M3",
+            Math::Fp6 => "MXFP6",
+            Math::Fp4 => "NVFP4",
+            Math::Int8 => "INT8",
+            Math::Int4 => "INT4",
+            _ => return None,
+        })
+    };
+    device.peaks.iter().filter_map(move |(math, peak)| Some((name(math)?, math, peak.value())))
+}
+
+fn lines(device: &Device) -> Vec<RooflineLine> {
+    let line = |(precision, math, peak): (&'static str, Math, f64)| {
+        let critical_ai = device.critical_intensity(math)?.value();
+        Some(RooflineLine { precision, peak_tflops: peak / 1e12, critical_ai })
+    };
+    units(device).filter_map(line).collect()
+}
+
+pub(super) fn verb(name: &'static str) -> Result<&'static Verb, Refusal> {
+    Verb::named(name).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, format!("unknown verb `{name}`"), "see /docs"))
+}

@@ -1,0 +1,110 @@
+//! Which path leads where, and what every request passes on its way.
+
+use std::time::Instant;
+
+use axum::{
+    Extension, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+
+use super::{
+    answers, catalogue, docs, extract::Fields, limits, listener::Client, openapi, page, products, refusal::Refusal,
+    state::Shared, telemetry,
+};
+use crate::commands::question::Verb;
+
+/// The whole server but for its sockets.
+pub(super) fn router(state: Shared) -> Router {
+    let verbs = ["predict", "roofline", "plot"];
+    let mut router = Router::new()
+        .route("/", get(page::index))
+        .route("/assets/{*path}", get(page::asset))
+        .route("/docs", get(docs::page))
+        .route("/docs/style.css", get(docs::style))
+        .route("/api/openapi.json", get(openapi::document))
+        .route("/api/health", get(catalogue::health))
+        .route("/api/devices", get(catalogue::devices))
+        .route("/api/devices/{key}", get(catalogue::device))
+        .route("/api/models", get(catalogue::models))
+        .route("/api/models/{key}", get(catalogue::model))
+        .route("/api/formats", get(catalogue::formats))
+        .route("/api/formats/{key}", get(catalogue::format))
+        .route("/api/precisions", get(catalogue::precisions))
+        .route("/api/nvml/status", get(telemetry::look))
+        .route("/api/nvml/stream", get(telemetry::watch))
+        .route("/api/analyze", post(products::analyze))
+        .route("/api/public/analyze", post(products::public_analyze))
+        .route("/api/recommend", post(products::recommend))
+        .route("/api/public/recommend", post(products::recommend))
+        .route("/api/sweep", post(products::sweep))
+        .route("/api/tiling", post(products::tiling));
+    for verb in verbs.into_iter().filter_map(Verb::named) {
+        router = router.route(&format!("/api/{}", verb.name), post(ask).layer(Extension(verb)));
+    }
+    router
+        .fallback(missing)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(limits::BODY))
+        .layer(from_fn_with_state(state.clone(), admit))
+        .with_state(state)
+}
+
+async fn ask(
+    State(state): State<Shared>,
+    Extension(verb): Extension<&'static Verb>,
+    Fields(body): Fields,
+) -> Result<Response, Refusal> {
+    answers::ask(&state, verb, &body).await
+}
+
+async fn missing(request: Request) -> Response {
+    if request.uri().path().starts_with("/api") {
+        let shown: String = request.uri().path().chars().take(80).collect();
+        let hint = "/docs lists the routes, /api/openapi.json describes them";
+        return Refusal::new(StatusCode::NOT_FOUND, format!("there is no `{shown}`"), hint).into_response();
+    }
+    page::file(request.uri().path(), request.headers())
+}
+
+async fn wrong_method(request: Request) -> Refusal {
+    let detail = format!("`{}` cannot be asked like this: {}", request.uri().path(), request.method());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, detail, "/docs lists the routes with their methods")
+}
+
+/// Checks who asks and how often, ends what takes too long, and tells browsers what the answer may do.
+async fn admit(State(state): State<Shared>, request: Request, next: Next) -> Response {
+    let interface = request.uri().path().starts_with("/api");
+    let allowed = state.guard.check(request.uri(), request.headers()).and_then(|()| match request.extensions().get() {
+        Some(Client(address)) => state.rates.check(address.ip(), Instant::now()),
+        None => Ok(()),
+    });
+    let mut response = match allowed {
+        Err(refusal) => refusal.into_response(),
+        Ok(()) => tokio::time::timeout(state.request_timeout, next.run(request)).await.unwrap_or_else(|_| {
+            let hint = "send the body at once, and ask for less";
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took too long", hint).into_response()
+        }),
+    };
+    protect(response.headers_mut(), interface);
+    response
+}
+
+/// What a page of this server may load, and who may show it: itself, and nobody.
+const POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
+                      form-action 'self'; frame-ancestors 'none'";
+
+fn protect(headers: &mut HeaderMap, interface: bool) {
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if interface {
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
+}

@@ -1,0 +1,60 @@
+//! What all requests share.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, watch};
+
+use super::{guard::Guard, limits::Rates, refusal::Refusal};
+use crate::cli::ServeArgs;
+
+pub(super) type Shared = Arc<State>;
+
+pub(super) struct State {
+    pub(super) allow_measure: bool,
+    pub(super) guard: Guard,
+    pub(super) rates: Rates,
+    pub(super) header_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    /// Connections that may be open.
+    pub(super) connections: Arc<Semaphore>,
+    /// Answers that take longer than a moment: as many at a time as there are cores, the others wait their turn.
+    slow: Arc<Semaphore>,
+    /// Told when the server stops.
+    pub(super) stopping: watch::Sender<bool>,
+}
+
+impl State {
+    pub(super) fn new(args: &ServeArgs) -> Shared {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Self {
+            allow_measure: args.allow_measure,
+            guard: Guard::new(args.host, &args.allow_host, args.token.clone()),
+            rates: Rates::new(args.rate),
+            header_timeout: args.header_timeout,
+            request_timeout: args.request_timeout,
+            connections: Arc::new(Semaphore::new(args.connections as usize)),
+            slow: Arc::new(Semaphore::new(cores)),
+            stopping: watch::Sender::new(false),
+        })
+    }
+
+    /// Ends what would go on for ever.
+    pub(super) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Does `work` where it does not keep other requests waiting.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let broken = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made", "report this");
+        let permit = self.slow.clone().acquire_owned().await.map_err(|_| broken())?;
+        let result = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        result.await.map_err(|_| broken())?
+    }
+}
