@@ -3,14 +3,14 @@
 mod analyze;
 mod calibrate;
 mod chart;
-mod compare;
+pub(crate) mod compare;
 mod devices;
 mod formats;
 mod gpu;
 mod inspect;
 mod jetson;
 mod manual;
-mod measure;
+pub(crate) mod measure;
 mod model;
 mod models;
 mod monitor;

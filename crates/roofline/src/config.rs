@@ -6,6 +6,8 @@ use std::{
     env, fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::SystemTime,
 };
 
 use roofline_core::{Device, Registry, device::key_of};
@@ -121,9 +123,50 @@ fn files() -> Vec<PathBuf> {
     paths
 }
 
+/// Devices that exist as long as this process: a server's callers describe them.
+static LENT: RwLock<Vec<Device>> = RwLock::new(Vec::new());
+/// What was read, and which folder as of when.
+static READ: Mutex<Option<(Stamp, Arc<Registry>)>> = Mutex::new(None);
+/// Devices that callers may describe.
+const LENT_MOST: usize = 256;
+
+/// Tells whether the registered devices changed: the folder, when it did, and how many are lent.
+type Stamp = (Option<PathBuf>, Option<SystemTime>, usize);
+
+/// The built-in devices and the registered ones, read again when they change: a command asks once, a server always.
+pub(crate) fn registry() -> Arc<Registry> {
+    let folder = folder("devices");
+    let changed = folder.as_ref().and_then(|folder| fs::metadata(folder).ok()?.modified().ok());
+    let lent = LENT.read().unwrap_or_else(PoisonError::into_inner);
+    let stamp = (folder, changed, lent.len());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*read {
+        Some((known, registry)) if *known == stamp => registry.clone(),
+        _ => {
+            let registry = Arc::new(read_registry().with(lent.iter().cloned()));
+            *read = Some((stamp, registry.clone()));
+            registry
+        }
+    }
+}
+
+/// Adds a device for as long as this process lives.
+pub(crate) fn lend(name: &str, device: Device) -> Result<String, Failure> {
+    let key = key(name)?;
+    if registry().find(&key).is_ok() || registry().find(name).is_ok() {
+        return Err(Failure::usage(format!("there is a device called `{key}` already"), "choose another name"));
+    }
+    let mut lent = LENT.write().unwrap_or_else(PoisonError::into_inner);
+    if lent.len() >= LENT_MOST {
+        return Err(Failure::usage(format!("{LENT_MOST} devices were described already"), "use those"));
+    }
+    lent.push(Device { key: key.clone(), ..device });
+    Ok(key)
+}
+
 /// The built-in devices and the registered ones. A registered file that is broken is said and left out; a name that
 /// hides another device is said whenever the registry is read.
-pub(crate) fn registry() -> Registry {
+fn read_registry() -> Registry {
     let mut own: Vec<Device> = Vec::new();
     let mut owners: HashMap<String, String> = HashMap::new();
     for path in files() {

@@ -4,10 +4,14 @@
 //! HTTP and the page cannot disagree. Nothing here computes.
 
 mod answers;
+mod benchmark;
 mod catalogue;
 mod docs;
 mod extract;
 mod guard;
+mod hardware;
+mod imports;
+mod jobs;
 mod limits;
 mod listener;
 mod openapi;
@@ -18,6 +22,7 @@ mod request;
 mod router;
 mod state;
 mod telemetry;
+mod work;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,7 +34,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let hint = "give a token (`--token \"$(openssl rand -hex 32)\"`), or leave out --host and reach it by `ssh -L`";
         return Err(Failure::usage(format!("{} can be reached by others, and no token protects it", args.host), hint));
     }
-    let state = state::State::new(args);
+    let state = state::State::new(args)?;
     style::hush();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -37,6 +42,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| taken(address, &error))?;
         announce(listener.local_addr()?, args);
         listener::serve(listener, router::router(state.clone()), &state).await;
+        state.jobs.stop();
         Ok(())
     })
 }

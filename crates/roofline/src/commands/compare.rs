@@ -233,6 +233,40 @@ fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     Ok(compared)
 }
 
+/// Measurements in the form of a benchmark script, as an answer to whoever sent them.
+#[derive(Serialize)]
+pub(crate) struct Judged {
+    hardware: String,
+    results: Vec<Row>,
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    mean_error_pct: f64,
+    max_error_pct: f64,
+    num_benchmarks: usize,
+    verdict: String,
+}
+
+/// Compares measurements in JSON with the ideal roofline of `device`.
+pub(crate) fn judged(text: &str, device: &Device) -> Result<Judged, Failure> {
+    let observations = import::parse(text, device)?;
+    let Comparison { pairs, totals, .. } = compared(&observations, device, None, Sizes::Exact)?;
+    let tenth = |value: f64| (value * 10.0).round() / 10.0;
+    let mut results: Vec<Row> = pairs.iter().map(row).collect();
+    for row in &mut results {
+        row.error_pct = tenth(row.error_pct);
+    }
+    let summary = Summary {
+        mean_error_pct: tenth(totals.mean_error_pct),
+        max_error_pct: tenth(totals.max_error_pct),
+        num_benchmarks: totals.count,
+        verdict: totals.verdict.to_string(),
+    };
+    Ok(Judged { hardware: device.name.clone(), results, summary })
+}
+
 /// The device that a run was made on: its own description, else the registry's.
 pub(super) fn device_of(run: &Run) -> Result<Device, Failure> {
     match &run.header.device_toml {

@@ -10,10 +10,11 @@ use roofline_core::{
     predict::Estimate,
     units::{Bytes, Flops},
 };
-use roofline_run::{Skipped, backend::Ceiling};
+use roofline_run::{Run, Skipped, backend::Ceiling};
 use serde::Serialize;
 
 use super::{
+    compare::device_of,
     runner::Runner,
     setting::{Varies, precisions},
     subjects::{Subjects, at_precisions, of_model, of_operator},
@@ -141,6 +142,22 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         skipped: outcome.skipped,
         saturation,
     })
+}
+
+/// A finished measurement, as a report shows it.
+pub(crate) fn shown(measured: &Measurement, device: &Device) -> serde_json::Value {
+    serde_json::to_value(row(measured, device)).unwrap_or_default()
+}
+
+/// Those of a run that is on disk.
+pub(crate) fn shown_run(run: &Run) -> Result<Vec<serde_json::Value>, Failure> {
+    let device = device_of(run)?;
+    Ok(run.measurements.iter().map(|measured| shown(measured, &device)).collect())
+}
+
+/// The shapes that fill a machine: products, then matrix-vector products.
+pub(crate) fn saturating_shapes() -> Vec<(u64, u64, u64)> {
+    PRODUCTS.into_iter().chain(STREAMS.map(|(n, k)| (1, n, k))).collect()
 }
 
 fn saturating(device: &Device, quick: bool) -> Result<Subjects, Failure> {

@@ -5,18 +5,24 @@
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use roofline_core::Graph;
+
 use super::{
-    analyze, chart, compare, devices, formats, measure, model, models, plot, precisions, predict, recommend, shapes,
-    sweep, tiling,
+    analyze, chart, compare, devices, formats, measure, model, models, plot, precisions, predict, range::range,
+    recommend, shapes, source, subjects::refuse_giants, sweep, tiling,
 };
 use crate::{
     cli::{
         AnalyzeArgs, CompareArgs, CompareSubject, DevicesArgs, FormatsArgs, MeasureArgs, ModelArgs, ModelsArgs,
-        OperatorSubject, PlotArgs, PrecisionsArgs, RecommendSubject, RunArgs, Setting, Subject, SweepArgs, TilingArgs,
+        OperatorSubject, Phase, PlotArgs, PrecisionsArgs, RecommendSubject, RunArgs, Setting, Subject, SweepArgs,
+        TilingArgs,
     },
     failure::Failure,
     report::json,
 };
+
+/// Sizes of one comparison.
+const SIDES: usize = 64;
 
 /// A command with its arguments.
 pub(crate) enum Question {
@@ -131,6 +137,30 @@ impl Question {
         }
     }
 
+    /// Refuses to measure what would fill the memory of the machine.
+    pub(crate) fn measurable(&self) -> Result<(), Failure> {
+        match self {
+            Self::Measure(MeasureArgs { subject: Some(Subject::Operator(subject)), .. }) => operator(subject),
+            Self::Measure(MeasureArgs { subject: Some(Subject::Model(args)), .. }) => whole(args),
+            Self::Compare(args) => match &args.subject {
+                Some(CompareSubject::Operator(subject)) => operator(subject),
+                Some(CompareSubject::Model(args)) => whole(args),
+                Some(CompareSubject::Sizes(args)) => {
+                    let sides = range("n", &args.n)?;
+                    if sides.len() > SIDES {
+                        let hint = format!("{SIDES} at most over HTTP");
+                        return Err(Failure::usage(format!("{} sizes are asked for", sides.len()), hint));
+                    }
+                    let largest = sides.into_iter().max().unwrap_or(1);
+                    refuse_giants(&Graph::gemv(largest, largest)?)
+                }
+                None => Ok(()),
+            },
+            Self::Sweep(args) => args.shapes.iter().try_for_each(|(m, n, k)| refuse_giants(&Graph::gemm(*m, *n, *k)?)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether an answer takes microseconds: one operator, nothing searched.
     pub(crate) fn quick(&self) -> bool {
         match self {
@@ -188,6 +218,18 @@ impl Question {
             }
         })
     }
+}
+
+fn operator(subject: &OperatorSubject) -> Result<(), Failure> {
+    refuse_giants(&predict::operator(subject)?.0.graph())
+}
+
+fn whole(args: &ModelArgs) -> Result<(), Failure> {
+    let workload = model::workload(args.phase.unwrap_or(Phase::Decode), args.batch, args.context)?;
+    for lowering in model::lowerings(&args.lowering)? {
+        refuse_giants(&source::model(&args.model)?.graph(workload, lowering)?)?;
+    }
+    Ok(())
 }
 
 fn strings(names: &[String]) -> Vec<&str> {

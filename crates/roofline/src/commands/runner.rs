@@ -276,7 +276,7 @@ fn progress(length: usize) -> ProgressBar {
 }
 
 /// RFC 3339 in UTC, to the second. Days to dates after Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-pub(super) fn utc(time: SystemTime) -> String {
+pub(crate) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;

@@ -1,6 +1,9 @@
 //! From what was typed to the kernels that are measured.
 
-use roofline_core::{Device, Graph, Plan, graph::Node, measurement::Subject, precision::PrecisionSpec};
+use roofline_core::{
+    Device, Format, Graph, Math, Plan, Precision, format::Sizes, graph::Node, measurement::Subject,
+    precision::PrecisionSpec, units::Bytes,
+};
 
 use super::{
     model::{lowerings, phase_name, workload},
@@ -13,6 +16,9 @@ use crate::{
     failure::Failure,
     report::style,
 };
+
+/// The largest kernel that may be measured from afar.
+const GIANT: Bytes = Bytes::new(32e9);
 
 /// Kernels to measure, and what they are together, in words.
 pub(super) struct Subjects {
@@ -32,6 +38,19 @@ pub(super) fn refuse_theory(setting: &Setting) -> Result<(), Failure> {
         return Err(Failure::usage("kernels read what is stored, scales and all", hint));
     }
     Ok(())
+}
+
+/// Refuses kernels whose operands would take more memory than anybody who is not at the machine should ask for.
+pub(super) fn refuse_giants(graph: &Graph) -> Result<(), Failure> {
+    let (wide, math) = (Format::FP32, Math::Fp32);
+    let precision =
+        Precision { weights: wide, activations: wide, kv: wide, output: wide, query: wide, math, attention: math };
+    let size = |node: &Node| node.op.work(&precision, Sizes::Exact).bytes();
+    let giant = graph.nodes.iter().find(|node| size(node) > GIANT);
+    giant.map_or(Ok(()), |node| {
+        let detail = format!("{} reads and writes {} at 32 bit", node.op.words(node.site), size(node));
+        Err(Failure::usage(detail, format!("{GIANT} at most over HTTP; the command line has no limit")))
+    })
 }
 
 /// The kernels of an operator at each precision.

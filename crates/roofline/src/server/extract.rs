@@ -1,5 +1,7 @@
 //! The body of a request as an object.
 
+use std::time::Duration;
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::BytesRejection},
@@ -8,6 +10,9 @@ use axum::{
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+
+/// Longest time for a body to arrive, whatever its answer takes.
+const BODY: Duration = Duration::from_secs(30);
 
 /// An object in JSON.
 pub(super) struct Fields(pub(super) Map<String, Value>);
@@ -20,7 +25,8 @@ impl<S: Send + Sync> FromRequest<S> for Json {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_owned());
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| too_large(&rejection))?;
+        let bytes = tokio::time::timeout(BODY, Bytes::from_request(request, state)).await.map_err(|_| too_slow())?;
+        let bytes = bytes.map_err(|rejection| too_large(&rejection))?;
         if bytes.is_empty() {
             return Ok(Self(None));
         }
@@ -48,6 +54,10 @@ impl<S: Send + Sync> FromRequest<S> for Fields {
             None => Err(Refusal::body("there is no body", "send an object; see /docs for its fields")),
         }
     }
+}
+
+fn too_slow() -> Refusal {
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long", "send it at once")
 }
 
 fn too_large(rejection: &BytesRejection) -> Refusal {

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, StatusCode, Uri, header, uri::Authority};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
 
 use super::refusal::Refusal;
 
@@ -34,7 +34,11 @@ impl Guard {
         let host = self.host(uri, headers)?;
         origin(&host, headers)?;
         let protected = uri.path().starts_with("/api/") || uri.path() == "/api";
-        if protected { self.token(headers) } else { Ok(()) }
+        if !protected {
+            return Ok(());
+        }
+        sites(headers)?;
+        self.token(headers)
     }
 
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, Refusal> {
@@ -86,6 +90,17 @@ fn origin(host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::FORBIDDEN, format!("pages of `{shown}` may not ask this server"), hint))
 }
 
+/// A picture or a form of another page sends no `Origin`, but browsers say where it comes from.
+fn sites(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => {
+            let hint = "open the page from this server";
+            Err(Refusal::new(StatusCode::FORBIDDEN, "another page may not ask this server", hint))
+        }
+    }
+}
+
 /// Whether two texts are the same, in a time that tells nothing of where they differ.
 fn same(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other.iter().cycle()).fold(0, |differ, (a, b)| differ | (a ^ b));
@@ -128,6 +143,9 @@ mod tests {
         for origin in ["https://evil.example", "null", "http://localhost:5173", "http://127.0.0.1:8000", ""] {
             assert_eq!(ask(origin), 403, "{origin}");
         }
+        let from = |site| status(&guard, "/api/health", &[("host", "localhost"), ("sec-fetch-site", site)]);
+        assert_eq!((from("same-origin"), from("none")), (200, 200));
+        assert_eq!((from("cross-site"), from("same-site")), (403, 403));
     }
 
     #[test]

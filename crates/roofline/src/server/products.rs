@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    answers,
+    answers, benchmark,
     catalogue::json,
     extract::{Fields, Json, Params},
     refusal::Refusal,
     state::{Shared, State as Server},
-    telemetry,
+    telemetry, work,
 };
 use crate::{
     cli::{ProductArgs, RateArgs, RecommendPlace},
@@ -154,8 +154,13 @@ pub(super) async fn analyze(
     if body.contains_key("model") {
         return answers::ask(&state, verb("analyze")?, &body).await;
     }
-    query.only(&["hardware_key", "run_all_precisions"])?;
-    analyzed(&state, &query, &spec(body)?, query.flag("run_all_precisions")?)
+    query.only(&["hardware_key", "run_all_precisions", "backend"])?;
+    let (spec, all) = (spec(body)?, query.flag("run_all_precisions")?);
+    let names: Vec<&str> = if all { PRECISIONS.to_vec() } else { vec![&spec.precision] };
+    let what = if all { "" } else { "GEMM " };
+    let mut response = analyzed(&state, &query, &spec, all)?;
+    response.measured = measured(&state, &query, &[(spec.m, spec.n, spec.k)], &names, what).await?;
+    json(&response)
 }
 
 /// The same without touching the GPU.
@@ -165,10 +170,10 @@ pub(super) async fn public_analyze(
     Fields(body): Fields,
 ) -> Result<Response, Refusal> {
     query.only(&["hardware_key"])?;
-    analyzed(&state, &query, &spec(body)?, false)
+    json(&AnalyzeResponse { nvml: None, ..analyzed(&state, &query, &spec(body)?, false)? })
 }
 
-fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Result<Response, Refusal> {
+fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Result<AnalyzeResponse, Refusal> {
     let device = hardware(query)?;
     let simulated = if all {
         let point = |name: &&str| point(&device, (spec.m, spec.n, spec.k), name, "").ok();
@@ -177,7 +182,7 @@ fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Resul
         vec![point(&device, (spec.m, spec.n, spec.k), &spec.precision, "GEMM ")?]
     };
     let nvml = state.allow_measure.then(telemetry::status).and_then(Result::ok);
-    json(&AnalyzeResponse {
+    Ok(AnalyzeResponse {
         hardware: device.name.clone(),
         simulated,
         measured: Vec::new(),
@@ -186,6 +191,52 @@ fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Resul
         tiling: tilings(&device, spec).ok().and_then(|tilings| tilings.into_iter().next()),
         nvml,
     })
+}
+
+/// Measures products as a job and waits for it; nothing where nobody may, or the device is not in this machine.
+async fn measured(
+    state: &Shared,
+    query: &Params,
+    shapes: &[(u64, u64, u64)],
+    names: &[&str],
+    what: &str,
+) -> Result<Vec<RooflinePoint>, Refusal> {
+    let backend = benchmark::backend(query)?;
+    if !state.allow_measure || (backend.is_none() && !roofline_run::cuda::present()) {
+        return Ok(Vec::new());
+    }
+    let device = hardware(query)?;
+    let mut theirs: Vec<(String, &str)> = Vec::new();
+    for name in names {
+        let spec = named(name)?;
+        if spec.on(&device).is_ok() {
+            theirs.push((spec.name().to_owned(), name));
+        }
+    }
+    let ours = theirs.iter().map(|(ours, _)| ours.clone()).collect();
+    let job = work::sweep(state, shapes, ours, backend.as_deref(), &device.label()).await?;
+    work::wait(&job).await;
+    if let Some(error) = job.record().error {
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error, format!("GET /api/jobs/{} has more", job.id)));
+    }
+    let result = job.result().unwrap_or_default();
+    let point = |row: &Value| {
+        let (m, n, k) = (row["M"].as_u64()?, row["N"].as_u64()?, row["K"].as_u64()?);
+        let ours = row["precision"].as_str()?;
+        let precision = theirs.iter().find(|(known, _)| known == ours).map_or(ours, |(_, name)| name);
+        Some(RooflinePoint {
+            ai: row["meas_ai"].as_f64()?,
+            tflops: row["meas_tflops"].as_f64()?,
+            time_us: row["meas_time_us"].as_f64()?,
+            label: format!("{what}{m}x{n}x{k} [{precision}] (measured)"),
+            source: "measured".to_owned(),
+            precision: precision.to_owned(),
+            shape: format!("{m}x{n}x{k}"),
+            bottleneck: row["sim_bottleneck"].as_str().map(str::to_owned),
+            bandwidth_gb_s: row["meas_bandwidth_gb_s"].as_f64(),
+        })
+    };
+    Ok(result["points"].as_array().into_iter().flatten().filter_map(point).collect())
 }
 
 /// `POST /api/recommend`; with `subject` in its body what `roofline recommend` answers.
@@ -222,7 +273,7 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
         None | Some(Value::Null) => Vec::new(),
         Some(_) => return Err(Refusal::body("the body is neither a list of precisions nor an object", "see /docs")),
     };
-    query.only(&["hardware_key", "run_measured", "quick", "precisions"])?;
+    query.only(&["hardware_key", "run_measured", "quick", "precisions", "backend"])?;
     let text = |value: &Value| {
         let text = value.as_str().map(str::to_owned);
         text.ok_or_else(|| Refusal::body(format!("{value} is no precision"), "a list of names, such as [\"FP16\"]"))
@@ -240,7 +291,8 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
     }
     let device = hardware(&query)?;
     let mut points = Vec::new();
-    for shape in if quick { &shapes::QUICK[..] } else { &shapes::SHAPES[..] } {
+    let shapes = if quick { &shapes::QUICK[..] } else { &shapes::SHAPES[..] };
+    for shape in shapes {
         for name in &names {
             match point(&device, *shape, name, "") {
                 Ok(point) => points.push(point),
@@ -249,6 +301,10 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
                 Err(_) => {}
             }
         }
+    }
+    if query.flag("run_measured")? {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        points.extend(measured(&state, &query, shapes, &names, "").await?);
     }
     json(&SweepResponse { hardware: device.name.clone(), points, roofline_lines: lines(&device) })
 }

@@ -1,10 +1,10 @@
 //! Which path leads where, and what every request passes on its way.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::{
     Extension, Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{DefaultBodyLimit, Request, State as Extract},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -12,8 +12,14 @@ use axum::{
 };
 
 use super::{
-    answers, catalogue, docs, extract::Fields, limits, listener::Client, openapi, page, products, refusal::Refusal,
-    state::Shared, telemetry,
+    answers, benchmark, catalogue, docs,
+    extract::Fields,
+    hardware, imports, limits,
+    listener::Client,
+    openapi, page, products,
+    refusal::Refusal,
+    state::{Shared, State},
+    telemetry, work,
 };
 use crate::commands::question::Verb;
 
@@ -34,8 +40,17 @@ pub(super) fn router(state: Shared) -> Router {
         .route("/api/formats", get(catalogue::formats))
         .route("/api/formats/{key}", get(catalogue::format))
         .route("/api/precisions", get(catalogue::precisions))
+        .route("/api/jobs", get(work::list).post(work::create))
+        .route("/api/jobs/{id}", get(work::show).delete(work::remove))
+        .route("/api/jobs/{id}/events", get(work::events))
         .route("/api/nvml/status", get(telemetry::look))
         .route("/api/nvml/stream", get(telemetry::watch))
+        .route("/api/hardware", get(hardware::list).post(hardware::describe))
+        .route("/api/public/hardware", get(hardware::list))
+        .route("/api/import-benchmarks", post(imports::import).layer(imports::limit()))
+        .route("/api/public/import-benchmarks", post(imports::import).layer(imports::limit()))
+        .route("/api/validate", post(imports::validate).layer(imports::limit()))
+        .route("/api/benchmark/stream", get(benchmark::run).post(benchmark::run))
         .route("/api/analyze", post(products::analyze))
         .route("/api/public/analyze", post(products::public_analyze))
         .route("/api/recommend", post(products::recommend))
@@ -44,6 +59,9 @@ pub(super) fn router(state: Shared) -> Router {
         .route("/api/tiling", post(products::tiling));
     for verb in verbs.into_iter().filter_map(Verb::named) {
         router = router.route(&format!("/api/{}", verb.name), post(ask).layer(Extension(verb)));
+    }
+    for verb in ["measure", "compare"].into_iter().filter_map(Verb::named) {
+        router = router.route(&format!("/api/{}", verb.name), post(work::create_as).layer(Extension(verb)));
     }
     router
         .fallback(missing)
@@ -54,7 +72,7 @@ pub(super) fn router(state: Shared) -> Router {
 }
 
 async fn ask(
-    State(state): State<Shared>,
+    Extract(state): Extract<Shared>,
     Extension(verb): Extension<&'static Verb>,
     Fields(body): Fields,
 ) -> Result<Response, Refusal> {
@@ -76,7 +94,7 @@ async fn wrong_method(request: Request) -> Refusal {
 }
 
 /// Checks who asks and how often, ends what takes too long, and tells browsers what the answer may do.
-async fn admit(State(state): State<Shared>, request: Request, next: Next) -> Response {
+async fn admit(Extract(state): Extract<Shared>, request: Request, next: Next) -> Response {
     let interface = request.uri().path().starts_with("/api");
     let allowed = state.guard.check(request.uri(), request.headers()).and_then(|()| match request.extensions().get() {
         Some(Client(address)) => state.rates.check(address.ip(), Instant::now()),
@@ -84,13 +102,23 @@ async fn admit(State(state): State<Shared>, request: Request, next: Next) -> Res
     });
     let mut response = match allowed {
         Err(refusal) => refusal.into_response(),
-        Ok(()) => tokio::time::timeout(state.request_timeout, next.run(request)).await.unwrap_or_else(|_| {
-            let hint = "send the body at once, and ask for less";
-            Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took too long", hint).into_response()
-        }),
+        Ok(()) => {
+            tokio::time::timeout(patience(&state, request.uri().path()), next.run(request)).await.unwrap_or_else(|_| {
+                let hint = "send the body at once, and ask for less";
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took too long", hint).into_response()
+            })
+        }
     };
     protect(response.headers_mut(), interface);
     response
+}
+
+/// Measuring while the caller waits takes as long as it takes.
+const MEASURING: Duration = Duration::from_mins(30);
+
+fn patience(state: &State, path: &str) -> Duration {
+    let measures = state.allow_measure && matches!(path, "/api/analyze" | "/api/sweep");
+    if measures { MEASURING } else { state.request_timeout }
 }
 
 /// What a page of this server may load, and who may show it: itself, and nobody.

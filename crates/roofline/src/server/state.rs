@@ -5,14 +5,15 @@ use std::{sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use tokio::sync::{Semaphore, watch};
 
-use super::{guard::Guard, limits::Rates, refusal::Refusal};
-use crate::cli::ServeArgs;
+use super::{guard::Guard, jobs::Jobs, limits::Rates, refusal::Refusal};
+use crate::{cli::ServeArgs, failure::Failure};
 
 pub(super) type Shared = Arc<State>;
 
 pub(super) struct State {
     pub(super) allow_measure: bool,
     pub(super) guard: Guard,
+    pub(super) jobs: Jobs,
     pub(super) rates: Rates,
     pub(super) header_timeout: Duration,
     pub(super) request_timeout: Duration,
@@ -25,18 +26,19 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(args: &ServeArgs) -> Shared {
+    pub(super) fn new(args: &ServeArgs) -> Result<Shared, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             allow_measure: args.allow_measure,
             guard: Guard::new(args.host, &args.allow_host, args.token.clone()),
+            jobs: Jobs::open(args.state.as_deref(), args.allow_measure)?,
             rates: Rates::new(args.rate),
             header_timeout: args.header_timeout,
             request_timeout: args.request_timeout,
             connections: Arc::new(Semaphore::new(args.connections as usize)),
             slow: Arc::new(Semaphore::new(cores)),
             stopping: watch::Sender::new(false),
-        })
+        }))
     }
 
     /// Ends what would go on for ever.

@@ -48,15 +48,25 @@ struct Point {
 
 pub(super) fn read(path: &Path, device: &Device) -> Result<Vec<Observation>, Failure> {
     let text = config::read_text(path)?;
-    let refuse = |reason: String| {
-        let hint = "a CSV with the columns m, n, k, precision, time_us, or JSON with a list `benchmarks`";
-        Failure::usage(format!("{}: {reason}", path.display()), hint)
-    };
+    let refuse = |reason: String| refused(&format!("{}: {reason}", path.display()));
     let points = if text.trim_start().starts_with(['{', '[']) { json(&text) } else { csv(&text) }.map_err(refuse)?;
     if points.is_empty() {
         return Err(refuse("no measurement".to_owned()));
     }
     points.into_iter().map(|point| observation(point, device)).collect()
+}
+
+/// The same from text in JSON.
+pub(super) fn parse(text: &str, device: &Device) -> Result<Vec<Observation>, Failure> {
+    let points = json(text).map_err(|reason| refused(&reason))?;
+    if points.is_empty() {
+        return Err(refused("no measurement"));
+    }
+    points.into_iter().map(|point| observation(point, device)).collect()
+}
+
+fn refused(reason: &str) -> Failure {
+    Failure::usage(reason, "a CSV with the columns m, n, k, precision, time_us, or JSON with a list `benchmarks`")
 }
 
 fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {

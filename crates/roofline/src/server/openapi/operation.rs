@@ -115,7 +115,10 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         )
     },
     Operation {
-        query: || [hardware_key(), vec![flag("run_all_precisions", "FP16, FP8_E4M3, NVFP4, INT8 and INT4")]].concat(),
+        query: || {
+            [hardware_key(), vec![flag("run_all_precisions", "FP16, FP8_E4M3, NVFP4, INT8 and INT4"), backend()]]
+                .concat()
+        },
         ..verb(
             "/api/analyze",
             "Everything about one product; with `model`, what a measured run achieved",
@@ -159,7 +162,7 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
             let list = json!({ "type": "array", "items": { "type": "string" }, "maxItems": 64 });
             let precisions = query("precisions", &list, "Names; those of the device when left out");
             let quick = flag("quick", "Three shapes instead of ten");
-            [hardware_key(), vec![flag("run_measured", "Measure them, too"), quick, precisions]].concat()
+            [hardware_key(), vec![flag("run_measured", "Measure them, too"), quick, precisions, backend()]].concat()
         },
         ..verb(
             "/api/sweep",
@@ -185,9 +188,112 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
             || json!({ "anyOf": [{ "type": "array", "items": reference("TilingResult") }, having(&["tilings"])] }),
         )
     },
+    get("/api/hardware", "Devices in short", hardware_list),
+    verb(
+        "/api/hardware",
+        "Describes a device that is in no list; it is known until the server stops",
+        || Some((reference("HardwareSpecInput"), true)),
+        r#"{"name":"My chip","bandwidth_gb_s":1200,"flops_by_precision":{"FP16":300,"INT8":600},"memory_gb":64}"#,
+        || reference("Registered"),
+    ),
+    get("/api/public/hardware", "The same list", hardware_list),
+    verb(
+        "/api/import-benchmarks",
+        "Reads measurements made elsewhere, and completes what follows from their shapes",
+        || Some((reference("FlexibleImportRequest"), true)),
+        r#"{"simplified":[{"shape":"4096x4096","precision":"FP16","time_us":203.4}]}"#,
+        || reference("ImportBenchmarkResponse"),
+    ),
+    verb(
+        "/api/public/import-benchmarks",
+        "The same",
+        || Some((reference("FlexibleImportRequest"), true)),
+        r#"{"simplified":[{"shape":"4096x4096","precision":"FP16","time_us":203.4}]}"#,
+        || reference("ImportBenchmarkResponse"),
+    ),
+    verb(
+        "/api/validate",
+        "Measurements made elsewhere against the roof of a device",
+        || Some((reference("ValidateRequest"), true)),
+        r#"{"hardware_key":"gb10","benchmarks":[{"kernel_type":"gemv","shape":[4096,4096],"precision":"FP16","measured_time_us":203.4}]}"#,
+        || having(&["results", "summary"]),
+    ),
+    job(
+        "/api/measure",
+        "How fast it does run: a job that runs kernels, checks them and times them",
+        || Some((request("measure"), true)),
+        r#"{"subject":"gemv","n":4096,"k":4096,"precision":["fp32","bf16"]}"#,
+    ),
+    job(
+        "/api/compare",
+        "Theory against measurement, as a job",
+        || Some((request("compare"), true)),
+        r#"{"subject":"gemv","n":4096,"k":4096}"#,
+    ),
+    job(
+        "/api/jobs",
+        "Any of `measure`, `compare` and `sweep` as a job",
+        || {
+            let verbs = json!({ "type": "string", "enum": ["measure", "compare", "sweep"] });
+            let schema = json!({ "type": "object", "properties": { "verb": verbs }, "required": ["verb"] });
+            Some((schema, true))
+        },
+        r#"{"verb":"sweep","measure":true,"quick":true}"#,
+    ),
+    get("/api/jobs", "All jobs, the latest first", || reference("JobList")),
+    get("/api/jobs/{id}", "A job with its finished kernels, and its answer once it is done", || reference("JobDetail")),
+    Operation {
+        method: "delete",
+        ..get("/api/jobs/{id}", "Cancels a job that has not ended; forgets one that has", || reference("Job"))
+    },
+    Operation {
+        kind: "text/event-stream",
+        ..get(
+            "/api/jobs/{id}/events",
+            "What happens, as server-sent events: `progress`, `point`, `skipped` and `end`, from the start or from Last-Event-ID on",
+            || Value::Null,
+        )
+    },
+    Operation {
+        method: "post",
+        kind: "text/event-stream",
+        query: benchmark_query,
+        ..get("/api/benchmark/stream", "Shapes times precisions, each measured and sent as it finishes", || Value::Null)
+    },
+    Operation {
+        kind: "text/event-stream",
+        query: benchmark_query,
+        ..get("/api/benchmark/stream", "The same, for an EventSource", || Value::Null)
+    },
     get("/api/nvml/status", "What the GPU of this machine does now", || having(&["device_name"])),
     Operation { kind: "text/event-stream", ..get("/api/nvml/stream", "The same every half second", || Value::Null) },
 ];
+
+/// A route that answers with a job to be waited for.
+const fn job(
+    path: &'static str,
+    summary: &'static str,
+    body: fn() -> Option<(Value, bool)>,
+    example: &'static str,
+) -> Operation {
+    Operation { status: "202", ..verb(path, summary, body, example, || reference("Job")) }
+}
+
+fn hardware_list() -> Value {
+    json!({ "type": "array", "items": reference("HardwareListItem") })
+}
+
+fn backend() -> Value {
+    let names = json!({ "type": "string", "enum": ["cpu", "cuda", "null"] });
+    query("backend", &names, "Who runs the kernels; the GPU when left out")
+}
+
+fn benchmark_query() -> Vec<Value> {
+    let shapes = query("shapes", &json!({ "type": "string" }), "M,N,K;M,N,K");
+    let precisions = query("precisions", &json!({ "type": "string" }), "Names with commas between them");
+    let saturate = flag("saturate", "The shapes that fill a machine instead");
+    [hardware_key(), vec![shapes, precisions, saturate, backend()]].concat()
+}
 
 fn recommend_query() -> Vec<Value> {
     let limit = query("memory_limit_gb", &json!({ "type": "number" }), "Memory that the weights may take");

@@ -5,8 +5,9 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::super::{
-    catalogue, products, refusal,
+    catalogue, hardware, imports, jobs, products, refusal,
     request::{self, Field, Kind},
+    work,
 };
 use crate::commands::question::Verb;
 
@@ -34,6 +35,15 @@ pub(super) fn components() -> Value {
     add::<products::GEMMSpec>(&mut generator);
     add::<products::AnalyzeResponse>(&mut generator);
     add::<products::SweepResponse>(&mut generator);
+    add::<hardware::HardwareListItem>(&mut generator);
+    add::<hardware::HardwareSpecInput>(&mut generator);
+    add::<hardware::Registered>(&mut generator);
+    add::<imports::FlexibleImportRequest>(&mut generator);
+    add::<imports::ImportBenchmarkResponse>(&mut generator);
+    add::<imports::ValidateRequest>(&mut generator);
+    add::<jobs::Record>(&mut generator);
+    add::<work::Detail>(&mut generator);
+    add::<work::List>(&mut generator);
     Value::Object(generator.take_definitions(true).into_iter().collect())
 }
 

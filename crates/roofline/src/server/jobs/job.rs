@@ -1,0 +1,256 @@
+//! One job: what was asked, how far it is, and what happened.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::SystemTime,
+};
+
+use roofline_core::{Device, measurement::Measurement};
+use roofline_run::Skipped;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::store;
+use crate::{
+    commands::{
+        measure,
+        runner::{Watcher, utc},
+    },
+    failure::Failure,
+};
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "JobState")]
+pub(in crate::server) enum Stage {
+    Queued,
+    Running,
+    Done,
+    Failed,
+    Cancelled,
+    /// The server ended while it ran; what it had measured is kept.
+    Interrupted,
+}
+
+/// What `job.json` says.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Job")]
+pub(in crate::server) struct Record {
+    pub(in crate::server) id: String,
+    /// The command: `measure`, `compare` or `sweep`.
+    pub(in crate::server) verb: String,
+    /// Its arguments, as they were asked for.
+    pub(in crate::server) request: Map<String, Value>,
+    pub(in crate::server) state: Stage,
+    /// When, in UTC.
+    created: String,
+    started: Option<String>,
+    ended: Option<String>,
+    /// Kernels that are finished, and how many there are; none before it starts.
+    pub(in crate::server) finished: usize,
+    pub(in crate::server) count: Option<usize>,
+    /// The kernel that runs.
+    current: Option<String>,
+    /// What went wrong, where it failed.
+    pub(in crate::server) error: Option<String>,
+}
+
+/// Something that happened.
+#[derive(Clone)]
+pub(in crate::server) struct News {
+    pub(in crate::server) kind: &'static str,
+    pub(in crate::server) data: Arc<str>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Wish {
+    GoOn,
+    Cancel,
+    Interrupt,
+}
+
+pub(in crate::server) struct Job {
+    pub(in crate::server) id: String,
+    folder: PathBuf,
+    inner: Mutex<Inner>,
+    wish: AtomicU8,
+    /// How many things happened.
+    changes: watch::Sender<usize>,
+}
+
+struct Inner {
+    record: Record,
+    /// None for a job of an earlier process: then the folder knows.
+    news: Option<Vec<News>>,
+}
+
+impl Job {
+    pub(super) fn new(id: String, verb: &str, request: Map<String, Value>, created: String, folder: &Path) -> Self {
+        let record = Record {
+            id,
+            verb: verb.to_owned(),
+            request,
+            state: Stage::Queued,
+            created,
+            started: None,
+            ended: None,
+            finished: 0,
+            count: None,
+            current: None,
+            error: None,
+        };
+        Self::with(record, folder, Some(Vec::new()))
+    }
+
+    /// A job of an earlier process.
+    pub(super) fn earlier(record: Record, folder: &Path) -> Self {
+        Self::with(record, folder, None)
+    }
+
+    fn with(record: Record, folder: &Path, news: Option<Vec<News>>) -> Self {
+        Self {
+            folder: folder.join(&record.id),
+            id: record.id.clone(),
+            inner: Mutex::new(Inner { record, news }),
+            wish: AtomicU8::new(Wish::GoOn as u8),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(in crate::server) fn record(&self) -> Record {
+        self.inner().record.clone()
+    }
+
+    pub(in crate::server) fn ended(&self) -> bool {
+        !matches!(self.inner().record.state, Stage::Queued | Stage::Running)
+    }
+
+    /// What happened from `at` on, and whether that was all there will be.
+    pub(in crate::server) fn news(&self, at: usize) -> (Vec<News>, bool) {
+        let inner = self.inner();
+        let ended = !matches!(inner.record.state, Stage::Queued | Stage::Running);
+        let told = || self.told(&inner.record).into_iter().skip(at).collect();
+        (inner.news.as_ref().map_or_else(told, |news| news.iter().skip(at).cloned().collect()), ended)
+    }
+
+    /// The same, of what the folder holds.
+    fn told(&self, record: &Record) -> Vec<News> {
+        let mut news: Vec<News> = store::points(&self.folder).iter().map(|point| happened("point", point)).collect();
+        news.truncate(record.finished);
+        news.push(happened("end", &json!(record)));
+        news
+    }
+
+    pub(in crate::server) fn changes(&self) -> watch::Receiver<usize> {
+        self.changes.subscribe()
+    }
+
+    /// The kernels that are finished, as `roofline measure --json` shows them.
+    pub(in crate::server) fn points(&self) -> Vec<Value> {
+        store::points(&self.folder)
+    }
+
+    /// The answer, once it is there.
+    pub(in crate::server) fn result(&self) -> Option<Value> {
+        store::result(&self.folder)
+    }
+
+    /// Writes the record to its folder.
+    pub(super) fn save(&self) -> Result<(), Failure> {
+        store::save(&self.folder, &self.record())
+    }
+
+    pub(super) fn cancel(&self) {
+        self.wish.store(Wish::Cancel as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn interrupt(&self) {
+        self.wish.store(Wish::Interrupt as u8, Ordering::Relaxed);
+    }
+
+    /// How a job ends that was told to stop.
+    pub(super) fn stopped(&self) -> Stage {
+        let interrupted = self.wish.load(Ordering::Relaxed) == Wish::Interrupt as u8;
+        if interrupted { Stage::Interrupted } else { Stage::Cancelled }
+    }
+
+    pub(super) fn start(&self) -> Result<(), Failure> {
+        {
+            let mut inner = self.inner();
+            inner.record.state = Stage::Running;
+            inner.record.started = Some(utc(SystemTime::now()));
+        }
+        self.save()
+    }
+
+    /// Ends it, once: on disk first, so that nobody hears of an end that a crash could undo.
+    pub(super) fn end(&self, state: Stage, error: Option<String>) -> Result<(), Failure> {
+        let mut record = self.record();
+        if !matches!(record.state, Stage::Queued | Stage::Running) {
+            return Ok(());
+        }
+        let (ended, current) = (Some(utc(SystemTime::now())), None);
+        record = Record { state, ended, current, error, ..record };
+        let saved = store::save(&self.folder, &record);
+        let last = happened("end", &json!(record));
+        {
+            let mut inner = self.inner();
+            inner.record = record;
+            inner.news.iter_mut().for_each(|news| news.push(last.clone()));
+        }
+        self.changes.send_modify(|count| *count += 1);
+        saved
+    }
+
+    fn tell(&self, kind: &'static str, data: &Value) {
+        if let Some(news) = &mut self.inner().news {
+            news.push(happened(kind, data));
+        }
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+fn happened(kind: &'static str, data: &Value) -> News {
+    News { kind, data: data.to_string().into() }
+}
+
+impl Watcher for Job {
+    fn starts(&self, at: usize, count: usize, words: &str) {
+        let progress = {
+            let Inner { record, .. } = &mut *self.inner();
+            record.count = Some(count);
+            record.current = Some(words.to_owned());
+            json!({ "finished": at, "count": count, "current": words })
+        };
+        self.tell("progress", &progress);
+    }
+
+    fn measured(&self, measured: &Measurement, device: &Device) {
+        self.inner().record.finished += 1;
+        self.tell("point", &measure::shown(measured, device));
+    }
+
+    fn skipped(&self, skipped: &Skipped) {
+        self.tell("skipped", &json!(skipped));
+    }
+
+    fn cancelled(&self) -> bool {
+        self.wish.load(Ordering::Relaxed) != Wish::GoOn as u8
+    }
+}
