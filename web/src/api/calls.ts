@@ -1,0 +1,108 @@
+/** One function per question; the only place that knows the server's routes. */
+
+import { ask, Refusal } from "./client";
+import { pictureOf, type Picture } from "./picture";
+import type { Chart, Device, GemmAnswer, GemmEstimates, Health, Model, ModelAnswer, Precision } from "./types";
+import type { Limits, Machine, Setup, Shape } from "../state/view";
+
+type Signal = AbortSignal | undefined;
+
+export function health(signal?: Signal): Promise<Health> {
+  return ask<Health>("api/health", { signal });
+}
+
+export async function devices(signal?: Signal): Promise<readonly Device[]> {
+  return (await ask<{ devices: Device[] }>("api/devices", { signal })).devices;
+}
+
+export async function models(signal?: Signal): Promise<readonly Model[]> {
+  return (await ask<{ models: Model[] }>("api/models", { signal })).models;
+}
+
+export async function precisions(on: string, signal?: Signal): Promise<readonly Precision[]> {
+  return (await ask<{ precisions: Precision[] }>(`api/precisions?on=${encodeURIComponent(on)}`, { signal })).precisions;
+}
+
+/** The device as the command line takes it: a key, and rates of one's own beside it. */
+export function machineFields(machine: Machine): Record<string, unknown> {
+  return {
+    on: machine.on,
+    ...(machine.bandwidth === null ? {} : { bandwidth: `${machine.bandwidth}GB/s` }),
+    ...(Object.keys(machine.peaks).length === 0 ? {} : { peak: Object.fromEntries(Object.entries(machine.peaks).map(([unit, peak]) => [unit, `${peak}TFLOP/s`])) }),
+  };
+}
+
+export interface PictureQuestion {
+  readonly setup: Setup;
+  readonly ideal: boolean;
+}
+
+export async function picture({ setup, ideal }: PictureQuestion, signal?: Signal): Promise<Picture> {
+  const chart = await ask<Chart>("api/roofline", {
+    signal,
+    body: {
+      subject: "model",
+      ...machineFields(setup),
+      model: setup.model,
+      precision: [setup.precision],
+      phase: setup.phase,
+      context: setup.context,
+      batch: setup.batch,
+      ...(ideal ? { tier: "ideal" } : {}),
+    },
+  });
+  const found = pictureOf(chart);
+  if (!found) throw new Refusal(422, unavailable(chart), null);
+  return found;
+}
+
+function unavailable(chart: Chart): string {
+  const [first] = chart.prediction.unavailable as readonly { readonly reason?: string; readonly message?: string }[];
+  return first?.reason ?? first?.message ?? "the device cannot multiply in this precision";
+}
+
+export interface RecommendQuestion {
+  readonly setup: Setup;
+  readonly limits: Limits;
+  readonly ideal: boolean;
+}
+
+export function recommendModel({ setup, limits, ideal }: RecommendQuestion, signal?: Signal): Promise<ModelAnswer> {
+  return ask<ModelAnswer>("api/recommend", {
+    signal,
+    body: {
+      subject: "model",
+      ...machineFields(setup),
+      model: setup.model,
+      phase: setup.phase,
+      context: setup.context,
+      batch: setup.batch,
+      goal: limits.goal,
+      all: true,
+      ...(limits.loss ? { max_quality_loss: limits.loss } : {}),
+      ...(limits.rate ? { min_tokens_per_s: Number(limits.rate) } : {}),
+      ...(limits.first ? { max_ttft: limits.first } : {}),
+      ...(limits.memory ? { memory_limit: limits.memory } : {}),
+      ...(limits.native ? { native_only: true } : {}),
+      ...(ideal ? { tier: "ideal" } : {}),
+    },
+  });
+}
+
+export interface GemmQuestion {
+  readonly machine: Machine;
+  readonly shape: Shape;
+  readonly precision: readonly string[];
+}
+
+export function predictGemm({ machine, shape, precision }: GemmQuestion, signal?: Signal): Promise<GemmEstimates> {
+  return ask<GemmEstimates>("api/predict", { signal, body: { subject: "gemm", ...machineFields(machine), ...sides(shape), precision } });
+}
+
+export function recommendGemm({ machine, shape }: Omit<GemmQuestion, "precision">, signal?: Signal): Promise<GemmAnswer> {
+  return ask<GemmAnswer>("api/recommend", { signal, body: { subject: "gemm", ...machineFields(machine), ...sides(shape) } });
+}
+
+function sides({ m, n, k }: Shape): Shape {
+  return { m, n, k };
+}

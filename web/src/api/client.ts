@@ -1,0 +1,77 @@
+/** Requests to the server this page came from, and to no other. */
+
+/** The server answered, and said no. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly hint: string | null,
+  ) {
+    super(message);
+    this.name = "Refusal";
+  }
+}
+
+/** Nobody answered. */
+export class Offline extends Error {
+  constructor() {
+    super("the server does not answer");
+    this.name = "Offline";
+  }
+}
+
+export interface Options {
+  readonly body?: unknown;
+  readonly method?: "GET" | "POST" | "DELETE";
+  readonly signal?: AbortSignal | undefined;
+}
+
+export function isAbort(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** A token in the address's fragment never reaches a server's log; `#token=...` is kept for the session. */
+function token(): string | null {
+  const found = /(?:^#|&)token=([^&]+)/.exec(window.location.hash);
+  if (found?.[1]) window.sessionStorage.setItem("roofline.token", decodeURIComponent(found[1]));
+  return window.sessionStorage.getItem("roofline.token");
+}
+
+export async function send(path: string, options: Options = {}): Promise<Response> {
+  const { body, signal } = options;
+  const method = options.method ?? (body === undefined ? "GET" : "POST");
+  const headers: Record<string, string> = {};
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const secret = token();
+  if (secret) headers["authorization"] = `Bearer ${secret}`;
+  const init: RequestInit = { method, headers };
+  if (body !== undefined) init.body = JSON.stringify(body);
+  if (signal) init.signal = signal;
+  let response: Response;
+  try {
+    response = await fetch(path, init);
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    throw new Offline();
+  }
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+export async function ask<T>(path: string, options: Options = {}): Promise<T> {
+  const response = await send(path, options);
+  return (await response.json()) as T;
+}
+
+async function refusal(response: Response): Promise<Error> {
+  // a proxy in between answers 502 or 504 when the server is gone
+  if (response.status === 502 || response.status === 504) return new Offline();
+  const text = await response.text();
+  try {
+    const { detail, hint } = JSON.parse(text) as { detail?: unknown; hint?: unknown };
+    const message = typeof detail === "string" ? detail : detail === undefined ? text : JSON.stringify(detail);
+    return new Refusal(response.status, message, typeof hint === "string" ? hint : null);
+  } catch {
+    return new Refusal(response.status, text.trim() || `status ${response.status}`, null);
+  }
+}

@@ -1,0 +1,68 @@
+/** A chart as the plot wants it: equal ceilings together, one estimate, rates at the ends of intervals. */
+
+import type { Chart, Estimate } from "./types";
+
+export interface Ceiling {
+  /** The labels of the units that share it: `FP16, BF16`. */
+  readonly label: string;
+  readonly units: readonly string[];
+  readonly flops: number;
+  readonly ridge: number;
+  readonly low: number | null;
+  readonly high: number | null;
+}
+
+export interface Memory {
+  readonly label: string;
+  readonly source: string;
+  readonly rate: number;
+  readonly low: number | null;
+  readonly high: number | null;
+}
+
+export interface Picture {
+  readonly device: Chart["device"];
+  readonly model: string;
+  readonly modelName: string;
+  readonly parameters: number;
+  readonly ceilings: readonly Ceiling[];
+  readonly memories: readonly Memory[];
+  readonly estimate: Estimate;
+  /** TFLOP/s of the whole pass in its ideal time, and at the ends of its interval. */
+  readonly rates: { readonly ideal: number; readonly low: number | null; readonly high: number | null };
+}
+
+export function pictureOf(chart: Chart): Picture | null {
+  const estimate = chart.prediction.estimates[0];
+  if (!estimate) return null;
+  return {
+    device: chart.device,
+    model: chart.prediction.model,
+    modelName: chart.prediction.model_name,
+    parameters: chart.prediction.parameters,
+    ceilings: together(chart.ceilings),
+    memories: chart.memories.map((memory) => ({ label: memory.label, source: memory.source, rate: memory.bytes_per_s, low: memory.lo_bytes_per_s, high: memory.hi_bytes_per_s })),
+    estimate,
+    rates: { ideal: inTime(estimate, estimate.ideal_time_us)!, low: inTime(estimate, estimate.hi_us), high: inTime(estimate, estimate.lo_us) },
+  };
+}
+
+/** The rate of the same work in another time. */
+function inTime(estimate: Estimate, time: number | null): number | null {
+  return time === null ? null : (estimate.predicted_tflops * estimate.predicted_time_us) / time;
+}
+
+function together(ceilings: Chart["ceilings"]): readonly Ceiling[] {
+  const found: Ceiling[] = [];
+  for (const { math, label, flop_per_s: flops, critical_ai: ridge, lo_flop_per_s: low, hi_flop_per_s: high } of ceilings) {
+    const at = found.findIndex((other) => other.flops === flops);
+    const before = found[at];
+    if (before) found[at] = { ...before, label: `${before.label}, ${label}`, units: [...before.units, math], low: least(before.low, low), high: before.high ?? high };
+    else found.push({ label, units: [math], flops, ridge, low, high });
+  }
+  return found;
+}
+
+function least(a: number | null, b: number | null): number | null {
+  return a === null ? b : b === null ? a : Math.min(a, b);
+}

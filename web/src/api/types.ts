@@ -1,0 +1,252 @@
+/** What the server's answers look like; only the fields that the page reads. */
+
+export type Bound = "memory" | "compute" | "launch" | "network";
+export type OpClass = "gemm" | "attention" | "elementwise";
+export type Tier = "ideal" | "expected";
+
+export interface Health {
+  readonly status: string;
+  readonly version: string;
+  readonly allow_measure: boolean;
+  readonly cuda: boolean;
+  readonly nvml: boolean;
+  readonly gpu?: string | null;
+  readonly backends: readonly string[];
+}
+
+export interface Device {
+  readonly key: string;
+  readonly name: string;
+  readonly vendor: string;
+  readonly architecture: string;
+  readonly kind: string;
+  readonly year: number | null;
+  readonly tdp: number | null;
+  readonly confidence: string;
+  readonly source: string;
+  readonly notes: string | null;
+  readonly memory: { readonly bandwidth: number; readonly capacity: number | null; readonly type: string | null };
+  readonly peaks: Readonly<Record<string, number>>;
+  readonly origin: string;
+}
+
+export interface Model {
+  readonly key: string;
+  readonly name: string;
+  readonly family: string;
+  readonly parameters: number;
+  readonly active_parameters: number;
+  readonly max_context: number | null;
+}
+
+export interface Precision {
+  readonly name: string;
+  readonly summary: string;
+  readonly weights: string;
+  readonly activations: string;
+  readonly kv: string;
+  readonly stored_bits_per_weight: number;
+  readonly math: string | null;
+  readonly peak_tflops: number | null;
+  readonly unavailable: string | null;
+}
+
+export interface Formats {
+  readonly weights: string;
+  readonly activations: string;
+  readonly kv: string;
+  readonly math: string;
+  readonly attention_math: string;
+}
+
+export interface Operator {
+  readonly site: string;
+  readonly class: OpClass;
+  readonly count: number;
+  readonly predicted_time_us: number;
+  readonly ideal_time_us: number;
+  readonly lo_us: number | null;
+  readonly hi_us: number | null;
+  readonly share: number;
+  readonly bottleneck: Bound;
+  readonly math: string;
+  readonly flops: number;
+  readonly bytes: number;
+  readonly ai: number;
+  readonly critical_ai: number;
+  readonly predicted_tflops: number;
+  readonly ideal_tflops: number;
+}
+
+export interface Advice {
+  readonly what: string;
+  readonly text: string;
+  readonly gain: number | null;
+}
+
+export interface Estimate {
+  readonly device: string;
+  readonly device_name: string;
+  readonly precision: string;
+  readonly plan: { readonly layers: Formats; readonly wide: Formats };
+  readonly phase: string;
+  readonly batch: number;
+  readonly context: number;
+  readonly tier: Tier;
+  readonly stack: string | null;
+  readonly predicted_time_us: number;
+  readonly ideal_time_us: number;
+  readonly lo_us: number | null;
+  readonly hi_us: number | null;
+  readonly predicted_tflops: number;
+  readonly tokens_per_s: number;
+  readonly weight_bytes: number;
+  readonly kv_bytes: number;
+  readonly memory_bytes: number;
+  readonly fits: boolean | null;
+  readonly shortfall: number | null;
+  readonly longest_context: number | null;
+  readonly largest_batch: number | null;
+  readonly bottleneck: Bound;
+  readonly flops: number;
+  readonly bytes: number;
+  readonly ai: number;
+  readonly critical_ai: number;
+  /** Stored bits of a weight and of an element of the cache, scales included. */
+  readonly bits_per_weight: number;
+  readonly bits_per_kv: number;
+  readonly advice: readonly Advice[];
+  readonly operators: readonly Operator[];
+}
+
+/** A device's roof and what stands under it, as the server sends it. */
+export interface Chart {
+  readonly device: {
+    readonly key: string;
+    readonly name: string;
+    readonly kind: string;
+    readonly modified: boolean;
+    readonly memory_bytes: number | null;
+    readonly tdp_w: number | null;
+    readonly source: string | null;
+    readonly notes: string | null;
+    readonly calibration: string | null;
+  };
+  readonly memories: readonly {
+    readonly label: string;
+    readonly source: string;
+    readonly bytes_per_s: number;
+    readonly lo_bytes_per_s: number | null;
+    readonly hi_bytes_per_s: number | null;
+  }[];
+  readonly ceilings: readonly {
+    readonly math: string;
+    readonly label: string;
+    readonly flop_per_s: number;
+    readonly critical_ai: number;
+    readonly lo_flop_per_s: number | null;
+    readonly hi_flop_per_s: number | null;
+  }[];
+  readonly prediction: {
+    readonly model: string;
+    readonly model_name: string;
+    readonly parameters: number;
+    readonly max_context: number | null;
+    readonly estimates: readonly Estimate[];
+    readonly unavailable: readonly unknown[];
+  };
+}
+
+export type Quality =
+  | { readonly kind: "exact" }
+  | { readonly kind: "unknown" }
+  | { readonly kind: "estimated"; readonly low: number; readonly high: number }
+  | { readonly kind: "published"; readonly change: number; readonly method: string; readonly source: string };
+
+export interface Outcome {
+  readonly name: string;
+  readonly attention: string;
+  readonly feed_forward: string;
+  readonly kv: string;
+  readonly runtimes: readonly string[];
+  readonly batch: number;
+  /** Seconds. */
+  readonly time: number;
+  readonly first_token: number | null;
+  readonly tokens_per_s: number;
+  readonly speedup: number;
+  readonly bound: Bound;
+  readonly footprint: { readonly weights: number; readonly kv: number; readonly activations: number };
+  readonly memory: number;
+  readonly quality: Quality;
+  readonly refused: string | null;
+  readonly pareto: boolean;
+}
+
+export interface ModelAnswer {
+  readonly model: string;
+  readonly device: string;
+  readonly device_name: string;
+  readonly batch: number;
+  readonly goal: string;
+  readonly tier: Tier;
+  readonly capacity: number | null;
+  readonly outcomes: readonly Outcome[];
+  readonly reason: string;
+  readonly warnings: readonly string[];
+  readonly commands: readonly string[];
+}
+
+export interface GemmRank {
+  readonly precision: string;
+  readonly method: string;
+  readonly time: number;
+  readonly speedup: number;
+  readonly bound: Bound;
+  readonly weights: number;
+  readonly memory_savings_pct: number;
+  readonly lost: string | null;
+}
+
+export interface GemmAnswer {
+  readonly device: string;
+  readonly device_name: string;
+  readonly tier: Tier;
+  readonly recommendation: {
+    readonly precision: string;
+    readonly method: string;
+    readonly reason: string;
+    readonly predicted_speedup: number;
+    readonly memory_bound: boolean;
+    readonly memory_savings_pct: number;
+  };
+  readonly ranked: readonly GemmRank[];
+  readonly warnings: readonly string[];
+  readonly commands: readonly string[];
+}
+
+export interface GemmEstimate {
+  readonly device: string;
+  readonly device_name: string;
+  readonly precision: string;
+  readonly tier: Tier;
+  readonly predicted_time_us: number;
+  readonly ideal_time_us: number;
+  readonly lo_us: number | null;
+  readonly hi_us: number | null;
+  readonly bottleneck: Bound;
+  readonly flops: number;
+  readonly bytes: number;
+  readonly ai: number;
+  readonly critical_ai: number;
+  readonly predicted_tflops: number;
+  readonly predicted_gb_s: number;
+  readonly speedup: number | null;
+  readonly advice: { readonly text: string } | null;
+}
+
+export interface GemmEstimates {
+  readonly subject: string;
+  readonly estimates: readonly GemmEstimate[];
+  readonly unavailable?: readonly { readonly precision: string; readonly reason?: string; readonly message?: string }[];
+}

@@ -1,0 +1,54 @@
+/** A question to the server as a hook: the last answer stays until the next one is there. */
+
+import { useEffect, useRef, useState } from "react";
+import { isAbort, Offline } from "../api/client";
+import { Latest } from "../api/latest";
+import { report } from "./connection";
+
+export interface Answer<Q, A> {
+  /** The newest answer, which may belong to an older question. */
+  readonly value: A | null;
+  /** The question it belongs to. */
+  readonly of: Q | null;
+  readonly error: Error | null;
+  /** Whether the answer is of an older question. */
+  readonly stale: boolean;
+}
+
+/** Asks when `question` changes in content; `rest` waits until it has not changed for so many milliseconds. */
+export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal: AbortSignal) => Promise<A>, rest = 0): Answer<Q, A> {
+  const [state, setState] = useState<{ value: A | null; of: Q | null; error: Error | null; settled: string | null }>({ value: null, of: null, error: null, settled: null });
+  const [again, setAgain] = useState(0);
+  const latest = useRef<Latest<Q, A> | null>(null);
+  const key = question === null ? null : JSON.stringify(question);
+
+  useEffect(() => {
+    const asked = new Latest<Q, A>(asker, (of, value, error) => {
+      if (error instanceof Offline) {
+        report(false);
+        window.setTimeout(() => setAgain((count) => count + 1), 2000);
+      } else if (!isAbort(error)) report(true);
+      setState((before) =>
+        value === null
+          ? { ...before, error: error instanceof Error ? error : new Error(String(error)), settled: JSON.stringify(of) }
+          : { value, of, error: null, settled: JSON.stringify(of) },
+      );
+    });
+    latest.current = asked;
+    return () => asked.stop();
+  }, [asker]);
+
+  useEffect(() => {
+    if (question === null) return undefined;
+    if (rest === 0) {
+      latest.current?.ask(question);
+      return undefined;
+    }
+    const timer = window.setTimeout(() => latest.current?.ask(question), rest);
+    return () => window.clearTimeout(timer);
+    // the question is compared by content
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [key, rest, again, asker]);
+
+  return { value: state.value, of: state.of, error: state.error, stale: key !== state.settled };
+}

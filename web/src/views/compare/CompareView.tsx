@@ -1,0 +1,1 @@
+export default function CompareView() { return <div className="empty">…</div>; }

@@ -1,0 +1,1 @@
+export default function FormatsView() { return <div className="empty">…</div>; }

@@ -1,0 +1,1 @@
+export default function KernelView() { return <div className="empty">…</div>; }

@@ -1,0 +1,1 @@
+export default function RecommendView() { return <div className="empty">…</div>; }

@@ -1,0 +1,47 @@
+import type { Picture } from "../../api/picture";
+import { Panel } from "../../parts/Panel";
+import { PIN_COLOURS } from "../../plot/colours";
+import type { PinnedPicture } from "../../plot/RooflinePlot";
+import { change } from "../../state/store";
+import { MOST_PINS, pinLabel, type Setup } from "../../state/view";
+import { count, micros, times } from "../../units/figure";
+
+/** Up to four set-ups beside the current one. */
+export function PinsPanel({ setup, pins, pictures, now }: { setup: Setup; pins: readonly Setup[]; pictures: readonly PinnedPicture[]; now: Picture | null }) {
+  const pinned = pins.some((pin) => JSON.stringify(pin) === JSON.stringify(setup));
+  const add = () => change({ pins: [...pins, setup] });
+  const remove = (index: number) => change({ pins: pins.filter((_, place) => place !== index) });
+  return (
+    <Panel
+      title="Compare"
+      tools={
+        <button type="button" className="button tight" disabled={pins.length >= MOST_PINS || pinned} onClick={add}>
+          Pin current
+        </button>
+      }
+    >
+      {pins.length === 0 && <p className="muted small">Pin a set-up, then change device, precision or batch: both stay on the plot.</p>}
+      <ul className="pins">
+        {pins.map((pin, index) => {
+          const label = pinLabel(pin);
+          const estimate = pictures.find((found) => found.label === label)?.picture.estimate;
+          return (
+            <li key={JSON.stringify(pin)}>
+              <span className="swatch" style={{ background: PIN_COLOURS[index % PIN_COLOURS.length] }} />
+              <button type="button" className="pin-name" title="Show this set-up" onClick={() => change({ setup: pin })}>
+                {label}
+              </button>
+              <button type="button" className="icon-button small-icon" aria-label={`Remove ${label}`} onClick={() => remove(index)}>
+                ×
+              </button>
+              <span className="pin-facts num">
+                {estimate ? `${micros(estimate.predicted_time_us, 3)} · ${count(estimate.tokens_per_s)} tok/s` : "…"}
+                {estimate && now && <span className="muted"> {times(estimate.predicted_time_us / now.estimate.predicted_time_us)} the time</span>}
+              </span>
+            </li>
+          );
+        })}
+      </ul>
+    </Panel>
+  );
+}

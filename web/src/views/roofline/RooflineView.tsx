@@ -1,0 +1,91 @@
+/** What the chosen model does on the chosen device, and why not more. */
+
+import { useCallback, useEffect, useMemo, useState } from "react";
+import { picture as askPicture, type PictureQuestion } from "../../api/calls";
+import type { Picture } from "../../api/picture";
+import { useAnswer } from "../../data/answer";
+import { useMeasured } from "../../data/measured";
+import { Panel } from "../../parts/Panel";
+import { Trouble } from "../../parts/Trouble";
+import { PIN_COLOURS } from "../../plot/colours";
+import { RooflinePlot, type PinnedPicture } from "../../plot/RooflinePlot";
+import { change, useView } from "../../state/store";
+import { pinLabel, type Setup, type Zoom } from "../../state/view";
+import { AdvicePanel } from "./AdvicePanel";
+import { DevicePanel } from "./DevicePanel";
+import { Legend } from "./Legend";
+import { OperatorTable } from "./OperatorTable";
+import { PinsPanel } from "./PinsPanel";
+import { Summary } from "./Summary";
+import { WorkloadPanel } from "./WorkloadPanel";
+import { ExportMenu } from "./ExportMenu";
+
+export function RooflineView() {
+  const view = useView();
+  const { setup } = view;
+  const ideal = view.tier === "ideal";
+  const question = useMemo<PictureQuestion>(() => ({ setup, ideal }), [setup, ideal]);
+  const answer = useAnswer(question, askPicture);
+  const pins = usePins(view.pins, ideal);
+  const [lit, setLit] = useState<string | null>(null);
+  const all = useMeasured();
+  const picture = answer.value;
+  const key = picture?.device.key;
+  const measured = useMemo(() => all.filter((point) => point.device === key), [all, key]);
+  const zoom = useCallback((next: Zoom) => change({ zoom: next }), []);
+
+  return (
+    <div className="workbench">
+      <div className="stack">
+        <DevicePanel setup={setup} picture={picture} />
+        <WorkloadPanel setup={setup} picture={picture} />
+      </div>
+      <div className="stack">
+        {answer.error && <Trouble error={answer.error} />}
+        {picture ? (
+          <>
+            <Summary picture={picture} />
+            <Panel flush className="plot-panel">
+              <Legend picture={picture} band={view.band} ideal={ideal} measured={measured} tools={<ExportMenu picture={picture} measured={measured} />} />
+              <RooflinePlot picture={picture} pins={pins} measured={measured} band={view.band} zoom={view.zoom} onZoom={zoom} lit={lit} onLit={setLit} stale={answer.error !== null} />
+            </Panel>
+            <OperatorTable picture={picture} lit={lit} onLit={setLit} />
+          </>
+        ) : (
+          !answer.error && <div className="panel plot-wait" aria-busy="true" />
+        )}
+      </div>
+      <div className="stack aside">
+        <AdvicePanel setup={setup} picture={picture} />
+        <PinsPanel setup={setup} pins={view.pins} pictures={pins} now={picture} />
+      </div>
+    </div>
+  );
+}
+
+/** The answer of each pinned set-up, asked once. */
+function usePins(pins: readonly Setup[], ideal: boolean): readonly PinnedPicture[] {
+  const [kept, setKept] = useState<ReadonlyMap<string, Picture>>(new Map());
+  useEffect(() => {
+    const abort = new AbortController();
+    for (const pin of pins) {
+      const key = JSON.stringify([pin, ideal]);
+      if (kept.has(key)) continue;
+      askPicture({ setup: pin, ideal }, abort.signal).then(
+        (found) => setKept((before) => new Map(before).set(key, found)),
+        () => undefined,
+      );
+    }
+    return () => abort.abort();
+    // answers that arrive must not ask again
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [pins, ideal]);
+  return useMemo(
+    () =>
+      pins.flatMap((pin, index) => {
+        const found = kept.get(JSON.stringify([pin, ideal]));
+        return found ? [{ picture: found, label: pinLabel(pin), colour: PIN_COLOURS[index % PIN_COLOURS.length]! }] : [];
+      }),
+    [pins, ideal, kept],
+  );
+}

@@ -1,0 +1,41 @@
+import type { ReactNode } from "react";
+import type { Picture } from "../../api/picture";
+import { bytes, count, digits, micros, prefixed } from "../../units/figure";
+
+/** Eight numbers of the whole pass. */
+export function Summary({ picture }: { picture: Picture }) {
+  const { estimate } = picture;
+  const range = estimate.lo_us !== null && estimate.hi_us !== null ? `${micros(estimate.lo_us, 3)} – ${micros(estimate.hi_us, 3)}` : "ideal: no kernel can be faster";
+  return (
+    <dl className="panel strip">
+      <Item name={estimate.tier === "expected" ? "Expected time" : "Ideal time"} value={micros(estimate.predicted_time_us)} note={range} />
+      <Item name="Throughput" value={<>{count(estimate.tokens_per_s, 4)} <small>tok/s</small></>} note={estimate.tier === "expected" ? `ideal time ${micros(estimate.ideal_time_us, 3)}` : "at that time"} />
+      <Item name="Bound by" value={<span className={`bound-${estimate.bottleneck}`}>{estimate.bottleneck.toUpperCase()}</span>} note={`ridge at ${digits(estimate.critical_ai, 3)} FLOP/B`} />
+      <Item name="Intensity" value={<>{digits(estimate.ai, 4)} <small>FLOP/B</small></>} note="all operators together" />
+      <Item name="Work" value={prefixed(estimate.flops, "FLOP", 4)} note={`${count(picture.parameters)} parameters`} />
+      <Item name="Bytes moved" value={bytes(estimate.bytes)} note={fits(picture)} />
+      <Item name="Weights" value={<>{digits(estimate.bits_per_weight, 4)} <small>bit each</small></>} note={`${bytes(estimate.weight_bytes)} in all`} />
+      <Item name="KV cache" value={<>{digits(estimate.bits_per_kv, 4)} <small>bit each</small></>} note={`${bytes(estimate.kv_bytes)} in all`} />
+    </dl>
+  );
+}
+
+function fits(picture: Picture): string {
+  const { fits: room, memory_bytes, shortfall } = picture.estimate;
+  if (room === null) return `${bytes(memory_bytes)} of memory needed`;
+  return room ? `${bytes(memory_bytes)} of memory, fits` : `does not fit: ${bytes(shortfall)} too much`;
+}
+
+function Item({ name, value, note }: { name: string; value: ReactNode; note: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        {value}
+        <div className="note" title={note}>
+          {note}
+        </div>
+      </dd>
+    </div>
+  );
+}

@@ -1,0 +1,15 @@
+import { defineConfig } from "vitest/config";
+
+/** Nothing is inlined: the server allows scripts, styles and fonts from its own origin only. */
+export default defineConfig({
+  base: "./",
+  build: {
+    target: "es2023",
+    cssTarget: ["chrome123", "firefox121", "safari17.5"],
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 400,
+  },
+  server: { proxy: { "/api": "http://127.0.0.1:8000" } },
+  test: { include: ["tests/**/*.test.ts"] },
+});
