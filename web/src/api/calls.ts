@@ -1,8 +1,8 @@
 /** One function per question; the only place that knows the server's routes. */
 
-import { ask, Refusal } from "./client";
+import { ask, Refusal, send } from "./client";
 import { pictureOf, type Picture } from "./picture";
-import type { Chart, Device, GemmAnswer, GemmEstimates, Health, Model, ModelAnswer, Precision } from "./types";
+import type { Chart, Device, FormatList, GemmAnswer, GemmEstimates, Health, Model, ModelAnswer, Precision, SweepRow } from "./types";
 import type { Limits, Machine, Setup, Shape } from "../state/view";
 
 type Signal = AbortSignal | undefined;
@@ -105,4 +105,36 @@ export function recommendGemm({ machine, shape }: Omit<GemmQuestion, "precision"
 
 function sides({ m, n, k }: Shape): Shape {
   return { m, n, k };
+}
+
+export function formats(signal?: Signal): Promise<FormatList> {
+  return ask<FormatList>("api/formats", { signal });
+}
+
+/** What the same set-up would do on a chip with more or less of everything. */
+export async function sensitivity(setup: Setup, signal?: Signal): Promise<readonly SweepRow[]> {
+  const response = await send("api/sweep", {
+    signal,
+    body: {
+      ...machineFields(setup),
+      models: [setup.model],
+      precision: [setup.precision],
+      phase: setup.phase,
+      batch: String(setup.batch),
+      context: String(setup.context),
+      scale_bandwidth: [0.5, 1, 2],
+      scale_compute: [0.5, 1, 2],
+    },
+  });
+  return rowsOf(await response.text());
+}
+
+/** Rows as lines of JSON, as a list, or as a list under a name. */
+export function rowsOf(text: string): readonly SweepRow[] {
+  const trimmed = text.trim();
+  if (trimmed.startsWith("[")) return JSON.parse(trimmed) as SweepRow[];
+  const lines = trimmed.split("\n");
+  if (lines.length > 1 && lines.every((line) => line.startsWith("{") && line.endsWith("}"))) return lines.map((line) => JSON.parse(line) as SweepRow);
+  const single = JSON.parse(trimmed) as { points?: SweepRow[]; rows?: SweepRow[] } & SweepRow;
+  return single.points ?? single.rows ?? [single];
 }

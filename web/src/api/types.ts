@@ -250,3 +250,45 @@ export interface GemmEstimates {
   readonly estimates: readonly GemmEstimate[];
   readonly unavailable?: readonly { readonly precision: string; readonly reason?: string; readonly message?: string }[];
 }
+
+export interface Format {
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly summary: string;
+  readonly element_bits: number;
+  readonly exponent_bits: number | null;
+  readonly mantissa_bits: number | null;
+  readonly block: number | null;
+  readonly scale: string;
+  readonly stored_bits: number;
+  readonly overhead_pct: number;
+  readonly size_of_fp16: number;
+  readonly element_max: number;
+  readonly range_max: number | null;
+  readonly positive_levels: number | null;
+  readonly codebook: readonly number[] | null;
+  readonly error_gaussian: number;
+  readonly error_student_t5: number;
+  readonly native_units: readonly string[];
+  readonly native_devices: readonly string[];
+  readonly runtimes: readonly string[];
+  readonly source: string;
+}
+
+export interface FormatList {
+  readonly rows: number;
+  readonly columns: number;
+  readonly formats: readonly Format[];
+}
+
+export interface SweepRow {
+  readonly precision: string;
+  readonly scale_bandwidth: number;
+  readonly scale_compute: number;
+  readonly batch: number;
+  readonly context: number;
+  readonly predicted_time_us: number;
+  readonly tokens_per_s: number;
+  readonly bottleneck: Bound;
+  readonly fits: boolean | null;
+}

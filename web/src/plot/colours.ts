@@ -23,7 +23,7 @@ const PRECISIONS: readonly (readonly [RegExp, string])[] = [
   [/nvfp4|mxfp4|^nf4|fp4/, "--fp4"],
   [/int4|w4|int2|int3/, "--int4"],
   [/int8|w8/, "--int8"],
-  [/fp6/, "--fp6"],
+  [/fp6(?!4)/, "--fp6"],
   [/fp8|e4m3|e5m2/, "--fp8"],
   [/bf16/, "--bf16"],
   [/fp16/, "--fp16"],

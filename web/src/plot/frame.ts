@@ -30,7 +30,7 @@ export function domainOf(points: readonly { readonly x: number; readonly y: numb
   const top = roof * 2.2;
   const floor = Math.min(top / 1e4, ...drawable.map(({ y }) => y / 1.5));
   const left = Math.min(0.3, ...drawable.map(({ x }) => x / 1.5));
-  const right = Math.max(3000, ...ridges.map((ridge) => ridge * 3), ...drawable.map(({ x }) => x * 1.5));
+  const right = Math.max(10_000, ...ridges.map((ridge) => ridge * 3), ...drawable.map(({ x }) => x * 1.5));
   return { x: [half(left, Math.floor), half(right, Math.ceil)], y: [half(floor, Math.floor), half(top, Math.ceil)] };
 }
 

@@ -1,1 +1,212 @@
-export default function RecommendView() { return <div className="empty">…</div>; }
+/** Which format to use: every plan predicted, ranked by a goal within limits. */
+
+import { useMemo, useState } from "react";
+import { recommendModel, type RecommendQuestion } from "../../api/calls";
+import type { ModelAnswer, Outcome, Quality } from "../../api/types";
+import { useAnswer } from "../../data/answer";
+import { Command } from "../../parts/Copy";
+import { Panel } from "../../parts/Panel";
+import { SortHeader, sorted, type Column } from "../../parts/sorting";
+import { Trouble } from "../../parts/Trouble";
+import { precisionColour } from "../../plot/colours";
+import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
+import { changeSetup, useView } from "../../state/store";
+import { bytes, count, digits, percent, prefixed, seconds, times } from "../../units/figure";
+import { GoalPanel } from "./GoalPanel";
+import { Sensitivity } from "./Sensitivity";
+
+const TIME: Axis = { title: "time", log: true, text: (time) => seconds(time, 2) };
+const LOSS: Axis = { title: "rise of the perplexity, at most", log: false, text: (loss) => `${digits(loss * 100, 2)} %` };
+
+const COLUMNS: readonly Column<Outcome>[] = [
+  { key: "name", name: "Plan", of: (plan) => plan.name, text: true },
+  { key: "time", name: "Time", of: (plan) => plan.time },
+  { key: "rate", name: "Tokens/s", of: (plan) => plan.tokens_per_s },
+  { key: "gain", name: "Speed-up", of: (plan) => plan.speedup },
+  { key: "bound", name: "Bound", of: (plan) => plan.bound, text: true },
+  { key: "memory", name: "Memory", of: (plan) => plan.memory },
+  { key: "quality", name: "Perplexity", of: (plan) => worst(plan.quality) },
+  { key: "runtimes", name: "Loaded by", of: (plan) => plan.runtimes.join(", "), text: true },
+  { key: "why", name: "Why not", of: (plan) => plan.refused, text: true },
+];
+
+export default function RecommendView() {
+  const { setup, limits, tier } = useView();
+  const ideal = tier === "ideal";
+  const question = useMemo<RecommendQuestion>(() => ({ setup, limits, ideal }), [setup, limits, ideal]);
+  const { value, error } = useAnswer(question, recommendModel, 60);
+  const best = value?.outcomes.find((plan) => plan.refused === null);
+  return (
+    <div className="sided">
+      <GoalPanel />
+      <div className="stack">
+        {error && <Trouble error={error} />}
+        {value && (
+          <>
+            <Verdict answer={value} best={best} />
+            <div className="two">
+              <Front answer={value} />
+              <Sensitivity setup={setup} best={best} />
+            </div>
+            <Ranked answer={value} best={best} />
+          </>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Verdict({ answer, best }: { answer: ModelAnswer; best: Outcome | undefined }) {
+  return (
+    <Panel className="verdict">
+      <div className="row spread-row">
+        <h2 className="big">{best ? best.name : "Nothing keeps the limits"}</h2>
+        <span className="tag">{answer.tier} tier</span>
+      </div>
+      <p>{answer.reason}</p>
+      {best && (
+        <dl className="inline-facts">
+          <div><dt>time</dt><dd className="num">{seconds(best.time)}</dd></div>
+          <div><dt>speed-up over 16 bit</dt><dd className="num">{times(best.speedup)}</dd></div>
+          <div><dt>tokens/s</dt><dd className="num">{count(best.tokens_per_s, 4)}</dd></div>
+          <div><dt>memory</dt><dd className="num">{bytes(best.memory)}{answer.capacity ? <span className="muted"> of {prefixed(answer.capacity, "B", 4)}</span> : null}</dd></div>
+          <div><dt>perplexity</dt><dd className="num">{said(best.quality)}</dd></div>
+          <div><dt>loaded by</dt><dd>{best.runtimes.join(", ")}</dd></div>
+        </dl>
+      )}
+      {answer.warnings.map((warning) => (
+        <p key={warning} className="warning small">{warning}</p>
+      ))}
+      {answer.commands.length > 0 && (
+        <div className="stack commands">
+          {answer.commands.map((command) => (
+            <Command key={command} text={command} />
+          ))}
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+/** What speed costs in quality: plans that no other beats are filled and joined. */
+function Front({ answer }: { answer: ModelAnswer }) {
+  const dots = useMemo(() => answer.outcomes.filter((plan) => worst(plan.quality) !== null).map(dotOf), [answer]);
+  const front = useMemo(() => answer.outcomes.filter((plan) => plan.pareto && worst(plan.quality) !== null).map((plan) => plan.name), [answer]);
+  const unknown = answer.outcomes.length - dots.length;
+  return (
+    <Panel title="Speed against quality" flush>
+      {dots.length > 0 ? <Scatter title="Time against the rise of the perplexity" x={TIME} y={LOSS} dots={dots} line={front} /> : <div className="empty">Nothing is known about the quality of these plans.</div>}
+      <p className="small faint pad">
+        Filled and joined: no other plan is at least as fast, as small and as good. A bar spans the estimate.{unknown > 0 ? ` ${unknown} plans of unknown quality are not drawn.` : ""}
+      </p>
+    </Panel>
+  );
+}
+
+function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefined }) {
+  const [sort, setSort] = useState("");
+  const [every, setEvery] = useState(false);
+  const rows = useMemo(() => sorted(answer.outcomes, COLUMNS, sort), [answer, sort]);
+  const shown = every ? rows : rows.slice(0, 14);
+  const refused = answer.outcomes.filter((plan) => plan.refused !== null).length;
+  return (
+    <Panel title={`${answer.outcomes.length} plans${refused > 0 ? `, ${refused} refused` : ""}`} flush>
+      <div className="table-box" tabIndex={0} role="region" aria-label="Ranked plans">
+        <table>
+          <thead>
+            <tr>
+              {COLUMNS.map((column) => (
+                <SortHeader key={column.key} column={column} sort={sort} onSort={setSort} />
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((plan) => (
+              <tr key={plan.name} className={plan === best ? "lit" : plan.refused ? "refused" : undefined}>
+                <th scope="row">
+                  <span className="named">
+                    <span className="swatch round" style={{ background: precisionColour(plan.feed_forward) }} />
+                    {plan.attention === plan.feed_forward && plan.refused === null ? (
+                      <button type="button" className="link" title="Show it on the roofline" onClick={() => changeSetup({ precision: plan.attention })}>{plan.name}</button>
+                    ) : (
+                      plan.name
+                    )}
+                    {plan.pareto && <span className="tag good" title="No other plan is at least as fast, as small and as good">front</span>}
+                  </span>
+                </th>
+                <td className="num">{seconds(plan.time)}</td>
+                <td className="num">{count(plan.tokens_per_s)}</td>
+                <td className="num">{times(plan.speedup)}</td>
+                <td className={`text bound-${plan.bound}`}>{plan.bound}</td>
+                <td className="num">{bytes(plan.memory, 3)}</td>
+                <td className="num">{said(plan.quality)}</td>
+                <td className="text muted">{plan.runtimes.join(", ")}</td>
+                <td className="text why">{plan.refused ?? (plan === best ? "" : lost(plan, best, answer.goal))}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {rows.length > shown.length && (
+        <div className="pad">
+          <button type="button" className="button tight" onClick={() => setEvery(true)}>Show all {rows.length}</button>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+/** Why a plan that keeps the limits is not the first. */
+function lost(plan: Outcome, best: Outcome | undefined, goal: string): string {
+  if (!best) return "";
+  if (goal === "memory") return plan.memory > best.memory ? `${percent(plan.memory / best.memory - 1, 2)} more memory` : "as small";
+  const slower = goal === "throughput" ? best.tokens_per_s / plan.tokens_per_s - 1 : plan.time / best.time - 1;
+  return slower > 0.0005 ? `${percent(slower, 2)} slower` : "as fast";
+}
+
+function dotOf(plan: Outcome): Dot {
+  const quality = plan.quality;
+  const rows = [
+    ["time", seconds(plan.time)],
+    ["speed-up", times(plan.speedup)],
+    ["memory", bytes(plan.memory)],
+    ["perplexity", said(quality)],
+  ] as const;
+  return {
+    key: plan.name,
+    x: plan.time,
+    y: worst(quality)!,
+    low: quality.kind === "estimated" ? quality.low : null,
+    high: quality.kind === "estimated" ? quality.high : null,
+    colour: plan.refused ? "var(--line-strong)" : precisionColour(plan.feed_forward),
+    label: plan.pareto ? plan.name.replace(" attention, ", " / ").replace(" feed-forward", "") : null,
+    filled: plan.pareto,
+    card: { title: plan.name, note: plan.refused ? `refused: ${plan.refused}` : plan.runtimes.join(", "), rows, spoken: `${plan.name}: ${rows.map((row) => row.join(" ")).join(", ")}` },
+  };
+}
+
+function worst(quality: Quality): number | null {
+  switch (quality.kind) {
+    case "exact":
+      return 0;
+    case "estimated":
+      return quality.high;
+    case "published":
+      return quality.change;
+    case "unknown":
+      return null;
+  }
+}
+
+function said(quality: Quality): string {
+  switch (quality.kind) {
+    case "exact":
+      return "as 16 bit";
+    case "estimated":
+      return `+${digits(quality.low * 100, 2)} to ${digits(quality.high * 100, 2)} %`;
+    case "published":
+      return `+${digits(quality.change * 100, 2)} % published`;
+    case "unknown":
+      return "unknown";
+  }
+}

@@ -1,10 +1,10 @@
 import type { Picture } from "../../api/picture";
 import { Panel } from "../../parts/Panel";
 import { PIN_COLOURS } from "../../plot/colours";
-import type { PinnedPicture } from "../../plot/RooflinePlot";
 import { change } from "../../state/store";
 import { MOST_PINS, pinLabel, type Setup } from "../../state/view";
 import { count, micros, times } from "../../units/figure";
+import type { PinnedPicture } from "./RooflineView";
 
 /** Up to four set-ups beside the current one. */
 export function PinsPanel({ setup, pins, pictures, now }: { setup: Setup; pins: readonly Setup[]; pictures: readonly PinnedPicture[]; now: Picture | null }) {

@@ -8,7 +8,8 @@ import { useMeasured } from "../../data/measured";
 import { Panel } from "../../parts/Panel";
 import { Trouble } from "../../parts/Trouble";
 import { PIN_COLOURS } from "../../plot/colours";
-import { RooflinePlot, type PinnedPicture } from "../../plot/RooflinePlot";
+import { measuredMark, pictureMarks, pinMarks } from "../../plot/marks";
+import { RooflinePlot } from "../../plot/RooflinePlot";
 import { change, useView } from "../../state/store";
 import { pinLabel, type Setup, type Zoom } from "../../state/view";
 import { AdvicePanel } from "./AdvicePanel";
@@ -32,6 +33,11 @@ export function RooflineView() {
   const picture = answer.value;
   const key = picture?.device.key;
   const measured = useMemo(() => all.filter((point) => point.device === key), [all, key]);
+  const marks = useMemo(
+    () => (picture ? [...pins.flatMap((pin) => pinMarks(pin.picture, pin.label, pin.colour)), ...pictureMarks(picture), ...measured.map(measuredMark)] : []),
+    [picture, pins, measured],
+  );
+  const used = useMemo(() => (picture ? [picture.estimate.plan.layers.math] : []), [picture]);
   const zoom = useCallback((next: Zoom) => change({ zoom: next }), []);
 
   return (
@@ -47,7 +53,7 @@ export function RooflineView() {
             <Summary picture={picture} />
             <Panel flush className="plot-panel">
               <Legend picture={picture} band={view.band} ideal={ideal} measured={measured} tools={<ExportMenu picture={picture} measured={measured} />} />
-              <RooflinePlot picture={picture} pins={pins} measured={measured} band={view.band} zoom={view.zoom} onZoom={zoom} lit={lit} onLit={setLit} stale={answer.error !== null} />
+              <RooflinePlot title={`Roofline of ${picture.modelName} on ${picture.device.name}`} ceilings={picture.ceilings} memories={picture.memories} used={used} marks={marks} band={view.band} zoom={view.zoom} onZoom={zoom} lit={lit} onLit={setLit} />
             </Panel>
             <OperatorTable picture={picture} lit={lit} onLit={setLit} />
           </>
@@ -61,6 +67,12 @@ export function RooflineView() {
       </div>
     </div>
   );
+}
+
+export interface PinnedPicture {
+  readonly picture: Picture;
+  readonly label: string;
+  readonly colour: string;
 }
 
 /** The answer of each pinned set-up, asked once. */

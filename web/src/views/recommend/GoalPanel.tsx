@@ -1,0 +1,60 @@
+import { useCallback, useId } from "react";
+import { Choice } from "../../parts/Choice";
+import { Panel } from "../../parts/Panel";
+import { LogSlider } from "../../parts/Slider";
+import { change, changeSetup, useView } from "../../state/store";
+import { BATCH, CONTEXT, type Goal, type Limits, type Phase } from "../../state/view";
+import { tokens } from "../../units/figure";
+import { DeviceSelect } from "../roofline/DeviceSelect";
+import { ModelSelect } from "../roofline/WorkloadPanel";
+
+const GOALS: readonly (readonly [Goal, string])[] = [
+  ["latency", "Latency"],
+  ["throughput", "Throughput"],
+  ["memory", "Memory"],
+];
+const PHASES: readonly (readonly [Phase, string])[] = [
+  ["prefill", "Prefill"],
+  ["decode", "Decode"],
+];
+
+export function GoalPanel() {
+  const { setup, limits, tier } = useView();
+  const set = useCallback((patch: Partial<Limits>) => change({ limits: { ...limits, ...patch } }), [limits]);
+  return (
+    <div className="stack">
+      <Panel title="Where">
+        <DeviceSelect label="Device" value={setup.on} onChange={(on) => changeSetup({ on, bandwidth: null, peaks: {} })} />
+        <ModelSelect value={setup.model} onChange={(model) => changeSetup({ model })} />
+        <Choice label="Phase" value={setup.phase} options={PHASES} onChange={(phase) => changeSetup({ phase })} />
+        <LogSlider label="Context, tokens" value={setup.context} {...CONTEXT} text={tokens} onChange={(context) => changeSetup({ context })} />
+        <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />
+      </Panel>
+      <Panel title="Goal and limits">
+        <Choice label="Goal" value={limits.goal} options={GOALS} onChange={(goal) => set({ goal })} />
+        <Field label="Perplexity may rise by" placeholder="such as 2%" value={limits.loss} onChange={(loss) => set({ loss })} />
+        <Field label="Memory may be used up to" placeholder="such as 8GB" value={limits.memory} onChange={(memory) => set({ memory })} />
+        <Field label="Tokens per second, at least" placeholder="such as 30" value={limits.rate} onChange={(rate) => set({ rate })} />
+        <Field label="First token within" placeholder="such as 200ms" value={limits.first} onChange={(first) => set({ first })} />
+        <label className="check">
+          <input type="checkbox" checked={limits.native} onChange={(event) => set({ native: event.target.checked })} />
+          only formats a unit multiplies as stored
+        </label>
+        <label className="check">
+          <input type="checkbox" checked={tier === "ideal"} onChange={(event) => change({ tier: event.target.checked ? "ideal" : "best" })} />
+          ideal times, every plan
+        </label>
+      </Panel>
+    </div>
+  );
+}
+
+function Field({ label, placeholder, value, onChange }: { label: string; placeholder: string; value: string; onChange: (value: string) => void }) {
+  const id = useId();
+  return (
+    <div className="field">
+      <label htmlFor={id}>{label}</label>
+      <input id={id} className="input" value={value} placeholder={placeholder} onChange={(event) => onChange(event.target.value)} />
+    </div>
+  );
+}
