@@ -18,19 +18,20 @@ export function decade(exponent: number): string {
   return name ? `${lead} ${name}` : lead;
 }
 
-/** Ticks of a logarithmic axis from `low` to `high`; 2 and 5 get labels where fewer than three decades are seen. */
+/** Ticks of a logarithmic axis from `low` to `high`; 2 and 5 get labels where fewer than three decades are seen, all where less than one is. */
 export function logTicks(low: number, high: number): Tick[] {
   if (!(low > 0) || !(high > low)) return [];
   const first = Math.floor(Math.log10(low));
   const last = Math.ceil(Math.log10(high));
-  const wide = Math.log10(high / low) > 3;
+  const decades = Math.log10(high / low);
+  const leads = decades > 3 ? [1] : decades > 1 ? [1, 2, 5] : [1, 2, 3, 4, 5, 6, 8];
   const ticks: Tick[] = [];
   for (let exponent = first; exponent <= last; exponent += 1) {
     for (const lead of [1, 2, 3, 4, 5, 6, 7, 8, 9]) {
       const value = lead * 10 ** exponent;
       if (value < low * 0.999_999 || value > high * 1.000_001) continue;
       const major = lead === 1;
-      const labelled = major || (!wide && (lead === 2 || lead === 5));
+      const labelled = leads.includes(lead);
       ticks.push({ value, major, label: labelled ? (major ? decade(exponent) : short(value)) : "" });
     }
   }
