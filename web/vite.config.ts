@@ -1,5 +1,7 @@
 import { defineConfig } from "vitest/config";
 
+const API = "http://127.0.0.1:8000";
+
 /** Nothing is inlined: the server allows scripts, styles and fonts from its own origin only. */
 export default defineConfig({
   base: "./",
@@ -10,6 +12,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 400,
   },
-  server: { proxy: { "/api": "http://127.0.0.1:8000" } },
+  // the server answers pages of its own origin only
+  server: { proxy: { "/api": { target: API, changeOrigin: true, headers: { origin: API } } } },
   test: { include: ["tests/**/*.test.ts"] },
 });

@@ -1,8 +1,9 @@
 /** One function per question; the only place that knows the server's routes. */
 
 import { ask, Refusal, send } from "./client";
-import { pictureOf, type Picture } from "./picture";
-import type { Chart, Device, FormatList, GemmAnswer, GemmEstimates, Health, Model, ModelAnswer, Precision, SweepRow } from "./types";
+import { pictureOf, roofOf, type Picture, type Roof } from "./picture";
+import type { Chart, Comparison, Comparisons, Device, FormatList, GemmAnswer, GemmEstimate, GemmEstimates, Health, Model, ModelAnswer, ModelPrediction, Precision, SweepRow } from "./types";
+import type { Row } from "../state/import";
 import type { Limits, Machine, Setup, Shape } from "../state/view";
 
 type Signal = AbortSignal | undefined;
@@ -38,7 +39,7 @@ export interface PictureQuestion {
 }
 
 export async function picture({ setup, ideal }: PictureQuestion, signal?: Signal): Promise<Picture> {
-  const chart = await ask<Chart>("api/roofline", {
+  const chart = await ask<Chart<ModelPrediction>>("api/roofline", {
     signal,
     body: {
       subject: "model",
@@ -56,7 +57,7 @@ export async function picture({ setup, ideal }: PictureQuestion, signal?: Signal
   return found;
 }
 
-function unavailable(chart: Chart): string {
+function unavailable(chart: Chart<ModelPrediction>): string {
   const [first] = chart.prediction.unavailable as readonly { readonly reason?: string; readonly message?: string }[];
   return first?.reason ?? first?.message ?? "the device cannot multiply in this precision";
 }
@@ -95,8 +96,14 @@ export interface GemmQuestion {
   readonly precision: readonly string[];
 }
 
-export function predictGemm({ machine, shape, precision }: GemmQuestion, signal?: Signal): Promise<GemmEstimates> {
-  return ask<GemmEstimates>("api/predict", { signal, body: { subject: "gemm", ...machineFields(machine), ...sides(shape), precision } });
+/** A product in several precisions, under the roof of a device. */
+export interface GemmPicture extends Roof {
+  readonly estimates: readonly GemmEstimate[];
+}
+
+export async function gemm({ machine, shape, precision }: GemmQuestion, signal?: Signal): Promise<GemmPicture> {
+  const chart = await ask<Chart<GemmEstimates>>("api/roofline", { signal, body: { subject: "gemm", ...machineFields(machine), ...sides(shape), precision } });
+  return { ...roofOf(chart), estimates: chart.prediction.estimates };
 }
 
 export function recommendGemm({ machine, shape }: Omit<GemmQuestion, "precision">, signal?: Signal): Promise<GemmAnswer> {
@@ -137,4 +144,16 @@ export function rowsOf(text: string): readonly SweepRow[] {
   if (lines.length > 1 && lines.every((line) => line.startsWith("{") && line.endsWith("}"))) return lines.map((line) => JSON.parse(line) as SweepRow);
   const single = JSON.parse(trimmed) as { points?: SweepRow[]; rows?: SweepRow[] } & SweepRow;
   return single.points ?? single.rows ?? [single];
+}
+
+export interface CompareQuestion {
+  readonly on: string;
+  readonly rows: readonly Row[];
+}
+
+/** Measurements made elsewhere, held against the predictions for a device. */
+export async function compareRows({ on, rows }: CompareQuestion, signal?: Signal): Promise<Comparisons> {
+  const benchmarks = rows.map(({ m, n, k, precision, time_us }) => ({ kernel_type: "gemm", shape: [m, n, k], precision, measured_time_us: time_us }));
+  const answer = await ask<Comparisons & { readonly results?: readonly Comparison[] }>("api/validate", { signal, body: { hardware_key: on, benchmarks } });
+  return { ...answer, comparisons: answer.results ?? answer.comparisons };
 }

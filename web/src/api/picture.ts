@@ -1,6 +1,7 @@
 /** A chart as the plot wants it: equal ceilings together, one estimate, rates at the ends of intervals. */
 
-import type { Chart, Estimate } from "./types";
+import { inTime } from "../units/rate";
+import type { Chart, Estimate, ModelPrediction } from "./types";
 
 export interface Ceiling {
   /** The labels of the units that share it: `FP16, BF16`. */
@@ -21,7 +22,7 @@ export interface Memory {
 }
 
 export interface Picture {
-  readonly device: Chart["device"];
+  readonly device: Chart<unknown>["device"];
   readonly model: string;
   readonly modelName: string;
   readonly parameters: number;
@@ -32,27 +33,38 @@ export interface Picture {
   readonly rates: { readonly ideal: number; readonly low: number | null; readonly high: number | null };
 }
 
-export function pictureOf(chart: Chart): Picture | null {
+export function pictureOf(chart: Chart<ModelPrediction>): Picture | null {
   const estimate = chart.prediction.estimates[0];
   if (!estimate) return null;
+  const rate = (time: number | null) => inTime(estimate.predicted_tflops, estimate.predicted_time_us, time);
   return {
     device: chart.device,
     model: chart.prediction.model,
     modelName: chart.prediction.model_name,
     parameters: chart.prediction.parameters,
     ceilings: together(chart.ceilings),
-    memories: chart.memories.map((memory) => ({ label: memory.label, source: memory.source, rate: memory.bytes_per_s, low: memory.lo_bytes_per_s, high: memory.hi_bytes_per_s })),
+    memories: slopes(chart.memories),
     estimate,
-    rates: { ideal: inTime(estimate, estimate.ideal_time_us)!, low: inTime(estimate, estimate.hi_us), high: inTime(estimate, estimate.lo_us) },
+    rates: { ideal: rate(estimate.ideal_time_us) ?? estimate.predicted_tflops, low: rate(estimate.hi_us), high: rate(estimate.lo_us) },
   };
 }
 
-/** The rate of the same work in another time. */
-function inTime(estimate: Estimate, time: number | null): number | null {
-  return time === null ? null : (estimate.predicted_tflops * estimate.predicted_time_us) / time;
+/** The lines above any work: what a device can do. */
+export interface Roof {
+  readonly device: Chart<unknown>["device"];
+  readonly ceilings: readonly Ceiling[];
+  readonly memories: readonly Memory[];
 }
 
-function together(ceilings: Chart["ceilings"]): readonly Ceiling[] {
+export function roofOf(chart: Chart<unknown>): Roof {
+  return { device: chart.device, ceilings: together(chart.ceilings), memories: slopes(chart.memories) };
+}
+
+function slopes(memories: Chart<unknown>["memories"]): readonly Memory[] {
+  return memories.map(({ label, source, bytes_per_s: rate, lo_bytes_per_s: low, hi_bytes_per_s: high }) => ({ label, source, rate, low, high }));
+}
+
+function together(ceilings: Chart<unknown>["ceilings"]): readonly Ceiling[] {
   const found: Ceiling[] = [];
   for (const { math, label, flop_per_s: flops, critical_ai: ridge, lo_flop_per_s: low, hi_flop_per_s: high } of ceilings) {
     const at = found.findIndex((other) => other.flops === flops);

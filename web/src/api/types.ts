@@ -120,7 +120,7 @@ export interface Estimate {
 }
 
 /** A device's roof and what stands under it, as the server sends it. */
-export interface Chart {
+export interface Chart<P> {
   readonly device: {
     readonly key: string;
     readonly name: string;
@@ -147,14 +147,16 @@ export interface Chart {
     readonly lo_flop_per_s: number | null;
     readonly hi_flop_per_s: number | null;
   }[];
-  readonly prediction: {
-    readonly model: string;
-    readonly model_name: string;
-    readonly parameters: number;
-    readonly max_context: number | null;
-    readonly estimates: readonly Estimate[];
-    readonly unavailable: readonly unknown[];
-  };
+  readonly prediction: P;
+}
+
+export interface ModelPrediction {
+  readonly model: string;
+  readonly model_name: string;
+  readonly parameters: number;
+  readonly max_context: number | null;
+  readonly estimates: readonly Estimate[];
+  readonly unavailable: readonly unknown[];
 }
 
 export type Quality =
@@ -229,6 +231,7 @@ export interface GemmEstimate {
   readonly device: string;
   readonly device_name: string;
   readonly precision: string;
+  readonly formats: Formats;
   readonly tier: Tier;
   readonly predicted_time_us: number;
   readonly ideal_time_us: number;
@@ -291,4 +294,76 @@ export interface SweepRow {
   readonly tokens_per_s: number;
   readonly bottleneck: Bound;
   readonly fits: boolean | null;
+}
+
+/** What stands beside a measurement when it may not be what it seems. */
+export interface Doubt {
+  readonly kind: string;
+  readonly text?: string;
+}
+
+export interface Measurement {
+  readonly site: string;
+  readonly shape: string;
+  readonly precision: string;
+  readonly kernel: string;
+  readonly kernel_path: string;
+  readonly residency: string;
+  readonly measured_time_us: number;
+  readonly p5_us: number;
+  readonly p95_us: number;
+  readonly samples: number;
+  readonly discarded: number;
+  readonly measured_tflops: number;
+  readonly measured_bandwidth_gb_s: number;
+  readonly ai: number;
+  readonly roof_share: number | null;
+  readonly warnings: readonly Doubt[];
+}
+
+export interface Comparison {
+  readonly site: string;
+  readonly shape: string;
+  readonly precision: string;
+  readonly tier: Tier;
+  readonly predicted_time_us: number;
+  readonly ideal_time_us: number;
+  readonly lo_us: number | null;
+  readonly hi_us: number | null;
+  readonly measured_time_us: number;
+  readonly p5_us: number | null;
+  readonly p95_us: number | null;
+  readonly error_pct: number;
+  readonly signed_pct: number;
+  readonly ideal_error_pct: number;
+  readonly efficiency: number;
+  readonly status: string;
+  readonly bottleneck: Bound;
+  readonly ai: number;
+  readonly predicted_tflops: number;
+  readonly measured_tflops: number;
+  readonly measured_bandwidth_gb_s: number;
+  readonly kernel_path: string | null;
+  readonly warnings: readonly Doubt[];
+  readonly diagnoses: readonly Doubt[];
+}
+
+export interface Comparisons {
+  readonly subject: string;
+  readonly device: string;
+  readonly device_name: string;
+  readonly tier: Tier;
+  readonly comparisons: readonly Comparison[];
+  readonly summary: {
+    readonly count: number;
+    readonly mean_error_pct: number;
+    readonly median_error_pct: number;
+    readonly max_error_pct: number;
+    readonly within_15_pct: number;
+    readonly ideal_mean_error_pct: number;
+    readonly ideal_median_error_pct: number;
+    readonly verdict: string;
+  };
+  readonly insight: string | null;
+  readonly skipped: readonly unknown[];
 }

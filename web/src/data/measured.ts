@@ -1,6 +1,8 @@
 /** Points that were measured here or imported: kept in this browser until they are cleared. */
 
 import { useSyncExternalStore } from "react";
+import type { Comparison, Measurement } from "../api/types";
+import { inTime } from "../units/rate";
 
 export interface Measured {
   readonly id: string;
@@ -17,6 +19,32 @@ export interface Measured {
   readonly gb_s: number | null;
   readonly kernel_path: string | null;
   readonly warnings: readonly string[];
+}
+
+/** What the server measured, or was told, as a point. */
+export function measuredOf(device: string, found: Measurement | Comparison): Measured {
+  const rate = (time: number | null) => inTime(found.measured_tflops, found.measured_time_us, time);
+  return {
+    id: [device, found.shape, found.precision, found.kernel_path ?? ""].join("|"),
+    label: found.shape,
+    device,
+    precision: found.precision,
+    ai: found.ai,
+    tflops: found.measured_tflops,
+    time_us: found.measured_time_us,
+    tflops_low: rate(found.p95_us),
+    tflops_high: rate(found.p5_us),
+    p5_us: found.p5_us,
+    p95_us: found.p95_us,
+    gb_s: found.measured_bandwidth_gb_s,
+    kernel_path: found.kernel_path,
+    warnings: found.warnings.map(doubtText),
+  };
+}
+
+/** A doubt in words: `above_roofline` as "above roofline". */
+export function doubtText(doubt: { readonly kind: string; readonly text?: string }): string {
+  return doubt.text ?? doubt.kind.replaceAll("_", " ");
 }
 
 const KEY = "roofline.measured";

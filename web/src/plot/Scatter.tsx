@@ -34,6 +34,8 @@ interface Props {
   readonly dots: readonly Dot[];
   /** Dots that are joined by a line, from left to right. */
   readonly line?: readonly string[];
+  /** Both axes show the same quantity: they get the same scale, and a line where both are equal. */
+  readonly equal?: boolean;
   readonly lit?: string | null;
   readonly onLit?: (key: string | null) => void;
   readonly onPick?: (key: string) => void;
@@ -41,14 +43,16 @@ interface Props {
 
 const MARGINS = { top: 12, right: 14, bottom: 40, left: 56 };
 
-export function Scatter({ title, x, y, dots, line, lit = null, onLit, onPick }: Props) {
+export function Scatter({ title, x, y, dots, line, equal = false, lit = null, onLit, onPick }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const size = useSize(box, { width: 600, height: 300 });
   const [near, setNear] = useState<string | null>(null);
   const right = size.width - MARGINS.right;
   const bottom = size.height - MARGINS.bottom;
-  const across = useMemo(() => scaleOf(x, dots.map((dot) => dot.x), [MARGINS.left, right]), [x, dots, right]);
-  const up = useMemo(() => scaleOf(y, dots.flatMap((dot) => [dot.y, dot.low ?? dot.y, dot.high ?? dot.y]), [bottom, MARGINS.top]), [y, dots, bottom]);
+  const wide = useMemo(() => dots.map((dot) => dot.x), [dots]);
+  const high = useMemo(() => dots.flatMap((dot) => [dot.y, dot.low ?? dot.y, dot.high ?? dot.y]), [dots]);
+  const across = useMemo(() => scaleOf(x, equal ? [...wide, ...high] : wide, [MARGINS.left, right]), [x, wide, high, equal, right]);
+  const up = useMemo(() => scaleOf(y, equal ? [...wide, ...high] : high, [bottom, MARGINS.top]), [y, wide, high, equal, bottom]);
   const spots = useMemo(() => dots.map((dot) => ({ dot, left: across(dot.x), top: up(dot.y) })), [dots, across, up]);
   const labels = useMemo(
     () =>
@@ -91,6 +95,7 @@ export function Scatter({ title, x, y, dots, line, lit = null, onLit, onPick }: 
           <text className="axis-title" x={(MARGINS.left + right) / 2} y={bottom + 33} textAnchor="middle">{x.title}</text>
           <text className="axis-title" transform={`translate(12,${(MARGINS.top + bottom) / 2}) rotate(-90)`} textAnchor="middle">{y.title}</text>
         </g>
+        {equal && <line className="front" x1={MARGINS.left} y1={bottom} x2={right} y2={MARGINS.top} />}
         {path && <path className="front" d={path} />}
         {spots.map(({ dot, left, top }) => (
           <g

@@ -4,6 +4,7 @@ import type { Picture } from "../api/picture";
 import type { GemmEstimate, Operator } from "../api/types";
 import type { Measured } from "../data/measured";
 import { bytes, digits, flops, micros, percent, prefixed, teraflops } from "../units/figure";
+import { inTime } from "../units/rate";
 import type { CardContent } from "./Card";
 import { precisionColour } from "./colours";
 import { radiusOf, type Kind } from "./glyphs";
@@ -107,7 +108,7 @@ export function measuredMark(point: Measured): Mark {
 
 /** A predicted product, in the colour of its precision. */
 export function gemmMark(estimate: GemmEstimate): Mark {
-  const inTime = (time: number | null) => (time === null ? null : (estimate.predicted_tflops * TERA * estimate.predicted_time_us) / time);
+  const rate = (time: number | null) => tera(inTime(estimate.predicted_tflops, estimate.predicted_time_us, time));
   const rows: CardContent["rows"] = [
     ["time", micros(estimate.predicted_time_us)],
     ...interval(estimate.lo_us, estimate.hi_us),
@@ -125,9 +126,9 @@ export function gemmMark(estimate: GemmEstimate): Mark {
     y: estimate.predicted_tflops * TERA,
     radius: 6,
     colour: precisionColour(estimate.precision),
-    ideal: inTime(estimate.ideal_time_us),
-    low: inTime(estimate.hi_us),
-    high: inTime(estimate.lo_us),
+    ideal: rate(estimate.ideal_time_us),
+    low: rate(estimate.hi_us),
+    high: rate(estimate.lo_us),
     label: estimate.precision,
     rank: 1,
     card: card(`${estimate.precision} · predicted`, `${estimate.tier} tier`, rows),

@@ -1,1 +1,215 @@
-export default function CompareView() { return <div className="empty">…</div>; }
+/** Theory against measurements made elsewhere. */
+
+import { useId, useMemo, useState, type ChangeEvent, type DragEvent } from "react";
+import { compareRows, type CompareQuestion } from "../../api/calls";
+import type { Comparison, Comparisons } from "../../api/types";
+import { useAnswer } from "../../data/answer";
+import { addMeasured, doubtText, measuredOf } from "../../data/measured";
+import { Panel } from "../../parts/Panel";
+import { SortHeader, sorted, type Column } from "../../parts/sorting";
+import { Trouble } from "../../parts/Trouble";
+import { precisionColour } from "../../plot/colours";
+import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
+import { readMeasurements, type Imported } from "../../state/import";
+import { changeSetup, useView } from "../../state/store";
+import { digits, micros, percent, signedPercent } from "../../units/figure";
+import { DeviceSelect } from "../roofline/DeviceSelect";
+import { errorTag } from "./errors";
+
+const EXAMPLE = `m,n,k,precision,time_us
+1,4096,4096,bf16,9.6
+1,14336,4096,bf16,30.1
+1,4096,4096,w4a16,4.4
+512,4096,4096,bf16,31.5
+2048,4096,4096,fp8,58.0`;
+
+const PREDICTED: Axis = { title: "predicted time", log: true, text: (time) => micros(time, 2) };
+const MEASURED: Axis = { title: "measured time", log: true, text: (time) => micros(time, 2) };
+
+const COLUMNS: readonly Column<Comparison>[] = [
+  { key: "shape", name: "Kernel", of: (row) => row.shape, text: true },
+  { key: "precision", name: "Precision", of: (row) => row.precision, text: true },
+  { key: "ideal", name: "Ideal", of: (row) => row.ideal_time_us },
+  { key: "predicted", name: "Predicted", of: (row) => row.predicted_time_us },
+  { key: "measured", name: "Measured", of: (row) => row.measured_time_us },
+  { key: "error", name: "Error", of: (row) => row.error_pct },
+  { key: "of", name: "Of ideal", of: (row) => row.efficiency },
+  { key: "bound", name: "Bound", of: (row) => row.bottleneck, text: true },
+  { key: "why", name: "What explains it", of: (row) => row.diagnoses[0]?.text ?? null, text: true },
+];
+
+export default function CompareView() {
+  const { setup } = useView();
+  const [text, setText] = useState("");
+  const [read, setRead] = useState<Imported | null>(null);
+  const question = useMemo<CompareQuestion | null>(() => (read && read.rows.length > 0 ? { on: setup.on, rows: read.rows } : null), [read, setup.on]);
+  const { value, error } = useAnswer(question, compareRows);
+  const shown = question ? value : null;
+  return (
+    <div className="sided">
+      <Import text={text} onText={setText} read={read} onRead={(given) => setRead(readMeasurements(given))} on={setup.on} />
+      <div className="stack">
+        {error && question && <Trouble error={error} />}
+        {!shown && !(error && question) && (
+          <div className="panel empty">
+            <h3>Predicted against measured</h3>
+            <p>Paste timings of matrix products, or drop a file: each is predicted for the chosen device, and the error is shown with what may explain it.</p>
+          </div>
+        )}
+        {shown && <Report answer={shown} />}
+      </div>
+    </div>
+  );
+}
+
+function Import({ text, onText, read, onRead, on }: { text: string; onText: (text: string) => void; read: Imported | null; onRead: (text: string) => void; on: string }) {
+  const id = useId();
+  const [example, setExample] = useState(false);
+  const take = async (file: File | undefined) => {
+    if (!file) return;
+    const content = await file.text();
+    onText(content);
+    onRead(content);
+  };
+  const drop = (event: DragEvent) => {
+    event.preventDefault();
+    void take(event.dataTransfer.files[0]);
+  };
+  return (
+    <Panel title="Import">
+      <DeviceSelect label="Measured on" value={on} onChange={(next) => changeSetup({ on: next, bandwidth: null, peaks: {} })} />
+      <div className="field">
+        <label htmlFor={id}>CSV or JSON</label>
+        <textarea id={id} className="input num import-text" rows={8} spellCheck={false} value={text} placeholder="m,n,k,precision,time_us" onChange={(event) => onText(event.target.value)} onDragOver={(event) => event.preventDefault()} onDrop={drop} />
+      </div>
+      <div className="row">
+        <button type="button" className="button primary grow" disabled={text.trim() === ""} onClick={() => onRead(text)}>
+          Validate and compare
+        </button>
+        <label className="button file">
+          File
+          <input type="file" accept=".csv,.json,.jsonl,.txt" onChange={(event: ChangeEvent<HTMLInputElement>) => void take(event.target.files?.[0])} />
+        </label>
+      </div>
+      {read && (
+        <div className="small" role="status">
+          {read.rows.length} read{read.errors.length > 0 ? `, ${read.errors.length} refused` : ""}
+          {read.errors.length > 0 && (
+            <ul className="skipped">
+              {read.errors.slice(0, 3).map((one) => (
+                <li key={one}>{one}</li>
+              ))}
+            </ul>
+          )}
+        </div>
+      )}
+      <div className="row">
+        <button type="button" className="button tight" aria-expanded={example} onClick={() => setExample(!example)}>
+          {example ? "Hide example" : "Show example"}
+        </button>
+        <button type="button" className="button tight" onClick={() => { onText(EXAMPLE); onRead(EXAMPLE); }}>
+          Use example
+        </button>
+      </div>
+      {example && <pre className="example" tabIndex={0}>{EXAMPLE}</pre>}
+      <p className="small faint">
+        CSV with a header, or JSON: a list, <code>benchmarks</code>, <code>points</code>, <code>simplified</code>, or what <code>roofline measure --json</code> printed. The example is made up.
+      </p>
+    </Panel>
+  );
+}
+
+function Report({ answer }: { answer: Comparisons }) {
+  const { summary } = answer;
+  const [sort, setSort] = useState("");
+  const [lit, setLit] = useState<string | null>(null);
+  const [added, setAdded] = useState<Comparisons | null>(null);
+  const keyed = useMemo(() => answer.comparisons.map((row, index) => ({ row, key: String(index) })), [answer]);
+  const rows = useMemo(() => sorted(keyed, COLUMNS.map((column) => ({ ...column, of: ({ row }: { row: Comparison }) => column.of(row) })), sort), [keyed, sort]);
+  const dots = useMemo(() => keyed.map(({ row, key }) => dotOf(row, key)), [keyed]);
+  const add = () => {
+    addMeasured(answer.comparisons.map((row) => measuredOf(answer.device, row)));
+    setAdded(answer);
+  };
+  return (
+    <>
+      <Panel>
+        <div className="row spread-row">
+          <h2 className="big">{answer.device_name}</h2>
+          <div className="row">
+            <span className="tag">{answer.tier} tier</span>
+            <button type="button" className="button tight" disabled={added === answer} onClick={add}>
+              {added === answer ? "Added to the roofline" : "Add to the roofline"}
+            </button>
+          </div>
+        </div>
+        <dl className="inline-facts">
+          <div><dt>verdict</dt><dd>{summary.verdict}</dd></div>
+          <div><dt>mean error</dt><dd className="num">{digits(summary.mean_error_pct, 3)} %</dd></div>
+          <div><dt>median</dt><dd className="num">{digits(summary.median_error_pct, 3)} %</dd></div>
+          <div><dt>worst</dt><dd className="num">{digits(summary.max_error_pct, 3)} %</dd></div>
+          <div><dt>within 15 %</dt><dd className="num">{summary.within_15_pct} of {summary.count}</dd></div>
+          <div><dt>ideal tier, mean</dt><dd className="num">{digits(summary.ideal_mean_error_pct, 3)} %</dd></div>
+        </dl>
+        {answer.insight && <p className="muted">{answer.insight}</p>}
+      </Panel>
+      <Panel title="Predicted against measured" flush>
+        <Scatter title="Predicted against measured time" x={PREDICTED} y={MEASURED} dots={dots} equal lit={lit} onLit={setLit} />
+        <p className="small faint pad">On the line both agree; above it the kernel was slower than predicted.</p>
+      </Panel>
+      <Panel title="Kernels" flush>
+        <div className="table-box" tabIndex={0} role="region" aria-label="Comparisons">
+          <table>
+            <thead>
+              <tr>
+                {COLUMNS.map((column) => (
+                  <SortHeader key={column.key} column={column} sort={sort} onSort={setSort} />
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map(({ row, key }) => (
+                <tr key={key} className={lit === key ? "lit" : undefined} onPointerEnter={() => setLit(key)} onPointerLeave={() => setLit(null)}>
+                  <th scope="row">{row.shape}</th>
+                  <td className="text">
+                    <span className="named">
+                      <span className="swatch round" style={{ background: precisionColour(row.precision) }} />
+                      {row.precision}
+                    </span>
+                  </td>
+                  <td className="num muted">{micros(row.ideal_time_us)}</td>
+                  <td className="num">{micros(row.predicted_time_us)}</td>
+                  <td className="num">{micros(row.measured_time_us)}</td>
+                  <td className="num"><span className={`tag ${errorTag(row.error_pct)}`}>{signedPercent(row.signed_pct)}</span></td>
+                  <td className="num">{percent(row.efficiency)}</td>
+                  <td className={`text bound-${row.bottleneck}`}>{row.bottleneck}</td>
+                  <td className="text why">{row.diagnoses.map(doubtText).join("; ")}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Panel>
+    </>
+  );
+}
+
+function dotOf(row: Comparison, key: string): Dot {
+  const rows = [
+    ["predicted", micros(row.predicted_time_us)],
+    ["measured", micros(row.measured_time_us)],
+    ["error", signedPercent(row.signed_pct)],
+    ["ideal", micros(row.ideal_time_us)],
+  ] as const;
+  return {
+    key,
+    x: row.predicted_time_us,
+    y: row.measured_time_us,
+    low: row.p5_us,
+    high: row.p95_us,
+    colour: precisionColour(row.precision),
+    label: null,
+    filled: false,
+    card: { title: row.shape, note: row.precision, rows, spoken: `${row.shape} ${row.precision}: ${rows.map((one) => one.join(" ")).join(", ")}` },
+  };
+}

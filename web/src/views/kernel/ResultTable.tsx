@@ -1,0 +1,85 @@
+import type { Comparison, GemmEstimate } from "../../api/types";
+import { doubtText } from "../../data/measured";
+import { Panel } from "../../parts/Panel";
+import { precisionColour } from "../../plot/colours";
+import { digits, micros, percent, prefixed, signedPercent, teraflops } from "../../units/figure";
+import { errorTag } from "../compare/errors";
+
+/** Theory and reality of one product, a row per precision. */
+export function ResultTable({ estimates, comparisons, name, lit, onLit }: { estimates: readonly GemmEstimate[]; comparisons: readonly Comparison[]; name: string | null; lit: string | null; onLit: (name: string | null) => void }) {
+  const measured = comparisons.length > 0;
+  return (
+    <Panel title={measured && name ? `Predicted and measured on ${name}` : "Predicted"} flush>
+      <div className="table-box" tabIndex={0} role="region" aria-label="Results">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Precision</th>
+              <th scope="col">FLOP/B</th>
+              <th scope="col">Ideal</th>
+              <th scope="col">Predicted</th>
+              <th scope="col">Range</th>
+              <th scope="col" className="text">Bound</th>
+              {measured && (
+                <>
+                  <th scope="col">Measured</th>
+                  <th scope="col">Spread</th>
+                  <th scope="col">Error</th>
+                  <th scope="col">Rate</th>
+                  <th scope="col">Bandwidth</th>
+                  <th scope="col">Of ideal</th>
+                  <th scope="col" className="text">Path</th>
+                  <th scope="col" className="text">Doubts</th>
+                </>
+              )}
+              {!measured && <th scope="col">Rate</th>}
+            </tr>
+          </thead>
+          <tbody>
+            {estimates.map((estimate) => {
+              const found = comparisons.find((comparison) => comparison.precision === estimate.precision);
+              return (
+                <tr key={estimate.precision} className={lit === estimate.precision ? "lit" : undefined} onPointerEnter={() => onLit(estimate.precision)} onPointerLeave={() => onLit(null)}>
+                  <th scope="row">
+                    <span className="named">
+                      <span className="swatch round" style={{ background: precisionColour(estimate.precision) }} />
+                      {estimate.precision}
+                    </span>
+                  </th>
+                  <td className="num">{digits(estimate.ai, 3)}</td>
+                  <td className="num muted">{micros(found?.ideal_time_us ?? estimate.ideal_time_us)}</td>
+                  <td className="num">{micros(found?.predicted_time_us ?? estimate.predicted_time_us)}</td>
+                  <td className="num muted">{range(found ?? estimate)}</td>
+                  <td className={`text bound-${estimate.bottleneck}`}>{estimate.bottleneck}</td>
+                  {measured && found && <Measured found={found} />}
+                  {measured && !found && <td className="text muted" colSpan={8}>not measured</td>}
+                  {!measured && <td className="num">{teraflops(estimate.predicted_tflops)}</td>}
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function Measured({ found }: { found: Comparison }) {
+  const doubts = [...found.warnings.map(doubtText), ...found.diagnoses.map(doubtText)];
+  return (
+    <>
+      <td className="num">{micros(found.measured_time_us)}</td>
+      <td className="num muted">{found.p5_us !== null && found.p95_us !== null ? `${micros(found.p5_us, 3)} – ${micros(found.p95_us, 3)}` : "–"}</td>
+      <td className="num"><span className={`tag ${errorTag(found.error_pct)}`}>{signedPercent(found.signed_pct)}</span></td>
+      <td className="num">{teraflops(found.measured_tflops)}</td>
+      <td className="num">{prefixed(found.measured_bandwidth_gb_s * 1e9, "B/s", 3)}</td>
+      <td className="num">{percent(found.efficiency)}</td>
+      <td className="text">{found.kernel_path ?? "–"}</td>
+      <td className="text why">{doubts.join("; ") || "none"}</td>
+    </>
+  );
+}
+
+function range({ lo_us, hi_us }: { readonly lo_us: number | null; readonly hi_us: number | null }): string {
+  return lo_us === null || hi_us === null ? "–" : `${micros(lo_us, 3)} – ${micros(hi_us, 3)}`;
+}
