@@ -19,7 +19,6 @@ interface Workers {
 
 export const test = base.extend<Tests, Workers>({
   server: [
-    // eslint-disable-next-line no-empty-pattern
     async ({}, use) => {
       const server = await Server.start();
       await use(server);
@@ -28,7 +27,6 @@ export const test = base.extend<Tests, Workers>({
     { scope: "worker" },
   ],
   baseURL: async ({ server }, use) => use(server.url),
-  // eslint-disable-next-line no-empty-pattern
   allowed: async ({}, use) => use([]),
   clean: async ({ page, server, allowed }, use) => {
     const complaints: string[] = [];

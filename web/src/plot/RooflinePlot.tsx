@@ -59,7 +59,9 @@ export const RooflinePlot = memo(function RooflinePlot(props: Props) {
     setNear(mark?.key ?? null);
     onLit(mark?.name ?? null);
   };
-  const told = spots.find((spot) => spot.mark.key === near) ?? (lit === null ? undefined : spots.find((spot) => spot.mark.name === lit && spot.mark.card));
+  const nearest = spots.find((spot) => spot.mark.key === near);
+  // a table may point elsewhere while a point here still has the focus
+  const told = nearest && nearest.mark.name === lit ? nearest : lit === null ? undefined : spots.find((spot) => spot.mark.name === lit && spot.mark.card);
 
   const keys = (event: KeyboardEvent) => {
     const step = 40;
@@ -99,7 +101,7 @@ export const RooflinePlot = memo(function RooflinePlot(props: Props) {
               <Reach key={spot.mark.key} spot={spot} frame={frame} band={band} />
             ))}
             {spots.map((spot) => (
-              <Point key={spot.mark.key} spot={spot} lit={spot.mark.key === near || (lit !== null && spot.mark.name === lit)} dim={lit !== null && spot.mark.name !== lit && spot.mark.style === "operator"} reachable={inside(frame, spot.x, spot.y)} show={show} />
+              <Point key={spot.mark.key} spot={spot} lit={spot.mark === told?.mark || (lit !== null && spot.mark.name === lit)} dim={lit !== null && spot.mark.name !== lit && spot.mark.style === "operator"} reachable={inside(frame, spot.x, spot.y)} show={show} />
             ))}
             <PointLabels spots={spots} roofs={roofs} frame={frame} most={narrow ? 4 : 12} />
           </g>

@@ -10,11 +10,11 @@ import { Panel } from "../../parts/Panel";
 import { Progress } from "../../parts/Progress";
 import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
-import { change, changeSetup, useView } from "../../state/store";
+import { change, useView } from "../../state/store";
 import { digits, micros, percent, prefixed, teraflops } from "../../units/figure";
 import { BackendSelect } from "../kernel/BackendSelect";
 import { backendsOf, chosen, isReal } from "../kernel/backends";
-import { DeviceSelect } from "../roofline/DeviceSelect";
+import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { JobList } from "./JobList";
 
 const SHAPES = [
@@ -49,7 +49,7 @@ export default function BenchmarkView() {
           <Boxes legend="Shapes" options={SHAPES.map(({ key, name, shape }) => [key, `${name}, ${shape.replaceAll("x", " × ")}`] as const)} chosen={shapes} onChange={(next) => change({ shapes: next })} />
           <Boxes legend="Precisions" columns options={PRECISIONS.map((name) => [name, name] as const)} chosen={precisions} onChange={(next) => change({ precisions: next })} />
           <BackendSelect value={backend} backends={backends} predicting={false} />
-          {backend === "null" && <DeviceSelect label="Device that is played" value={setup.on} onChange={(on) => changeSetup({ on, bandwidth: null, peaks: {} })} />}
+          {backend === "null" && <DeviceSelect label="Device that is played" value={setup.on} onChange={chooseDevice} />}
           <button type="button" className="button primary" disabled={busy || chosenShapes.length === 0 || precisions.length === 0 || backend === "none"} onClick={run}>
             Run benchmarks
           </button>

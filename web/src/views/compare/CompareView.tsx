@@ -11,9 +11,9 @@ import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
 import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
 import { readMeasurements, type Imported } from "../../state/import";
-import { changeSetup, useView } from "../../state/store";
+import { useView } from "../../state/store";
 import { digits, micros, percent, signedPercent } from "../../units/figure";
-import { DeviceSelect } from "../roofline/DeviceSelect";
+import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { errorTag } from "./errors";
 
 const EXAMPLE = `m,n,k,precision,time_us
@@ -77,7 +77,7 @@ function Import({ text, onText, read, onRead, on }: { text: string; onText: (tex
   };
   return (
     <Panel title="Import">
-      <DeviceSelect label="Measured on" value={on} onChange={(next) => changeSetup({ on: next, bandwidth: null, peaks: {} })} />
+      <DeviceSelect label="Measured on" value={on} onChange={chooseDevice} />
       <div className="field">
         <label htmlFor={id}>CSV or JSON</label>
         <textarea id={id} className="input num import-text" rows={8} spellCheck={false} value={text} placeholder="m,n,k,precision,time_us" onChange={(event) => onText(event.target.value)} onDragOver={(event) => event.preventDefault()} onDrop={drop} />

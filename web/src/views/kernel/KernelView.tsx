@@ -17,9 +17,8 @@ import { RooflinePlot } from "../../plot/RooflinePlot";
 import { change, useView } from "../../state/store";
 import { STILL, type Shape, type Zoom } from "../../state/view";
 import { percent, times } from "../../units/figure";
-import { DeviceSelect } from "../roofline/DeviceSelect";
+import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { PrecisionSelect } from "../roofline/WorkloadPanel";
-import { changeSetup } from "../../state/store";
 import { BackendSelect, MeasuringOff } from "./BackendSelect";
 import { backendsOf, chosen, isReal } from "./backends";
 import { ResultTable } from "./ResultTable";
@@ -79,7 +78,7 @@ export default function KernelView() {
             all of FP16, BF16, FP8, NVFP4, INT8, INT4
           </label>
           <BackendSelect value={backend} backends={backends} />
-          {!isReal(backend) && <DeviceSelect label="Device" value={on} onChange={(next) => changeSetup({ on: next, bandwidth: null, peaks: {} })} />}
+          {!isReal(backend) && <DeviceSelect label="Device" value={on} onChange={chooseDevice} />}
           <div className="row">
             <button type="button" className="button primary grow" disabled={busy} onClick={analyze}>
               Analyze GEMM

@@ -5,8 +5,8 @@ import { LogSlider } from "../../parts/Slider";
 import { change, changeSetup, useView } from "../../state/store";
 import { BATCH, CONTEXT, type Goal, type Limits, type Phase } from "../../state/view";
 import { tokens } from "../../units/figure";
-import { DeviceSelect } from "../roofline/DeviceSelect";
-import { ModelSelect } from "../roofline/WorkloadPanel";
+import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
+import { chooseModel, ModelSelect } from "../roofline/WorkloadPanel";
 
 const GOALS: readonly (readonly [Goal, string])[] = [
   ["latency", "Latency"],
@@ -24,8 +24,8 @@ export function GoalPanel() {
   return (
     <div className="stack">
       <Panel title="Where">
-        <DeviceSelect label="Device" value={setup.on} onChange={(on) => changeSetup({ on, bandwidth: null, peaks: {} })} />
-        <ModelSelect value={setup.model} onChange={(model) => changeSetup({ model })} />
+        <DeviceSelect label="Device" value={setup.on} onChange={chooseDevice} />
+        <ModelSelect value={setup.model} onChange={chooseModel} />
         <Choice label="Phase" value={setup.phase} options={PHASES} onChange={(phase) => changeSetup({ phase })} />
         <LogSlider label="Context, tokens" value={setup.context} {...CONTEXT} text={tokens} onChange={(context) => changeSetup({ context })} />
         <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />

@@ -7,7 +7,7 @@ import { Panel } from "../../parts/Panel";
 import { changeSetup } from "../../state/store";
 import { isCustom, type Setup } from "../../state/view";
 import { prefixed } from "../../units/figure";
-import { DeviceSelect } from "./DeviceSelect";
+import { chooseDevice, DeviceSelect } from "./DeviceSelect";
 
 const RATE = { low: 8, high: 32_768 } as const;
 const PEAK = { low: 0.25, high: 32_768 } as const;
@@ -29,7 +29,7 @@ export function DevicePanel({ setup, picture }: { setup: Setup; picture: Picture
         ) : undefined
       }
     >
-      <DeviceSelect value={setup.on} onChange={(on) => changeSetup({ on, bandwidth: null, peaks: {} })} />
+      <DeviceSelect value={setup.on} onChange={chooseDevice} />
       {device && <DeviceLine device={device} />}
       {device && <Bandwidth device={device} setup={setup} />}
       {device && unit && device.peaks[unit] !== undefined && <Peak device={device} unit={unit} setup={setup} />}

@@ -1,9 +1,10 @@
-import { useId, useMemo } from "react";
+import { memo, useId, useMemo } from "react";
 import { useCatalogue } from "../../data/catalogue";
 import type { Device } from "../../api/types";
+import { changeSetup } from "../../state/store";
 
 /** All devices by vendor, the newest first. */
-export function DeviceSelect({ value, onChange, label = "Preset" }: { value: string; onChange: (key: string) => void; label?: string }) {
+export const DeviceSelect = memo(function DeviceSelect({ value, onChange, label = "Preset" }: { value: string; onChange: (key: string) => void; label?: string }) {
   const { devices } = useCatalogue();
   const id = useId();
   const groups = useMemo(() => byVendor(devices), [devices]);
@@ -25,6 +26,11 @@ export function DeviceSelect({ value, onChange, label = "Preset" }: { value: str
       </select>
     </div>
   );
+});
+
+/** Another device comes with its own rates. */
+export function chooseDevice(on: string): void {
+  changeSetup({ on, bandwidth: null, peaks: {} });
 }
 
 function byVendor(devices: readonly Device[]): readonly (readonly [string, readonly Device[]])[] {

@@ -1,10 +1,10 @@
-import type { ReactNode } from "react";
+import { memo, type ReactNode } from "react";
 import type { Picture } from "../../api/picture";
 import { clearMeasured, type Measured } from "../../data/measured";
 import { Glyph } from "../../plot/glyphs";
 import { change } from "../../state/store";
 
-export function Legend({ picture, band, ideal, measured, tools }: { picture: Picture; band: boolean; ideal: boolean; measured: readonly Measured[]; tools: ReactNode }) {
+export const Legend = memo(function Legend({ picture, band, ideal, measured, tools }: { picture: Picture; band: boolean; ideal: boolean; measured: readonly Measured[]; tools: ReactNode }) {
   const { estimate } = picture;
   const interval = estimate.lo_us !== null;
   return (
@@ -35,4 +35,4 @@ export function Legend({ picture, band, ideal, measured, tools }: { picture: Pic
       </div>
     </div>
   );
-}
+});

@@ -1,4 +1,4 @@
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import type { Picture } from "../../api/picture";
 import type { Operator } from "../../api/types";
 import { SortHeader, sorted, type Column } from "../../parts/sorting";
@@ -19,7 +19,7 @@ const COLUMNS: readonly Column<Operator>[] = [
   { key: "bound", name: "Bound", of: (op) => op.bottleneck, text: true },
 ];
 
-export function OperatorTable({ picture, lit, onLit }: { picture: Picture; lit: string | null; onLit: (site: string | null) => void }) {
+export const OperatorTable = memo(function OperatorTable({ picture, lit, onLit }: { picture: Picture; lit: string | null; onLit: (site: string | null) => void }) {
   const { sort, find } = useView();
   const { operators } = picture.estimate;
   const rows = useMemo(() => {
@@ -68,4 +68,4 @@ export function OperatorTable({ picture, lit, onLit }: { picture: Picture; lit: 
       </div>
     </Panel>
   );
-}
+});

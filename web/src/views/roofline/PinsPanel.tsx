@@ -1,3 +1,4 @@
+import { memo } from "react";
 import type { Picture } from "../../api/picture";
 import { Panel } from "../../parts/Panel";
 import { PIN_COLOURS } from "../../plot/colours";
@@ -7,7 +8,7 @@ import { count, micros, times } from "../../units/figure";
 import type { PinnedPicture } from "./RooflineView";
 
 /** Up to four set-ups beside the current one. */
-export function PinsPanel({ setup, pins, pictures, now }: { setup: Setup; pins: readonly Setup[]; pictures: readonly PinnedPicture[]; now: Picture | null }) {
+export const PinsPanel = memo(function PinsPanel({ setup, pins, pictures, now }: { setup: Setup; pins: readonly Setup[]; pictures: readonly PinnedPicture[]; now: Picture | null }) {
   const pinned = pins.some((pin) => JSON.stringify(pin) === JSON.stringify(setup));
   const add = () => change({ pins: [...pins, setup] });
   const remove = (index: number) => change({ pins: pins.filter((_, place) => place !== index) });
@@ -44,4 +45,4 @@ export function PinsPanel({ setup, pins, pictures, now }: { setup: Setup; pins: 
       </ul>
     </Panel>
   );
-}
+});

@@ -21,6 +21,9 @@ import { Summary } from "./Summary";
 import { WorkloadPanel } from "./WorkloadPanel";
 import { ExportMenu } from "./ExportMenu";
 
+/** When the first picture was there, for those who measure the page. */
+const FIRST_PICTURE = "roofline:first-picture";
+
 export function RooflineView() {
   const view = useView();
   const { setup } = view;
@@ -33,6 +36,9 @@ export function RooflineView() {
   const picture = answer.value;
   const key = picture?.device.key;
   const measured = useMemo(() => all.filter((point) => point.device === key), [all, key]);
+  useEffect(() => {
+    if (picture && performance.getEntriesByName(FIRST_PICTURE).length === 0) performance.mark(FIRST_PICTURE);
+  }, [picture]);
   const marks = useMemo(
     () => (picture ? [...pins.flatMap((pin) => pinMarks(pin.picture, pin.label, pin.colour)), ...pictureMarks(picture), ...measured.map(measuredMark)] : []),
     [picture, pins, measured],

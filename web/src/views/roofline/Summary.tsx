@@ -1,9 +1,9 @@
-import type { ReactNode } from "react";
+import { memo, type ReactNode } from "react";
 import type { Picture } from "../../api/picture";
 import { bytes, count, digits, micros, prefixed } from "../../units/figure";
 
 /** Eight numbers of the whole pass. */
-export function Summary({ picture }: { picture: Picture }) {
+export const Summary = memo(function Summary({ picture }: { picture: Picture }) {
   const { estimate } = picture;
   const range = estimate.lo_us !== null && estimate.hi_us !== null ? `${micros(estimate.lo_us, 3)} – ${micros(estimate.hi_us, 3)}` : "ideal: no kernel can be faster";
   return (
@@ -18,7 +18,7 @@ export function Summary({ picture }: { picture: Picture }) {
       <Item name="KV cache" value={<>{digits(estimate.bits_per_kv, 4)} <small>bit each</small></>} note={`${bytes(estimate.kv_bytes)} in all`} />
     </dl>
   );
-}
+});
 
 function fits(picture: Picture): string {
   const { fits: room, memory_bytes, shortfall } = picture.estimate;

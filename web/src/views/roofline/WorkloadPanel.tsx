@@ -1,4 +1,4 @@
-import { useCallback, useId } from "react";
+import { memo, useCallback, useId } from "react";
 import { precisions as askPrecisions } from "../../api/calls";
 import type { Picture } from "../../api/picture";
 import type { Precision } from "../../api/types";
@@ -16,13 +16,23 @@ const PHASES: readonly (readonly [Phase, string])[] = [
   ["decode", "Decode"],
 ];
 
+const NONE: readonly Precision[] = [];
+
+export function chooseModel(model: string): void {
+  changeSetup({ model });
+}
+
+function choosePrecision(precision: string): void {
+  changeSetup({ precision });
+}
+
 export function WorkloadPanel({ setup, picture }: { setup: Setup; picture: Picture | null }) {
   const ask = useCallback((on: string, signal: AbortSignal) => askPrecisions(on, signal), []);
-  const precisions = useAnswer(setup.on, ask).value ?? [];
+  const precisions = useAnswer(setup.on, ask).value ?? NONE;
   return (
     <Panel title="Workload">
-      <ModelSelect value={setup.model} onChange={(model) => changeSetup({ model })} />
-      <PrecisionSelect value={setup.precision} precisions={precisions} onChange={(precision) => changeSetup({ precision })} />
+      <ModelSelect value={setup.model} onChange={chooseModel} />
+      <PrecisionSelect value={setup.precision} precisions={precisions} onChange={choosePrecision} />
       <Choice label="Phase" value={setup.phase} options={PHASES} onChange={(phase) => changeSetup({ phase })} />
       <LogSlider label={setup.phase === "decode" ? "Context, tokens in the cache" : "Context, tokens of the prompt"} value={setup.context} {...CONTEXT} text={tokens} onChange={(context) => changeSetup({ context })} />
       <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />
@@ -31,7 +41,7 @@ export function WorkloadPanel({ setup, picture }: { setup: Setup; picture: Pictu
   );
 }
 
-export function ModelSelect({ value, onChange }: { value: string; onChange: (key: string) => void }) {
+export const ModelSelect = memo(function ModelSelect({ value, onChange }: { value: string; onChange: (key: string) => void }) {
   const { models } = useCatalogue();
   const id = useId();
   const known = models.some((model) => model.key === value);
@@ -48,9 +58,9 @@ export function ModelSelect({ value, onChange }: { value: string; onChange: (key
       </select>
     </div>
   );
-}
+});
 
-export function PrecisionSelect({ value, precisions, onChange, label = "Precision" }: { value: string; precisions: readonly Precision[]; onChange: (name: string) => void; label?: string }) {
+export const PrecisionSelect = memo(function PrecisionSelect({ value, precisions, onChange, label = "Precision" }: { value: string; precisions: readonly Precision[]; onChange: (name: string) => void; label?: string }) {
   const id = useId();
   const known = precisions.some((precision) => precision.name === value);
   return (
@@ -66,7 +76,7 @@ export function PrecisionSelect({ value, precisions, onChange, label = "Precisio
       </select>
     </div>
   );
-}
+});
 
 /** Which format at which place, and who multiplies. */
 function Stored({ picture, precisions }: { picture: Picture; precisions: readonly Precision[] }) {

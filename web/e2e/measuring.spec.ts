@@ -1,0 +1,96 @@
+import { expect, test } from "./fixtures";
+import { Server } from "./server";
+
+test.describe("the null backend", () => {
+  test("checks a product in one precision and in all", async ({ clean: page }) => {
+    await page.goto("/?tab=kernel&backend=null");
+    await expect(page.locator(".point.predicted")).toHaveCount(1);
+    await page.getByRole("button", { name: "Decode" }).click();
+    await page.getByLabel(/all of FP16/).check();
+    await expect(page.locator(".point.predicted")).toHaveCount(5);
+    await page.getByRole("button", { name: "Analyze GEMM" }).click();
+    await expect(page.getByRole("status")).toContainText("Done");
+    const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await expect(rows).toHaveCount(5);
+    await expect(page.locator(".point.measured")).toHaveCount(5);
+    await expect(rows.first()).toContainText("native");
+    const rings = await page.locator(".point.measured .mark").evaluateAll((marks) => marks.map((mark) => getComputedStyle(mark).fill));
+    expect(new Set(rings)).toEqual(new Set(["none"]));
+    await page.reload();
+    await expect(page.locator(".point.measured")).toHaveCount(5);
+    await page.getByRole("button", { name: "Clear 5 measured" }).click();
+    await expect(page.locator(".point.measured")).toHaveCount(0);
+  });
+
+  test("runs a benchmark, keeps the job, and adds points to the roofline", async ({ clean: page }) => {
+    await page.goto("/?tab=benchmark&backend=null&bp=fp16,bf16");
+    await page.getByRole("button", { name: "Run benchmarks" }).click();
+    const rows = page.getByRole("region", { name: "Measured kernels" }).locator("tbody tr");
+    await expect(rows).toHaveCount(6);
+    await expect(page.getByRole("status")).toContainText("Done");
+    await page.getByRole("button", { name: "Add to the roofline" }).first().click();
+    const jobs = page.getByRole("region", { name: "Jobs", exact: true });
+    await expect(jobs).toContainText("done");
+    await page.getByRole("link", { name: "Roofline" }).click();
+    await expect(page.locator(".point.measured")).toHaveCount(6);
+    await page.getByRole("link", { name: "Benchmark" }).click();
+    await page.reload();
+    await jobs.getByRole("button", { name: "Show" }).first().click();
+    await expect(rows).toHaveCount(6);
+    const before = await jobs.locator("tbody tr").count();
+    await jobs.getByRole("button", { name: "Forget" }).first().click();
+    await expect(jobs.locator("tbody tr")).toHaveCount(before - 1);
+  });
+});
+
+test.describe("the processor", () => {
+  test.setTimeout(240_000);
+
+  test("measures a product on this machine", async ({ clean: page, allowed }) => {
+    allowed.push(/status of 409/);
+    await page.goto("/?tab=kernel&backend=cpu&gemm=16x512x512&kp=bf16");
+    await page.getByRole("button", { name: "Analyze GEMM" }).click();
+    await expect(page.getByRole("status")).toContainText("Done", { timeout: 200_000 });
+    await expect(page.locator(".point.measured")).toHaveCount(1);
+    await expect(page.getByRole("region", { name: "Results" }).locator("tbody tr").first()).toContainText("%");
+  });
+
+  test("stops a job that is cancelled", async ({ clean: page }) => {
+    await page.goto("/?tab=benchmark&backend=cpu&bp=fp32,bf16&shapes=prefill,square");
+    await page.getByRole("button", { name: "Run benchmarks" }).click();
+    await expect(page.getByRole("status")).toContainText("Running");
+    await page.getByRole("button", { name: "Cancel" }).first().click();
+    await expect(page.getByRole("status")).toContainText("Cancelled", { timeout: 60_000 });
+    await expect(page.getByRole("button", { name: "Run benchmarks" })).toBeEnabled();
+  });
+});
+
+test("says how to allow measuring", async ({ clean: page, server }) => {
+  await page.route("**/api/health", async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...((await answer.json()) as object), allow_measure: false } });
+  });
+  void server;
+  await page.goto("/?tab=benchmark");
+  await expect(page.getByRole("heading", { name: "Measuring is off on this server" })).toBeVisible();
+  await page.getByRole("link", { name: "Kernel" }).click();
+  await expect(page.locator(".notice")).toContainText("roofline serve --allow-measure");
+  await expect(page.locator(".point.predicted")).toHaveCount(1);
+});
+
+test("goes on when the server comes back", async ({ page }) => {
+  const first = await Server.start({ measure: false });
+  const { port, state } = first;
+  await page.goto(first.url);
+  const served = await page.locator(".point.total").count().then(() => page.waitForSelector(".point.total", { timeout: 5000 }).then(() => true, () => false));
+  test.skip(!served, "the program was built without the page");
+  await first.stop(true);
+  await page.getByRole("button", { name: "Prefill" }).click();
+  await expect(page.getByRole("alert")).toContainText("The server does not answer");
+  await expect(page.locator(".point.total")).toHaveCount(1);
+  const second = await Server.start({ measure: false, port, folder: state });
+  await page.getByRole("button", { name: "Try now" }).click();
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  await expect(page.locator('.strip dt:text-is("Bound by") + dd')).toContainText("COMPUTE");
+  await second.stop();
+});
