@@ -17,7 +17,7 @@ const FULL: View = {
   backend: "null",
   shapes: ["decode"],
   precisions: [],
-  limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", native: true },
+  limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", price: "2.50", runtime: "llama.cpp", native: true, any: true },
   format: "mxfp4",
 };
 

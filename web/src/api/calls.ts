@@ -84,7 +84,10 @@ export function recommendModel({ setup, limits, ideal }: RecommendQuestion, sign
       ...(limits.rate ? { min_tokens_per_s: Number(limits.rate) } : {}),
       ...(limits.first ? { max_ttft: limits.first } : {}),
       ...(limits.memory ? { memory_limit: limits.memory } : {}),
+      ...(limits.price ? { price: Number(limits.price) } : {}),
+      ...(limits.runtime ? { runtime: [limits.runtime] } : {}),
       ...(limits.native ? { native_only: true } : {}),
+      ...(limits.any ? { any_quality: true } : {}),
       ...(ideal ? { tier: "ideal" } : {}),
     },
   });

@@ -181,8 +181,21 @@ export interface Outcome {
   readonly footprint: { readonly weights: number; readonly kv: number; readonly activations: number };
   readonly memory: number;
   readonly quality: Quality;
+  readonly energy_per_token: { readonly kind: "fitted" | "at_limit"; readonly joules: number } | null;
+  readonly dollars_per_million_tokens: number | null;
+  /** Why it may not be chosen. */
   readonly refused: string | null;
+  /** Why it was not chosen though it may be. */
+  readonly lost: string | null;
   readonly pareto: boolean;
+}
+
+/** The choice under other circumstances. */
+export interface Variation {
+  readonly change: string;
+  readonly choice: string | null;
+  readonly speedup: number | null;
+  readonly same: boolean;
 }
 
 export interface ModelAnswer {
@@ -194,6 +207,7 @@ export interface ModelAnswer {
   readonly tier: Tier;
   readonly capacity: number | null;
   readonly outcomes: readonly Outcome[];
+  readonly sensitivity: readonly Variation[];
   readonly reason: string;
   readonly warnings: readonly string[];
   readonly commands: readonly string[];

@@ -10,7 +10,7 @@ import { domainOf, frameOf, inside, type Frame } from "./frame";
 import { glyphPath } from "./glyphs";
 import { place, type Box } from "./labels";
 import type { Mark } from "./marks";
-import { roofLabels, Roofs, type RoofLabel } from "./Roofs";
+import { highestOf, roofLabels, Roofs, slopeLabels } from "./Roofs";
 import { useZoom } from "./zoom";
 
 interface Props {
@@ -55,6 +55,9 @@ export const RooflinePlot = memo(function RooflinePlot(props: Props) {
   const units = useMemo(() => new Set(used), [used]);
   const spots = useMemo(() => marks.map((mark): Spot => ({ mark, x: frame.x(mark.x), y: frame.y(mark.y) })), [marks, frame]);
 
+  const slopes = useMemo(() => slopeLabels(memories, highestOf(ceilings), frame, spots), [memories, ceilings, frame, spots]);
+  const lettered = useMemo<readonly Box[]>(() => [...roofs, ...slopes.flatMap((label) => label.boxes)], [roofs, slopes]);
+
   const show = (mark: Mark | null) => {
     setNear(mark?.key ?? null);
     onLit(mark?.name ?? null);
@@ -96,14 +99,14 @@ export const RooflinePlot = memo(function RooflinePlot(props: Props) {
           <rect className="ground" x={frame.left} y={frame.top} width={width} height={height} />
           <Axes frame={frame} narrow={narrow} />
           <g clipPath={`url(#${clip})`}>
-            <Roofs frame={frame} ceilings={ceilings} memories={memories} band={band} used={units} labels={roofs} />
+            <Roofs frame={frame} ceilings={ceilings} memories={memories} band={band} used={units} labels={roofs} slopes={slopes} />
             {spots.map((spot) => (
               <Reach key={spot.mark.key} spot={spot} frame={frame} band={band} />
             ))}
             {spots.map((spot) => (
               <Point key={spot.mark.key} spot={spot} lit={spot.mark === told?.mark || (lit !== null && spot.mark.name === lit)} dim={lit !== null && spot.mark.name !== lit && spot.mark.style === "operator"} reachable={inside(frame, spot.x, spot.y)} show={show} />
             ))}
-            <PointLabels spots={spots} roofs={roofs} frame={frame} most={narrow ? 4 : 12} />
+            <PointLabels spots={spots} lettered={lettered} frame={frame} most={narrow ? 4 : 12} />
           </g>
           <rect className="edge" x={frame.left} y={frame.top} width={width} height={height} />
         </svg>
@@ -171,7 +174,7 @@ function Reach({ spot, frame, band }: { spot: Spot; frame: Frame; band: boolean 
   );
 }
 
-function PointLabels({ spots, roofs, frame, most }: { spots: readonly Spot[]; roofs: readonly RoofLabel[]; frame: Frame; most: number }) {
+function PointLabels({ spots, lettered, frame, most }: { spots: readonly Spot[]; lettered: readonly Box[]; frame: Frame; most: number }) {
   const placed = useMemo(() => {
     const wishes = spots
       .filter(({ mark, x, y }) => mark.label !== null && inside(frame, x, y))
@@ -180,8 +183,8 @@ function PointLabels({ spots, roofs, frame, most }: { spots: readonly Spot[]; ro
       .map(({ mark, x, y }) => ({ key: mark.key, text: mark.label!, x, y, clear: mark.radius }));
     const taken: Box[] = spots.map(({ x, y }) => ({ x: x - 6, y: y - 6, width: 12, height: 12 }));
     const area = { x: frame.left + 2, y: frame.top + 2, width: frame.right - frame.left - 4, height: frame.bottom - frame.top - 4 };
-    return place(wishes, [...taken, ...roofs], area);
-  }, [spots, roofs, frame, most]);
+    return place(wishes, [...taken, ...lettered], area);
+  }, [spots, lettered, frame, most]);
   return (
     <g className="point-labels" aria-hidden="true">
       {placed.map(({ key, text, x, y, height }) => (

@@ -13,11 +13,12 @@ interface Props {
   readonly band: boolean;
   readonly used: ReadonlySet<string>;
   readonly labels: readonly RoofLabel[];
+  readonly slopes: readonly SlopeLabel[];
 }
 
-export function Roofs({ frame, ceilings, memories, band, used, labels }: Props) {
+export function Roofs({ frame, ceilings, memories, band, used, labels, slopes }: Props) {
   const main = memories[0];
-  const highest = Math.max(0, ...ceilings.map((ceiling) => ceiling.flops));
+  const highest = highestOf(ceilings);
   return (
     <g className="roofs" aria-hidden="true">
       {band && main?.low && main.high && <path className="band" d={bandPath(frame, main.low, main.high, highest)} />}
@@ -51,11 +52,17 @@ export function Roofs({ frame, ceilings, memories, band, used, labels }: Props) 
           </text>
         );
       })}
-      {memories.map((memory, index) => (
-        <DiagonalLabel key={memory.label} frame={frame} memory={memory} highest={highest} cache={index > 0} />
+      {slopes.map(({ memory, text, x, y, angle }) => (
+        <text key={memory.label} className={memory === main ? "diagonal-label" : "diagonal-label cache"} transform={`translate(${x},${y}) rotate(${angle})`} dy={-6} textAnchor="middle">
+          {text}
+        </text>
       ))}
     </g>
   );
+}
+
+export function highestOf(ceilings: readonly Ceiling[]): number {
+  return Math.max(0, ...ceilings.map((ceiling) => ceiling.flops));
 }
 
 /** A memory of so many bytes a second crosses one FLOP per byte at as many FLOP a second: a line of slope one through that point. */
@@ -71,23 +78,36 @@ function bandPath(frame: Frame, low: number, high: number, highest: number): str
   return `M${a}L${b}L${d}L${c}Z`;
 }
 
-function DiagonalLabel({ frame, memory, highest, cache }: { frame: Frame; memory: Memory; highest: number; cache: boolean }) {
-  const [a, b] = diagonal(frame, memory.rate, highest);
-  // along the part that is seen
-  const left = Math.max(a[0], frame.left);
-  const slope = (b[1] - a[1]) / (b[0] - a[0]);
-  const at = (x: number) => a[1] + (x - a[0]) * slope;
-  const top = Math.min(b[0], frame.right);
-  const bottomX = at(left) > frame.bottom ? left + (frame.bottom - at(left)) / slope : left;
-  if (top - bottomX < 120) return null;
-  const x = bottomX + (top - bottomX) * (cache ? 0.62 : 0.5);
-  const angle = (Math.atan(slope) * 180) / Math.PI;
-  const text = `${memory.label} ${prefixed(memory.rate, "B/s", 3)}`;
-  return (
-    <text className={cache ? "diagonal-label cache" : "diagonal-label"} transform={`translate(${x},${at(x)}) rotate(${angle})`} dy={-6} textAnchor="middle">
-      {text}
-    </text>
-  );
+export interface SlopeLabel {
+  readonly memory: Memory;
+  readonly text: string;
+  readonly x: number;
+  readonly y: number;
+  readonly angle: number;
+  /** What it covers, in small pieces along its length. */
+  readonly boxes: readonly Box[];
+}
+
+/** Labels along the diagonals, at the first place of a few where no point is in the way. */
+export function slopeLabels(memories: readonly Memory[], highest: number, frame: Frame, points: readonly { readonly x: number; readonly y: number }[]): readonly SlopeLabel[] {
+  return memories.flatMap((memory) => {
+    const [a, b] = diagonal(frame, memory.rate, highest);
+    const slope = (b[1] - a[1]) / (b[0] - a[0]);
+    const at = (x: number) => a[1] + (x - a[0]) * slope;
+    const left = Math.max(a[0], frame.left, a[0] + (frame.bottom - a[1]) / slope);
+    const right = Math.min(b[0], frame.right, a[0] + (frame.top - a[1]) / slope);
+    const text = `${memory.label} ${prefixed(memory.rate, "B/s", 3)}`;
+    const angle = Math.atan(slope);
+    const length = text.length * 6.2;
+    if (right - left < length * Math.cos(angle) + 20) return [];
+    const made = [0.3, 0.62, 0.8, 0.15, 0.45].map((share): SlopeLabel => {
+      const x = left + (right - left) * share;
+      const pieces = [-0.5, -0.25, 0, 0.25, 0.5].map((part) => ({ x: x + part * length * Math.cos(angle), y: at(x) + part * length * Math.sin(angle) - 8 }));
+      return { memory, text, x, y: at(x), angle: (angle * 180) / Math.PI, boxes: pieces.map((piece) => ({ x: piece.x - 10, y: piece.y - 8, width: 20, height: 16 })) };
+    });
+    const free = made.find((label) => !label.boxes.some((box) => points.some((point) => point.x > box.x - 12 && point.x < box.x + box.width + 12 && point.y > box.y - 12 && point.y < box.y + box.height + 12)));
+    return [free ?? made[0]!];
+  });
 }
 
 export interface RoofLabel extends Box {

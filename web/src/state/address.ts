@@ -1,6 +1,6 @@
 /** The view as a query string and back. What is as at first is left out; what is wrong is ignored, never fatal. */
 
-import { BATCH, CONTEXT, FIRST, MOST_PINS, STILL, TABS, type Goal, type Setup, type Shape, type View, type Zoom } from "./view";
+import { BATCH, CONTEXT, FIRST, GOALS, MOST_PINS, STILL, TABS, type Setup, type Shape, type View, type Zoom } from "./view";
 
 const NAME = /^[\w@.:/+-]{1,120}$/;
 
@@ -37,7 +37,10 @@ export function toQuery(view: View): string {
   put("rate", view.limits.rate, "");
   put("ttft", view.limits.first, "");
   put("mem", view.limits.memory, "");
+  put("price", view.limits.price, "");
+  put("runtime", view.limits.runtime, "");
   put("native", view.limits.native ? "1" : "0", "0");
+  put("any", view.limits.any ? "1" : "0", "0");
   put("format", view.format, FIRST.format);
   // commas, slashes and colons are legible and legal in a query
   const text = query.toString().replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@");
@@ -81,12 +84,15 @@ export function fromQuery(text: string): View {
     shapes: words("shapes", FIRST.shapes),
     precisions: words("bp", FIRST.precisions),
     limits: {
-      goal: (["latency", "throughput", "memory"] as Goal[]).find((known) => known === goal) ?? "latency",
+      goal: GOALS.find((known) => known === goal) ?? "latency",
       loss: free("loss"),
       rate: free("rate"),
       first: free("ttft"),
       memory: free("mem"),
+      price: free("price"),
+      runtime: named(query.get("runtime")) ?? "",
       native: query.get("native") === "1",
+      any: query.get("any") === "1",
     },
     format: name("format", FIRST.format),
   };

@@ -4,7 +4,8 @@ export const TABS = ["roofline", "kernel", "benchmark", "recommend", "formats", 
 export type Tab = (typeof TABS)[number];
 
 export type Phase = "prefill" | "decode";
-export type Goal = "latency" | "throughput" | "memory";
+export const GOALS = ["latency", "throughput", "memory", "energy", "cost"] as const;
+export type Goal = (typeof GOALS)[number];
 
 /** A device, with rates of one's own where sliders were moved. */
 export interface Machine {
@@ -43,7 +44,13 @@ export interface Limits {
   readonly rate: string;
   readonly first: string;
   readonly memory: string;
+  /** Dollars an hour, for the goal `cost`. */
+  readonly price: string;
+  /** A runtime that has to load it; any when empty. */
+  readonly runtime: string;
   readonly native: boolean;
+  /** Plans of unknown or poor quality compete, too. */
+  readonly any: boolean;
 }
 
 export interface View {
@@ -81,7 +88,7 @@ export const FIRST: View = {
   backend: "",
   shapes: ["decode", "prefill", "square"],
   precisions: ["fp16", "fp8", "nvfp4", "int8"],
-  limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", native: false },
+  limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", price: "", runtime: "", native: false, any: false },
   format: "nvfp4",
 };
 

@@ -3,16 +3,19 @@ import { Choice } from "../../parts/Choice";
 import { Panel } from "../../parts/Panel";
 import { LogSlider } from "../../parts/Slider";
 import { change, changeSetup, useView } from "../../state/store";
-import { BATCH, CONTEXT, type Goal, type Limits, type Phase } from "../../state/view";
+import { BATCH, CONTEXT, GOALS, type Goal, type Limits, type Phase } from "../../state/view";
 import { tokens } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { chooseModel, ModelSelect } from "../roofline/WorkloadPanel";
 
-const GOALS: readonly (readonly [Goal, string])[] = [
-  ["latency", "Latency"],
-  ["throughput", "Throughput"],
-  ["memory", "Memory"],
-];
+const AIMS: Readonly<Record<Goal, string>> = {
+  latency: "the shortest time",
+  throughput: "the most tokens per second",
+  memory: "the least memory",
+  energy: "the least energy per token",
+  cost: "the least money per token",
+};
+const RUNTIMES = ["vllm", "llama.cpp", "transformers"] as const;
 const PHASES: readonly (readonly [Phase, string])[] = [
   ["prefill", "Prefill"],
   ["decode", "Decode"],
@@ -20,6 +23,8 @@ const PHASES: readonly (readonly [Phase, string])[] = [
 
 export function GoalPanel() {
   const { setup, limits, tier } = useView();
+  const goalId = useId();
+  const runtimeId = useId();
   const set = useCallback((patch: Partial<Limits>) => change({ limits: { ...limits, ...patch } }), [limits]);
   return (
     <div className="stack">
@@ -31,11 +36,32 @@ export function GoalPanel() {
         <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />
       </Panel>
       <Panel title="Goal and limits">
-        <Choice label="Goal" value={limits.goal} options={GOALS} onChange={(goal) => set({ goal })} />
+        <div className="field">
+          <label htmlFor={goalId}>Goal</label>
+          <select id={goalId} className="select" value={limits.goal} onChange={(event) => set({ goal: event.target.value as Goal, price: event.target.value === "cost" && !limits.price ? "2.50" : limits.price })}>
+            {GOALS.map((goal) => (
+              <option key={goal} value={goal}>{AIMS[goal]}</option>
+            ))}
+          </select>
+        </div>
+        {limits.goal === "cost" && <Field label="Dollars per hour of the device" placeholder="such as 2.50" value={limits.price} onChange={(price) => set({ price })} />}
         <Field label="Perplexity may rise by" placeholder="such as 2%" value={limits.loss} onChange={(loss) => set({ loss })} />
         <Field label="Memory may be used up to" placeholder="such as 8GB" value={limits.memory} onChange={(memory) => set({ memory })} />
         <Field label="Tokens per second, at least" placeholder="such as 30" value={limits.rate} onChange={(rate) => set({ rate })} />
         <Field label="First token within" placeholder="such as 200ms" value={limits.first} onChange={(first) => set({ first })} />
+        <div className="field">
+          <label htmlFor={runtimeId}>Loaded by</label>
+          <select id={runtimeId} className="select" value={limits.runtime} onChange={(event) => set({ runtime: event.target.value })}>
+            <option value="">any runtime</option>
+            {RUNTIMES.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </div>
+        <label className="check">
+          <input type="checkbox" checked={limits.any} onChange={(event) => set({ any: event.target.checked })} />
+          also plans of poor or unknown quality
+        </label>
         <label className="check">
           <input type="checkbox" checked={limits.native} onChange={(event) => set({ native: event.target.checked })} />
           only formats a unit multiplies as stored

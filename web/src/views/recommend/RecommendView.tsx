@@ -25,9 +25,10 @@ const COLUMNS: readonly Column<Outcome>[] = [
   { key: "gain", name: "Speed-up", of: (plan) => plan.speedup },
   { key: "bound", name: "Bound", of: (plan) => plan.bound, text: true },
   { key: "memory", name: "Memory", of: (plan) => plan.memory },
+  { key: "energy", name: "Per token", of: (plan) => plan.energy_per_token?.joules ?? null },
   { key: "quality", name: "Perplexity", of: (plan) => worst(plan.quality) },
   { key: "runtimes", name: "Loaded by", of: (plan) => plan.runtimes.join(", "), text: true },
-  { key: "why", name: "Why not", of: (plan) => plan.refused, text: true },
+  { key: "why", name: "Why not", of: (plan) => plan.refused ?? plan.lost, text: true },
 ];
 
 export default function RecommendView() {
@@ -46,7 +47,7 @@ export default function RecommendView() {
             <Verdict answer={value} best={best} />
             <div className="two">
               <Front answer={value} />
-              <Sensitivity setup={setup} best={best} />
+              <Sensitivity setup={setup} best={best} variations={value.sensitivity} />
             </div>
             <Ranked answer={value} best={best} />
           </>
@@ -70,6 +71,8 @@ function Verdict({ answer, best }: { answer: ModelAnswer; best: Outcome | undefi
           <div><dt>speed-up over 16 bit</dt><dd className="num">{times(best.speedup)}</dd></div>
           <div><dt>tokens/s</dt><dd className="num">{count(best.tokens_per_s, 4)}</dd></div>
           <div><dt>memory</dt><dd className="num">{bytes(best.memory)}{answer.capacity ? <span className="muted"> of {prefixed(answer.capacity, "B", 4)}</span> : null}</dd></div>
+          {best.energy_per_token && <div><dt>energy per token</dt><dd className="num">{energyOf(best)}</dd></div>}
+          {best.dollars_per_million_tokens !== null && <div><dt>a million tokens</dt><dd className="num">{digits(best.dollars_per_million_tokens, 3)} $</dd></div>}
           <div><dt>perplexity</dt><dd className="num">{said(best.quality)}</dd></div>
           <div><dt>loaded by</dt><dd>{best.runtimes.join(", ")}</dd></div>
         </dl>
@@ -139,9 +142,10 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
                 <td className="num">{times(plan.speedup)}</td>
                 <td className={`text bound-${plan.bound}`}>{plan.bound}</td>
                 <td className="num">{bytes(plan.memory, 3)}</td>
+                <td className="num">{energyOf(plan)}</td>
                 <td className="num">{said(plan.quality)}</td>
                 <td className="text muted">{plan.runtimes.join(", ")}</td>
-                <td className="text why">{plan.refused ?? (plan === best ? "" : lost(plan, best, answer.goal))}</td>
+                <td className="text why">{plan.refused ?? plan.lost}</td>
               </tr>
             ))}
           </tbody>
@@ -156,12 +160,10 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
   );
 }
 
-/** Why a plan that keeps the limits is not the first. */
-function lost(plan: Outcome, best: Outcome | undefined, goal: string): string {
-  if (!best) return "";
-  if (goal === "memory") return plan.memory > best.memory ? `${percent(plan.memory / best.memory - 1, 2)} more memory` : "as small";
-  const slower = goal === "throughput" ? best.tokens_per_s / plan.tokens_per_s - 1 : plan.time / best.time - 1;
-  return slower > 0.0005 ? `${percent(slower, 2)} slower` : "as fast";
+function energyOf(plan: Outcome): string {
+  if (!plan.energy_per_token) return "–";
+  const { kind, joules } = plan.energy_per_token;
+  return `${kind === "at_limit" ? "≤ " : ""}${prefixed(joules, "J", 3)}`;
 }
 
 function dotOf(plan: Outcome): Dot {

@@ -1,8 +1,8 @@
-/** How much the answer hangs on the chip: the chosen plan with half and twice its bandwidth and peaks. */
+/** How firm the advice is: what other circumstances would change, and what the plan would do on another chip. */
 
 import { useMemo } from "react";
 import { sensitivity } from "../../api/calls";
-import type { Outcome } from "../../api/types";
+import type { Outcome, Variation } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { Panel } from "../../parts/Panel";
 import type { Setup } from "../../state/view";
@@ -11,13 +11,23 @@ import { count, times } from "../../units/figure";
 const FACTORS = [0.5, 1, 2] as const;
 const NAMES: Record<number, string> = { 0.5: "half", 1: "as it is", 2: "twice" };
 
-export function Sensitivity({ setup, best }: { setup: Setup; best: Outcome | undefined }) {
+export function Sensitivity({ setup, best, variations }: { setup: Setup; best: Outcome | undefined; variations: readonly Variation[] }) {
   const precision = best ? best.feed_forward : setup.precision;
   const question = useMemo<Setup>(() => ({ ...setup, precision }), [setup, precision]);
   const { value, error } = useAnswer(question, sensitivity, 120);
   const now = value?.find((row) => row.scale_bandwidth === 1 && row.scale_compute === 1);
   return (
-    <Panel title={`Sensitivity of ${precision}, ideal tier`}>
+    <Panel title="Sensitivity">
+      <ul className="variations">
+        {variations.map(({ change, choice, speedup, same }) => (
+          <li key={change}>
+            <span className="muted">{change}</span>
+            <span>{same ? "the same" : (choice ?? "nothing keeps the limits")}</span>
+            <span className="num">{times(speedup)}</span>
+          </li>
+        ))}
+      </ul>
+      <h3>{precision} with half and twice of each rate, ideal tier</h3>
       {error && <p className="muted small">{error.message}</p>}
       {value && now && (
         <>
