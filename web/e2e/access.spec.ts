@@ -37,7 +37,7 @@ test("every control is reached by the keyboard and shows it", async ({ clean: pa
       const style = getComputedStyle(element);
       const mark = element.querySelector(".mark");
       const ring = style.outlineStyle !== "none" || (mark !== null && parseFloat(getComputedStyle(mark).strokeWidth) >= 2);
-      return { name: element.getAttribute("aria-label") ?? element.id ?? element.tagName, tag: element.tagName.toLowerCase(), ring };
+      return { name: element.getAttribute("aria-label") ?? (element.id || (element.textContent ?? "").slice(0, 40)), tag: element.tagName.toLowerCase(), ring };
     });
     if (!focus) break;
     seen.add(`${focus.tag}:${focus.name}`);

@@ -51,8 +51,8 @@ test("compares measurements made elsewhere", async ({ clean: page }) => {
   await page.goto("/?tab=compare");
   await page.getByRole("button", { name: "Use example" }).click();
   const rows = page.getByRole("region", { name: "Comparisons" }).locator("tbody tr");
-  await expect(rows).toHaveCount(5);
-  await expect(page.getByRole("status")).toContainText("5 read");
+  await expect(rows).toHaveCount(7);
+  await expect(page.getByRole("status")).toContainText("7 read");
   await expect(rows.first().locator(".tag")).toHaveText(/[+−]\d/);
   await page.getByLabel("CSV or JSON").fill("m,n,k,precision,time_us\n1,4096,4096,bf16,10\n1,0,0,bf16,3");
   await page.getByRole("button", { name: "Validate and compare" }).click();

@@ -11,7 +11,7 @@ import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
 import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
 import { changeSetup, useView } from "../../state/store";
-import { bytes, count, digits, percent, prefixed, seconds, times } from "../../units/figure";
+import { bytes, count, digits, prefixed, seconds, times } from "../../units/figure";
 import { GoalPanel } from "./GoalPanel";
 import { Sensitivity } from "./Sensitivity";
 
