@@ -9,6 +9,7 @@ mod plot;
 mod predict;
 mod quantize;
 mod recommend;
+mod remote;
 mod serve;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
@@ -24,6 +25,7 @@ pub(crate) use quantize::{InspectArgs, QuantizeArgs};
 pub(crate) use recommend::{
     ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPicture, RecommendPlace, RecommendSubject,
 };
+pub(crate) use remote::RemoteArgs;
 pub(crate) use serve::ServeArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     Jetson(JetsonArgs),
     /// Everything over HTTP, and the page
     Serve(ServeArgs),
+    /// The page of a machine far away, over ssh
+    Remote(RemoteArgs),
     /// Shell completions on standard output
     #[command(
         after_help = "Example:\n  roofline completions bash > ~/.local/share/bash-completion/completions/roofline"

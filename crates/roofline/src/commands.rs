@@ -21,6 +21,7 @@ mod quantize;
 pub(crate) mod question;
 mod range;
 pub(crate) mod recommend;
+mod remote;
 pub(crate) mod runner;
 mod setting;
 pub(crate) mod shapes;
@@ -67,6 +68,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Monitor(args) => monitor::monitor(args, form),
         Command::Jetson(args) => jetson::jetson(args, form),
         Command::Serve(args) => crate::server::serve(args),
+        Command::Remote(args) => remote::remote(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { command } => manual::manual(command.as_deref()),
     }

@@ -26,6 +26,8 @@ mod work;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub(crate) use listener::signal;
+
 use crate::{cli::ServeArgs, failure::Failure, report::style};
 
 /// Answers until it is told to stop.
@@ -41,10 +43,27 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let address = SocketAddr::new(args.host, args.port);
         let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| taken(address, &error))?;
         announce(listener.local_addr()?, args);
-        listener::serve(listener, router::router(state.clone()), &state).await;
+        let input = args.until_eof.then(end_of_input);
+        let stop = async {
+            match input {
+                Some(ended) => tokio::select! { () = signal() => {}, _ = ended => {} },
+                None => signal().await,
+            }
+        };
+        listener::serve(listener, router::router(state.clone()), &state, stop).await;
         state.jobs.stop();
         Ok(())
     })
+}
+
+/// Told when standard input ends. A thread of its own reads it: nothing can stop a read, and nothing waits for the thread.
+fn end_of_input() -> tokio::sync::oneshot::Receiver<()> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = sender.send(());
+    });
+    receiver
 }
 
 fn taken(address: SocketAddr, error: &std::io::Error) -> Failure {

@@ -34,6 +34,9 @@ pub(crate) struct ServeArgs {
     /// Other names under which this server is reached, as browsers send them
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) allow_host: Vec<String>,
+    /// Stop when standard input ends, for whoever starts it over a connection
+    #[arg(long)]
+    pub(crate) until_eof: bool,
     /// Where jobs and their results are kept; the data folder when left out
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,

@@ -25,9 +25,9 @@ const HEAD: usize = 64 * 1024;
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n\
     Content-Length: 34\r\nConnection: close\r\n\r\n{\"detail\":\"too many connections\"}\n";
 
-pub(super) async fn serve(listener: TcpListener, router: Router, state: &Shared) {
+pub(super) async fn serve(listener: TcpListener, router: Router, state: &Shared, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
-    let mut stop = std::pin::pin!(signal());
+    let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -68,7 +68,7 @@ fn connect(stream: TcpStream, client: SocketAddr, router: &Router, state: &State
 }
 
 /// Ctrl-C, or what a service manager sends.
-async fn signal() {
+pub(crate) async fn signal() {
     #[cfg(unix)]
     if let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
         tokio::select! {
