@@ -112,7 +112,7 @@ fn recommendation(bencher: Bencher<'_, '_>, goal: Goal) {
         (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
     let (model, limits) = (&model, &limits);
     let need =
-        Need { model, device: &device, calibration: None, batch: 1, demand, goal, dollars_per_hour: None, limits };
+        Need { model, device: &device, calibration: None, batch: None, demand, goal, dollars_per_hour: None, limits };
     let plans = recommend(&need).unwrap().outcomes.len();
     assert!(plans >= 200, "{plans}");
     bencher.counter(ItemsCount::new(plans)).bench_local(|| recommend(black_box(&need)).unwrap());
@@ -126,7 +126,7 @@ fn firmness(bencher: Bencher<'_, '_>) {
         (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
     let (model, limits, goal) = (&model, &limits, Goal::Latency);
     let need =
-        Need { model, device: &device, calibration: None, batch: 1, demand, goal, dollars_per_hour: None, limits };
+        Need { model, device: &device, calibration: None, batch: None, demand, goal, dollars_per_hour: None, limits };
     let advice = recommend(&need).unwrap();
     bencher.bench_local(|| sensitivity(black_box(&need), &advice).unwrap());
 }

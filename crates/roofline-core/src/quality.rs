@@ -8,9 +8,9 @@
 use serde::Serialize;
 
 /// `kappa` of Llama-2-7B, a model trained on few tokens for its size: errors cost little.
-const ROBUST: f64 = 4.4;
+pub const ROBUST: f64 = 4.4;
 /// `kappa` of Llama-3-8B, trained on many.
-const SENSITIVE: f64 = 11.0;
+pub const SENSITIVE: f64 = 11.0;
 /// Beyond this relative error (2-bit formats) models collapse, and no line predicts them.
 const LARGEST_ERROR: f64 = 0.25;
 

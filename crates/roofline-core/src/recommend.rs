@@ -9,6 +9,7 @@ mod passes;
 mod quality;
 mod rank;
 mod runtime;
+mod search;
 mod sensitivity;
 mod words;
 
@@ -23,11 +24,11 @@ use crate::{
     Device, Error, Model, Result,
     calibration::Calibration,
     energy::Energy,
-    model::Footprint,
+    model::{Footprint, Workload},
     predict::Bound,
     units::{Bytes, Intensity, Seconds},
 };
-use passes::{Passes, quality_of};
+use search::Search;
 
 /// What the model has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,6 +51,26 @@ pub enum Demand {
         /// Tokens to generate.
         generate: u64,
     },
+}
+
+impl Demand {
+    /// The pass that stands for the demand: of a request the step at its mean context, since time is linear in the context.
+    pub fn typical(self, batch: u64) -> Result<Workload> {
+        match self {
+            Self::Decode { context } => Workload::decode(batch, context),
+            Self::Prefill { prompt } => Workload::prefill(batch, prompt),
+            Self::Request { prompt, generate } => Workload::decode(batch, prompt.saturating_add(generate.div_ceil(2))),
+        }
+    }
+
+    /// Tokens in the cache at the end.
+    pub fn context(self) -> u64 {
+        match self {
+            Self::Decode { context } => context,
+            Self::Prefill { prompt } => prompt,
+            Self::Request { prompt, generate } => prompt.saturating_add(generate),
+        }
+    }
 }
 
 /// What matters most.
@@ -101,8 +122,8 @@ pub struct Need<'a> {
     pub device: &'a Device,
     /// What that device really does, where it is known.
     pub calibration: Option<&'a Calibration>,
-    /// Sequences side by side.
-    pub batch: u64,
+    /// Sequences side by side, or the most where the goal looks for a number; one, or as many as fit, where none is given.
+    pub batch: Option<u64>,
     /// What each needs.
     pub demand: Demand,
     /// What matters most.
@@ -127,7 +148,7 @@ pub struct Outcome {
     pub first_token: Option<Seconds>,
     /// Tokens per second of all sequences: generated ones, or those of a prompt.
     pub tokens_per_s: f64,
-    /// How many times as fast as 16 bit.
+    /// How many times the tokens per second of 16 bit, at 16 bit's own best batch where it fits.
     pub speedup: f64,
     /// What takes longest.
     pub bound: Bound,
@@ -191,51 +212,33 @@ impl Recommendation {
 /// What a runtime keeps for itself: vLLM leaves a tenth of the memory unless it is told otherwise
 /// (`gpu_memory_utilization` is 0.9).
 pub const RESERVE: f64 = 0.1;
-/// Sequences that throughput is looked for with.
-const BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// The most sequences that throughput is looked for with, unless more are asked for.
+const MOST: u64 = 256;
 
 /// The best plan for a need, and how the others compare.
 pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
     check(need)?;
     let candidates = candidate::candidates(need)?;
+    for names in [&need.limits.allow, &need.limits.deny] {
+        candidate::known(names, &candidates, need.device)?;
+    }
     let there = need.device.memory.usable();
     let capacity = match (need.limits.memory, there) {
         (Some(limit), Some(there)) => Some(if limit < there { limit } else { there }),
         (limit, there) => limit.or(there),
     };
-    let most = if need.batch > 1 { need.batch } else { u64::MAX };
-    let batches: Vec<u64> = match need.goal {
-        Goal::Throughput | Goal::Cost => BATCHES.into_iter().filter(|batch| *batch <= most).collect(),
-        _ => vec![need.batch],
-    };
-    let passes: Vec<Passes> = batches.iter().map(|batch| Passes::new(need, *batch)).collect::<Result<_>>()?;
+    let mut search = Search::new(need, capacity);
     // Times are compared with times of the same kind: where the calibration knows 16 bit, plans it does not know are out.
-    let covered = |candidate: &Candidate| passes.iter().all(|passes| passes.covered(need, candidate));
-    let expected = candidates.first().is_some_and(covered);
+    let expected = search.covered(&candidates[0])?;
     let all = candidates.len();
-    let candidates: Vec<Candidate> =
-        candidates.into_iter().filter(|candidate| !expected || covered(candidate)).collect();
-    let left_out = all - candidates.len();
-    let shares = passes[0].shares();
-    // 16 bit at the same batch is what a plan is compared with, whether it fits or not.
-    let wide: Vec<Seconds> =
-        passes.iter().map(|passes| passes.time(need, &candidates[0], expected)).collect::<Result<_>>()?;
-    let mut outcomes = Vec::with_capacity(candidates.len());
+    let mut outcomes = Vec::with_capacity(all);
     for candidate in &candidates {
-        let quality = quality_of(need, candidate, shares);
-        let mut best: Option<Outcome> = None;
-        for (passes, wide) in passes.iter().zip(&wide) {
-            let mut outcome = passes.outcome(need, candidate, expected, quality.clone(), capacity)?;
-            outcome.speedup = *wide / outcome.time;
-            let better = |best: &Outcome| {
-                outcome.refused.is_none() && (best.refused.is_some() || outcome.tokens_per_s > best.tokens_per_s)
-            };
-            if best.as_ref().is_none_or(better) {
-                best = Some(outcome);
-            }
+        if !expected || search.covered(candidate)? {
+            outcomes.push(search.best(candidate, expected)?);
         }
-        outcomes.extend(best);
     }
+    let left_out = all - outcomes.len();
+    search.compare(&mut outcomes, &candidates[0], expected)?;
     rank::mark_front(&mut outcomes);
     rank::rank(&mut outcomes, need.goal, need.limits);
     rank::explain_losses(&mut outcomes, need.goal);
@@ -254,17 +257,18 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
 fn check(need: &Need<'_>) -> Result<()> {
     let limits = need.limits;
     let refuse = |what: &str| Err(Error::Shape(format!("{what} must be more than nothing")));
-    if limits.memory.is_some_and(|memory| memory <= Bytes::ZERO) {
-        return refuse("the memory limit");
+    let nothing = |what: &str, value: &dyn std::fmt::Display| refuse(&format!("{what}, {value},"));
+    if let Some(memory) = limits.memory.filter(|memory| *memory <= Bytes::ZERO) {
+        return nothing("the memory limit", &memory);
     }
-    if limits.tokens_per_s.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
-        return refuse("the fewest tokens per second");
+    if let Some(rate) = limits.tokens_per_s.filter(|rate| rate.is_nan() || *rate <= 0.0) {
+        return nothing("the fewest tokens per second", &rate);
     }
-    if limits.first_token.is_some_and(|time| time <= Seconds::ZERO) {
-        return refuse("the longest time to the first token");
+    if let Some(time) = limits.first_token.filter(|time| *time <= Seconds::ZERO) {
+        return nothing("the longest time to the first token", &time);
     }
-    if limits.quality_loss.is_some_and(|loss| loss.is_nan() || loss < 0.0) {
-        return Err(Error::Shape("the largest loss of quality must not be negative".to_owned()));
+    if let Some(loss) = limits.quality_loss.filter(|loss| loss.is_nan() || *loss < 0.0) {
+        return Err(Error::Shape(format!("the largest loss of quality, {loss}, must not be negative")));
     }
     if limits.first_token.is_some() && matches!(need.demand, Demand::Decode { .. }) {
         let what =
@@ -276,8 +280,11 @@ fn check(need: &Need<'_>) -> Result<()> {
         let all: Vec<&str> = runtime::names().collect();
         return Err(Error::Shape(format!("unknown runtime `{unknown}`: known are {}", all.join(", "))));
     }
-    if need.dollars_per_hour.is_some_and(|price| !price.is_finite() || price <= 0.0) {
-        return refuse("the price of an hour");
+    if need.batch == Some(0) {
+        return refuse("the batch");
+    }
+    if let Some(price) = need.dollars_per_hour.filter(|price| !price.is_finite() || *price <= 0.0) {
+        return nothing("the price of an hour", &price);
     }
     if need.goal == Goal::Cost && need.dollars_per_hour.is_none() {
         return Err(Error::Shape("the least cost needs the price of an hour".to_owned()));

@@ -3,10 +3,15 @@
 use serde::Serialize;
 
 use super::{
-    Limits, Need,
+    Goal, Limits, Need,
     runtime::{self, Runtime, runtimes},
 };
-use crate::{Device, Error, Format, Plan, Precision, Result, format::Element, precision::PrecisionSpec};
+use crate::{
+    Device, Dim, Error, Format, Graph, Op, Plan, Precision, Result,
+    format::Element,
+    model::{Lowering, Workload},
+    precision::PrecisionSpec,
+};
 
 /// A plan and how people name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,7 +71,8 @@ pub(super) fn offers(device: &Device) -> Result<Vec<Offer>> {
         }
     }
     if all.is_empty() {
-        return Err(Error::Shape(format!("no runtime is known for {}", device.name)));
+        let names: Vec<&str> = runtime::names().collect();
+        return Err(Error::Shape(format!("none of {} runs on {}", names.join(", "), device.name)));
     }
     all.sort_by_key(|offer| (offer.key != "16 bit", std::cmp::Reverse(offer.bits())));
     Ok(all)
@@ -78,9 +84,11 @@ pub(super) fn candidates(need: &Need<'_>) -> Result<Vec<Candidate>> {
     let device = need.device;
     let asked = |runtime: &&'static Runtime| {
         let names = &need.limits.runtimes;
-        names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&runtime.name))
+        let served = runtime.serves || !matches!(need.goal, Goal::Throughput | Goal::Cost);
+        names.is_empty() && served || names.iter().any(|name| name.eq_ignore_ascii_case(&runtime.name))
     };
     let offers = offers(device)?;
+    let graph = need.model.graph(Workload::decode(1, 1)?, Lowering::default())?;
     let caches: Vec<Format> = std::iter::once(device.sixteen_bit()).chain(runtime::caches()).collect();
     let heads: Vec<Option<Format>> = std::iter::once(None).chain(runtime::heads().map(Some)).collect();
     let mut all = Vec::new();
@@ -103,15 +111,20 @@ pub(super) fn candidates(need: &Need<'_>) -> Result<Vec<Candidate>> {
                     let loads = |runtime: &&&Runtime| runtime.caches(*kv, device) && runtime.heads(*head, device);
                     let names: Vec<&'static str> =
                         both.iter().filter(loads).map(|runtime| runtime.name.as_str()).collect();
-                    if !names.is_empty() {
-                        all.push(candidate(offer, inner, *kv, *head, names));
+                    let candidate = candidate(offer, inner, *kv, *head, names);
+                    if !candidate.runtimes.is_empty() && divides(&graph, &candidate) {
+                        all.push(candidate);
                     }
                 }
             }
         }
     }
     if all.is_empty() {
-        return Err(Error::Shape(format!("no such runtime is known for {}", device.name)));
+        let names =
+            if need.limits.runtimes.is_empty() { "no runtime".to_owned() } else { need.limits.runtimes.join(", ") };
+        let runs = |runtime: &&Runtime| runtime.loads("16 bit", device);
+        let others: Vec<&str> = runtimes().iter().filter(runs).map(|runtime| runtime.name.as_str()).collect();
+        return Err(Error::Shape(format!("{names} does not run on {}: {} does", device.name, others.join(", "))));
     }
     Ok(all)
 }
@@ -128,13 +141,15 @@ fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, run
     }
     let plan = if same { offer.plan } else { offer.plan.with_feed_forward(inner.plan.layers) };
     let plan = head.map_or(plan, |head| plan.with_head(head)).with_kv(kv);
-    let published = same && kv.nominal_bits() >= 16 && head.is_none();
+    let vllm = runtimes.contains(&"vLLM");
     let algorithm = match inner.plan.layers.weights {
         weights if weights.nominal_bits() >= 16 => "none",
-        // The scale that leaves the least squared error; wider codes gain nothing by it.
-        weights if head.is_none() && (weights.element() == Element::Int4 || weights == Format::NVFP4) => "mse",
+        // The scale that leaves the least squared error; wider codes gain nothing by it, and files with several schemes and
+        // llama.cpp's are rounded to nearest.
+        weights if same && vllm && (weights.element() == Element::Int4 || weights == Format::NVFP4) => "mse",
         _ => "rtn",
     };
+    let key = if same && kv.nominal_bits() >= 16 { published_as(offer.key, head.is_some()) } else { None };
     Candidate {
         name: text,
         attention: name.to_owned(),
@@ -144,7 +159,18 @@ fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, run
         algorithm,
         runtimes,
         plan,
-        key: published.then_some(offer.key),
+        key,
+    }
+}
+
+/// Under which name results of a precision are published. llama.cpp measures files whose head and embeddings are quantized
+/// too, which an 8-bit head comes nearest to.
+fn published_as(key: &'static str, head: bool) -> Option<&'static str> {
+    match (key, head) {
+        ("int8-g32/16", true) => Some("q8_0"),
+        ("int4-g32/16", true) => Some("q4_0"),
+        (_, true) => None,
+        (key, false) => Some(key),
     }
 }
 
@@ -158,8 +184,11 @@ impl Candidate {
 
     /// How many choices it takes: the fewer, the simpler to make and to serve.
     pub(super) fn parts(&self) -> usize {
+        let weights = |precision: &Precision| precision.weights.nominal_bits() < 16;
+        let narrow = weights(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(weights);
         let mixed = self.attention != self.feed_forward;
-        usize::from(mixed) + usize::from(self.kv.nominal_bits() < 16) + usize::from(self.head.is_some())
+        let cached = self.kv.nominal_bits() < 16;
+        [narrow, mixed, cached, self.head.is_some()].into_iter().filter(|choice| *choice).count()
     }
 
     /// Whether some weights are narrower than the activations they meet.
@@ -168,18 +197,79 @@ impl Candidate {
         narrow(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(narrow) || self.head.is_some()
     }
 
+    /// Whether one of its parts has this name: a precision, its weights' format, or that of the cache or the head.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let precision = |known: &str, weights: Format| {
+            known == name
+                || known.split('/').next() == Some(name)
+                || weights.nominal_bits() < 16 && weights.to_string() == name
+                || weights.element() == Element::Int4 && name == "int4"
+        };
+        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
+        precision(&self.attention, self.plan.layers.weights)
+            || precision(&self.feed_forward, inner.weights)
+            || self.kv.nominal_bits() < 16 && self.kv.to_string() == name
+            || self.kv.element() == Element::Int4 && name == "int4"
+            || self.head.is_some_and(|head| head.to_string() == name)
+    }
+
+    /// A part that none of the names stands for; 16 bit needs none.
+    fn beyond(&self, names: &[String]) -> Option<String> {
+        let allows = |weights: Format, known: &str| {
+            let alone =
+                Self { attention: known.to_owned(), feed_forward: known.to_owned(), head: None, ..self.clone() };
+            let plain = Plan { feed_forward: None, layers: Precision { weights, ..self.plan.layers }, ..self.plan };
+            let alone = Self { plan: plain, kv: self.plan.layers.query, ..alone };
+            weights.nominal_bits() >= 16 || names.iter().any(|name| alone.has(name))
+        };
+        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
+        if !allows(self.plan.layers.weights, &self.attention) {
+            return Some(self.attention.clone());
+        }
+        if !allows(inner.weights, &self.feed_forward) {
+            return Some(self.feed_forward.clone());
+        }
+        let stored = [Some(self.kv).filter(|kv| kv.nominal_bits() < 16), self.head];
+        stored.into_iter().flatten().map(|format| format.to_string()).find(|format| !names.contains(format))
+    }
+
     /// Why names and units forbid it.
     pub(super) fn refusal(&self, limits: &Limits) -> Option<String> {
-        let names = [&self.attention, &self.feed_forward];
-        if let Some(denied) = names.iter().find(|name| limits.deny.contains(name)) {
+        if let Some(denied) = limits.deny.iter().find(|name| self.has(name)) {
             return Some(format!("has {denied}, which is denied"));
         }
-        let plain = |name: &&&String| self.is_plain() && ***name == self.attention;
-        let missing = names.iter().find(|name| !limits.allow.contains(name) && !plain(name));
-        if let Some(missing) = missing.filter(|_| !limits.allow.is_empty()) {
+        if let Some(missing) = self.beyond(&limits.allow).filter(|_| !limits.allow.is_empty()) {
             return Some(format!("has {missing}, which is not allowed"));
         }
         (limits.native_only && self.weight_only())
             .then(|| "has weights that no unit multiplies as they are stored".to_owned())
     }
+}
+
+/// Whether blocks divide what is stored: rows of weights, and heads of the cache. No runtime has kernels for the rest.
+fn divides(graph: &Graph, candidate: &Candidate) -> bool {
+    let whole = |format: Format, length: Dim| format.block().is_none_or(|block| length.get().is_multiple_of(block));
+    graph.nodes.iter().all(|node| {
+        let precision = candidate.plan.at(node.place);
+        let weights = node.op.weights().is_none_or(|weights| whole(precision.weights, weights.k));
+        let cache = match node.op {
+            Op::Attention(attention) => {
+                whole(candidate.kv, attention.head_dim) && whole(candidate.kv, attention.value_dim)
+            }
+            _ => true,
+        };
+        weights && cache
+    })
+}
+
+/// Refuses names that no plan of the device has: a limit that does nothing is a slip.
+pub(super) fn known(names: &[String], all: &[Candidate], device: &Device) -> Result<()> {
+    let Some(unknown) = names.iter().find(|name| !all.iter().any(|candidate| candidate.has(name))) else {
+        return Ok(());
+    };
+    let mut there: Vec<&str> = all.iter().map(|candidate| candidate.attention.as_str()).collect();
+    there.dedup();
+    there.sort_unstable();
+    there.dedup();
+    Err(Error::Shape(format!("no plan for {} has `{unknown}`: there are {}", device.name, there.join(", "))))
 }

@@ -2,13 +2,17 @@
 
 use serde::Serialize;
 
-use super::{candidate, quality};
+use super::{
+    candidate, quality,
+    rank::{DOUBTFUL, SAME, WORTHWHILE},
+};
 use crate::{
     Device, Error, Graph, Plan, Result,
     calibration::Calibration,
     format::Sizes,
     precision::PrecisionSpec,
     predict::{Bound, Estimate, predict},
+    quality::PerplexityChange,
     units::{Bytes, Seconds},
 };
 
@@ -65,8 +69,12 @@ pub struct OperatorAdvice {
     pub warnings: Vec<String>,
 }
 
-/// Gains below this are no reason to quantize.
-const WORTHWHILE: f64 = 1.02;
+impl RankedPrecision {
+    /// The largest rise of a model's perplexity that has to be reckoned with; none where it is unknown.
+    fn loss(&self) -> Option<f64> {
+        PerplexityChange::of(self.error).map(|change| change.high)
+    }
+}
 
 /// The fastest precision of at least 4 bits for `x[m,k] * W[n,k]^T`; with a memory limit, among those whose weights fit.
 pub fn recommend_operator(
@@ -81,15 +89,18 @@ pub fn recommend_operator(
     let graph = Graph::gemm(m, n, k)?;
     let plans: Vec<(PrecisionSpec, Plan)> = candidate::offers(device)?
         .into_iter()
+        // Group sizes are a choice of a model's plan.
+        .filter(|offer| !offer.key.contains('/'))
         .map(|offer| {
             let plan = Plan::uniform(offer.spec.on(device)?);
             Ok((offer.spec, plan))
         })
         .collect::<Result<_>>()?;
-    let expected =
-        calibration.filter(|known| plans.iter().all(|(_, plan)| known.forecast(&graph, plan, Sizes::Exact).is_ok()));
+    // Times are compared with times of the same kind: where the calibration knows 16 bit, plans it does not know are out.
+    let covers = |known: &Calibration, plan: &Plan| known.forecast(&graph, plan, Sizes::Exact).is_ok();
+    let expected = calibration.filter(|known| plans.first().is_some_and(|(_, plan)| covers(known, plan)));
     let mut rows = Vec::new();
-    for (spec, plan) in &plans {
+    for (spec, plan) in plans.iter().filter(|(_, plan)| expected.is_none_or(|known| covers(known, plan))) {
         let ideal = predict(&graph, plan, Sizes::Exact, device)?.total;
         let total = expected.and_then(|known| Calibration::total(&known.forecast(&graph, plan, Sizes::Exact).ok()?));
         let (time, bound) = total.map_or((ideal.time(), ideal.bound()), |total| (total.time, total.bound()));
@@ -114,10 +125,18 @@ pub fn recommend_operator(
     });
     let mut ranked: Vec<RankedPrecision> = ranked.collect();
     ranked.sort_by(|a, b| {
-        let gain =
-            |row: &RankedPrecision| if row.speedup < WORTHWHILE && row.method != "none" { 0.0 } else { row.speedup };
-        a.lost.is_some().cmp(&b.lost.is_some()).then(gain(b).total_cmp(&gain(a))).then(a.error.total_cmp(&b.error))
+        let class = |row: &RankedPrecision| (row.lost.is_some(), row.loss().is_none_or(|loss| loss > DOUBTFUL));
+        class(a).cmp(&class(b)).then(a.time.value().total_cmp(&b.time.value())).then(a.error.total_cmp(&b.error))
     });
+    // Of those that are the same, the one that loses least; 16 bit where nothing is gained.
+    let (fastest, doubtful) = (ranked[0].time, ranked[0].loss().is_none_or(|loss| loss > DOUBTFUL));
+    let same = |row: &&RankedPrecision| {
+        row.lost.is_none() && row.time <= fastest * SAME && row.loss().is_none_or(|loss| loss > DOUBTFUL) == doubtful
+    };
+    let equals = ranked.iter().take_while(same).count();
+    if let Some(best) = (0..equals).min_by(|a, b| ranked[*a].error.total_cmp(&ranked[*b].error)) {
+        ranked[..=best].rotate_right(1);
+    }
     let best = ranked[0].clone();
     let smallest = ranked.iter().min_by(|a, b| a.weights.value().total_cmp(&b.weights.value()));
     if let (Some(_), Some(smallest)) = (&best.lost, smallest) {
@@ -127,7 +146,12 @@ pub fn recommend_operator(
     for row in ranked.iter_mut().skip(1).filter(|row| row.lost.is_none()) {
         let slower = 100.0 * (row.time / best.time - 1.0);
         row.lost = Some(match slower {
+            _ if row.loss().is_none() && best.loss().is_some() => "its cost in quality is unknown".to_owned(),
+            _ if row.loss() > Some(DOUBTFUL) && best.loss() <= Some(DOUBTFUL) => {
+                format!("may raise the perplexity by {:.0} %", 100.0 * row.loss().unwrap_or_default())
+            }
             0.05.. => format!("{slower:.1} % slower"),
+            ..-0.05 => format!("{:.1} % faster, but loses more quality", -slower),
             _ if row.error > best.error => "as fast, and loses more quality".to_owned(),
             _ => "as fast".to_owned(),
         });
@@ -144,6 +168,7 @@ fn method(plan: &Plan) -> &'static str {
     let (weights, activations) = (precision.weights.nominal_bits(), precision.activations.nominal_bits());
     match (weights, activations) {
         (16.., _) => "none",
+        (8, 8) if precision.weights.block().is_some() => "native_mxfp8",
         (8, 8) if precision.math == crate::Math::Fp8 => "native_fp8",
         (4, 4) => "native_fp4",
         _ => "PTQ",

@@ -1,6 +1,6 @@
 //! What a plan promises for a demand.
 
-use super::{Candidate, Demand, Need, Outcome, Quality, RESERVE, quality, quality::Shares, rank::refusal};
+use super::{Candidate, Demand, Need, Outcome, Quality, RESERVE, quality::Shares, rank::refusal};
 use crate::{
     Dim, Graph, Result,
     calibration::Calibration,
@@ -51,8 +51,7 @@ impl Passes {
             }
             Demand::Request { prompt, generate } => {
                 let prefill = Workload::prefill(batch, prompt)?;
-                // Time is linear in the context, so that the mean context stands for all steps.
-                let step = Workload::decode(batch, prompt.saturating_add(generate.div_ceil(2)))?;
+                let step = need.demand.typical(batch)?;
                 let last = Workload::chunk(batch, prompt, prompt.saturating_add(generate))?;
                 let counts = vec![1.0, generate.saturating_sub(1) as f64];
                 let tokens = batch as f64 * generate as f64;
@@ -83,15 +82,6 @@ impl Passes {
         let (intensity, critical) = (ideal.intensity(), ideal.critical);
         let energy = energy(graph, &candidate.plan, Sizes::Exact, need.device, time);
         Ok(Pass { time, bound, intensity, critical, energy })
-    }
-
-    /// The plan's time alone.
-    pub(super) fn time(&self, need: &Need<'_>, candidate: &Candidate, expected: bool) -> Result<Seconds> {
-        let mut time = Seconds::ZERO;
-        for (graph, count) in self.graphs.iter().zip(&self.counts) {
-            time += Self::pass(need, graph, candidate, expected)?.time * *count;
-        }
-        Ok(time)
     }
 
     pub(super) fn outcome(
@@ -138,9 +128,4 @@ impl Passes {
         outcome.refused = refusal(need, &outcome, capacity);
         Ok(outcome)
     }
-}
-
-/// What a plan costs in quality, whatever the batch.
-pub(super) fn quality_of(need: &Need<'_>, candidate: &Candidate, shares: Shares) -> Quality {
-    quality::quality(need.model, &candidate.plan, candidate.key, shares)
 }

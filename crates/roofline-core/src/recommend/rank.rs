@@ -4,13 +4,15 @@ use super::{Goal, Limits, Need, Outcome};
 use crate::units::Bytes;
 
 /// Plans closer than this by the goal are the same, and quality decides: predictions are not more exact.
-const SAME: f64 = 1.05;
+pub(super) const SAME: f64 = 1.05;
 /// The same where a limit says which quality will do.
 const SAME_WITHIN_LIMIT: f64 = 1.01;
+/// Gains below this are no reason to quantize.
+pub(super) const WORTHWHILE: f64 = 1.02;
 /// Losses this close are the same, and the simpler plan leads.
 const SAME_LOSS: f64 = 0.01;
 /// Nobody wants to lose more than this unasked: about twice what 4-bit weights cost published models.
-const DOUBTFUL: f64 = 0.15;
+pub(super) const DOUBTFUL: f64 = 0.15;
 
 /// Why a plan may not be chosen.
 pub(super) fn refusal(need: &Need<'_>, outcome: &Outcome, capacity: Option<Bytes>) -> Option<String> {
@@ -31,12 +33,13 @@ pub(super) fn refusal(need: &Need<'_>, outcome: &Outcome, capacity: Option<Bytes
     }
     let each = outcome.tokens_per_s / outcome.batch as f64;
     if limits.tokens_per_s.is_some_and(|least| each < least) {
-        return Some(format!("gives {each:.1} tokens/s"));
+        let least = limits.tokens_per_s.unwrap_or_default();
+        return Some(format!("gives {each:.1} of the {least} tokens/s asked for"));
     }
     if let (Some(limit), Some(time)) = (limits.first_token, outcome.first_token)
         && time > limit
     {
-        return Some(format!("has its first token after {time}"));
+        return Some(format!("has its first token after {time}, and {limit} are allowed"));
     }
     None
 }
@@ -47,7 +50,7 @@ pub(super) fn score(outcome: &Outcome, goal: Goal) -> f64 {
         Goal::Latency => outcome.time.value(),
         // At one price per hour, the most tokens are the cheapest.
         Goal::Throughput | Goal::Cost => 1.0 / outcome.tokens_per_s,
-        Goal::Memory => outcome.memory.value(),
+        Goal::Memory => outcome.footprint.total().value(),
         Goal::Energy => outcome.energy_per_token.map_or(f64::INFINITY, |energy| energy.joules().value()),
     }
 }
@@ -70,15 +73,16 @@ pub(super) fn doubtful(outcome: &Outcome, limits: &Limits) -> bool {
     !limits.any_quality && limits.quality_loss.is_none() && outcome.loss().is_none_or(|loss| loss > DOUBTFUL)
 }
 
+/// What a plan may lose, to compare by: where the cost of the cache is unknown, that of the weights still counts.
+fn loss(outcome: &Outcome) -> f64 {
+    let unknown = if outcome.loss().is_none() { 1.0 } else { 0.0 };
+    outcome.quality.worst().unwrap_or(f64::INFINITY) + unknown
+}
+
 /// The best first. Doubtful plans come after the others; of plans that are the same by the goal the one with the better
 /// quality leads, and of those that are the same in that too, the simpler one.
 pub(super) fn rank(outcomes: &mut [Outcome], goal: Goal, limits: &Limits) {
     let class = |outcome: &Outcome| (outcome.refused.is_some(), doubtful(outcome, limits));
-    // Where the cache's cost is unknown, that of the weights still counts.
-    let loss = |outcome: &Outcome| {
-        let unknown = if outcome.loss().is_none() { 1.0 } else { 0.0 };
-        outcome.quality.worst().unwrap_or(f64::INFINITY) + unknown
-    };
     outcomes.sort_by(|a, b| {
         class(a)
             .cmp(&class(b))
@@ -102,6 +106,11 @@ pub(super) fn rank(outcomes: &mut [Outcome], goal: Goal, limits: &Limits) {
     if let Some(best) = best {
         outcomes[..=best].rotate_right(1);
     }
+    let plain = outcomes.iter().position(|outcome| outcome.candidate.is_plain() && class(outcome) == leading);
+    if let Some(plain) = plain.filter(|plain| score(&outcomes[*plain], goal) <= score(&outcomes[0], goal) * WORTHWHILE)
+    {
+        outcomes[..=plain].rotate_right(1);
+    }
 }
 
 /// Says of every plan that may be chosen and was not why.
@@ -116,17 +125,24 @@ pub(super) fn explain_losses(outcomes: &mut [Outcome], goal: Goal) {
             Goal::Energy => "more energy",
             Goal::Cost => "dearer",
         };
-        outcome.lost = Some(match (outcome.loss(), best.loss()) {
+        let dear = outcome.loss().filter(|own| *own > DOUBTFUL && best.loss().is_some_and(|least| least <= DOUBTFUL));
+        let reason = match (outcome.loss(), best.loss()) {
             (None, Some(_)) => "its cost in quality is unknown".to_owned(),
-            (Some(own), Some(least)) if own > DOUBTFUL && least <= DOUBTFUL => {
-                format!("may raise the perplexity by {:.0} %", 100.0 * own)
-            }
+            _ if dear.is_some() => format!("may raise the perplexity by {:.0} %", 100.0 * dear.unwrap_or_default()),
             _ if more >= 0.05 && more.is_finite() => format!("{more:.1} % {what}"),
-            (Some(own), Some(least)) if own > least && more <= -0.05 => {
-                format!("{:.1} % better for the goal, but loses more quality", -more)
+            _ => {
+                let gain =
+                    if more <= -0.05 { format!("{:.1} % better for the goal", -more) } else { "as good".to_owned() };
+                let cost = if loss(outcome) > loss(&best) + 1e-9 {
+                    ", but loses more quality"
+                } else if outcome.candidate.parts() > best.candidate.parts() {
+                    ", but is less simple"
+                } else {
+                    ""
+                };
+                gain + cost
             }
-            (Some(own), Some(least)) if own > least => "as good for the goal, and loses more quality".to_owned(),
-            _ => "as good for the goal, and less simple".to_owned(),
-        });
+        };
+        outcome.lost = Some(reason);
     }
 }

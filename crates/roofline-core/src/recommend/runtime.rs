@@ -13,9 +13,11 @@ pub(super) struct Runtime {
     pub(super) name: String,
     #[cfg_attr(not(test), expect(dead_code, reason = "for whoever reads the file"))]
     source: String,
-    /// Whether it computes on anything.
+    /// Whether it computes on processors and GPUs of every maker.
     #[serde(default)]
     anywhere: bool,
+    /// Whether it serves many sequences at a time.
+    pub(super) serves: bool,
     precisions: BTreeMap<String, Support>,
     #[serde(default, rename = "cache")]
     caches: Vec<Stored>,
@@ -64,7 +66,7 @@ impl Runtime {
     fn runs(&self, support: Support, device: &Device) -> bool {
         let capability = device.compute_capability.as_deref().and_then(|text| text.parse::<f64>().ok());
         match capability {
-            _ if self.anywhere => true,
+            _ if self.anywhere => !matches!(device.kind, Kind::Npu | Kind::Tpu),
             Some(capability) => {
                 let most = support.below.unwrap_or(f64::INFINITY);
                 support.nvidia.is_some_and(|least| (least..most).contains(&capability))
@@ -142,6 +144,8 @@ mod tests {
         // Its kernels for INT4 weights with FP8 activations and for MX products are written for one generation.
         assert!(loads("vLLM", "w4a8", "h200") && !loads("vLLM", "w4a8", "b200") && !loads("vLLM", "mxfp4", "rtx_5090"));
         assert!(loads("vLLM", "fp8", "mi300x") && !loads("vLLM", "nvfp4a16", "mi300x"));
+        assert!(loads("vLLM", "int8", "h200") && !loads("vLLM", "int8", "rtx_5090"));
+        assert!(!loads("llama.cpp", "16 bit", "tpu_v5e") && !loads("llama.cpp", "16 bit", "gaudi3"));
         assert!(loads("llama.cpp", "int4-g32/16", "apple_m2") && !loads("vLLM", "w4a16", "apple_m2"));
         assert!(!loads("llama.cpp", "w4a16", "h200"));
     }

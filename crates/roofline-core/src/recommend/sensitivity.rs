@@ -23,26 +23,27 @@ pub struct Variation {
 pub fn sensitivity(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Variation>> {
     let own = advice.choice().map(|best| best.candidate.name.as_str());
     let mut all = Vec::new();
-    let mut vary = |change, need: &Need<'_>| -> Result<()> {
-        let other = recommend(need)?;
-        let choice = other.choice().map(|best| best.candidate.name.clone());
+    let mut vary = |change, need: &Need<'_>| {
+        // More than can be counted fits nowhere.
+        let best = recommend(need).ok().and_then(|other| other.choice().cloned());
+        let choice = best.as_ref().map(|best| best.candidate.name.clone());
         let same = choice.as_deref() == own;
-        all.push(Variation { change, speedup: other.choice().map(|best| best.speedup), choice, same });
-        Ok(())
+        all.push(Variation { change, speedup: best.map(|best| best.speedup), choice, same });
     };
     for (change, factor) in [("bandwidth -20 %", 0.8), ("bandwidth +20 %", 1.2)] {
         let device = need.device.scaled(factor, 1.0)?;
         let calibration = need.calibration.map(|known| known.with_bandwidth(factor));
-        vary(change, &Need { device: &device, calibration: calibration.as_ref(), ..*need })?;
+        vary(change, &Need { device: &device, calibration: calibration.as_ref(), ..*need });
     }
     let demand = match need.demand {
         Demand::Decode { context } => Demand::Decode { context: context.saturating_mul(4) },
         Demand::Prefill { prompt } => Demand::Prefill { prompt: prompt.saturating_mul(4) },
         Demand::Request { prompt, generate } => Demand::Request { prompt: prompt.saturating_mul(4), generate },
     };
-    vary("context x4", &Need { demand, ..*need })?;
+    vary("context x4", &Need { demand, ..*need });
     if !matches!(need.goal, Goal::Throughput | Goal::Cost) {
-        vary("batch x8", &Need { batch: need.batch.saturating_mul(8), ..*need })?;
+        let batch = Some(need.batch.unwrap_or(1).saturating_mul(8));
+        vary("batch x8", &Need { batch, ..*need });
     }
     Ok(all)
 }

@@ -8,7 +8,7 @@ fn advise(model: &str, device: &str, demand: Demand, goal: Goal, limits: &Limits
     let calibration = Calibration::builtin(&device, "roofline");
     let model = Model::find(model).unwrap();
     let need =
-        Need { model: &model, device: &device, calibration, batch: 1, demand, goal, dollars_per_hour: None, limits };
+        Need { model: &model, device: &device, calibration, batch: None, demand, goal, dollars_per_hour: None, limits };
     recommend(&need)
 }
 
@@ -187,7 +187,7 @@ fn other_circumstances_are_told() {
         model: &model,
         device: &device,
         calibration: Calibration::builtin(&device, "roofline"),
-        batch: 1,
+        batch: None,
         demand: DECODE,
         goal,
         dollars_per_hour,
@@ -205,4 +205,49 @@ fn other_circumstances_are_told() {
     let best = recommend(&cost).unwrap().choice().unwrap().clone();
     assert!((best.dollars_per_million_tokens.unwrap() - 1000.0 / best.tokens_per_s).abs() < 1e-9);
     assert!(recommend(&need(Goal::Cost, None)).is_err() && recommend(&need(Goal::Cost, Some(-1.0))).is_err());
+}
+
+#[test]
+fn throughput_is_looked_for_between_powers_of_two() {
+    let limits = Limits { runtimes: vec!["vllm".to_owned()], ..Limits::default() };
+    let advice = advise("llama-3.1-8b", "a100_sxm_80gb", DECODE, Goal::Throughput, &limits).unwrap();
+    let plan = |name: &str| advice.outcomes.iter().find(|outcome| outcome.candidate.name == name).unwrap();
+    let (wide, narrow) = (plan("bf16"), plan("w8a16"));
+    // 536.9 MB of cache for each sequence: what is left of nine tenths of 85.9 GB holds 114 and 127.
+    assert_eq!((wide.batch, narrow.batch), (114, 127));
+    assert!((narrow.speedup - narrow.tokens_per_s / wide.tokens_per_s).abs() < 1e-12 && narrow.speedup < 1.1);
+    // One sequence more would not fit.
+    assert!(narrow.memory + Bytes::new(536.9e6) > advice.capacity.unwrap());
+}
+
+#[test]
+fn nothing_is_quantized_for_nothing() {
+    let advice = advise("smollm2-135m", "h200", DECODE, Goal::Latency, &Limits::default()).unwrap();
+    assert!(advice.choice().unwrap().candidate.is_plain(), "{}", advice.reason);
+}
+
+#[test]
+fn blocks_divide_what_is_stored() {
+    // Rows of 576 weights have no groups of 128; heads of 80 no blocks of 32.
+    let small = advise("smollm2-135m", "a100_sxm_80gb", DECODE, Goal::Latency, &Limits::default()).unwrap();
+    assert!(small.outcomes.iter().all(|outcome| !outcome.candidate.name.contains("w4a16")));
+    assert!(small.outcomes.iter().any(|outcome| outcome.candidate.name == "int4-g64/bf16"));
+    let phi = advise("phi-2", "a100_sxm_80gb", DECODE, Goal::Latency, &Limits::default()).unwrap();
+    assert!(phi.outcomes.iter().all(|outcome| outcome.candidate.kv.block() != Some(32)));
+}
+
+#[test]
+fn names_deny_formats_too_and_must_mean_something() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let advice = |limits: &Limits| advise("llama-3-8b", "h100_sxm", DECODE, Goal::Latency, limits);
+    let denied = advice(&Limits { deny: names(&["int4", "fp8-e4m3"]), ..Limits::default() }).unwrap();
+    for outcome in denied.outcomes.iter().filter(|outcome| outcome.refused.is_none()) {
+        assert!(!outcome.candidate.name.contains("int4") && !outcome.candidate.name.contains("fp8-e4m3"));
+        assert!(!outcome.candidate.name.contains("w4a"), "{}", outcome.candidate.name);
+    }
+    let allowed = advice(&Limits { allow: names(&["int4-g32", "int8-g32"]), ..Limits::default() }).unwrap();
+    let best = &allowed.choice().unwrap().candidate;
+    assert_eq!(best.name, "int4-g32/bf16, int8-g32 head", "{}", allowed.reason);
+    let slip = advice(&Limits { deny: names(&["int2"]), ..Limits::default() }).unwrap_err();
+    assert!(slip.to_string().contains("`int2`: there are bf16, fp8"), "{slip}");
 }

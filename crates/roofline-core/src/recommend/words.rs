@@ -4,10 +4,12 @@ use super::{
     Demand, Need, Outcome, RESERVE,
     rank::{doubtful, score},
 };
-use crate::{Device, Registry, predict::Bound, units::Bytes};
+use crate::{Device, Registry, device::Kind, predict::Bound, units::Bytes};
 
 /// Losses above this are worth a warning.
 const NOTABLE_LOSS: f64 = 0.05;
+/// Devices that commonly share a model: those of one machine.
+const NODE: f64 = 8.0;
 /// Doubtful plans that are better by this are worth a warning.
 const NOTABLE_GAIN: f64 = 1.05;
 
@@ -23,7 +25,13 @@ pub(super) fn reason(need: &Need<'_>, outcomes: &[Outcome], capacity: Option<Byt
         other => format!("bound by {other}"),
     };
     if best.candidate.is_plain() {
-        return format!("{}: {bound}, and no narrower plan is worth its loss for this goal", best.candidate.name);
+        let others = outcomes.iter().any(|outcome| !outcome.candidate.is_plain() && outcome.refused.is_none());
+        let why = if others {
+            "no narrower plan is worth its loss for this goal"
+        } else {
+            "the limits leave no narrower plan"
+        };
+        return format!("{}: {bound}, and {why}", best.candidate.name);
     }
     let wide = outcomes.iter().find(|outcome| outcome.candidate.is_plain() && outcome.batch == best.batch);
     let saved = wide.map(|wide| 1.0 - best.footprint.total() / wide.footprint.total());
@@ -72,24 +80,35 @@ fn nothing(need: &Need<'_>, outcomes: &[Outcome], capacity: Option<Bytes>) -> St
     text
 }
 
-/// The smallest devices of the same maker that have `room`, those of the same kind first.
+/// The smallest devices of the same maker and kind that have `room`; where none has, several of the same.
 fn large_enough(device: &Device, room: Bytes) -> Vec<String> {
     let registry = Registry::builtin();
-    let has =
-        |other: &&Device| other.vendor == device.vendor && other.memory.usable().is_some_and(|there| there >= room);
-    let mut all: Vec<&Device> = registry.devices().filter(has).collect();
+    let alike = |other: &&Device| {
+        other.vendor == device.vendor
+            && (other.kind == device.kind || other.kind == Kind::Gpu && device.kind == Kind::Soc)
+    };
+    let has = |other: &&Device| other.memory.usable().is_some_and(|there| there >= room);
+    let mut all: Vec<&Device> = registry.devices().filter(alike).filter(has).collect();
     let size = |other: &Device| other.memory.usable().map_or(f64::INFINITY, Bytes::value);
     all.sort_by(|a, b| {
         (a.kind != device.kind).cmp(&(b.kind != device.kind)).then(size(a).total_cmp(&size(b))).then(a.key.cmp(&b.key))
     });
     let name = |other: &&Device| format!("{} ({})", other.name, other.memory.usable().unwrap_or(Bytes::ZERO));
-    all.iter().take(2).map(name).collect()
+    if !all.is_empty() {
+        return all.iter().take(2).map(name).collect();
+    }
+    let several = device.memory.usable().map(|there| (room / there).ceil()).filter(|several| *several <= NODE);
+    several.map(|several| format!("{several} of these together (`predict --tp {several}`)")).into_iter().collect()
 }
 
 /// What a user should know of the choice.
 pub(super) fn warnings(need: &Need<'_>, outcomes: &[Outcome]) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(best) = outcomes.first().filter(|outcome| outcome.refused.is_none()) else { return warnings };
+    let context = need.demand.context();
+    if let Some(most) = need.model.max_context.filter(|most| most.get() < context) {
+        warnings.push(format!("{context} tokens are more than the {most} this model was made for"));
+    }
     let prefill = matches!(need.demand, Demand::Prefill { .. });
     if prefill && outcomes.iter().any(|outcome| outcome.candidate.weight_only() && outcome.bound == Bound::Compute) {
         warnings.push("prompts wait for multipliers: weight-only formats save memory here and no time".to_owned());

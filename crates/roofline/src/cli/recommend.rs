@@ -29,7 +29,7 @@ pub(crate) struct RecommendPlace {
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) tier: Option<TierArg>,
     /// Memory that may be used, such as 8GB; the device's when left out
-    #[arg(long, value_name = "BYTES", help_heading = "Limits")]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) memory_limit: Option<Bytes>,
 }
 
@@ -81,14 +81,15 @@ pub(crate) struct RecommendModelArgs {
     /// A whole request: tokens to generate
     #[arg(long, value_parser = dimension, allow_negative_numbers = true, requires = "prompt")]
     pub(crate) generate: Option<u64>,
-    /// Sequences side by side
-    #[arg(long, value_parser = dimension, default_value = "1", allow_negative_numbers = true)]
-    pub(crate) batch: u64,
+    /// Sequences side by side; the most of them for throughput and cost, which look for the best number. One, or as
+    /// many as fit up to 256, when left out
+    #[arg(long, value_parser = dimension, allow_negative_numbers = true)]
+    pub(crate) batch: Option<u64>,
     /// What matters most
     #[arg(long, value_enum, default_value_t)]
     pub(crate) goal: RecommendGoal,
     /// What an hour of the device costs in dollars
-    #[arg(long, value_name = "DOLLARS", required_if_eq("goal", "cost"))]
+    #[arg(long, value_name = "DOLLARS", required_if_eq("goal", "cost"), allow_negative_numbers = true)]
     pub(crate) price: Option<f64>,
     #[command(flatten)]
     pub(crate) limits: RecommendLimits,
@@ -111,7 +112,7 @@ pub(crate) struct RecommendLimits {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) max_quality_loss: Option<f64>,
     /// The fewest tokens per second of a sequence
-    #[arg(long, value_name = "RATE", help_heading = "Limits")]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true, help_heading = "Limits")]
     pub(crate) min_tokens_per_s: Option<f64>,
     /// The longest time to the first token, such as 200ms
     #[arg(long, value_name = "TIME", help_heading = "Limits")]

@@ -74,6 +74,10 @@ fn product(args: &ProductArgs) -> Result<Product, Failure> {
     let (device, calibration) = place(&args.place)?;
     let shape = (args.m, args.n, args.k);
     let advice = recommend_operator(shape, &device, calibration.as_ref(), args.place.memory_limit)?;
+    if args.place.tier == Some(TierArg::Expected) && advice.tier != "expected" {
+        let hint = "`--tier ideal` needs none";
+        return Err(Failure::usage(format!("the calibration of {} does not know this product", device.name), hint));
+    }
     let commands = recipe::checkpoint(&advice.recommendation.precision, "./CHECKPOINT");
     let (m, n, k) = shape;
     Ok(Product { device: device.label(), device_name: device.name, m, n, k, advice, commands })

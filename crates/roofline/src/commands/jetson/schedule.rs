@@ -4,6 +4,7 @@
 use roofline_core::{
     Model,
     device::PowerMode,
+    energy::Energy,
     predict::Bound,
     recommend::{Demand, Goal, Limits, Need, recommend, recommend_operator},
     units::{Bytes, Joules, Seconds},
@@ -165,7 +166,7 @@ fn plan(
         model,
         device,
         calibration: None,
-        batch: 1,
+        batch: None,
         demand,
         goal,
         dollars_per_hour: None,
@@ -178,7 +179,7 @@ fn plan(
         method: best.candidate.algorithm.to_owned(),
         batch: best.batch,
         time: best.time,
-        energy: mode.mode.power.map(|power| power * best.time / best.batch as f64),
+        energy: best.energy_per_token.map(Energy::joules),
         memory: best.memory,
         bound: best.bound,
     }))
@@ -219,7 +220,9 @@ fn reason(chosen: &Candidate, rivals: &[Candidate], goal: GoalArg) -> String {
         GoalArg::Throughput => format!("{} tokens/s is the most predicted", number(chosen.tokens_per_second())),
         GoalArg::Power => {
             let energy = chosen.energy.map_or_else(String::new, |energy| energy.to_string());
-            format!("{energy} per token is the least, estimated as the mode's whole budget times the predicted time")
+            format!(
+                "{energy} per token is the least for one sequence, estimated as the mode's whole budget times the predicted time"
+            )
         }
     };
     let mut sentences = vec![first, format!("it is bound by {}", chosen.bound)];

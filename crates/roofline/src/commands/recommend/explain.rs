@@ -3,10 +3,10 @@
 use roofline_core::{
     Plan,
     format::Sizes,
-    model::{Lowering, Workload},
+    model::Lowering,
     precision::PrecisionSpec,
     predict::{Bound, Forecast, predict},
-    recommend::{Demand, Need, Recommendation},
+    recommend::{Demand, Need, Quality, Recommendation},
     units::Seconds,
 };
 
@@ -21,12 +21,8 @@ pub(super) fn steps(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Stri
     let (device, model) = (need.device, need.model);
     let sixteen = device.sixteen_bit();
     let wide = Plan::model(&sixteen.to_string().parse::<PrecisionSpec>()?, device)?;
-    let batch = advice.choice().map_or(need.batch, |best| best.batch);
-    let workload = match need.demand {
-        Demand::Decode { context } => Workload::decode(batch, context)?,
-        Demand::Prefill { prompt } => Workload::prefill(batch, prompt)?,
-        Demand::Request { prompt, generate } => Workload::decode(batch, prompt.saturating_add(generate.div_ceil(2)))?,
-    };
+    let batch = advice.choice().map_or(need.batch.unwrap_or(1), |best| best.batch);
+    let workload = need.demand.typical(batch)?;
     let graph = model.graph(workload, Lowering::default())?;
     let before = predict(&graph, &wide, Sizes::Exact, device)?;
     let total = &before.total;
@@ -74,11 +70,26 @@ pub(super) fn steps(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Stri
             total.time(),
             shares(&after)
         ));
-        steps.push(format!(
-            "What it costs. Perplexity: {}. Every format rounds; the estimate takes the error t of the format on Gaussian \
-             weights and 4.4 to 11 times t squared, which is what published models lost.",
-            quality(&best.quality)
-        ));
+        if advice.tier == "expected" {
+            let most = match best.bound {
+                Bound::Launch => "most of it is starting kernels, which no format shortens",
+                Bound::Memory => "most of it is memory",
+                _ => "most of it is widening and multiplying",
+            };
+            steps.push(format!(
+                "What this device really does. Kernels start, fill and drain, and reach a share of each rate; by its calibration \
+                 the demand takes {}, {:.2}x as fast as 16 bit, and {most}.",
+                best.time, best.speedup
+            ));
+        }
+        let estimate = format!(
+            " Every format rounds; the estimate takes the error t of the format on Gaussian weights and {} to {} times t squared, \
+             which is what published models lost.",
+            roofline_core::quality::ROBUST,
+            roofline_core::quality::SENSITIVE
+        );
+        let estimate = if matches!(best.quality, Quality::Estimated(_)) { estimate } else { String::new() };
+        steps.push(format!("What it costs. Perplexity: {}.{estimate}", quality(&best.quality)));
         steps.push(format!("Energy: {}.", energy_source(device)));
         let rivals: Vec<String> = advice
             .outcomes

@@ -3,6 +3,7 @@
 use roofline_core::{
     Device, Model,
     calibration::Calibration,
+    device::Origin,
     energy::{Energy, EnergyModel},
     precision::{NAMED, PrecisionSpec},
     recommend::{
@@ -35,6 +36,7 @@ pub(crate) struct Advised {
     /// The best of each power mode, where one was looked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     modes: Vec<InMode>,
+    /// Sequences of the choice.
     batch: u64,
     pub(super) demand: Demand,
     goal: Goal,
@@ -69,7 +71,7 @@ struct Question {
     model: Model,
     device: Device,
     calibration: Option<Calibration>,
-    batch: u64,
+    batch: Option<u64>,
     demand: Demand,
     goal: Goal,
     price: Option<f64>,
@@ -129,7 +131,8 @@ impl Question {
     /// the best of each comes back. A mode without a budget has nothing to be judged by.
     fn choose_mode(&mut self) -> Result<Vec<InMode>, Failure> {
         let mut modes = Vec::new();
-        if self.goal != Goal::Energy || self.device.mode.is_some() {
+        // Rates that were given hold in no mode.
+        if self.goal != Goal::Energy || self.device.mode.is_some() || self.device.origin == Origin::Modified {
             return Ok(modes);
         }
         let mut least: Option<(f64, Device)> = None;
@@ -168,7 +171,7 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
     let folder = std::path::Path::new(&args.model);
     let folder = if folder.is_dir() { args.model.as_str() } else { "./CHECKPOINT" };
     let best = recommendation.choice();
-    let commands = best.map_or_else(Vec::new, |best| recipe::commands(&best.candidate, folder));
+    let commands = best.map_or_else(Vec::new, |best| recipe::commands(&best.candidate, &best.quality, folder));
     let published = best.map_or_else(Vec::new, |best| published(&question.model, &best.candidate));
     let explanation = args.explain.then(|| explain::steps(&need, &recommendation)).transpose()?;
     Ok(Advised {
@@ -177,7 +180,7 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
         device_name: question.device.name.clone(),
         power_mode: question.device.mode.clone().filter(|_| !modes.is_empty()),
         modes,
-        batch: args.batch,
+        batch: best.map_or(args.batch.unwrap_or(1), |best| best.batch),
         demand: question.demand,
         goal: question.goal,
         recommendation,
@@ -193,8 +196,12 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
 /// The name in the table of precisions, by whichever it was asked for.
 fn canonical(name: &str) -> Result<String, Failure> {
     let lower = name.trim().to_lowercase();
-    lower.parse::<PrecisionSpec>()?;
-    let known = NAMED.iter().find(|named| named.name == lower || named.aliases.contains(&lower.as_str()));
+    if lower.parse::<roofline_core::Format>().is_err() {
+        lower.parse::<PrecisionSpec>()?;
+    }
+    // Whoever says INT4 means every group size.
+    let known = NAMED.iter().filter(|_| lower != "int4");
+    let known = known.clone().find(|named| named.name == lower || named.aliases.contains(&lower.as_str()));
     Ok(known.map_or(lower, |named| named.name.to_owned()))
 }
 
@@ -210,6 +217,7 @@ pub(super) fn work(demand: Demand) -> String {
 pub(super) fn quality(quality: &Quality) -> String {
     match quality {
         Quality::Exact => "as 16 bit".to_owned(),
+        Quality::Released => "as released".to_owned(),
         Quality::Published { change, .. } => format!("+{:.1} % published", 100.0 * change),
         Quality::Estimated(change) => format!("+{:.1} to {:.1} % estimated", 100.0 * change.low, 100.0 * change.high),
         Quality::Unknown => "unknown".to_owned(),
@@ -229,7 +237,7 @@ impl Report for Advised {
 
     fn sections(&self) -> Vec<Section> {
         let advice = &self.recommendation;
-        let batch = advice.choice().map_or(self.batch, |best| best.batch);
+        let batch = self.batch;
         let work = work(self.demand);
         let mut sections = vec![
             Section::Heading(format!(
@@ -397,6 +405,7 @@ fn plans(outcomes: &[Outcome], goal: Goal) -> Table {
         .column("why not", Align::Left, 1);
     for outcome in outcomes {
         let dollars = outcome.dollars_per_million_tokens;
+        let cache = if outcome.loss().is_none() && outcome.quality != Quality::Unknown { " + cache" } else { "" };
         table.row([
             outcome.candidate.name.as_str().into(),
             if outcome.pareto { "*" } else { "" }.into(),
@@ -409,7 +418,7 @@ fn plans(outcomes: &[Outcome], goal: Goal) -> Table {
             outcome.memory.to_string().into(),
             energy(outcome.energy_per_token.filter(|_| goal == Goal::Energy)).into(),
             dollars.map_or_else(String::new, |dollars| format!("{dollars:.3}")).into(),
-            quality(&outcome.quality).into(),
+            (quality(&outcome.quality) + cache).into(),
             outcome.refused.clone().or_else(|| outcome.lost.clone()).unwrap_or_default().into(),
         ]);
     }

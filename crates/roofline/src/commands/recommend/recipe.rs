@@ -1,6 +1,9 @@
 //! What to type to get a plan: our own quantizer, then the runtimes'.
 
-use roofline_core::recommend::Candidate;
+use roofline_core::{
+    Format,
+    recommend::{Candidate, Quality},
+};
 use roofline_quant::torchao::get_quantize_config;
 
 /// A precision without the 16-bit activations that its name may end with: `int4-g32/bf16` is `int4-g32`.
@@ -39,6 +42,21 @@ fn gguf(precision: &str) -> Option<&'static str> {
     })
 }
 
+/// torchao's configuration of a precision, where it has one, with the word and the group size that a mapping by width alone
+/// knows it by.
+fn torchao(precision: &str) -> Option<(&'static str, &'static str, u32)> {
+    Some(match stem(precision) {
+        "w4a16" => ("Int4WeightOnlyConfig(group_size=128)", "INT4", 128),
+        "int4-g64" => ("Int4WeightOnlyConfig(group_size=64)", "INT4", 64),
+        "int4-g32" => ("Int4WeightOnlyConfig(group_size=32)", "INT4", 32),
+        "w8a16" => ("Int8WeightOnlyConfig()", "INT8", 128),
+        "int8" => ("Int8DynamicActivationInt8WeightConfig()", "INT8", 128),
+        "fp8" => ("Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())", "FP8_E4M3", 128),
+        "fp8a16" => ("Float8WeightOnlyConfig()", "FP8_E4M3", 128),
+        _ => return None,
+    })
+}
+
 /// What makes a checkpoint of a precision: ours, then the same in torchao, where it has it.
 pub(super) fn checkpoint(precision: &str, model: &str) -> Vec<String> {
     let ours = scheme(precision).map(|scheme| {
@@ -47,27 +65,19 @@ pub(super) fn checkpoint(precision: &str, model: &str) -> Vec<String> {
         let layout = if precision == "fp8a16" { " --as torchao" } else { "" };
         format!("roofline quantize {model} --plan {scheme}{method}{layout} --to OUT")
     });
-    let (word, group) = match stem(precision) {
-        "w4a16" | "int4-g128-zp" => ("INT4", 128),
-        "int4-g64" => ("INT4", 64),
-        "int4-g32" => ("INT4", 32),
-        "w8a16" | "int8" | "int8-g128" => ("INT8", 128),
-        "nf4" => ("NF4", 64),
-        "fp8" | "fp8a16" => ("FP8_E4M3", 128),
-        "nvfp4" | "nvfp4a16" => ("NVFP4", 16),
-        "mxfp4" | "mxfp4a16" => ("MXFP4", 32),
-        _ => ("", 128),
-    };
-    let torchao = get_quantize_config(word, group).map(|config| {
-        let weights_only = (precision == "int8").then(|| "weights only: activations stay at 16 bit".to_owned());
-        let differs = config.differs.or(weights_only).map_or_else(String::new, |differs| format!("    # {differs}"));
-        format!("quantize_(model, {}){differs}", config.expression)
+    let torchao = torchao(precision).map(|(config, word, group)| {
+        let mapped = get_quantize_config(word, group).map(|mapped| mapped.expression).filter(|mapped| mapped != config);
+        let note = mapped.map_or_else(String::new, |mapped| format!("    # by width alone it would be {mapped}"));
+        format!("quantize_(model, {config}){note}")
     });
     ours.into_iter().chain(torchao).collect()
 }
 
 /// What to type for a plan, as far as this program can make it.
-pub(super) fn commands(candidate: &Candidate, model: &str) -> Vec<String> {
+pub(super) fn commands(candidate: &Candidate, quality: &Quality, model: &str) -> Vec<String> {
+    if *quality == Quality::Released && candidate.runtimes.contains(&"vLLM") {
+        return vec![format!("vllm serve {model}    # as it was released")];
+    }
     let narrow = candidate.kv.nominal_bits() < 16;
     let bits = |precision: roofline_core::Precision| precision.weights.nominal_bits();
     let plan = &candidate.plan;
@@ -75,7 +85,10 @@ pub(super) fn commands(candidate: &Candidate, model: &str) -> Vec<String> {
     let wide = bits(plan.layers) >= 16 && bits(inner) >= 16;
     let same = candidate.attention == candidate.feed_forward;
     let mut commands = Vec::new();
-    if candidate.head.is_none() {
+    if candidate.attention == "nf4" && same {
+        let config = "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=\"nf4\")";
+        commands.push(format!("AutoModelForCausalLM.from_pretrained(\"{model}\", quantization_config={config})"));
+    } else if candidate.head.is_none() && candidate.runtimes.iter().any(|runtime| *runtime != "llama.cpp") {
         let mut served = wide.then_some(model);
         if !wide && same {
             commands = checkpoint(&candidate.attention, model);
@@ -114,12 +127,13 @@ fn llama_cpp(candidate: &Candidate, model: &str) -> Vec<String> {
         return Vec::new();
     };
     let mut commands = Vec::new();
-    let head = candidate.head.and_then(|head| gguf(&head.to_string()));
-    let plan = if attention == inner && head.is_none() {
+    // Its own mixtures quantize the head too, so that a plan which does not, or not like them, says so.
+    let sixteen = if candidate.plan.wide.weights == Format::FP16 { "f16" } else { "bf16" };
+    let head = candidate.head.and_then(|head| gguf(&head.to_string())).unwrap_or(sixteen);
+    let plan = if attention == inner && inner == head {
         inner
     } else {
-        let kept = head.unwrap_or("f16");
-        let mut rules = vec![("head", kept), ("embedding", kept)];
+        let mut rules = vec![("head", head), ("embedding", head)];
         if attention != inner {
             rules.insert(0, ("attention", attention));
         }
@@ -164,14 +178,14 @@ mod tests {
                 model: &model,
                 device: &device,
                 calibration: None,
-                batch: 1,
+                batch: None,
                 demand: Demand::Decode { context: 4096 },
                 goal: Goal::Latency,
                 dollars_per_hour: None,
                 limits: &limits,
             };
             for outcome in recommend(&need).unwrap().outcomes {
-                let commands = commands(&outcome.candidate, "M");
+                let commands = commands(&outcome.candidate, &outcome.quality, "M");
                 let file = |name: &str| {
                     let end = format!("' > {name}");
                     commands.iter().find_map(|line| line.strip_prefix("printf '")?.strip_suffix(&end)).unwrap()
