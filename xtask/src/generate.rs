@@ -51,6 +51,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "jetson --help",
             "jetson schedule --help",
             "jetson set-mode --help",
+            "serve --help",
             "completions --help",
             "man --help",
         ],

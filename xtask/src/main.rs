@@ -1,8 +1,10 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask oracle`, `cargo xtask generate [--check]`, `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask oracle`, `cargo xtask generate [--check]`, `cargo xtask serve`,
+//! `cargo xtask bench`.
 
 mod bench;
 mod generate;
 mod oracle;
+mod serve;
 mod test;
 
 use std::{
@@ -17,6 +19,7 @@ Usage: cargo xtask CHORE
   test                everything a change must pass: format, lints, tests, oracle, documentation, generated files
   oracle              the checkpoints the program writes, compared with a reference in Python
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
+  serve [ARGUMENTS]   build the page, then start a server that has it: `roofline serve ARGUMENTS`
   bench               estimates per second, and the time from process start to answer";
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),
         ["bench"] => bench::bench(),
+        ["serve", ref arguments @ ..] => serve::serve(arguments),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

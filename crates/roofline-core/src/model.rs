@@ -8,7 +8,10 @@ mod parameters;
 pub use lowering::{Lowering, Workload};
 pub use memory::Footprint;
 
-use std::sync::LazyLock;
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -194,6 +197,9 @@ static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"))
 static BUILTIN: LazyLock<Vec<Model>> =
     LazyLock::new(|| FILES.iter().filter_map(|(key, text)| Model::from_toml(text, key).ok()).collect());
 
+/// Every name of a model, where they were all read.
+static INDEX: OnceLock<HashMap<String, usize>> = OnceLock::new();
+
 impl Model {
     /// All models that ship with the program.
     pub fn builtin() -> &'static [Model] {
@@ -203,16 +209,33 @@ impl Model {
     /// The model called `name`, in any case, with `_` or spaces for `-`.
     pub fn find(name: &str) -> Result<Model> {
         let key = key_of(name);
+        if let Some(index) = INDEX.get() {
+            return index.get(&key).map(|at| BUILTIN[*at].clone()).ok_or_else(|| Self::unknown(name));
+        }
         if let Ok(at) = FILES.binary_search_by(|(known, _)| (*known).cmp(&key)) {
             return Self::from_toml(FILES[at].1, FILES[at].0);
         }
         let candidates = FILES.iter().filter(|(_, text)| text.contains(&format!("\"{key}\"")));
         let models = candidates.filter_map(|(key, text)| Self::from_toml(text, key).ok());
-        models.into_iter().find(|model| model.aliases.iter().any(|alias| key_of(alias) == key)).ok_or_else(|| {
-            let known = BUILTIN.iter().flat_map(|model| model.aliases.iter().chain([&model.key]));
-            let hint = "`roofline models` lists them; a `config.json`, or the folder it is in, describes any other";
-            Error::unknown("model", name, known.map(String::as_str), hint)
-        })
+        let found = models.into_iter().find(|model| model.aliases.iter().any(|alias| key_of(alias) == key));
+        found.ok_or_else(|| Self::unknown(name))
+    }
+
+    fn unknown(name: &str) -> Error {
+        let known = BUILTIN.iter().flat_map(|model| model.aliases.iter().chain([&model.key]));
+        let hint = "`roofline models` lists them; a `config.json`, or the folder it is in, describes any other";
+        Error::unknown("model", name, known.map(String::as_str), hint)
+    }
+
+    /// Reads every model now: a process that answers many questions finds each in a table from then on.
+    pub fn preload() {
+        INDEX.get_or_init(|| {
+            let mut index = HashMap::new();
+            let places = || BUILTIN.iter().enumerate();
+            index.extend(places().flat_map(|(at, model)| model.aliases.iter().map(move |alias| (key_of(alias), at))));
+            index.extend(places().map(|(at, model)| (model.key.clone(), at)));
+            index
+        });
     }
 
     /// Reads a file of the registry.

@@ -26,6 +26,8 @@ mod work;
 
 use std::net::{IpAddr, SocketAddr};
 
+use roofline_core::{Model, Registry};
+
 pub(crate) use listener::signal;
 
 use crate::{cli::ServeArgs, failure::Failure, report::style};
@@ -38,6 +40,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     }
     let state = state::State::new(args)?;
     style::hush();
+    Registry::preload();
+    Model::preload();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let address = SocketAddr::new(args.host, args.port);
@@ -83,3 +87,6 @@ fn announce(address: SocketAddr, args: &ServeArgs) {
     let measuring = if args.allow_measure { "jobs may run kernels here" } else { "measuring is off (--allow-measure)" };
     println!("{measuring}; documentation at /docs; Ctrl-C stops");
 }
+
+#[cfg(test)]
+mod tests;

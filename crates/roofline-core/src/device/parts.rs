@@ -183,6 +183,8 @@ pub struct Measured {
     pub rates: Peaks,
     /// Memory copy or read.
     pub bandwidth: Option<ByteRate>,
+    /// Reading what the second-level cache holds.
+    pub l2_bandwidth: Option<ByteRate>,
     /// Who measured, and with what.
     pub source: String,
 }
@@ -193,10 +195,12 @@ impl<'de> Deserialize<'de> for Measured {
         use serde::de::Error;
         let mut entries = BTreeMap::<String, String>::deserialize(deserializer)?;
         let source = entries.remove("source").ok_or_else(|| Error::missing_field("source"))?;
-        let bandwidth = entries.remove("bandwidth").map(|text| text.parse()).transpose().map_err(Error::custom)?;
+        let mut bandwidth =
+            |name: &str| entries.remove(name).map(|text| text.parse()).transpose().map_err(Error::custom);
+        let (bandwidth, l2_bandwidth) = (bandwidth("bandwidth")?, bandwidth("l2_bandwidth")?);
         let rate = |text: &String| text.parse::<FlopRate>();
         let rates = entries.iter().map(|(name, text)| Ok((name.parse()?, rate(text)?)));
         let rates = rates.collect::<crate::Result<Vec<_>>>().and_then(Peaks::distinct).map_err(Error::custom)?;
-        Ok(Self { rates, bandwidth, source })
+        Ok(Self { rates, bandwidth, l2_bandwidth, source })
     }
 }

@@ -6,7 +6,7 @@ mod report;
 mod shapes;
 mod validate;
 
-use std::path::PathBuf;
+use std::{borrow::Cow, path::PathBuf};
 
 use roofline_core::{
     Device,
@@ -51,7 +51,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failur
             style::talk("note", "forgotten");
             return Ok(());
         }
-        let calibration = stored(&device, stack).ok_or_else(missing)?;
+        let calibration = stored(&device, stack).ok_or_else(missing)?.into_owned();
         return Ok(emit(&Calibrated::new(calibration, &device), form)?);
     }
     if let Some(count) = args.validate {
@@ -133,11 +133,11 @@ fn in_blocks(device: &Device) -> bool {
 
 /// The calibration to use for a device and a stack: the user's own, else the one that ships with the program, and then
 /// that is said. A device with other rates than its own has none.
-pub(super) fn stored(device: &Device, stack: &str) -> Option<Calibration> {
-    own(device, stack).or_else(|| {
+pub(super) fn stored(device: &Device, stack: &str) -> Option<Cow<'static, Calibration>> {
+    own(device, stack).map(Cow::Owned).or_else(|| {
         let shipped = Calibration::builtin(device, stack)?;
         style::talk("note", &format!("the calibration of {} that ships with roofline is used", device.name));
-        Some(shipped.clone())
+        Some(Cow::Borrowed(shipped))
     })
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn chart(subject: &Subject) -> Result<Chart, Failure> {
             tdp_w: device.tdp.map(Watts::value),
             source: device.source.clone(),
             notes: device.notes.clone(),
-            calibration: calibration.map(|known| known.provenance),
+            calibration: calibration.map(|known| known.provenance.clone()),
         },
         prediction,
     })
@@ -118,6 +118,13 @@ fn memories(device: &Device) -> Vec<Slope> {
         lo_bytes_per_s: measured.map(|measured| measured.min(rated)),
         hi_bytes_per_s: measured.map(|measured| measured.max(rated)),
     }];
+    slopes.extend(device.measured.as_ref().and_then(|measured| measured.l2_bandwidth).map(|rate| Slope {
+        label: "L2",
+        source: "measured",
+        bytes_per_s: rate.value(),
+        lo_bytes_per_s: None,
+        hi_bytes_per_s: None,
+    }));
     slopes.extend(caches(device));
     slopes
 }

@@ -6,7 +6,10 @@ mod table;
 
 pub(crate) use import::spelled;
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
 use roofline_core::{
     Device, Dim, Graph,
@@ -178,10 +181,10 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
     }
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
-    let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
     let report = args.report.clone().unwrap_or_else(|| beside(runner.path()));
     let environment = serde_json::to_value(&runner.environment).map_err(std::io::Error::from)?;
-    let mut compared = Compared::new(subjects.words, &device, calibration.as_ref(), comparison);
+    let mut compared = Compared::new(subjects.words, &device, calibration.as_deref(), comparison);
     compared.backend = Some(runner.backend.name().to_owned());
     compared.residency = Some(runner.protocol.residency);
     compared.count_missing(&skipped);
@@ -206,9 +209,9 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     };
     let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
     let calibration = calibrate::stored(&device, calibrate::stack(&run.header.backend));
-    let comparison = compared(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
     let words = format!("{}, started {}", path.display(), run.header.started);
-    let mut compared = Compared::new(words, &device, calibration.as_ref(), comparison);
+    let mut compared = Compared::new(words, &device, calibration.as_deref(), comparison);
     compared.backend = Some(run.header.backend);
     compared.skipped = run.skipped;
     compared.run = Some(path.to_owned());
@@ -369,7 +372,7 @@ impl Compared {
 
 /// The expected tier of what is about to be measured. A newcomer gets one, too: a short calibration comes first, in a run of
 /// its own, so that the tour is measured afresh.
-fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibration>, Failure> {
+fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Cow<'static, Calibration>>, Failure> {
     let (backend, seconds) = (args.run.backend(), args.run.seconds);
     let device = match (backend, on) {
         (BackendArg::Cpu, None | Some("this")) => this::device()?,
@@ -397,7 +400,7 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Calibratio
     };
     let calibration = calibrate::measured(&mut Runner::start(&short, None, "calibrate")?, &short)?;
     calibrate::keep(&calibration, &device)?;
-    Ok(Some(calibration))
+    Ok(Some(Cow::Owned(calibration)))
 }
 
 /// A report goes to a new file that can be written, or nowhere.

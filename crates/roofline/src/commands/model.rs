@@ -161,7 +161,7 @@ pub(crate) fn predict_model(args: &ModelArgs) -> Result<ModelPrediction, Failure
     let mut first_error = None;
     for (device, specs) in &job.cases {
         let calibration = tier::calibration(&args.setting, device)?;
-        let calibration = calibration.as_ref();
+        let calibration = calibration.as_deref();
         for lowering in lowerings(&args.lowering)? {
             for phase in &phases {
                 let mut baseline: Option<Seconds> = None;

@@ -159,7 +159,7 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
             match result {
                 Ok((precision, result, advice)) => {
                     let plan = Plan::uniform(precision);
-                    let outlook = outlook(calibration.as_ref(), &graph, &plan, job.sizes, spec.name());
+                    let outlook = outlook(calibration.as_deref(), &graph, &plan, job.sizes, spec.name());
                     let mut row = row(device, spec, precision, &result, advice, outlook.as_ref());
                     if at == 0 {
                         baseline = Some((result.total, row.time()));

@@ -5,6 +5,8 @@ mod model;
 mod picture;
 mod recipe;
 
+use std::borrow::Cow;
+
 use roofline_core::{
     Device,
     calibration::Calibration,
@@ -44,7 +46,7 @@ pub(crate) fn short(args: &ProductArgs) -> Result<RecommendationResult, Failure>
 }
 
 /// The device, and what is known of it.
-fn place(args: &RecommendPlace) -> Result<(Device, Option<Calibration>), Failure> {
+fn place(args: &RecommendPlace) -> Result<(Device, Option<Cow<'static, Calibration>>), Failure> {
     let device = setting::one(&args.on, &args.rates)?;
     let calibration = match args.tier {
         Some(TierArg::Ideal) => None,
@@ -73,7 +75,7 @@ struct Product {
 fn product(args: &ProductArgs) -> Result<Product, Failure> {
     let (device, calibration) = place(&args.place)?;
     let shape = (args.m, args.n, args.k);
-    let advice = recommend_operator(shape, &device, calibration.as_ref(), args.place.memory_limit)?;
+    let advice = recommend_operator(shape, &device, calibration.as_deref(), args.place.memory_limit)?;
     if args.place.tier == Some(TierArg::Expected) && advice.tier != "expected" {
         let hint = "`--tier ideal` needs none";
         return Err(Failure::usage(format!("the calibration of {} does not know this product", device.name), hint));

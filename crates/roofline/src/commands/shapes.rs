@@ -141,7 +141,7 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
     let calibration = calibrate::stored(&device, calibrate::stack(runner.backend.name()));
-    let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_ref(), Sizes::Exact)?;
+    let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
     let skipped = skipped
         .iter()
         .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));

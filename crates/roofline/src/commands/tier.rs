@@ -1,5 +1,7 @@
 //! Which prediction is shown: what a calibrated machine is expected to do, else the ideal.
 
+use std::borrow::Cow;
+
 use roofline_core::{
     Device, Graph, Plan,
     calibration::{Calibration, Expected},
@@ -14,7 +16,7 @@ use crate::{
 };
 
 /// The calibration to use for `device`, as far as one is wanted and kept.
-pub(super) fn calibration(setting: &Setting, device: &Device) -> Result<Option<Calibration>, Failure> {
+pub(super) fn calibration(setting: &Setting, device: &Device) -> Result<Option<Cow<'static, Calibration>>, Failure> {
     let stack = setting.stack.name();
     match setting.tier {
         Some(TierArg::Ideal) => Ok(None),

@@ -84,9 +84,12 @@ pub(super) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
     Ok(typed("application/json", text))
 }
 
+/// What devices can be chosen by.
+pub(super) const DEVICE_FILTERS: &[&str] = &["vendor", "kind", "arch", "has", "min_memory", "mine", "sort", "reverse"];
+
 /// `GET /api/devices?vendor=...`: the flags of `roofline devices` as a query.
 pub(super) async fn devices(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
-    listed(&state, "devices", fields(query.pairs())).await
+    listed(&state, "devices", fields(query, DEVICE_FILTERS)?).await
 }
 
 pub(super) async fn device(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
@@ -121,7 +124,7 @@ pub(super) async fn format(State(state): State<Shared>, Key(key): Key) -> Result
 }
 
 pub(super) async fn precisions(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
-    listed(&state, "precisions", fields(query.pairs())).await
+    listed(&state, "precisions", fields(query, &["on"])?).await
 }
 
 async fn named(state: &Shared, verb: &'static str, key: String) -> Result<Response, Refusal> {
@@ -139,12 +142,21 @@ fn question(verb: &'static str, body: &Map<String, Value>) -> Result<Question, R
     answers::admitted(verb, body)
 }
 
-/// A query as a body: words that read as a flag's value become one.
-fn fields(query: Vec<(String, String)>) -> Map<String, Value> {
+/// A query as a body: a name that comes more than once is a list, and words that read as a switch are one.
+fn fields(query: Params, known: &[&str]) -> Result<Map<String, Value>, Refusal> {
+    query.only(known)?;
     let value = |text: String| match text.as_str() {
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         _ => Value::String(text),
     };
-    query.into_iter().map(|(name, text)| (name, value(text))).collect()
+    let mut fields: Map<String, Value> = Map::new();
+    for (name, text) in query.pairs() {
+        match fields.get_mut(&name) {
+            None => _ = fields.insert(name, value(text)),
+            Some(Value::Array(list)) => list.push(value(text)),
+            Some(first) => *first = Value::Array(vec![first.take(), value(text)]),
+        }
+    }
+    Ok(fields)
 }

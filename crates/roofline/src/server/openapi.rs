@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use self::operation::{OPERATIONS, Operation};
+pub(super) use self::operation::OPERATIONS;
+use self::operation::Operation;
 pub(super) use self::schema::Recommendation;
 use super::answers::typed;
 

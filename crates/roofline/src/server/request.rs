@@ -31,7 +31,8 @@ pub(super) struct Field {
 
 #[derive(Clone, PartialEq)]
 pub(super) enum Kind {
-    Whole,
+    /// A whole number, and the least of them.
+    Whole(u64),
     Number,
     Flag,
     Text,
@@ -95,9 +96,8 @@ impl Field {
         let kind = match arg.get_action() {
             ArgAction::SetTrue => Kind::Flag,
             _ if name == "peak" => Kind::Pairs,
-            _ if holds == TypeId::of::<u64>() || holds == TypeId::of::<u32>() || holds == TypeId::of::<usize>() => {
-                Kind::Whole
-            }
+            _ if holds == TypeId::of::<u64>() => Kind::Whole(1),
+            _ if holds == TypeId::of::<u32>() || holds == TypeId::of::<usize>() => Kind::Whole(0),
             _ if holds == TypeId::of::<f64>() && !matches!(name.as_str(), "max_quality_loss") => Kind::Number,
             _ if values.is_empty() => Kind::Text,
             _ => Kind::OneOf(values),
@@ -117,7 +117,7 @@ impl Field {
     /// One value as it would be typed.
     fn typed(&self, value: &Value) -> Result<String, Refusal> {
         let fits = match (&self.kind, value) {
-            (Kind::Whole, Value::Number(number)) if number.is_u64() => number.to_string(),
+            (Kind::Whole(_), Value::Number(number)) if number.is_u64() => number.to_string(),
             (Kind::Number, Value::Number(number)) => number.to_string(),
             (Kind::Text | Kind::OneOf(_) | Kind::Pairs, Value::String(text)) => text.clone(),
             _ => return Err(self.refuse(value)),
@@ -127,7 +127,7 @@ impl Field {
 
     fn refuse(&self, value: &Value) -> Refusal {
         let expected = match &self.kind {
-            Kind::Whole => "a whole number".to_owned(),
+            Kind::Whole(least) => format!("a whole number from {least} on"),
             Kind::Number => "a number".to_owned(),
             Kind::Flag => "true or false".to_owned(),
             Kind::Text => "a string".to_owned(),

@@ -73,7 +73,7 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
     let observations: Vec<Observation> = outcome.measured.iter().map(Observation::from).collect();
     let compared = compare(&observations, &device, Some(&calibration), Sizes::Exact)?;
     style::talk("note", &format!("the run is in {}", runner.path().display()));
-    let report = Validation::new(&device, calibration, args.seed, &compared.pairs, outcome.skipped.len());
+    let report = Validation::new(&device, calibration.into_owned(), args.seed, &compared.pairs, outcome.skipped.len());
     Ok(emit(&report, form)?)
 }
 

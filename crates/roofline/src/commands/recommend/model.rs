@@ -1,5 +1,7 @@
 //! Advice on a model.
 
+use std::borrow::Cow;
+
 use roofline_core::{
     Device, Model,
     calibration::Calibration,
@@ -85,7 +87,7 @@ impl Question {
         Ok(Self {
             model: source::model(&args.model)?,
             device,
-            calibration,
+            calibration: calibration.map(Cow::into_owned),
             batch: args.batch,
             demand: match (args.phase, args.prompt, args.generate) {
                 (Some(Phase::Prefill), ..) => Demand::Prefill { prompt: args.context },

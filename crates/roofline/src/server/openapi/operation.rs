@@ -2,19 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::schema::{having, reference, request};
+use super::{
+    super::catalogue::DEVICE_FILTERS,
+    schema::{self, having, reference, request},
+};
 
 /// A route.
 pub(in crate::server) struct Operation {
-    pub(super) method: &'static str,
-    pub(super) path: &'static str,
+    pub(in crate::server) method: &'static str,
+    pub(in crate::server) path: &'static str,
     pub(super) summary: &'static str,
     pub(super) query: fn() -> Vec<Value>,
     /// The schema of the body, and whether there must be one.
     pub(super) body: fn() -> Option<(Value, bool)>,
-    pub(super) example: Option<&'static str>,
-    pub(super) status: &'static str,
-    pub(super) kind: &'static str,
+    pub(in crate::server) example: Option<&'static str>,
+    pub(in crate::server) status: &'static str,
+    pub(in crate::server) kind: &'static str,
     pub(super) answer: fn() -> Value,
 }
 
@@ -83,13 +86,19 @@ const fn verb(
 
 pub(in crate::server) const OPERATIONS: &[Operation] = &[
     get("/api/health", "The server, and the machine it runs on", || reference("Health")),
-    get("/api/devices", "Devices, with everything their files say", || having(&["devices"])),
+    Operation {
+        query: || schema::query("devices", DEVICE_FILTERS),
+        ..get("/api/devices", "Devices, with everything their files say", || having(&["devices"]))
+    },
     get("/api/devices/{key}", "One device", || having(&["devices"])),
     get("/api/models", "Models: dimensions, parameters, cache", || having(&["models"])),
     get("/api/models/{key}", "One model", || having(&["models"])),
     get("/api/formats", "Number formats: size, range, error, who multiplies them", || having(&["formats"])),
     get("/api/formats/{key}", "One format", || having(&["formats"])),
-    get("/api/precisions", "Named precisions: which format at which place", || having(&["precisions"])),
+    Operation {
+        query: || schema::query("precisions", &["on"]),
+        ..get("/api/precisions", "Named precisions: which format at which place", || having(&["precisions"]))
+    },
     verb(
         "/api/predict",
         "How fast it can run: time, bound and reason of an operator or a model",

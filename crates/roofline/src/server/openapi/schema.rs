@@ -96,14 +96,18 @@ fn object(fields: &[&Field], subject: Option<(&str, &str)>) -> Value {
     object
 }
 
-fn property(field: &Field) -> Value {
-    let one = match &field.kind {
-        Kind::Whole => json!({ "type": "integer", "minimum": 0, "maximum": Dim::MAX }),
+fn one(kind: &Kind) -> Value {
+    match kind {
+        Kind::Whole(least) => json!({ "type": "integer", "minimum": least, "maximum": Dim::MAX }),
         Kind::Number => json!({ "type": "number" }),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Text | Kind::Pairs => json!({ "type": "string" }),
         Kind::OneOf(values) => json!({ "type": "string", "enum": values }),
-    };
+    }
+}
+
+fn property(field: &Field) -> Value {
+    let one = one(&field.kind);
     let mut forms = vec![one.clone()];
     if field.many {
         forms.push(json!({ "type": "array", "items": one, "maxItems": 256 }));
@@ -118,12 +122,24 @@ fn property(field: &Field) -> Value {
     schema["description"] = json!(field.help);
     if let Some(default) = &field.default {
         let plain = match field.kind {
-            Kind::Whole | Kind::Number => serde_json::from_str(default).unwrap_or(Value::Null),
+            Kind::Whole(_) | Kind::Number => serde_json::from_str(default).unwrap_or(Value::Null),
             _ => json!(default),
         };
         schema["default"] = plain;
     }
     schema
+}
+
+/// Some fields of `verb` as parameters of a query.
+pub(super) fn query(verb: &str, names: &[&str]) -> Vec<Value> {
+    let Some(form) = Verb::named(verb).and_then(|verb| request::form(verb).ok()) else { return Vec::new() };
+    let chosen = form.own.iter().filter(|field| names.contains(&field.name.as_str()));
+    let parameter = |field: &Field| {
+        let one = one(&field.kind);
+        let schema = if field.many { json!({ "type": "array", "items": one, "maxItems": 16 }) } else { one };
+        json!({ "name": field.name, "in": "query", "required": false, "schema": schema, "description": field.help })
+    };
+    chosen.map(parameter).collect()
 }
 
 /// An object that has at least these fields.
