@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::{
     extract::Params,
-    products::{PRECISIONS, hardware, named},
+    points::named,
+    products::{PRECISIONS, hardware},
     refusal::Refusal,
     state::Shared,
     work,

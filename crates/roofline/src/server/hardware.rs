@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{
     catalogue::json,
     extract::{Fields, Params},
-    products::units,
+    points::units,
     refusal::Refusal,
 };
 use crate::{config, failure::Failure};

@@ -17,7 +17,7 @@ use super::{
     answers,
     catalogue::json,
     extract::Fields,
-    products::{RooflinePoint, named},
+    points::{RooflinePoint, named},
     refusal::Refusal,
 };
 use crate::{

@@ -3,11 +3,8 @@
 
 use axum::{extract::State, http::StatusCode, response::Response};
 use roofline_core::{
-    Device, Format, Graph, Math, Plan,
-    format::Sizes,
+    Device, Format,
     op::Linear,
-    precision::PrecisionSpec,
-    predict::{Estimate, predict},
     recommend::RecommendationResult,
     tiling::{Machine, Tile, Tiling},
 };
@@ -19,13 +16,14 @@ use super::{
     answers, benchmark,
     catalogue::json,
     extract::{Fields, Json, Params},
+    points::{RooflineLine, RooflinePoint, lines, named, point},
     refusal::Refusal,
     state::{Shared, State as Server},
     telemetry, work,
 };
 use crate::{
     cli::{ProductArgs, RateArgs, RecommendPlace},
-    commands::{place, question::Verb, recommend, shapes, spelled},
+    commands::{place, question::Verb, recommend, shapes},
     failure::Failure,
 };
 
@@ -61,31 +59,6 @@ impl Default for GEMMSpec {
         let precision = "FP16".to_owned();
         Self { m: 4096, n: 4096, k: 4096, precision, tile_m: 128, tile_n: 128, tile_k: 32 }
     }
-}
-
-/// A point under the roof.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(super) struct RooflinePoint {
-    pub(super) ai: f64,
-    pub(super) tflops: f64,
-    pub(super) time_us: f64,
-    pub(super) label: String,
-    /// `simulated` or `measured`.
-    pub(super) source: String,
-    pub(super) precision: String,
-    pub(super) shape: String,
-    #[serde(default)]
-    pub(super) bottleneck: Option<String>,
-    #[serde(default)]
-    pub(super) bandwidth_gb_s: Option<f64>,
-}
-
-/// A ceiling.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct RooflineLine {
-    precision: &'static str,
-    peak_tflops: f64,
-    critical_ai: f64,
 }
 
 /// How a product cuts into a tile.
@@ -152,7 +125,7 @@ pub(super) async fn analyze(
     Fields(body): Fields,
 ) -> Result<Response, Refusal> {
     if body.contains_key("model") {
-        return answers::ask(&state, verb("analyze")?, &body).await;
+        return command(&state, &query, "analyze", &body).await;
     }
     query.only(&["hardware_key", "run_all_precisions", "backend"])?;
     let (spec, all) = (spec(body)?, query.flag("run_all_precisions")?);
@@ -161,6 +134,17 @@ pub(super) async fn analyze(
     let mut response = analyzed(&state, &query, &spec, all)?;
     response.measured = measured(&state, &query, &[(spec.m, spec.n, spec.k)], &names, what).await?;
     json(&response)
+}
+
+/// What the command line answers. Its arguments are all in the body.
+async fn command(
+    state: &Shared,
+    query: &Params,
+    name: &'static str,
+    body: &Map<String, Value>,
+) -> Result<Response, Refusal> {
+    query.only(&[])?;
+    answers::ask(state, verb(name)?, body).await
 }
 
 /// The same without touching the GPU.
@@ -246,7 +230,7 @@ pub(super) async fn recommend(
     Fields(body): Fields,
 ) -> Result<Response, Refusal> {
     if body.contains_key("subject") {
-        return answers::ask(&state, verb("recommend")?, &body).await;
+        return command(&state, &query, "recommend", &body).await;
     }
     query.only(&["hardware_key", "memory_limit_gb"])?;
     json(&short(&query, &spec(body)?)?)
@@ -268,12 +252,13 @@ fn short(query: &Params, spec: &GEMMSpec) -> Result<RecommendationResult, Refusa
 /// `POST /api/sweep`; with an object as its body what `roofline sweep` answers, else the standard shapes.
 pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body): Json) -> Result<Response, Refusal> {
     let listed = match body {
-        Some(Value::Object(body)) => return answers::ask(&state, verb("sweep")?, &body).await,
+        Some(Value::Object(body)) => return command(&state, &query, "sweep", &body).await,
         Some(Value::Array(list)) => list,
         None | Some(Value::Null) => Vec::new(),
         Some(_) => return Err(Refusal::body("the body is neither a list of precisions nor an object", "see /docs")),
     };
     query.only(&["hardware_key", "run_measured", "quick", "precisions", "backend"])?;
+    benchmark::backend(&query)?;
     let text = |value: &Value| {
         let text = value.as_str().map(str::to_owned);
         text.ok_or_else(|| Refusal::body(format!("{value} is no precision"), "a list of names, such as [\"FP16\"]"))
@@ -312,7 +297,7 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
 /// `POST /api/tiling`, in its query or as `roofline tiling` takes it.
 pub(super) async fn tiling(State(state): State<Shared>, query: Params, Json(body): Json) -> Result<Response, Refusal> {
     if let Some(Value::Object(body)) = body {
-        return answers::ask(&state, verb("tiling")?, &body).await;
+        return command(&state, &query, "tiling", &body).await;
     }
     query.only(&["M", "N", "K", "precision", "hardware_key"])?;
     let mut fields = Map::new();
@@ -357,62 +342,6 @@ fn tilings(device: &Device, spec: &GEMMSpec) -> Result<Vec<TilingResult>, Refusa
 fn operands(precision: &str, device: &Device) -> Result<Format, Refusal> {
     let spec = named(precision)?;
     Ok(spec.on(device).map_err(Failure::from)?.activations)
-}
-
-/// A precision by any of the names that tools of this field give it.
-pub(super) fn named(name: &str) -> Result<PrecisionSpec, Refusal> {
-    let shown: String = name.chars().take(80).collect();
-    Ok(spelled(&shown).parse().map_err(Failure::from)?)
-}
-
-pub(super) fn point(
-    device: &Device,
-    (m, n, k): (u64, u64, u64),
-    precision: &str,
-    what: &str,
-) -> Result<RooflinePoint, Refusal> {
-    let formats = named(precision)?.on(device).map_err(Failure::from)?;
-    let graph = Graph::gemm(m, n, k).map_err(Failure::from)?;
-    let forecast = predict(&graph, &Plan::uniform(formats), Sizes::Exact, device);
-    let total: Estimate = forecast.map_err(Failure::from)?.total;
-    Ok(RooflinePoint {
-        ai: total.intensity().value(),
-        tflops: total.rate().value() / 1e12,
-        time_us: total.time().micros(),
-        label: format!("{what}{m}x{n}x{k} [{precision}]"),
-        source: "simulated".to_owned(),
-        precision: precision.to_owned(),
-        shape: format!("{m}x{n}x{k}"),
-        bottleneck: Some(total.bound().to_string()),
-        bandwidth_gb_s: Some(total.bandwidth().value() / 1e9),
-    })
-}
-
-/// The units of a device by the names of the precisions they multiply.
-pub(super) fn units(device: &Device) -> impl Iterator<Item = (&'static str, Math, f64)> + '_ {
-    let name = |math| {
-        Some(match math {
-            Math::Fp32 => "FP32",
-            Math::Tf32 => "TF32",
-            Math::Fp16 => "FP16",
-            Math::Bf16 => "BF16",
-            Math::Fp8 => "FP8_E4M3",
-            Math::Fp6 => "MXFP6",
-            Math::Fp4 => "NVFP4",
-            Math::Int8 => "INT8",
-            Math::Int4 => "INT4",
-            _ => return None,
-        })
-    };
-    device.peaks.iter().filter_map(move |(math, peak)| Some((name(math)?, math, peak.value())))
-}
-
-fn lines(device: &Device) -> Vec<RooflineLine> {
-    let line = |(precision, math, peak): (&'static str, Math, f64)| {
-        let critical_ai = device.critical_intensity(math)?.value();
-        Some(RooflineLine { precision, peak_tflops: peak / 1e12, critical_ai })
-    };
-    units(device).filter_map(line).collect()
 }
 
 pub(super) fn verb(name: &'static str) -> Result<&'static Verb, Refusal> {

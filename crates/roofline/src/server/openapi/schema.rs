@@ -98,6 +98,7 @@ fn object(fields: &[&Field], subject: Option<(&str, &str)>) -> Value {
 
 fn one(kind: &Kind) -> Value {
     match kind {
+        Kind::Whole(0) => json!({ "type": "integer", "minimum": 0 }),
         Kind::Whole(least) => json!({ "type": "integer", "minimum": least, "maximum": Dim::MAX }),
         Kind::Number => json!({ "type": "number" }),
         Kind::Flag => json!({ "type": "boolean" }),
