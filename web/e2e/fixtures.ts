@@ -38,7 +38,7 @@ export const test = base.extend<Tests, Workers>({
       const { origin, protocol } = new URL(request.url());
       if (protocol !== "blob:" && protocol !== "data:" && origin !== new URL(server.url).origin) complaints.push(`left the server: ${request.url()}`);
     });
-    if (process.env["ROOFLINE_PAGE"]) await fromFolder(page, process.env["ROOFLINE_PAGE"], server.url);
+    await serve(page, server.url);
     await use(page);
     expect(complaints.filter((complaint) => !allowed.some((pattern) => pattern.test(complaint)))).toEqual([]);
   },
@@ -48,8 +48,10 @@ export { expect };
 
 const KINDS: Readonly<Record<string, string>> = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2" };
 
-/** The page from `web/dist` instead of the program, under the program's own headers: no build of the program for a change of the page. */
-async function fromFolder(page: Page, folder: string, url: string): Promise<void> {
+/** The page from `ROOFLINE_PAGE` instead of the program, under the program's own headers: no build of the program for a change of the page. */
+export async function serve(page: Page, url: string): Promise<void> {
+  const folder = process.env["ROOFLINE_PAGE"];
+  if (!folder) return;
   const root = join(dirname(fileURLToPath(import.meta.url)), "..", folder);
   const policy = (await fetch(url)).headers.get("content-security-policy") ?? "default-src 'self'";
   await page.route(

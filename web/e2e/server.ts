@@ -12,10 +12,10 @@ export class Server {
     readonly url: string,
   ) {}
 
-  static async start({ port = 0, measure = true, folder = mkdtempSync(join(tmpdir(), "roofline-e2e-")) } = {}): Promise<Server> {
+  static async start({ port = 0, measure = true, token = "", folder = mkdtempSync(join(tmpdir(), "roofline-e2e-")) } = {}): Promise<Server> {
     const program = process.env["ROOFLINE_BIN"];
     if (!program) throw new Error("ROOFLINE_BIN names no program: build it, then ROOFLINE_BIN=target/release/roofline npm run e2e");
-    const args = ["serve", "--port", String(port), "--state", join(folder, "jobs"), ...(measure ? ["--allow-measure"] : [])];
+    const args = ["serve", "--port", String(port), "--state", join(folder, "jobs"), ...(measure ? ["--allow-measure"] : []), ...(token ? ["--token", token] : [])];
     const child = spawn(program, args, { env: { ...process.env, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder, HOME: folder }, stdio: ["ignore", "pipe", "pipe"] });
     const url = await new Promise<string>((resolve, reject) => {
       let said = "";

@@ -18,14 +18,17 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await context.grantPermissions(["clipboard-read", "clipboard-write"]);
   await page.goto("/?tab=recommend");
   const plans = page.getByRole("region", { name: "Ranked plans" });
-  await expect(page.locator(".verdict h2")).toHaveText("w4a16");
-  await expect(plans.locator("tbody tr").nth(1)).toContainText("slower");
+  const choice = page.locator(".verdict h2");
+  await expect(choice).toHaveText(/fp4|w4a16/);
+  const first = (await choice.textContent())!;
+  await expect(plans.locator("tbody tr").nth(1).locator(".why")).not.toBeEmpty();
+  await expect(page.locator(".variations li")).toHaveCount(4);
   await expect(page.locator(".dot")).not.toHaveCount(0);
   await expect(page.locator(".heat td")).toHaveCount(9);
   await page.locator(".verdict").getByRole("button", { name: "Copy" }).first().click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toContain("roofline quantize");
   await page.getByLabel("Perplexity may rise by").fill("1%");
-  await expect(page.locator(".verdict h2")).not.toHaveText("w4a16");
+  await expect(choice).not.toHaveText(first);
   await page.getByRole("button", { name: /Show all/ }).click();
   await expect(plans).toContainText("perplexity");
   await page.getByLabel("Memory may be used up to").fill("1GB");
@@ -68,6 +71,17 @@ test("compares measurements made elsewhere", async ({ clean: page }) => {
   await page.getByLabel("CSV or JSON").fill("{not json");
   await page.getByRole("button", { name: "Validate and compare" }).click();
   await expect(page.getByRole("status")).toContainText("Invalid JSON");
+});
+
+test("draws what a GPU says of itself", async ({ clean: page }) => {
+  const look = (power: number) => ({ device_name: "NVIDIA H200", compute_capability: [9, 0], driver_version: "580.159.04", sm_clock_mhz: 1710, sm_clock_max_mhz: 1980, mem_clock_mhz: 3201, mem_clock_max_mhz: 3201, power_draw_w: power, power_limit_w: 700, temperature_c: 61, temperature_throttle_c: 87, mem_total_mb: 143771, mem_used_mb: 18211, gpu_utilization_pct: 100, throttle_reasons: ["sw_power_cap"] });
+  const body = [300, 520, 690, 698].map((power) => `data: ${JSON.stringify(look(power))}\n\n`).join("");
+  await page.route("**/api/nvml/stream", (route) => route.fulfill({ contentType: "text/event-stream", body }));
+  await page.goto("/?tab=gpu");
+  await expect(page.getByRole("heading", { name: "NVIDIA H200" })).toBeVisible();
+  await expect(page.locator(".gauge")).toHaveCount(6);
+  await expect(page.locator(".gauge").first()).toContainText("698 W");
+  await expect(page.locator("main")).toContainText("at its power limit");
 });
 
 test("says that there is no GPU", async ({ clean: page, server, allowed }) => {

@@ -1,9 +1,9 @@
 import { lazy, Suspense, type ComponentType, type MouseEvent } from "react";
 import { CatalogueContext, useCatalogue, useLoadedCatalogue } from "./data/catalogue";
-import { useOnline } from "./data/connection";
+import { useConnection, type Connection } from "./data/connection";
 import { CopyButton } from "./parts/Copy";
 import { useTheme } from "./parts/theme";
-import { OfflineBanner } from "./parts/Trouble";
+import { OfflineBanner, TokenBanner } from "./parts/Trouble";
 import { toQuery } from "./state/address";
 import { change, link, useView } from "./state/store";
 import { TABS, type Tab } from "./state/view";
@@ -22,14 +22,15 @@ const VIEWS: Record<Tab, { readonly name: string; readonly view: ComponentType }
 
 export function App() {
   const view = useView();
-  const online = useOnline();
+  const connection = useConnection();
   const catalogue = useLoadedCatalogue();
   const Current = VIEWS[view.tab].view;
   return (
     <CatalogueContext value={catalogue}>
       <div className="app">
-        <Header tab={view.tab} online={online} />
-        {!online && <OfflineBanner />}
+        <Header tab={view.tab} connection={connection} />
+        {connection === "offline" && <OfflineBanner />}
+        {connection === "locked" && <TokenBanner />}
         <main>
           <h1 className="hidden">{VIEWS[view.tab].name}</h1>
           <Suspense fallback={<div className="empty">Loading</div>}>
@@ -41,7 +42,7 @@ export function App() {
   );
 }
 
-function Header({ tab, online }: { tab: Tab; online: boolean }) {
+function Header({ tab, connection }: { tab: Tab; connection: Connection }) {
   const view = useView();
   const [, toggle] = useTheme();
   const open = (event: MouseEvent, next: Tab) => {
@@ -68,7 +69,7 @@ function Header({ tab, online }: { tab: Tab; online: boolean }) {
         ))}
       </nav>
       <div className="status">
-        <ServerChip online={online} />
+        <ServerChip connection={connection} />
         <CopyButton text={link} label="Copy link" className="button quiet tight" />
         <button type="button" className="icon-button" onClick={toggle} aria-label="Light or dark" title="Light or dark">
           <svg viewBox="0 0 24 24" fill="none" stroke="currentColor" strokeWidth="2" aria-hidden="true">
@@ -81,9 +82,9 @@ function Header({ tab, online }: { tab: Tab; online: boolean }) {
   );
 }
 
-function ServerChip({ online }: { online: boolean }) {
+function ServerChip({ connection }: { connection: Connection }) {
   const { health } = useCatalogue();
-  if (!online) return <span className="chip off">offline</span>;
+  if (connection !== "online") return <span className="chip off">{connection}</span>;
   if (!health) return null;
   const text = health.gpu ?? (health.cuda ? "CUDA" : "no GPU");
   const title = `roofline ${health.version}; measuring is ${health.allow_measure ? "allowed" : "off"}`;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { EventReader } from "../src/api/events";
+import { EventReader } from "../src/api/eventReader";
 import { Latest } from "../src/api/latest";
 
 describe("events", () => {

@@ -2,7 +2,7 @@
 
 import { ask, Refusal, send } from "./client";
 import { pictureOf, roofOf, type Picture, type Roof } from "./picture";
-import type { Chart, Comparison, Comparisons, Device, FormatList, GemmAnswer, GemmEstimate, GemmEstimates, Health, Model, ModelAnswer, ModelPrediction, Precision, SweepRow } from "./types";
+import type { Chart, Device, FormatList, GemmAnswer, GemmEstimate, GemmEstimates, Health, Model, ModelAnswer, ModelPrediction, Precision, SweepRow, Validation } from "./types";
 import type { Row } from "../state/import";
 import type { Limits, Machine, Setup, Shape } from "../state/view";
 
@@ -155,8 +155,7 @@ export interface CompareQuestion {
 }
 
 /** Measurements made elsewhere, held against the predictions for a device. */
-export async function compareRows({ on, rows }: CompareQuestion, signal?: Signal): Promise<Comparisons> {
+export function validate({ on, rows }: CompareQuestion, signal?: Signal): Promise<Validation> {
   const benchmarks = rows.map(({ m, n, k, precision, time_us }) => ({ kernel_type: "gemm", shape: [m, n, k], precision, measured_time_us: time_us }));
-  const answer = await ask<Comparisons & { readonly results?: readonly Comparison[] }>("api/validate", { signal, body: { hardware_key: on, benchmarks } });
-  return { ...answer, comparisons: answer.results ?? answer.comparisons };
+  return ask<Validation>("api/validate", { signal, body: { hardware_key: on, benchmarks } });
 }

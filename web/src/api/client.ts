@@ -30,11 +30,27 @@ export function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/** A token in the address's fragment never reaches a server's log; `#token=...` is kept for the session. */
-function token(): string | null {
-  const found = /(?:^#|&)token=([^&]+)/.exec(window.location.hash);
-  if (found?.[1]) window.sessionStorage.setItem("roofline.token", decodeURIComponent(found[1]));
-  return window.sessionStorage.getItem("roofline.token");
+const TOKEN = "roofline.token";
+let token = keptToken();
+
+/** A token in the address's fragment never reaches a server's log; it is kept until the tab is closed. */
+function keptToken(): string | null {
+  const found = /(?:^#|&)token=([^&]+)/.exec(window.location.hash)?.[1];
+  try {
+    if (found) window.sessionStorage.setItem(TOKEN, decodeURIComponent(found));
+    return window.sessionStorage.getItem(TOKEN);
+  } catch {
+    return found ? decodeURIComponent(found) : null;
+  }
+}
+
+export function keepToken(next: string): void {
+  token = next;
+  try {
+    window.sessionStorage.setItem(TOKEN, next);
+  } catch {
+    // it lasts as long as the page
+  }
 }
 
 export async function send(path: string, options: Options = {}): Promise<Response> {
@@ -42,8 +58,7 @@ export async function send(path: string, options: Options = {}): Promise<Respons
   const method = options.method ?? (body === undefined ? "GET" : "POST");
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["content-type"] = "application/json";
-  const secret = token();
-  if (secret) headers["authorization"] = `Bearer ${secret}`;
+  if (token) headers["authorization"] = `Bearer ${token}`;
   const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
   if (signal) init.signal = signal;

@@ -2,7 +2,7 @@
 
 import { ask } from "./client";
 import { events } from "./events";
-import type { Comparison, Comparisons, Measurement } from "./types";
+import type { Comparison, Measurement } from "./types";
 
 export type JobState = "queued" | "running" | "done" | "failed" | "cancelled" | "interrupted";
 
@@ -27,7 +27,6 @@ export interface JobResult {
   readonly backend?: string | null;
   readonly comparisons?: readonly Comparison[];
   readonly measurements?: readonly Measurement[];
-  readonly summary?: Comparisons["summary"];
   readonly insight?: string | null;
 }
 

@@ -26,6 +26,8 @@ export interface Picture {
   readonly model: string;
   readonly modelName: string;
   readonly parameters: number;
+  /** Tokens that the model was made for. */
+  readonly maxContext: number | null;
   readonly ceilings: readonly Ceiling[];
   readonly memories: readonly Memory[];
   readonly estimate: Estimate;
@@ -42,6 +44,7 @@ export function pictureOf(chart: Chart<ModelPrediction>): Picture | null {
     model: chart.prediction.model,
     modelName: chart.prediction.model_name,
     parameters: chart.prediction.parameters,
+    maxContext: chart.prediction.max_context,
     ceilings: together(chart.ceilings),
     memories: slopes(chart.memories),
     estimate,

@@ -362,22 +362,15 @@ export interface Comparison {
   readonly diagnoses: readonly Doubt[];
 }
 
-export interface Comparisons {
-  readonly subject: string;
-  readonly device: string;
-  readonly device_name: string;
-  readonly tier: Tier;
-  readonly comparisons: readonly Comparison[];
+/** Measurements held against a device. */
+export interface Validation {
+  /** The name of the device. */
+  readonly hardware: string;
+  readonly results: readonly Comparison[];
   readonly summary: {
-    readonly count: number;
     readonly mean_error_pct: number;
-    readonly median_error_pct: number;
     readonly max_error_pct: number;
-    readonly within_15_pct: number;
-    readonly ideal_mean_error_pct: number;
-    readonly ideal_median_error_pct: number;
+    readonly num_benchmarks: number;
     readonly verdict: string;
   };
-  readonly insight: string | null;
-  readonly skipped: readonly unknown[];
 }

@@ -1,9 +1,8 @@
 /** A question to the server as a hook: the last answer stays until the next one is there. */
 
 import { useEffect, useRef, useState } from "react";
-import { isAbort, Offline } from "../api/client";
 import { Latest } from "../api/latest";
-import { report } from "./connection";
+import { report, useConnection } from "./connection";
 
 export interface Answer<Q, A> {
   /** The newest answer, which may belong to an older question. */
@@ -18,16 +17,13 @@ export interface Answer<Q, A> {
 /** Asks when `question` changes in content; `rest` waits until it has not changed for so many milliseconds. */
 export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal: AbortSignal) => Promise<A>, rest = 0): Answer<Q, A> {
   const [state, setState] = useState<{ value: A | null; of: Q | null; error: Error | null; settled: string | null }>({ value: null, of: null, error: null, settled: null });
-  const [again, setAgain] = useState(0);
+  const connection = useConnection();
   const latest = useRef<Latest<Q, A> | null>(null);
   const key = question === null ? null : JSON.stringify(question);
 
   useEffect(() => {
     const asked = new Latest<Q, A>(asker, (of, value, error) => {
-      if (error instanceof Offline) {
-        report(false);
-        window.setTimeout(() => setAgain((count) => count + 1), 2000);
-      } else if (!isAbort(error)) report(true);
+      report(error);
       setState((before) =>
         value === null
           ? { ...before, error: error instanceof Error ? error : new Error(String(error)), settled: JSON.stringify(of) }
@@ -39,7 +35,8 @@ export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal:
   }, [asker]);
 
   useEffect(() => {
-    if (question === null) return undefined;
+    // asked again when the server comes back or lets us in
+    if (question === null || connection !== "online") return undefined;
     if (rest === 0) {
       latest.current?.ask(question);
       return undefined;
@@ -48,7 +45,7 @@ export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal:
     return () => window.clearTimeout(timer);
     // the question is compared by content
     // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [key, rest, again, asker]);
+  }, [key, rest, connection, asker]);
 
   return { value: state.value, of: state.of, error: state.error, stale: key !== state.settled };
 }

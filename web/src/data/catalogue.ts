@@ -2,9 +2,8 @@
 
 import { createContext, useContext, useEffect, useState } from "react";
 import { devices, health, models } from "../api/calls";
-import { Offline } from "../api/client";
 import type { Device, Health, Model } from "../api/types";
-import { report, useOnline } from "./connection";
+import { report, useConnection } from "./connection";
 
 export interface Catalogue {
   readonly health: Health | null;
@@ -22,21 +21,19 @@ export function useCatalogue(): Catalogue {
 
 export function useLoadedCatalogue(): Catalogue {
   const [catalogue, setCatalogue] = useState(NOTHING);
-  const online = useOnline();
+  const connection = useConnection();
   useEffect(() => {
-    if (!online) return undefined;
+    if (connection !== "online") return undefined;
     const abort = new AbortController();
     const keep = <K extends keyof Catalogue>(key: K) => (value: Catalogue[K]) => {
-      report(true);
+      report(null);
       if (!abort.signal.aborted) setCatalogue((before) => ({ ...before, [key]: value }));
     };
-    const fail = (error: unknown) => {
-      if (error instanceof Offline) report(false);
-    };
+    const fail = (error: unknown) => report(error);
     health(abort.signal).then(keep("health"), fail);
     devices(abort.signal).then(keep("devices"), fail);
     models(abort.signal).then(keep("models"), fail);
     return () => abort.abort();
-  }, [online]);
+  }, [connection]);
   return catalogue;
 }

@@ -1,36 +1,53 @@
-/** Whether the server answers: reported by every request, shown once in the header. */
+/** Whether the server answers, and lets us in: reported by every request, shown once under the header. */
 
 import { useSyncExternalStore } from "react";
 import { health } from "../api/calls";
+import { isAbort, keepToken, Offline, Refusal } from "../api/client";
 
-let online = true;
+export type Connection = "online" | "offline" | "locked";
+
+const AGAIN = 3000;
+
+let state: Connection = "online";
 let timer: number | undefined;
 const listeners = new Set<() => void>();
 
-export function report(answers: boolean): void {
-  if (answers !== online) {
-    online = answers;
-    for (const listener of listeners) listener();
-  }
+function become(next: Connection): void {
   window.clearTimeout(timer);
-  if (!online) timer = window.setTimeout(() => void retry(), 3000);
+  if (next === "offline") timer = window.setTimeout(() => void retry(), AGAIN);
+  if (next === state) return;
+  state = next;
+  for (const listener of listeners) listener();
+}
+
+/** What the outcome of a request says about the server; `null` is an answer. */
+export function report(error: unknown): void {
+  if (isAbort(error)) return;
+  if (error instanceof Offline) become("offline");
+  else if (error instanceof Refusal && error.status === 401) become("locked");
+  else become("online");
 }
 
 export async function retry(): Promise<void> {
   try {
     await health();
-    report(true);
-  } catch {
-    report(false);
+    report(null);
+  } catch (error) {
+    report(error);
   }
 }
 
-export function useOnline(): boolean {
+export function unlock(token: string): void {
+  keepToken(token);
+  void retry();
+}
+
+export function useConnection(): Connection {
   return useSyncExternalStore(
     (listener) => {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    () => online,
+    () => state,
   );
 }

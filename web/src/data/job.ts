@@ -1,7 +1,7 @@
 /** One job of this tab: started, followed live, cancelled. It goes on when the tab is left, and is found again by its id. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
-import { isAbort, Offline } from "../api/client";
+import { isAbort } from "../api/client";
 import { createJob, jobEvents, removeJob, showJob, type JobResult, type JobState, type Skipped } from "../api/jobs";
 import type { Measurement } from "../api/types";
 import { report } from "./connection";
@@ -56,7 +56,7 @@ export function useJob(): JobControl {
     };
     run().catch((error: unknown) => {
       if (isAbort(error)) return;
-      if (error instanceof Offline) report(false);
+      report(error);
       patch((before) => ({ ...before, state: "failed", current: null, error: error instanceof Error ? error : new Error(String(error)) }));
     });
   }, []);

@@ -21,8 +21,10 @@ export interface Measured {
   readonly warnings: readonly string[];
 }
 
+export const FAKE = "fake time of the null backend";
+
 /** What the server measured, or was told, as a point. */
-export function measuredOf(device: string, found: Measurement | Comparison): Measured {
+export function measuredOf(device: string, found: Measurement | Comparison, backend: string | null): Measured {
   const rate = (time: number | null) => inTime(found.measured_tflops, found.measured_time_us, time);
   return {
     id: [device, found.shape, found.precision, found.kernel_path ?? ""].join("|"),
@@ -38,7 +40,7 @@ export function measuredOf(device: string, found: Measurement | Comparison): Mea
     p95_us: found.p95_us,
     gb_s: found.measured_bandwidth_gb_s,
     kernel_path: found.kernel_path,
-    warnings: found.warnings.map(doubtText),
+    warnings: [...(backend === "null" ? [FAKE] : []), ...found.warnings.map(doubtText)],
   };
 }
 

@@ -27,10 +27,8 @@ export function useTelemetry(): Recording {
         again();
       } catch (error) {
         if (isAbort(error) || abort.signal.aborted) return;
-        if (error instanceof Offline) {
-          report(false);
-          again();
-        }
+        report(error);
+        if (error instanceof Offline) again();
         setRecording((before) => ({ ...before, error: error as Error }));
       }
     };

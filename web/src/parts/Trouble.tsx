@@ -1,9 +1,11 @@
 import { Offline, Refusal } from "../api/client";
-import { retry } from "../data/connection";
+import { useState } from "react";
+import { retry, unlock } from "../data/connection";
 
 /** What went wrong, and what to do about it. */
 export function Trouble({ error }: { error: Error }) {
-  if (error instanceof Offline) return null;
+  // the banner under the header says it already
+  if (error instanceof Offline || (error instanceof Refusal && error.status === 401)) return null;
   return (
     <div className="notice bad" role="alert">
       <div>
@@ -25,6 +27,29 @@ export function OfflineBanner() {
           Try now
         </button>
       </div>
+    </div>
+  );
+}
+
+export function TokenBanner() {
+  const [token, setToken] = useState("");
+  return (
+    <div className="banner">
+      <form
+        className="notice warn"
+        onSubmit={(event) => {
+          event.preventDefault();
+          unlock(token.trim());
+        }}
+      >
+        <div>
+          <strong>This server asks for a token:</strong> the one that <code>roofline serve --token</code> was started with. It is kept until this tab is closed.
+        </div>
+        <input className="input token" type="password" aria-label="Token" autoComplete="off" value={token} onChange={(event) => setToken(event.target.value)} />
+        <button type="submit" className="button" disabled={token.trim() === ""}>
+          Enter
+        </button>
+      </form>
     </div>
   );
 }

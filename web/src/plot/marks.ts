@@ -2,7 +2,7 @@
 
 import type { Picture } from "../api/picture";
 import type { GemmEstimate, Operator } from "../api/types";
-import type { Measured } from "../data/measured";
+import { FAKE, type Measured } from "../data/measured";
 import { bytes, digits, flops, micros, percent, prefixed, teraflops } from "../units/figure";
 import { inTime } from "../units/rate";
 import type { CardContent } from "./Card";
@@ -95,7 +95,7 @@ export function measuredMark(point: Measured): Mark {
     style: "measured",
     x: point.ai,
     y: point.tflops * TERA,
-    radius: 6,
+    radius: 7.5,
     colour: precisionColour(point.precision),
     ideal: null,
     low: tera(point.tflops_low),
@@ -124,7 +124,7 @@ export function gemmMark(estimate: GemmEstimate): Mark {
     style: "predicted",
     x: estimate.ai,
     y: estimate.predicted_tflops * TERA,
-    radius: 6,
+    radius: 5,
     colour: precisionColour(estimate.precision),
     ideal: rate(estimate.ideal_time_us),
     low: rate(estimate.hi_us),
@@ -171,7 +171,7 @@ function totalCard(picture: Picture, label?: string): CardContent {
 }
 
 function measuredCard(point: Measured): CardContent {
-  return card(`${point.label} · measured`, [point.precision, ...point.warnings].join(" · "), [
+  return card(`${point.label} · ${point.warnings.includes(FAKE) ? "fake" : "measured"}`, [point.precision, ...point.warnings].join(" · "), [
     ["time", micros(point.time_us)],
     ...(point.p5_us && point.p95_us ? ([["spread", `${micros(point.p5_us, 3)} – ${micros(point.p95_us, 3)}`]] as const) : []),
     ["intensity", `${digits(point.ai, 3)} FLOP/B`],

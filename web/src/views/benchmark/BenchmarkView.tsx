@@ -1,7 +1,7 @@
 /** Shapes times precisions, measured one after the other, seen as they come. */
 
 import { useEffect, useMemo, useState } from "react";
-import { Refusal } from "../../api/client";
+import type { JobResult } from "../../api/jobs";
 import type { Measurement } from "../../api/types";
 import { useCatalogue } from "../../data/catalogue";
 import { useJob } from "../../data/job";
@@ -65,23 +65,25 @@ export default function BenchmarkView() {
         </Panel>
       </div>
       <div className="stack">
-        {work.error && <Trouble error={work.error instanceof Refusal ? work.error : work.error} />}
-        <Results points={work.points} skipped={work.skipped.map((skip) => [skip.shape, skip.precision, skip.reason].filter(Boolean).join(" · "))} device={work.result?.device ?? null} busy={busy} />
+        {work.error && <Trouble error={work.error} />}
+        <Results points={work.points} skipped={work.skipped.map((skip) => [skip.shape, skip.precision, skip.reason].filter(Boolean).join(" · "))} result={work.result} busy={busy} />
         <JobList rounds={rounds} />
       </div>
     </div>
   );
 }
 
-export function Results({ points, skipped, device, busy }: { points: readonly Measurement[]; skipped: readonly string[]; device: string | null; busy: boolean }) {
+export function Results({ points, skipped, result, busy }: { points: readonly Measurement[]; skipped: readonly string[]; result: JobResult | null; busy: boolean }) {
   const [added, setAdded] = useState<readonly Measurement[] | null>(null);
+  const device = result?.device ?? null;
+  const fake = result?.backend === "null";
   const add = () => {
-    if (device) addMeasured(points.map((point) => measuredOf(device, point)));
+    if (device) addMeasured(points.map((point) => measuredOf(device, point, result?.backend ?? null)));
     setAdded(points);
   };
   return (
     <Panel
-      title={device ? `Measured on ${device}` : "Measured"}
+      title={device ? (fake ? `Fake times of the null backend for ${device}` : `Measured on ${device}`) : "Measured"}
       flush
       tools={
         points.length > 0 && device ? (

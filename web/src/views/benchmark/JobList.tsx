@@ -29,7 +29,7 @@ export function JobList({ rounds }: { rounds: number }) {
     );
   return (
     <>
-      {open && <Results points={open.points} skipped={open.error ? [open.error] : []} device={open.result?.device ?? null} busy={false} />}
+      {open && <Results points={open.points} skipped={open.error ? [open.error] : []} result={open.result} busy={false} />}
       <Panel title={`Jobs of this server, ${jobs.length}`} flush>
         <div className="table-box" tabIndex={0} role="region" aria-label="Jobs">
           <table>

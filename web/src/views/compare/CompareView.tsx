@@ -1,9 +1,10 @@
 /** Theory against measurements made elsewhere. */
 
 import { useId, useMemo, useState, type ChangeEvent, type DragEvent } from "react";
-import { compareRows, type CompareQuestion } from "../../api/calls";
-import type { Comparison, Comparisons } from "../../api/types";
+import { validate, type CompareQuestion } from "../../api/calls";
+import type { Comparison, Validation } from "../../api/types";
 import { useAnswer } from "../../data/answer";
+import { useCatalogue } from "../../data/catalogue";
 import { addMeasured, doubtText, measuredOf } from "../../data/measured";
 import { Panel } from "../../parts/Panel";
 import { SortHeader, sorted, type Column } from "../../parts/sorting";
@@ -46,7 +47,7 @@ export default function CompareView() {
   const [text, setText] = useState("");
   const [read, setRead] = useState<Imported | null>(null);
   const question = useMemo<CompareQuestion | null>(() => (read && read.rows.length > 0 ? { on: setup.on, rows: read.rows } : null), [read, setup.on]);
-  const { value, error } = useAnswer(question, compareRows);
+  const { value, error } = useAnswer(question, validate);
   const shown = question ? value : null;
   return (
     <div className="sided">
@@ -127,39 +128,42 @@ function Import({ text, onText, read, onRead, on }: { text: string; onText: (tex
   );
 }
 
-function Report({ answer }: { answer: Comparisons }) {
+function Report({ answer }: { answer: Validation }) {
   const { summary } = answer;
+  const { devices } = useCatalogue();
+  const { setup } = useView();
+  const key = devices.find((device) => device.name === answer.hardware)?.key ?? setup.on;
+  const tiers = [...new Set(answer.results.map((row) => row.tier))];
   const [sort, setSort] = useState("");
   const [lit, setLit] = useState<string | null>(null);
-  const [added, setAdded] = useState<Comparisons | null>(null);
-  const keyed = useMemo(() => answer.comparisons.map((row, index) => ({ row, key: String(index) })), [answer]);
+  const [added, setAdded] = useState<Validation | null>(null);
+  const keyed = useMemo(() => answer.results.map((row, index) => ({ row, key: String(index) })), [answer]);
   const rows = useMemo(() => sorted(keyed, COLUMNS.map((column) => ({ ...column, of: ({ row }: { row: Comparison }) => column.of(row) })), sort), [keyed, sort]);
   const dots = useMemo(() => keyed.map(({ row, key }) => dotOf(row, key)), [keyed]);
   const add = () => {
-    addMeasured(answer.comparisons.map((row) => measuredOf(answer.device, row)));
+    addMeasured(answer.results.map((row) => measuredOf(key, row, null)));
     setAdded(answer);
   };
   return (
     <>
       <Panel>
         <div className="row spread-row">
-          <h2 className="big">{answer.device_name}</h2>
+          <h2 className="big">{answer.hardware}</h2>
           <div className="row">
-            <span className="tag">{answer.tier} tier</span>
+            {tiers.map((tier) => (
+              <span key={tier} className="tag">{tier} tier</span>
+            ))}
             <button type="button" className="button tight" disabled={added === answer} onClick={add}>
               {added === answer ? "Added to the roofline" : "Add to the roofline"}
             </button>
           </div>
         </div>
         <dl className="inline-facts">
-          <div><dt>verdict</dt><dd>{summary.verdict}</dd></div>
+          <div><dt>verdict</dt><dd>{summary.verdict.toLowerCase()}</dd></div>
           <div><dt>mean error</dt><dd className="num">{digits(summary.mean_error_pct, 3)} %</dd></div>
-          <div><dt>median</dt><dd className="num">{digits(summary.median_error_pct, 3)} %</dd></div>
           <div><dt>worst</dt><dd className="num">{digits(summary.max_error_pct, 3)} %</dd></div>
-          <div><dt>within 15 %</dt><dd className="num">{summary.within_15_pct} of {summary.count}</dd></div>
-          <div><dt>ideal tier, mean</dt><dd className="num">{digits(summary.ideal_mean_error_pct, 3)} %</dd></div>
+          <div><dt>kernels</dt><dd className="num">{summary.num_benchmarks}</dd></div>
         </dl>
-        {answer.insight && <p className="muted">{answer.insight}</p>}
       </Panel>
       <Panel title="Predicted against measured" flush>
         <Scatter title="Predicted against measured time" x={PREDICTED} y={MEASURED} dots={dots} equal lit={lit} onLit={setLit} />

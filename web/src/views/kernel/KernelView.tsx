@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { gemm, precisions as askPrecisions, recommendGemm, type GemmQuestion } from "../../api/calls";
 import { Refusal } from "../../api/client";
+import type { JobResult } from "../../api/jobs";
 import type { GemmAnswer } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { useCatalogue } from "../../data/catalogue";
@@ -48,7 +49,7 @@ export default function KernelView() {
   const device = work.result?.device ?? null;
   useEffect(() => {
     if (work.state !== "done" || !device) return;
-    addMeasured((work.result?.comparisons ?? []).map((found) => measuredOf(device, found)));
+    addMeasured((work.result?.comparisons ?? []).map((found) => measuredOf(device, found, work.result?.backend ?? null)));
     // the first measurement also finds out what this machine is made of
     setRounds((count) => count + 1);
   }, [work.state, work.result, device]);
@@ -128,11 +129,16 @@ export default function KernelView() {
             <RooflinePlot title={`Products on ${picture.device.name}`} ceilings={picture.ceilings} memories={picture.memories} used={used} marks={marks} band={band} zoom={zoom} onZoom={setZoom} lit={lit} onLit={light} />
           </Panel>
         )}
-        {picture && <ResultTable estimates={picture.estimates} comparisons={work.result?.comparisons ?? []} name={work.result?.device_name ?? null} lit={lit} onLit={setLit} />}
+        {picture && <ResultTable estimates={picture.estimates} comparisons={work.result?.comparisons ?? []} title={titleOf(work.result)} lit={lit} onLit={setLit} />}
         {work.result?.insight && <p className="muted">{work.result.insight}</p>}
       </div>
     </div>
   );
+}
+
+function titleOf(result: JobResult | null): string {
+  if (!result?.device_name) return "Predicted";
+  return result.backend === "null" ? `Predicted, and the null backend's fake times for ${result.device_name}` : `Predicted and measured on ${result.device_name}`;
 }
 
 type Round = GemmQuestion & { readonly rounds: number };

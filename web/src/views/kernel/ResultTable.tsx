@@ -6,10 +6,10 @@ import { digits, micros, percent, prefixed, signedPercent, teraflops } from "../
 import { errorTag } from "../compare/errors";
 
 /** Theory and reality of one product, a row per precision. */
-export function ResultTable({ estimates, comparisons, name, lit, onLit }: { estimates: readonly GemmEstimate[]; comparisons: readonly Comparison[]; name: string | null; lit: string | null; onLit: (name: string | null) => void }) {
+export function ResultTable({ estimates, comparisons, title, lit, onLit }: { estimates: readonly GemmEstimate[]; comparisons: readonly Comparison[]; title: string; lit: string | null; onLit: (name: string | null) => void }) {
   const measured = comparisons.length > 0;
   return (
-    <Panel title={measured && name ? `Predicted and measured on ${name}` : "Predicted"} flush>
+    <Panel title={title} flush>
       <div className="table-box" tabIndex={0} role="region" aria-label="Results">
         <table>
           <thead>
@@ -29,7 +29,6 @@ export function ResultTable({ estimates, comparisons, name, lit, onLit }: { esti
                   <th scope="col">Bandwidth</th>
                   <th scope="col">Of ideal</th>
                   <th scope="col" className="text">Path</th>
-                  <th scope="col" className="text">Doubts</th>
                 </>
               )}
               {!measured && <th scope="col">Rate</th>}
@@ -52,7 +51,7 @@ export function ResultTable({ estimates, comparisons, name, lit, onLit }: { esti
                   <td className="num muted">{range(found ?? estimate)}</td>
                   <td className={`text bound-${estimate.bottleneck}`}>{estimate.bottleneck}</td>
                   {measured && found && <Measured found={found} />}
-                  {measured && !found && <td className="text muted" colSpan={8}>not measured</td>}
+                  {measured && !found && <td className="text muted" colSpan={7}>not measured</td>}
                   {!measured && <td className="num">{teraflops(estimate.predicted_tflops)}</td>}
                 </tr>
               );
@@ -60,12 +59,33 @@ export function ResultTable({ estimates, comparisons, name, lit, onLit }: { esti
           </tbody>
         </table>
       </div>
+      <Doubts comparisons={comparisons} />
     </Panel>
   );
 }
 
+/** What may be wrong with a measurement, and what explains its distance from theory; once for all precisions it is true of. */
+function Doubts({ comparisons }: { comparisons: readonly Comparison[] }) {
+  const found = new Map<string, string[]>();
+  for (const comparison of comparisons) {
+    for (const doubt of [...comparison.warnings, ...comparison.diagnoses]) {
+      const text = doubtText(doubt);
+      found.set(text, [...(found.get(text) ?? []), comparison.precision]);
+    }
+  }
+  if (found.size === 0) return null;
+  return (
+    <ul className="pad small doubts">
+      {[...found].map(([text, precisions]) => (
+        <li key={text}>
+          <span className="muted">{precisions.join(", ")}:</span> {text}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function Measured({ found }: { found: Comparison }) {
-  const doubts = [...found.warnings.map(doubtText), ...found.diagnoses.map(doubtText)];
   return (
     <>
       <td className="num">{micros(found.measured_time_us)}</td>
@@ -75,7 +95,6 @@ function Measured({ found }: { found: Comparison }) {
       <td className="num">{prefixed(found.measured_bandwidth_gb_s * 1e9, "B/s", 3)}</td>
       <td className="num">{percent(found.efficiency)}</td>
       <td className="text">{found.kernel_path ?? "–"}</td>
-      <td className="text why">{doubts.join("; ") || "none"}</td>
     </>
   );
 }

@@ -1,6 +1,6 @@
 import { memo, type ReactNode } from "react";
 import type { Picture } from "../../api/picture";
-import { clearMeasured, type Measured } from "../../data/measured";
+import { clearMeasured, FAKE, type Measured } from "../../data/measured";
 import { Glyph } from "../../plot/glyphs";
 import { change } from "../../state/store";
 
@@ -17,7 +17,7 @@ export const Legend = memo(function Legend({ picture, band, ideal, measured, too
         {measured.length > 0 && (
           <span>
             <svg className="ring" width="11" height="11" viewBox="-6 -6 12 12" aria-hidden="true"><circle r="4.4" /></svg>
-            measured
+            {measured.every((point) => point.warnings.includes(FAKE)) ? "null backend" : "measured"}
             <button type="button" className="button quiet tight" onClick={() => clearMeasured(picture.device.key)}>clear {measured.length}</button>
           </span>
         )}

@@ -13,7 +13,7 @@ export const Summary = memo(function Summary({ picture }: { picture: Picture }) 
       <Item name="Bound by" value={<span className={`bound-${estimate.bottleneck}`}>{estimate.bottleneck.toUpperCase()}</span>} note={`ridge at ${digits(estimate.critical_ai, 3)} FLOP/B`} />
       <Item name="Intensity" value={<>{digits(estimate.ai, 4)} <small>FLOP/B</small></>} note="all operators together" />
       <Item name="Work" value={prefixed(estimate.flops, "FLOP", 4)} note={`${count(picture.parameters)} parameters`} />
-      <Item name="Bytes moved" value={bytes(estimate.bytes)} note={fits(picture)} />
+      <Item name="Bytes moved" value={bytes(estimate.bytes)} note={fits(picture)} bad={estimate.fits === false} />
       <Item name="Weights" value={<>{digits(estimate.bits_per_weight, 4)} <small>bit each</small></>} note={`${bytes(estimate.weight_bytes)} in all`} />
       <Item name="KV cache" value={<>{digits(estimate.bits_per_kv, 4)} <small>bit each</small></>} note={`${bytes(estimate.kv_bytes)} in all`} />
     </dl>
@@ -26,13 +26,13 @@ function fits(picture: Picture): string {
   return room ? `${bytes(memory_bytes)} of memory, fits` : `does not fit: ${bytes(shortfall)} too much`;
 }
 
-function Item({ name, value, note }: { name: string; value: ReactNode; note: string }) {
+function Item({ name, value, note, bad = false }: { name: string; value: ReactNode; note: string; bad?: boolean }) {
   return (
     <div>
       <dt>{name}</dt>
       <dd>
         {value}
-        <div className="note" title={note}>
+        <div className={bad ? "note bad" : "note"} title={note}>
           {note}
         </div>
       </dd>
