@@ -101,10 +101,10 @@ test("asks for the token of a server that has one", async ({ page }) => {
   await serve(page, server.url);
   await page.goto(server.url);
   await expect(page.getByText("This server asks for a token")).toBeVisible();
-  await page.getByLabel("Token").fill("not the right one at all");
+  await page.getByLabel("Token", { exact: true }).fill("not the right one at all");
   await page.getByRole("button", { name: "Enter" }).click();
   await expect(page.getByText("This server asks for a token")).toBeVisible();
-  await page.getByLabel("Token").fill(token);
+  await page.getByLabel("Token", { exact: true }).fill(token);
   await page.getByRole("button", { name: "Enter" }).click();
   await expect(page.locator(".point.total")).toHaveCount(1);
   await expect(page.getByText("This server asks for a token")).toHaveCount(0);

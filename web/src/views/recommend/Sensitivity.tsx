@@ -31,7 +31,7 @@ export function Sensitivity({ setup, best, variations }: { setup: Setup; best: O
       {error && <p className="muted small">{error.message}</p>}
       {value && now && (
         <>
-          <div className="table-box">
+          <div className="table-box" tabIndex={0} role="region" aria-label="Other rates">
             <table className="heat">
               <caption className="hidden">Tokens per second with other rates</caption>
               <thead>
