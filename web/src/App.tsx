@@ -1,4 +1,4 @@
-import { lazy, Suspense, type ComponentType, type MouseEvent } from "react";
+import { lazy, Suspense, useEffect, useRef, type ComponentType, type MouseEvent } from "react";
 import { CatalogueContext, useCatalogue, useLoadedCatalogue } from "./data/catalogue";
 import { useConnection, type Connection } from "./data/connection";
 import { CopyButton } from "./parts/Copy";
@@ -45,6 +45,13 @@ export function App() {
 function Header({ tab, connection }: { tab: Tab; connection: Connection }) {
   const view = useView();
   const [, toggle] = useTheme();
+  const tabs = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // on a phone the tabs scroll sideways: the one that is open must be seen
+    const list = tabs.current;
+    const link = list?.querySelector<HTMLElement>('[aria-current="page"]');
+    if (list && link) list.scrollLeft = link.offsetLeft - (list.clientWidth - link.offsetWidth) / 2;
+  }, [tab]);
   const open = (event: MouseEvent, next: Tab) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
@@ -61,7 +68,7 @@ function Header({ tab, connection }: { tab: Tab; connection: Connection }) {
         </svg>
         roofline
       </div>
-      <nav className="tabs" aria-label="Views">
+      <nav className="tabs" aria-label="Views" ref={tabs}>
         {TABS.map((name) => (
           <a key={name} href={toQuery({ ...view, tab: name }) || "./"} aria-current={name === tab ? "page" : undefined} onClick={(event) => open(event, name)}>
             {VIEWS[name].name}

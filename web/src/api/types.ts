@@ -104,7 +104,8 @@ export interface Estimate {
   readonly kv_bytes: number;
   readonly memory_bytes: number;
   readonly fits: boolean | null;
-  readonly shortfall: number | null;
+  /** What is missing, and what would do: a narrower precision, or several devices. */
+  readonly shortfall: { readonly missing_bytes: number; readonly precision: string | null; readonly tensor_parallel: number | null } | null;
   readonly longest_context: number | null;
   readonly largest_batch: number | null;
   readonly bottleneck: Bound;

@@ -14,7 +14,7 @@ export function Axes({ frame, narrow }: { frame: Frame; narrow: boolean }) {
           <g key={value}>
             <line className={major ? "grid major" : "grid"} x1={x} x2={x} y1={frame.top} y2={frame.bottom} />
             {label && (
-              <text x={x} y={frame.bottom + 16} textAnchor="middle">
+              <text x={x} y={frame.bottom + 16} textAnchor={x > frame.right - 8 ? "end" : "middle"}>
                 {label}
               </text>
             )}
@@ -35,11 +35,13 @@ export function Axes({ frame, narrow }: { frame: Frame; narrow: boolean }) {
         );
       })}
       <text className="axis-title" x={(frame.left + frame.right) / 2} y={frame.bottom + 34} textAnchor="middle">
-        {narrow ? "FLOP per byte" : "arithmetic intensity, FLOP per byte"}
+        {narrow ? "→ FLOP per byte, ↑ FLOP per second" : "arithmetic intensity, FLOP per byte"}
       </text>
-      <text className="axis-title" transform={`translate(${narrow ? 10 : 13},${(frame.top + frame.bottom) / 2}) rotate(-90)`} textAnchor="middle">
-        FLOP/s
-      </text>
+      {!narrow && (
+        <text className="axis-title" transform={`translate(13,${(frame.top + frame.bottom) / 2}) rotate(-90)`} textAnchor="middle">
+          FLOP/s
+        </text>
+      )}
     </g>
   );
 }

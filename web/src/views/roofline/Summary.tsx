@@ -23,7 +23,9 @@ export const Summary = memo(function Summary({ picture }: { picture: Picture }) 
 function fits(picture: Picture): string {
   const { fits: room, memory_bytes, shortfall } = picture.estimate;
   if (room === null) return `${bytes(memory_bytes)} of memory needed`;
-  return room ? `${bytes(memory_bytes)} of memory, fits` : `does not fit: ${bytes(shortfall)} too much`;
+  if (room) return `${bytes(memory_bytes)} of memory, fits`;
+  const cure = [shortfall?.precision && `${shortfall.precision} would fit`, shortfall?.tensor_parallel && `${shortfall.tensor_parallel} devices would do`].filter(Boolean).join(", ");
+  return `${bytes(shortfall?.missing_bytes, 3)} too much${cure ? `: ${cure}` : " for the memory"}`;
 }
 
 function Item({ name, value, note, bad = false }: { name: string; value: ReactNode; note: string; bad?: boolean }) {
