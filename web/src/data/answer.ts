@@ -4,31 +4,23 @@ import { useEffect, useRef, useState } from "react";
 import { Latest } from "../api/latest";
 import { report, useConnection } from "./connection";
 
-export interface Answer<Q, A> {
-  /** The newest answer, which may belong to an older question. */
+export interface Answer<A> {
+  /** The newest answer; of an older question where there is an error. */
   readonly value: A | null;
-  /** The question it belongs to. */
-  readonly of: Q | null;
   readonly error: Error | null;
-  /** Whether the answer is of an older question. */
-  readonly stale: boolean;
 }
 
 /** Asks when `question` changes in content; `rest` waits until it has not changed for so many milliseconds. */
-export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal: AbortSignal) => Promise<A>, rest = 0): Answer<Q, A> {
-  const [state, setState] = useState<{ value: A | null; of: Q | null; error: Error | null; settled: string | null }>({ value: null, of: null, error: null, settled: null });
+export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal: AbortSignal) => Promise<A>, rest = 0): Answer<A> {
+  const [state, setState] = useState<Answer<A>>({ value: null, error: null });
   const connection = useConnection();
   const latest = useRef<Latest<Q, A> | null>(null);
   const key = question === null ? null : JSON.stringify(question);
 
   useEffect(() => {
-    const asked = new Latest<Q, A>(asker, (of, value, error) => {
+    const asked = new Latest<Q, A>(asker, (_, value, error) => {
       report(error);
-      setState((before) =>
-        value === null
-          ? { ...before, error: error instanceof Error ? error : new Error(String(error)), settled: JSON.stringify(of) }
-          : { value, of, error: null, settled: JSON.stringify(of) },
-      );
+      setState((before) => (value === null ? { ...before, error: error instanceof Error ? error : new Error(String(error)) } : { value, error: null }));
     });
     latest.current = asked;
     return () => asked.stop();
@@ -47,5 +39,5 @@ export function useAnswer<Q, A>(question: Q | null, asker: (question: Q, signal:
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [key, rest, connection, asker]);
 
-  return { value: state.value, of: state.of, error: state.error, stale: key !== state.settled };
+  return state;
 }

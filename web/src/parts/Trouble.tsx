@@ -3,13 +3,14 @@ import { useState } from "react";
 import { retry, unlock } from "../data/connection";
 
 /** What went wrong, and what to do about it. */
-export function Trouble({ error }: { error: Error }) {
+export function Trouble({ error, kept = false }: { error: Error; /** Whether an older answer is still shown. */ kept?: boolean }) {
   // the banner under the header says it already
   if (error instanceof Offline || (error instanceof Refusal && error.status === 401)) return null;
   return (
     <div className="notice bad" role="alert">
       <div>
         <div>{error.message}</div>
+        {kept && <div className="muted small">What is shown is the answer to the question before.</div>}
         {error instanceof Refusal && error.hint && <div className="muted small">{error.hint}</div>}
       </div>
     </div>

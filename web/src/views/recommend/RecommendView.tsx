@@ -2,6 +2,7 @@
 
 import { useMemo, useState } from "react";
 import { recommendModel, type RecommendQuestion } from "../../api/calls";
+import { Refusal } from "../../api/client";
 import type { ModelAnswer, Outcome, Quality } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { Command } from "../../parts/Copy";
@@ -41,16 +42,16 @@ export default function RecommendView() {
     <div className="sided">
       <GoalPanel />
       <div className="stack">
-        {error && <Trouble error={error} />}
+        {error && <Trouble error={error} kept={value !== null} />}
         {value && (
-          <>
+          <div className={error instanceof Refusal ? "stack stale" : "stack"}>
             <Verdict answer={value} best={best} />
             <div className="two">
               <Front answer={value} />
               <Sensitivity setup={setup} best={best} variations={value.sensitivity} />
             </div>
             <Ranked answer={value} best={best} />
-          </>
+          </div>
         )}
       </div>
     </div>

@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { picture as askPicture, type PictureQuestion } from "../../api/calls";
+import { Refusal } from "../../api/client";
 import type { Picture } from "../../api/picture";
 import { useAnswer } from "../../data/answer";
 import { useMeasured } from "../../data/measured";
@@ -34,6 +35,7 @@ export function RooflineView() {
   const [lit, setLit] = useState<string | null>(null);
   const all = useMeasured();
   const picture = answer.value;
+  const refused = answer.error instanceof Refusal;
   const key = picture?.device.key;
   const measured = useMemo(() => all.filter((point) => point.device === key), [all, key]);
   useEffect(() => {
@@ -53,16 +55,16 @@ export function RooflineView() {
         <WorkloadPanel setup={setup} picture={picture} />
       </div>
       <div className="stack">
-        {answer.error && <Trouble error={answer.error} />}
+        {answer.error && <Trouble error={answer.error} kept={picture !== null} />}
         {picture ? (
-          <>
+          <div className={refused ? "stack stale" : "stack"}>
             <Summary picture={picture} />
             <Panel flush className="plot-panel">
               <Legend picture={picture} band={view.band} ideal={ideal} measured={measured} tools={<ExportMenu picture={picture} measured={measured} />} />
               <RooflinePlot title={`Roofline of ${picture.modelName} on ${picture.device.name}`} ceilings={picture.ceilings} memories={picture.memories} used={used} marks={marks} band={view.band} zoom={view.zoom} onZoom={zoom} lit={lit} onLit={setLit} />
             </Panel>
             <OperatorTable picture={picture} lit={lit} onLit={setLit} />
-          </>
+          </div>
         ) : (
           !answer.error && <div className="panel plot-wait" aria-busy="true" />
         )}

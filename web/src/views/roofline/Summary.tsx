@@ -24,7 +24,7 @@ function fits(picture: Picture): string {
   const { fits: room, memory_bytes, shortfall } = picture.estimate;
   if (room === null) return `${bytes(memory_bytes)} of memory needed`;
   if (room) return `${bytes(memory_bytes)} of memory, fits`;
-  const cure = [shortfall?.precision && `${shortfall.precision} would fit`, shortfall?.tensor_parallel && `${shortfall.tensor_parallel} devices would do`].filter(Boolean).join(", ");
+  const cure = [shortfall?.precision && `${shortfall.precision} would fit`, shortfall?.tensor_parallel && `${shortfall.tensor_parallel} of them would do`].filter(Boolean).join(", ");
   return `${bytes(shortfall?.missing_bytes, 3)} too much${cure ? `: ${cure}` : " for the memory"}`;
 }
 
