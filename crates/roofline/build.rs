@@ -10,7 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 
 fn main() -> io::Result<()> {
     let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/dist");
-    // Cargo looks at the folder whether it is there or not, and at everything in it.
+    // Cargo looks at everything in the folder. A README keeps it: what is not there would be looked for in every build.
     println!("cargo::rerun-if-changed={}", dist.display());
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
@@ -46,7 +46,11 @@ fn main() -> io::Result<()> {
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() { collect(&path, files)? } else { files.push(path) }
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.file_name().is_some_and(|name| name != "README") {
+            files.push(path);
+        }
     }
     Ok(())
 }

@@ -52,6 +52,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "jetson schedule --help",
             "jetson set-mode --help",
             "serve --help",
+            "remote --help",
             "completions --help",
             "man --help",
         ],

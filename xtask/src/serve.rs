@@ -5,25 +5,34 @@ use std::{fs, process::Command};
 use crate::{cargo, root, run, step, works};
 
 pub(crate) fn serve(arguments: &[&str]) -> Result<(), String> {
-    let web = root().join("web");
-    if !web.join("package.json").exists() {
-        return Err(format!("{} has no package.json: there is no page to build", web.display()));
-    }
     if !works(Command::new("npm").arg("--version")) {
         return Err(
             "npm is not installed, and the page is built with it: see https://nodejs.org, or start the server \
-                    without the page: `cargo run --release -- serve`"
+             without the page: `cargo run --release -- serve`"
                 .to_owned(),
         );
     }
-    if stale(&web) {
-        step("npm ci");
-        run(Command::new("npm").arg("ci").current_dir(&web))?;
-    }
-    step("npm run build");
-    run(Command::new("npm").args(["run", "build"]).current_dir(&web))?;
+    page()?;
     step("roofline serve");
     run(&mut cargo(&[&["run", "--release", "--locked", "--package", "roofline", "--", "serve"], arguments].concat()))
+}
+
+/// Builds the page into `web/dist`, which the next build of the program takes in.
+pub(crate) fn page() -> Result<(), String> {
+    let web = root().join("web");
+    if stale(&web) {
+        step("npm ci");
+        run(&mut npm(&["ci", "--no-audit", "--no-fund"]))?;
+    }
+    step("npm run build");
+    run(&mut npm(&["run", "build"]))
+}
+
+/// npm in the folder of the page.
+pub(crate) fn npm(arguments: &[&str]) -> Command {
+    let mut command = Command::new("npm");
+    command.args(arguments).current_dir(root().join("web"));
+    command
 }
 
 /// Whether what is installed is not what the lock file says.

@@ -1,8 +1,11 @@
 //! What a change must pass. Tools that a machine may lack are used when they are there; their absence is said.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use crate::{cargo, generate, oracle, root, run, step, works};
+use crate::{cargo, generate, oracle, root, run, serve, step, works};
 
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
@@ -17,6 +20,8 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         step("SKIPPED lints: clippy is not installed (rustup component add clippy)");
     }
+    let page = page()?;
+    packages();
     let compiler = nvrtc();
     let with_compiler = |mut command: Command| {
         if let Some(folder) = &compiler {
@@ -36,11 +41,65 @@ pub(crate) fn test() -> Result<(), String> {
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
     step("documentation");
     run(cargo(&["doc", "--workspace", "--locked", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    if page {
+        browser()?;
+    }
     step("generated files");
     generate::generate(generate::Mode::Check)?;
     // The core is pure: it must build where there is no operating system. The program runs on Jetson boards.
     cross("wasm32-unknown-unknown", &["--package", "roofline-core"])?;
     cross("aarch64-unknown-linux-gnu", &["--workspace", "--exclude", "xtask"])
+}
+
+/// Builds the page and tests its pure parts; whether there is one to drive.
+fn page() -> Result<bool, String> {
+    if !works(Command::new("npm").arg("--version")) {
+        step("SKIPPED the page: npm is not installed (https://nodejs.org)");
+        return Ok(false);
+    }
+    serve::page()?;
+    step("the page: types, lints, tests");
+    run(&mut serve::npm(&["run", "check"]))?;
+    run(&mut serve::npm(&["test"]))?;
+    Ok(true)
+}
+
+/// Installs what tests use besides Rust, Node and Python, where this is Debian and nobody can be asked: a browser, and an
+/// sshd for loopback.
+fn packages() {
+    let wanted = [(CHROMIUM, "chromium"), ("/usr/sbin/sshd", "openssh-server"), ("/usr/bin/ssh", "openssh-client")];
+    let missing: Vec<&str> =
+        wanted.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, name)| *name).collect();
+    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.starts_with(b"0"));
+    if missing.is_empty() || !root || !works(Command::new("apt-get").arg("--version")) {
+        return;
+    }
+    step(&format!("installing {}", missing.join(", ")));
+    let mut apt = Command::new("apt-get");
+    apt.args(["install", "--yes", "--quiet", "--no-install-recommends"]).args(&missing);
+    if run(apt.env("DEBIAN_FRONTEND", "noninteractive")).is_err() {
+        let _ = run(Command::new("apt-get").args(["update", "--quiet"]));
+        if run(apt.env("DEBIAN_FRONTEND", "noninteractive")).is_err() {
+            step(&format!("{} cannot be installed; what needs them is skipped", missing.join(", ")));
+        }
+    }
+}
+
+/// Debian's browser.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Drives every tab of the page in a browser, with the program that the tests were built with.
+fn browser() -> Result<(), String> {
+    if !Path::new(CHROMIUM).exists() {
+        step("SKIPPED the page in a browser: there is no chromium (apt-get install chromium)");
+        return Ok(());
+    }
+    step("the page in a browser");
+    run(&mut cargo(&["build", "--quiet", "--locked", "--package", "roofline"]))?;
+    let program = root().join("target/debug/roofline");
+    let program =
+        std::env::var_os("CARGO_TARGET_DIR").map_or(program, |folder| PathBuf::from(folder).join("debug/roofline"));
+    run(serve::npm(&["run", "e2e"]).env("ROOFLINE_BIN", program))
 }
 
 /// Where NVIDIA's run-time compiler is, installed from PyPI if need be: with it every GPU kernel is compiled for every
