@@ -4,7 +4,7 @@ import type { Ceiling, Memory } from "../api/picture";
 import { prefixed } from "../units/figure";
 import { unitColour } from "./colours";
 import type { Frame } from "./frame";
-import type { Box } from "./labels";
+import { overlaps, type Box } from "./labels";
 
 interface Props {
   readonly frame: Frame;
@@ -90,7 +90,8 @@ export interface SlopeLabel {
 
 /** Labels along the diagonals, at the first place of a few where no point is in the way. */
 export function slopeLabels(memories: readonly Memory[], highest: number, frame: Frame, points: readonly { readonly x: number; readonly y: number }[]): readonly SlopeLabel[] {
-  return memories.flatMap((memory) => {
+  const written: SlopeLabel[] = [];
+  for (const memory of memories) {
     const [a, b] = diagonal(frame, memory.rate, highest);
     const slope = (b[1] - a[1]) / (b[0] - a[0]);
     const at = (x: number) => a[1] + (x - a[0]) * slope;
@@ -99,15 +100,19 @@ export function slopeLabels(memories: readonly Memory[], highest: number, frame:
     const text = `${memory.label} ${prefixed(memory.rate, "B/s", 3)}`;
     const angle = Math.atan(slope);
     const length = text.length * 6.2;
-    if (right - left < length * Math.cos(angle) + 20) return [];
+    if (right - left < length * Math.cos(angle) + 20) continue;
     const made = [0.3, 0.62, 0.8, 0.15, 0.45].map((share): SlopeLabel => {
       const x = left + (right - left) * share;
       const pieces = [-0.5, -0.25, 0, 0.25, 0.5].map((part) => ({ x: x + part * length * Math.cos(angle), y: at(x) + part * length * Math.sin(angle) - 8 }));
       return { memory, text, x, y: at(x), angle: (angle * 180) / Math.PI, boxes: pieces.map((piece) => ({ x: piece.x - 10, y: piece.y - 8, width: 20, height: 16 })) };
     });
-    const free = made.find((label) => !label.boxes.some((box) => points.some((point) => point.x > box.x - 12 && point.x < box.x + box.width + 12 && point.y > box.y - 12 && point.y < box.y + box.height + 12)));
-    return [free ?? made[0]!];
-  });
+    const hit = (box: Box) => points.some((point) => point.x > box.x - 12 && point.x < box.x + box.width + 12 && point.y > box.y - 12 && point.y < box.y + box.height + 12);
+    const covered = (box: Box) => written.some((label) => label.boxes.some((other) => overlaps(box, other)));
+    const clear = made.filter((label) => !label.boxes.some(covered));
+    const free = clear.find((label) => !label.boxes.some(hit)) ?? clear[0];
+    if (free) written.push(free);
+  }
+  return written;
 }
 
 export interface RoofLabel extends Box {

@@ -68,7 +68,9 @@ export function ResultTable({ estimates, comparisons, title, lit, onLit }: { est
 function Doubts({ comparisons }: { comparisons: readonly Comparison[] }) {
   const found = new Map<string, string[]>();
   for (const comparison of comparisons) {
-    for (const doubt of [...comparison.warnings, ...comparison.diagnoses]) {
+    // a diagnosis says more than a warning of the same kind
+    const explained = new Set(comparison.diagnoses.map(({ kind }) => kind));
+    for (const doubt of [...comparison.diagnoses, ...comparison.warnings.filter(({ kind }) => !explained.has(kind))]) {
       const text = doubtText(doubt);
       found.set(text, [...(found.get(text) ?? []), comparison.precision]);
     }
