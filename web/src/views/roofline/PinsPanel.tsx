@@ -1,5 +1,6 @@
 import { memo } from "react";
 import type { Picture } from "../../api/picture";
+import type { Estimate } from "../../api/types";
 import { Panel } from "../../parts/Panel";
 import { PIN_COLOURS } from "../../plot/colours";
 import { change } from "../../state/store";
@@ -36,8 +37,8 @@ export const PinsPanel = memo(function PinsPanel({ setup, pins, pictures, now }:
                 ×
               </button>
               <span className="pin-facts num">
-                {estimate ? `${micros(estimate.predicted_time_us, 3)} · ${count(estimate.tokens_per_s)} tok/s` : "…"}
-                {estimate && now && <span className="muted"> {times(estimate.predicted_time_us / now.estimate.predicted_time_us)} the time</span>}
+                {estimate ? `${estimate.tier === "ideal" ? "ideal " : ""}${micros(estimate.predicted_time_us, 3)} · ${count(estimate.tokens_per_s)} tok/s` : "…"}
+                {estimate && now && <span className="muted"> {against(estimate, now.estimate)}</span>}
               </span>
             </li>
           );
@@ -46,3 +47,9 @@ export const PinsPanel = memo(function PinsPanel({ setup, pins, pictures, now }:
     </Panel>
   );
 });
+
+/** Times are compared with times of the same kind: ideal with ideal where only one of both is expected. */
+function against(pinned: Estimate, now: Estimate): string {
+  if (pinned.tier === now.tier) return `${times(pinned.predicted_time_us / now.predicted_time_us)} the time`;
+  return `${times(pinned.ideal_time_us / now.ideal_time_us)} the ideal time`;
+}
