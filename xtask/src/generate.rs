@@ -89,6 +89,7 @@ const GUIDES: &[&str] = &[
     "docs/guide/quantize.md",
     "docs/guide/recommend.md",
     "docs/guide/jetson.md",
+    "docs/guide/serve.md",
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use roofline_core::{Device, Registry, device::key_of};
@@ -125,8 +125,10 @@ fn files() -> Vec<PathBuf> {
 
 /// Devices that exist as long as this process: a server's callers describe them.
 static LENT: RwLock<Vec<Device>> = RwLock::new(Vec::new());
-/// What was read, and which folder as of when.
-static READ: Mutex<Option<(Stamp, Arc<Registry>)>> = Mutex::new(None);
+/// What was read, which folder as of when, and when that was looked at.
+static READ: Mutex<Option<(Stamp, Instant, Arc<Registry>)>> = Mutex::new(None);
+/// How long a look at the folder counts: thousands of questions a second need not look each time.
+const FRESH: Duration = Duration::from_millis(100);
 /// Devices that callers may describe.
 const LENT_MOST: usize = 256;
 
@@ -135,19 +137,23 @@ type Stamp = (Option<PathBuf>, Option<SystemTime>, usize);
 
 /// The built-in devices and the registered ones, read again when they change: a command asks once, a server always.
 pub(crate) fn registry() -> Arc<Registry> {
+    let lent = LENT.read().unwrap_or_else(PoisonError::into_inner);
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(((.., count), looked, registry)) = &*read
+        && *count == lent.len()
+        && looked.elapsed() < FRESH
+    {
+        return registry.clone();
+    }
     let folder = folder("devices");
     let changed = folder.as_ref().and_then(|folder| fs::metadata(folder).ok()?.modified().ok());
-    let lent = LENT.read().unwrap_or_else(PoisonError::into_inner);
     let stamp = (folder, changed, lent.len());
-    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*read {
-        Some((known, registry)) if *known == stamp => registry.clone(),
-        _ => {
-            let registry = Arc::new(read_registry().with(lent.iter().cloned()));
-            *read = Some((stamp, registry.clone()));
-            registry
-        }
-    }
+    let registry = match &*read {
+        Some((known, _, registry)) if *known == stamp => registry.clone(),
+        _ => Arc::new(read_registry().with(lent.iter().cloned())),
+    };
+    *read = Some((stamp, Instant::now(), registry.clone()));
+    registry
 }
 
 /// Adds a device for as long as this process lives.

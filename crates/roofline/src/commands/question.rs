@@ -46,7 +46,7 @@ pub(crate) enum Question {
 pub(crate) struct Verb {
     pub(crate) name: &'static str,
     command: fn(Command) -> Command,
-    question: fn(&ArgMatches) -> Result<Question, clap::Error>,
+    question: fn(&mut ArgMatches) -> Result<Question, clap::Error>,
 }
 
 macro_rules! verbs {
@@ -55,7 +55,7 @@ macro_rules! verbs {
         pub(crate) const VERBS: &[Verb] = &[$(Verb {
             name: $name,
             command: verbs!(@ $kind),
-            question: |matches| FromArgMatches::from_arg_matches(matches).map($question),
+            question: |matches| FromArgMatches::from_arg_matches_mut(matches).map($question),
         }),*];
     };
     (@ subject) => { Subject::augment_subcommands };
@@ -89,7 +89,8 @@ impl Verb {
         (self.command)(Command::new(self.name)).no_binary_name(true).disable_help_flag(true)
     }
 
-    pub(crate) fn question(&self, matches: &ArgMatches) -> Result<Question, Failure> {
+    /// Takes the values out of `matches`: a copy of them costs more than parsing did.
+    pub(crate) fn question(&self, matches: &mut ArgMatches) -> Result<Question, Failure> {
         (self.question)(matches).map_err(Failure::from)
     }
 }

@@ -254,7 +254,7 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
     let listed = match body {
         Some(Value::Object(body)) => return command(&state, &query, "sweep", &body).await,
         Some(Value::Array(list)) => list,
-        None | Some(Value::Null) => Vec::new(),
+        None => Vec::new(),
         Some(_) => return Err(Refusal::body("the body is neither a list of precisions nor an object", "see /docs")),
     };
     query.only(&["hardware_key", "run_measured", "quick", "precisions", "backend"])?;
@@ -296,8 +296,10 @@ pub(super) async fn sweep(State(state): State<Shared>, query: Params, Json(body)
 
 /// `POST /api/tiling`, in its query or as `roofline tiling` takes it.
 pub(super) async fn tiling(State(state): State<Shared>, query: Params, Json(body): Json) -> Result<Response, Refusal> {
-    if let Some(Value::Object(body)) = body {
-        return command(&state, &query, "tiling", &body).await;
+    match body {
+        Some(Value::Object(body)) => return command(&state, &query, "tiling", &body).await,
+        Some(_) => return Err(Refusal::body("the body is no object", "say it in the query, or as an object")),
+        None => {}
     }
     query.only(&["M", "N", "K", "precision", "hardware_key"])?;
     let mut fields = Map::new();

@@ -167,8 +167,8 @@ pub(super) fn question(verb: &Verb, body: &Map<String, Value>) -> Result<Questio
     let matches = COMMANDS.with_borrow_mut(|commands| {
         commands.entry(verb.name).or_insert_with(|| verb.command()).try_get_matches_from_mut(arguments)
     });
-    let matches = matches.map_err(|error| refusal(&error))?;
-    Ok(verb.question(&matches)?)
+    let mut matches = matches.map_err(|error| refusal(&error))?;
+    Ok(verb.question(&mut matches)?)
 }
 
 fn arguments(verb: &Verb, form: &'static Form, body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
