@@ -8,6 +8,8 @@
 #
 # Streams are left out: they end when somebody hangs up. So is the GPU's status: without a GPU it is 503, as documented.
 set -eu
+# Its cache belongs nowhere in particular.
+cd "$(mktemp -d)"
 server=${1:-http://127.0.0.1:8000}
 examples=${2:-60}
 exec schemathesis run "$server/api/openapi.json" \
