@@ -457,6 +457,26 @@ fn a_client_that_takes_its_time_is_sent_away() {
 }
 
 #[test]
+fn a_measurement_beside_load_says_so() {
+    let home = Home::new("beside");
+    let server = home.serve(&["--allow-measure"]);
+    let body =
+        json!({ "subject": "gemv", "n": 1024, "k": 1024, "backend": "cpu", "seconds": 1, "precision": ["fp32"] });
+    let busy = server.create("/api/measure", &body);
+    let mut asked = 0;
+    while server.job(&busy)["ended"].is_null() {
+        for _ in 0..20 {
+            assert_eq!(server.get("/api/health").status, 200);
+            asked += 1;
+        }
+    }
+    let busy = server.job(&busy);
+    assert!(busy["requests"].as_u64().unwrap() >= asked / 2, "{busy}");
+    assert!(busy["disturbed"].as_str().unwrap().contains("requests were answered on this processor"), "{busy}");
+    assert_eq!(busy["state"], "done");
+}
+
+#[test]
 fn a_job_from_its_start_to_its_end() {
     let home = Home::new("job");
     let server = home.serve(&["--allow-measure"]);

@@ -18,6 +18,8 @@ export interface Job {
   readonly count: number | null;
   readonly current: string | null;
   readonly error: string | null;
+  readonly requests: number;
+  readonly disturbed: string | null;
 }
 
 /** What a finished job answers: as its command prints it. */

@@ -50,7 +50,8 @@ export function useJob(): JobControl {
         else {
           const { result } = await showJob(job.id, mine.signal);
           const failure = event.job.error ? new Error(event.job.error) : null;
-          patch((before) => ({ ...before, state: event.job.state, current: null, result, error: failure }));
+          const doubt = event.job.disturbed ? [{ reason: event.job.disturbed }] : [];
+          patch((before) => ({ ...before, state: event.job.state, current: null, result, error: failure, skipped: [...before.skipped, ...doubt] }));
         }
       }
     };

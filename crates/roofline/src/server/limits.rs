@@ -1,6 +1,14 @@
 //! How much one client may ask for.
 
-use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Instant};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use axum::http::StatusCode;
 
@@ -14,6 +22,19 @@ pub(super) const RESULTS: usize = 10_000;
 pub(super) const STEPS: u64 = 200_000;
 /// Clients that are remembered.
 const CLIENTS: usize = 4096;
+
+/// Requests since the server started.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts one.
+pub(super) fn count() {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many there were.
+pub(super) fn requests() -> u64 {
+    REQUESTS.load(Ordering::Relaxed)
+}
 
 /// A bucket per client: it holds two seconds' worth of requests and fills at the rate. Clients on this machine have none:
 /// they could as well run the program.

@@ -96,6 +96,7 @@ async fn wrong_method(request: Request) -> Refusal {
 /// Checks who asks and how often, ends what takes too long, and tells browsers what the answer may do.
 async fn admit(Extract(state): Extract<Shared>, request: Request, next: Next) -> Response {
     let interface = request.uri().path().starts_with("/api");
+    limits::count();
     let allowed = state.guard.check(request.uri(), request.headers()).and_then(|()| match request.extensions().get() {
         Some(Client(address)) => state.rates.check(address.ip(), Instant::now()),
         None => Ok(()),

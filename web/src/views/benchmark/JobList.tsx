@@ -29,7 +29,7 @@ export function JobList({ rounds }: { rounds: number }) {
     );
   return (
     <>
-      {open && <Results points={open.points} skipped={open.error ? [open.error] : []} result={open.result} busy={false} />}
+      {open && <Results points={open.points} skipped={[open.error, open.disturbed].filter((text) => text !== null)} result={open.result} busy={false} />}
       <Panel title={`Jobs of this server, ${jobs.length}`} flush>
         <div className="table-box" tabIndex={0} role="region" aria-label="Jobs">
           <table>

@@ -97,6 +97,11 @@ export default function KernelView() {
       </div>
       <div className="stack">
         {work.error && <Trouble error={work.error} />}
+        {work.skipped.filter((skip) => !skip.shape).map((skip) => (
+          <div className="notice" key={skip.reason}>
+            <div>{skip.reason}</div>
+          </div>
+        ))}
         {unknown ? (
           <div className="notice">
             <div>What this machine is made of is not known yet. “Analyze GEMM” finds out with the first measurement, in about half a minute.</div>

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use roofline_core::{Device, measurement::Measurement};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::super::limits;
 use super::store;
 use crate::{
     commands::{
@@ -60,7 +61,16 @@ pub(in crate::server) struct Record {
     current: Option<String>,
     /// What went wrong, where it failed.
     pub(in crate::server) error: Option<String>,
+    /// Requests that the server answered while it ran.
+    #[serde(default)]
+    requests: u64,
+    /// Why its times may be too long, where something else ran on the same processor.
+    #[serde(default)]
+    disturbed: Option<String>,
 }
+
+/// Requests per second beside a job that are worth a doubt: a page that follows it asks for a few.
+const BUSY: f64 = 10.0;
 
 /// Something that happened.
 #[derive(Clone)]
@@ -88,6 +98,8 @@ pub(in crate::server) struct Job {
 
 struct Inner {
     record: Record,
+    /// When it started, and how many requests there had been.
+    begun: Option<(Instant, u64)>,
     /// None for a job of an earlier process: then the folder knows.
     news: Option<Vec<News>>,
 }
@@ -106,6 +118,8 @@ impl Job {
             count: None,
             current: None,
             error: None,
+            requests: 0,
+            disturbed: None,
         };
         Self::with(record, folder, Some(Vec::new()))
     }
@@ -119,7 +133,7 @@ impl Job {
         Self {
             folder: folder.join(&record.id),
             id: record.id.clone(),
-            inner: Mutex::new(Inner { record, news }),
+            inner: Mutex::new(Inner { record, begun: None, news }),
             wish: AtomicU8::new(Wish::GoOn as u8),
             changes: watch::Sender::new(0),
         }
@@ -195,6 +209,7 @@ impl Job {
             let mut inner = self.inner();
             inner.record.state = Stage::Running;
             inner.record.started = Some(utc(SystemTime::now()));
+            inner.begun = Some((Instant::now(), limits::requests()));
         }
         self.save()
     }
@@ -206,7 +221,8 @@ impl Job {
             return Ok(());
         }
         let (ended, current) = (Some(utc(SystemTime::now())), None);
-        record = Record { state, ended, current, error, ..record };
+        let (requests, disturbed) = self.company();
+        record = Record { state, ended, current, error, requests, disturbed, ..record };
         let saved = store::save(&self.folder, &record);
         let last = happened("end", &json!(record));
         {
@@ -216,6 +232,21 @@ impl Job {
         }
         self.changes.send_modify(|count| *count += 1);
         saved
+    }
+
+    /// Requests that were answered beside it, and what to think of that. A GPU does not mind, and fake times do not either.
+    fn company(&self) -> (u64, Option<String>) {
+        let inner = self.inner();
+        let Some((begun, before)) = inner.begun else { return (0, None) };
+        let requests = limits::requests().saturating_sub(before);
+        let rate = requests as f64 / begun.elapsed().as_secs_f64().max(1e-3);
+        let elsewhere = inner.record.request.get("backend").and_then(Value::as_str);
+        let here =
+            !matches!(elsewhere, Some("cuda" | "null")) && !(elsewhere.is_none() && roofline_run::cuda::present());
+        let doubt = (here && rate > BUSY).then(|| {
+            format!("{requests} requests were answered on this processor meanwhile, {rate:.0} each second: times may be too long")
+        });
+        (requests, doubt)
     }
 
     fn tell(&self, kind: &'static str, data: &Value) {
