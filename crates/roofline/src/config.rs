@@ -25,7 +25,7 @@ fn folder(name: &str) -> Option<PathBuf> {
         return Some(own.join(name));
     }
     let (variable, hidden) = match name {
-        "runs" => ("XDG_DATA_HOME", ".local/share"),
+        "runs" | "jobs" => ("XDG_DATA_HOME", ".local/share"),
         "kernels" => ("XDG_CACHE_HOME", ".cache"),
         _ => ("XDG_CONFIG_HOME", ".config"),
     };

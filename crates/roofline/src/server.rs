@@ -16,6 +16,7 @@ mod limits;
 mod listener;
 mod openapi;
 mod page;
+mod patience;
 mod points;
 mod products;
 mod refusal;

@@ -103,7 +103,7 @@ fn other_machine(folder: &Path) -> String {
     let script = folder.join("roofline");
     let data = folder.join("data");
     let text = format!(
-        "#!/bin/sh\nROOFLINE_DATA_DIR='{0}' ROOFLINE_CONFIG_DIR='{0}' exec '{1}' \"$@\"\n",
+        "#!/bin/sh\nprintf 'Welcome to M\\374nchen\\n'\nROOFLINE_CONFIG_DIR='{0}' exec '{1}' \"$@\"\n",
         data.display(),
         env!("CARGO_BIN_EXE_roofline")
     );

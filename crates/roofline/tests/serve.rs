@@ -587,6 +587,10 @@ fn what_was_measured_outlives_the_process() {
     let events = server.get(&format!("/api/jobs/{running}/events")).body;
     assert_eq!(events.lines().filter(|line| *line == "event: point").count() as u64, finished);
     assert!(events.contains("event: end"));
+    // How many there would have been is known, and whoever counted further still hears of the end.
+    assert_eq!((&job["count"], job["ended"].is_string()), (&json!(2000), true));
+    let late = server.ask("GET", &format!("/api/jobs/{running}/events"), &[("Last-Event-ID", "100000")], "").body;
+    assert!(late.contains("event: end"), "{late}");
 }
 
 #[test]
@@ -623,4 +627,68 @@ fn documents_name_every_route() {
     // Nothing is loaded from elsewhere.
     assert!(!page.contains("http://") && !page.contains("https://"));
     assert!(server.get("/").body.contains("cargo xtask serve") || server.get("/").body.contains("assets/"));
+}
+
+#[test]
+fn who_may_not_measure_measures_nothing() {
+    let home = Home::new("gate");
+    let server = home.serve(&[]);
+    // Shapes without a device would be those of this machine, which nobody measured yet.
+    let sweep = server.post("/api/sweep", &json!({ "shapes": ["1x64x64"] }));
+    assert_eq!(sweep.status, 409, "{}", sweep.body);
+    assert_eq!(server.post("/api/predict", &json!({ "subject": "gemv", "n": 64, "k": 64, "on": "this" })).status, 409);
+    assert!(!home.0.join("machines").exists());
+    // Looking at a stream's head starts nothing, and neither does coming back to one.
+    let measuring = home.serve(&["--allow-measure"]);
+    let stream = "/api/benchmark/stream?backend=null&shapes=1,64,64&hardware_key=h200";
+    assert_eq!(measuring.ask("HEAD", stream, &[], "").status, 405);
+    assert_eq!(measuring.ask("GET", stream, &[("Last-Event-ID", "0")], "").status, 204);
+    assert_eq!(measuring.get("/api/jobs").json()["jobs"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_server_that_only_looks_changes_nothing() {
+    let home = Home::new("looks");
+    let looking = home.serve(&[]);
+    // It does not keep another from measuring,
+    let measuring = home.serve(&["--allow-measure"]);
+    let id = measuring.create("/api/jobs", &long_job());
+    measuring.until(&id, |job| job["finished"].as_u64() > Some(3));
+    // sees what that one does,
+    looking.until(&id, |job| job["state"] == "running");
+    assert_eq!(looking.ask("DELETE", &format!("/api/jobs/{id}"), &[], "").status, 409);
+    assert_eq!(looking.ask("POST", &format!("/api/jobs/{id}/cancel"), &[], "").status, 409);
+    // and ends without a trace.
+    looking.terminate();
+    let mut looking = looking;
+    assert!(looking.child.wait().unwrap().success());
+    assert_eq!(measuring.job(&id)["state"], "running");
+    assert_eq!(measuring.ask("POST", &format!("/api/jobs/{id}/cancel"), &[], "").status, 200);
+    let cancelled = measuring.until(&id, |job| job["state"] == "cancelled");
+    // Cancelling what has ended takes nothing away.
+    let again = measuring.ask("POST", &format!("/api/jobs/{id}/cancel"), &[], "");
+    assert_eq!(again.refusal(), (409, "the job has ended".to_owned()));
+    assert_eq!(measuring.job(&id)["points"].as_array().unwrap().len() as u64, cancelled["finished"].as_u64().unwrap());
+}
+
+#[test]
+fn whoever_never_reads_is_sent_away() {
+    let home = Home::new("deaf");
+    let server = home.serve(&["--connections", "4", "--request-timeout", "1"]);
+    let request = format!("GET /api/devices HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", server.port).repeat(200);
+    let deaf: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            // The answers fill every buffer on the way long before the requests end.
+            let _ = stream.write_all(request.as_bytes());
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    while server.get("/api/health").status != 200 {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody else is answered");
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(deaf);
 }

@@ -106,6 +106,9 @@ pub(crate) struct Extent<'a> {
     pub(crate) steps: u64,
 }
 
+/// Results that are made between two requests.
+const FEW: usize = 32;
+
 impl Question {
     /// The answer, as `--json` prints it.
     pub(crate) fn answer(&self) -> Result<String, Failure> {
@@ -162,10 +165,13 @@ impl Question {
         }
     }
 
-    /// Whether an answer takes microseconds: one operator, nothing searched.
+    /// Whether an answer takes microseconds: one operator, few precisions and devices, nothing searched.
     pub(crate) fn quick(&self) -> bool {
         match self {
-            Self::Predict(Subject::Operator(_)) | Self::Roofline(Subject::Operator(_)) | Self::Tiling(_) => true,
+            Self::Predict(Subject::Operator(_)) | Self::Roofline(Subject::Operator(_)) => {
+                self.extent().is_ok_and(|extent| extent.results <= FEW)
+            }
+            Self::Tiling(_) => true,
             Self::Recommend(subject) => !matches!(subject, RecommendSubject::Model(_)),
             _ => false,
         }
@@ -186,6 +192,10 @@ impl Question {
             Self::Sweep(args) => {
                 let points = if args.models.is_empty() { args.shapes.len().max(1) } else { sweep::points(args)? };
                 let mut extent = Extent::of_setting(&args.setting);
+                // Shapes without a device are those of this machine, which would have to be measured to be known.
+                if args.models.is_empty() && args.setting.on.is_empty() && !args.measure {
+                    extent.devices.push("this");
+                }
                 extent.models = args.models.iter().map(String::as_str).collect();
                 extent.results = extent.results.saturating_mul(points).saturating_mul(args.lowering.tp.len());
                 extent

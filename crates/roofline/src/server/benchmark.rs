@@ -8,7 +8,8 @@ use std::{
 
 use axum::{
     extract::State,
-    response::{Response, sse::Event},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response, sse::Event},
 };
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -27,7 +28,11 @@ use crate::commands::measure;
 const SHAPES: [(u64, u64, u64); 3] = [(1, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 4096)];
 const MOST: usize = 256;
 
-pub(super) async fn run(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
+pub(super) async fn run(State(state): State<Shared>, headers: HeaderMap, query: Params) -> Result<Response, Refusal> {
+    // A browser's EventSource comes back when a stream ends; this tells it that there is no more.
+    if headers.contains_key("last-event-id") {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     query.only(&["hardware_key", "shapes", "precisions", "saturate", "backend"])?;
     work::allowed(&state)?;
     let device = hardware(&query)?;
@@ -89,7 +94,8 @@ pub(super) async fn run(State(state): State<Shared>, query: Params) -> Result<Re
             }
             _ => Vec::new(),
         };
-        said.into_iter().map(|value| Event::default().data(value.to_string())).collect()
+        // A number for browsers to come back with, so that a second look is not taken for a second wish.
+        said.into_iter().map(|value| Event::default().id("0").data(value.to_string())).collect()
     });
     Ok(work::stream_of(stream::iter(lacking).chain(events)))
 }

@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
-use axum::{extract::DefaultBodyLimit, response::Response};
+use axum::{
+    extract::{DefaultBodyLimit, State},
+    response::Response,
+};
 use roofline_core::{
     Device, Graph, Math,
     device::Peaks,
@@ -11,7 +14,7 @@ use roofline_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     answers,
@@ -19,6 +22,7 @@ use super::{
     extract::Fields,
     points::{RooflinePoint, named},
     refusal::Refusal,
+    state::Shared,
 };
 use crate::{
     commands::{compare, place},
@@ -74,7 +78,11 @@ pub(super) struct ImportBenchmarkResponse {
 }
 
 /// `POST /api/import-benchmarks`.
-pub(super) async fn import(Fields(body): Fields) -> Result<Response, Refusal> {
+pub(super) async fn import(State(state): State<Shared>, Fields(body): Fields) -> Result<Response, Refusal> {
+    state.aside(move || imported(body)).await
+}
+
+fn imported(body: Map<String, Value>) -> Result<Response, Refusal> {
     let request: FlexibleImportRequest = serde_json::from_value(Value::Object(body))
         .map_err(|error| Refusal::body(error.to_string(), "a list `points`, or a list `simplified`"))?;
     let (full, simplified) = (request.points.unwrap_or_default(), request.simplified.unwrap_or_default());
@@ -159,7 +167,11 @@ pub(super) struct ValidateRequest {
 }
 
 /// `POST /api/validate`: what `roofline compare --measured` answers, with its rows as `results`.
-pub(super) async fn validate(Fields(body): Fields) -> Result<Response, Refusal> {
+pub(super) async fn validate(State(state): State<Shared>, Fields(body): Fields) -> Result<Response, Refusal> {
+    state.aside(move || validated(body)).await
+}
+
+fn validated(body: Map<String, Value>) -> Result<Response, Refusal> {
     let request: ValidateRequest = serde_json::from_value(Value::Object(body))
         .map_err(|error| Refusal::body(error.to_string(), "fields: hardware_key, benchmarks"))?;
     bounded(request.benchmarks.len())?;

@@ -72,11 +72,14 @@ impl Jobs {
             None => config::required_folder("jobs")?,
         };
         let lock = if adds || folder.is_dir() { store::lock(&folder)? } else { None };
-        if adds && lock.is_none() {
+        let alone = lock.is_some();
+        if adds && !alone {
             let hint = "stop it, or name another folder by `--state`";
             return Err(Failure::usage(format!("another server keeps its jobs in {}", folder.display()), hint));
         }
-        let jobs = store::load(&folder, lock.is_some())?;
+        let jobs = store::load(&folder, alone)?;
+        // Whoever only looks lets another add.
+        let lock = lock.filter(|_| adds);
         let table = Mutex::new(Table { jobs, ..Table::default() });
         Ok(Self { inner: Arc::new(Inner { folder, lock, table, wake: Condvar::new() }), worker: Mutex::default() })
     }
@@ -124,12 +127,23 @@ impl Jobs {
         }
     }
 
+    /// Looks again at a folder that others add to.
+    fn look(&self) {
+        if self.inner.lock.is_none()
+            && let Ok(jobs) = store::load(&self.inner.folder, false)
+        {
+            self.inner.table().jobs = jobs;
+        }
+    }
+
     /// All, the latest first.
     pub(super) fn list(&self) -> Vec<Arc<Job>> {
+        self.look();
         self.inner.table().jobs.values().rev().cloned().collect()
     }
 
     pub(super) fn find(&self, id: &str) -> Result<Arc<Job>, Refusal> {
+        self.look();
         self.inner.table().jobs.get(id).cloned().ok_or_else(|| {
             let shown: String = id.chars().take(80).collect();
             Refusal::new(StatusCode::NOT_FOUND, format!("there is no job `{shown}`"), "GET /api/jobs lists them")
@@ -141,19 +155,44 @@ impl Jobs {
         self.inner.table().queue.iter().position(|(queued, _)| queued.id == job.id)
     }
 
-    /// Cancels a job that has not ended; forgets one that has.
-    pub(super) fn remove(&self, id: &str) -> Result<Arc<Job>, Refusal> {
+    /// Only the server that does the jobs may change them.
+    fn own(&self) -> Result<(), Refusal> {
+        if self.inner.lock.is_some() {
+            return Ok(());
+        }
+        let hint = "ask the server that measures; `roofline serve --allow-measure` is one";
+        Err(Refusal::new(StatusCode::CONFLICT, "this server only looks at jobs", hint))
+    }
+
+    /// Cancels a job; one that has ended is left as it is.
+    pub(super) fn cancel(&self, id: &str) -> Result<Arc<Job>, Refusal> {
+        self.own()?;
         let job = self.find(id)?;
         let mut table = self.inner.table();
         if let Some(at) = table.queue.iter().position(|(queued, _)| queued.id == job.id) {
             table.queue.remove(at);
             job.end(Stage::Cancelled, None)?;
         } else if job.ended() {
-            table.jobs.remove(id);
-            store::forget(job.folder())?;
+            return Err(Refusal::new(
+                StatusCode::CONFLICT,
+                "the job has ended",
+                "DELETE forgets it, with what it measured",
+            ));
         } else {
             job.cancel();
         }
+        Ok(job)
+    }
+
+    /// Cancels a job that has not ended; forgets one that has.
+    pub(super) fn remove(&self, id: &str) -> Result<Arc<Job>, Refusal> {
+        self.own()?;
+        let job = self.find(id)?;
+        if !job.ended() {
+            return self.cancel(id);
+        }
+        self.inner.table().jobs.remove(id);
+        store::forget(job.folder())?;
         Ok(job)
     }
 
@@ -161,6 +200,9 @@ impl Jobs {
     pub(super) fn stop(&self) {
         let mut table = self.inner.table();
         table.stopped = true;
+        if self.inner.lock.is_none() {
+            return;
+        }
         for (job, _) in table.queue.drain(..) {
             let _ = job.end(Stage::Interrupted, None);
         }

@@ -11,7 +11,10 @@ use hyper_util::{
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
-use super::state::{Shared, State};
+use super::{
+    patience::Patient,
+    state::{Shared, State},
+};
 
 /// Who asks.
 #[derive(Clone, Copy)]
@@ -59,6 +62,7 @@ fn connect(stream: TcpStream, client: SocketAddr, router: &Router, state: &State
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(state.header_timeout).max_buf_size(HEAD);
+    let stream = Patient::new(stream, state.request_timeout);
     let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
     tokio::spawn(async move {
         let _permit = permit;

@@ -132,6 +132,13 @@ pub(super) async fn show(State(state): State<Shared>, Key(id): Key) -> Result<Re
     json(&detail)
 }
 
+/// `POST /api/jobs/{id}/cancel`.
+pub(super) async fn cancel(State(state): State<Shared>, Key(id): Key) -> Result<Response, Refusal> {
+    let shared = state.clone();
+    let job = state.aside(move || shared.jobs.cancel(&id)).await?;
+    json(&job.record())
+}
+
 /// `DELETE /api/jobs/{id}`.
 pub(super) async fn remove(State(state): State<Shared>, Key(id): Key) -> Result<Response, Refusal> {
     let shared = state.clone();

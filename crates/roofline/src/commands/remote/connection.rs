@@ -21,18 +21,25 @@ pub(super) struct Connection {
     /// The server's port there.
     port: u16,
     errors: thread::JoinHandle<String>,
+    /// Told when somebody stops us.
+    interrupted: mpsc::Receiver<()>,
 }
 
 /// What the server says of itself.
 const ANNOUNCED: &str = "roofline serve: http://127.0.0.1:";
 /// Longest text that is kept of what ssh complains of.
 const COMPLAINT: usize = 4096;
+/// How often it is looked whether somebody stops us.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Longest line that is read at once.
+const LINE: u64 = 64 * 1024;
 /// What a shell answers for a program that is not there.
 const NOT_FOUND: i32 = 127;
 
 impl Connection {
     /// Connects and waits until the server there has a port.
     pub(super) fn open(args: &RemoteArgs, deadline: Instant) -> Result<Self, Failure> {
+        let interrupted = interruption();
         let folder = private_folder()?;
         let socket = folder.join("ssh");
         let (ssh, host, options) = (args.ssh.clone(), args.host.clone(), args.options.clone());
@@ -42,7 +49,16 @@ impl Connection {
             command
         });
         let mut child = (command)();
-        child.args(["-M", "-T", "-o", "ControlPersist=no", "-o", "ExitOnForwardFailure=yes"]);
+        child.args([
+            "-M",
+            "-T",
+            "-o",
+            "ControlPersist=no",
+            "-o",
+            "ExitOnForwardFailure=yes",
+            "-o",
+            "RemoteCommand=none",
+        ]);
         // A connection that says nothing for 45 seconds is lost.
         child.args(["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"]);
         child.arg(&host).arg(server(args)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,25 +74,34 @@ impl Connection {
         if let Some(stdout) = ssh.stdout.take() {
             // The pipe is read to its end, so that the server there never waits for us.
             thread::spawn(move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    if let Some(port) = line.strip_prefix(ANNOUNCED).and_then(|port| port.trim().parse::<u16>().ok()) {
+                for line in lines(stdout) {
+                    let said = line.find(ANNOUNCED).map(|at| line[at + ANNOUNCED.len()..].trim());
+                    if let Some(port) = said.and_then(|port| port.parse::<u16>().ok()) {
                         let _ = sender.send(port);
                     }
                 }
             });
         }
-        let mut connection = Self { ssh, folder, command, host, port: 0, errors };
-        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(port) => {
-                connection.port = port;
-                Ok(connection)
+        let mut connection = Self { ssh, folder, command, host, port: 0, errors, interrupted };
+        loop {
+            match receiver.recv_timeout(GLANCE) {
+                Ok(port) => {
+                    connection.port = port;
+                    return Ok(connection);
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(connection.failed(args)),
+                Err(mpsc::RecvTimeoutError::Timeout) if connection.interrupted.try_recv().is_ok() => {
+                    connection.end();
+                    return Err(Failure::Cancelled);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let message = format!("no server on {} within {} s", args.host, args.timeout.as_secs_f64());
+                    let complaint = connection.end();
+                    let hint = "give it longer with `--timeout`, or try `ssh` by hand";
+                    return Err(Failure::usage(join(message, &complaint), hint));
+                }
             }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let message = format!("no server on {} within {} s", args.host, args.timeout.as_secs_f64());
-                let complaint = connection.end();
-                Err(Failure::usage(join(message, &complaint), "give it longer with `--timeout`, or try `ssh` by hand"))
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(connection.failed(args)),
         }
     }
 
@@ -98,15 +123,14 @@ impl Connection {
 
     /// Until somebody stops it here, or the connection ends.
     pub(super) fn wait(mut self) -> Result<(), Failure> {
-        let interrupted = interruption();
         loop {
-            if interrupted.recv_timeout(Duration::from_millis(200)).is_ok() {
+            if self.interrupted.recv_timeout(GLANCE).is_ok() {
                 self.end();
                 return Ok(());
             }
             if let Some(status) = self.ssh.try_wait()? {
                 // Ctrl-C reaches ssh as well, and perhaps first.
-                if interrupted.recv_timeout(Duration::from_millis(300)).is_ok() {
+                if self.interrupted.recv_timeout(Duration::from_millis(300)).is_ok() {
                     self.end();
                     return Ok(());
                 }
@@ -143,8 +167,8 @@ impl Connection {
     /// Ends ssh, which ends the server's input and so the server; what ssh said comes back.
     fn end(&mut self) -> String {
         drop(self.ssh.stdin.take());
-        // The server finishes the kernel that it times; ssh ends with it.
-        let patience = Instant::now() + Duration::from_secs(10);
+        // A server finishes the kernel that it times; ssh ends with it. What never said that it is one is not waited for.
+        let patience = Instant::now() + Duration::from_secs(if self.port == 0 { 1 } else { 10 });
         while Instant::now() < patience && matches!(self.ssh.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(20));
         }
@@ -165,7 +189,7 @@ impl Drop for Connection {
 /// What runs there. `exec` leaves no shell between ssh and the server.
 fn server(args: &RemoteArgs) -> String {
     let measure = if args.allow_measure { " --allow-measure" } else { "" };
-    format!("exec {} serve --port 0 --until-eof{measure}", quoted(&args.binary))
+    format!("exec env -u ROOFLINE_TOKEN {} serve --port 0 --until-eof{measure}", quoted(&args.binary))
 }
 
 /// A word of a shell. A leading `~/` still means the home folder there.
@@ -189,12 +213,21 @@ fn private_folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// The lines of a pipe, whatever they are written in: a greeting may come before what matters.
+fn lines(pipe: impl Read) -> impl Iterator<Item = String> {
+    let mut pipe = BufReader::new(pipe);
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        let read = pipe.by_ref().take(LINE).read_until(b'\n', &mut line).ok().filter(|read| *read > 0);
+        read.map(|_| String::from_utf8_lossy(&line).into_owned())
+    })
+}
+
 /// The last of what a pipe says.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut text = String::new();
-        let lines = pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).lines().map_while(Result::ok));
-        for line in lines {
+        for line in pipe.into_iter().flat_map(lines) {
             if !text.is_empty() {
                 text.push_str("; ");
             }

@@ -49,7 +49,13 @@ impl Health {
                         )
                     });
                 }
-                Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(100)),
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    let hint = "ROOFLINE_TOKEN is set there: unset it, or start the server by hand and tunnel to it";
+                    return Err(Failure::usage("the server there wants a token", hint));
+                }
+                Err(error) if error.kind() != std::io::ErrorKind::Other && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(100));
+                }
                 Err(error) => {
                     let hint = "give it longer with `--timeout`";
                     return Err(Failure::usage(format!("the server there does not answer: {error}"), hint));
@@ -67,7 +73,14 @@ impl Health {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
         let fine = head.starts_with("HTTP/1.1 200");
-        let refused = || std::io::Error::other(head.lines().next().unwrap_or("nothing was said").to_owned());
+        let refused = || {
+            let kind = match head.split(' ').nth(1) {
+                Some("401") => std::io::ErrorKind::PermissionDenied,
+                Some(_) => std::io::ErrorKind::Other,
+                None => std::io::ErrorKind::UnexpectedEof,
+            };
+            std::io::Error::new(kind, head.lines().next().unwrap_or("nothing was said").to_owned())
+        };
         fine.then(|| body.to_owned()).ok_or_else(refused)
     }
 }

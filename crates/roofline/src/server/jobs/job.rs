@@ -72,6 +72,14 @@ pub(in crate::server) struct Record {
 /// Requests per second beside a job that are worth a doubt: a page that follows it asks for a few.
 const BUSY: f64 = 10.0;
 
+impl Record {
+    /// Its process ended before it did; when, nobody knows better than the one who finds it.
+    pub(super) fn interrupted(&mut self, finished: usize) {
+        let ended = Some(utc(SystemTime::now()));
+        *self = Self { state: Stage::Interrupted, ended, finished, current: None, ..self.clone() };
+    }
+}
+
 /// Something that happened.
 #[derive(Clone)]
 pub(in crate::server) struct News {
@@ -159,15 +167,19 @@ impl Job {
     pub(in crate::server) fn news(&self, at: usize) -> (Vec<News>, bool) {
         let inner = self.inner();
         let ended = !matches!(inner.record.state, Stage::Queued | Stage::Running);
-        let told = || self.told(&inner.record).into_iter().skip(at).collect();
-        (inner.news.as_ref().map_or_else(told, |news| news.iter().skip(at).cloned().collect()), ended)
+        let all = inner.news.clone().unwrap_or_else(|| self.told(&inner.record));
+        // Whoever counted further, in the process before, still hears of the end.
+        let at = if ended && at > all.len() { all.len().saturating_sub(1) } else { at };
+        (all.into_iter().skip(at).collect(), ended)
     }
 
     /// The same, of what the folder holds.
     fn told(&self, record: &Record) -> Vec<News> {
         let mut news: Vec<News> = store::points(&self.folder).iter().map(|point| happened("point", point)).collect();
         news.truncate(record.finished);
-        news.push(happened("end", &json!(record)));
+        if !matches!(record.state, Stage::Queued | Stage::Running) {
+            news.push(happened("end", &json!(record)));
+        }
         news
     }
 
@@ -269,6 +281,10 @@ impl Watcher for Job {
             record.current = Some(words.to_owned());
             json!({ "finished": at, "count": count, "current": words })
         };
+        // How many there are is known from the first on, also to whoever finds the folder later.
+        if at == 0 {
+            let _ = self.save();
+        }
         self.tell("progress", &progress);
     }
 

@@ -63,8 +63,7 @@ fn read(path: &Path, alone: bool) -> Result<Record, String> {
         return Err(format!("it is called `{}`", record.id));
     }
     if alone && matches!(record.state, Stage::Queued | Stage::Running) {
-        record.state = Stage::Interrupted;
-        record.finished = points(path).len();
+        record.interrupted(points(path).len());
         save(path, &record).map_err(|failure| failure.message())?;
     }
     Ok(record)

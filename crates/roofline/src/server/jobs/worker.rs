@@ -17,6 +17,10 @@ pub(super) fn work(inner: &Inner) {
         let (state, error) = match answer.unwrap_or_else(|_| broken()) {
             Ok(()) => (Stage::Done, None),
             Err(Failure::Cancelled) => (job.stopped(), None),
+            // Where files are is nobody's business who asks over HTTP.
+            Err(Failure::File { error, .. }) => {
+                (Stage::Failed, Some(format!("a file of the server could not be read or written: {error}")))
+            }
             Err(failure) => (Stage::Failed, Some(failure.message())),
         };
         let _ = job.end(state, error);
@@ -42,5 +46,17 @@ fn answer(job: &Arc<Job>, mut question: Question) -> Result<(), Failure> {
         run.out = Some(store::run(job.folder()));
         run.watcher = Some(job.clone());
     }
-    store::keep_result(job.folder(), &question.answer()?)
+    let answer = question.answer()?;
+    store::keep_result(job.folder(), &without_path(answer))
+}
+
+/// An answer without the place of its run, which is the server's own.
+fn without_path(answer: String) -> String {
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&answer) {
+        Ok(mut fields) if fields.contains_key("run") => {
+            fields.remove("run");
+            serde_json::Value::Object(fields).to_string()
+        }
+        _ => answer,
+    }
 }

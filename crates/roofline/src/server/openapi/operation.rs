@@ -256,6 +256,10 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..get("/api/jobs/{id}", "Cancels a job that has not ended; forgets one that has", || reference("Job"))
     },
     Operation {
+        method: "post",
+        ..get("/api/jobs/{id}/cancel", "Cancels a job that has not ended", || reference("Job"))
+    },
+    Operation {
         kind: "text/event-stream",
         ..get(
             "/api/jobs/{id}/events",
