@@ -150,7 +150,7 @@ pub(super) async fn remove(State(state): State<Shared>, Key(id): Key) -> Result<
 pub(super) async fn events(State(state): State<Shared>, Key(id): Key, headers: HeaderMap) -> Result<Response, Refusal> {
     let job = state.jobs.find(&id)?;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let start = last.map_or(0, |last| last.saturating_add(1));
+    let start = job.place(last.map_or(0, |last| last.saturating_add(1)));
     let events = follow(state.stopping.subscribe(), job, start, |number, kind, data| {
         vec![Event::default().id(number.to_string()).event(kind).data(data)]
     });

@@ -168,9 +168,14 @@ impl Job {
         let inner = self.inner();
         let ended = !matches!(inner.record.state, Stage::Queued | Stage::Running);
         let all = inner.news.clone().unwrap_or_else(|| self.told(&inner.record));
-        // Whoever counted further, in the process before, still hears of the end.
-        let at = if ended && at > all.len() { all.len().saturating_sub(1) } else { at };
         (all.into_iter().skip(at).collect(), ended)
+    }
+
+    /// Where to begin for whoever heard everything before `at`: those who counted further, in the process before, still hear
+    /// of the end.
+    pub(in crate::server) fn place(&self, at: usize) -> usize {
+        let (news, ended) = self.news(0);
+        if ended { at.min(news.len().saturating_sub(1)) } else { at }
     }
 
     /// The same, of what the folder holds.
