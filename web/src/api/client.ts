@@ -33,15 +33,39 @@ export function isAbort(error: unknown): boolean {
 const TOKEN = "roofline.token";
 let token = keptToken();
 
-/** A token in the address's fragment never reaches a server's log; it is kept until the tab is closed. */
+/**
+ * A token in the address's fragment never reaches a server's log. It is kept until the tab is closed and taken out of the address at once:
+ * links, exports and the history go to others.
+ */
 function keptToken(): string | null {
-  const found = /(?:^#|&)token=([^&]+)/.exec(window.location.hash)?.[1];
+  const written = /(?:^#|&)token=([^&]*)/.exec(window.location.hash)?.[1];
+  if (written !== undefined) window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  const found = written ? plain(written) : null;
   try {
-    if (found) window.sessionStorage.setItem(TOKEN, decodeURIComponent(found));
+    if (found) window.sessionStorage.setItem(TOKEN, found);
     return window.sessionStorage.getItem(TOKEN);
   } catch {
-    return found ? decodeURIComponent(found) : null;
+    return found;
   }
+}
+
+function plain(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Takes a token that was added to the address of the open page; whether there was one. */
+export function takeToken(): boolean {
+  const before = token;
+  token = keptToken() ?? token;
+  return token !== before;
+}
+
+export function hasToken(): boolean {
+  return token !== null;
 }
 
 export function keepToken(next: string): void {

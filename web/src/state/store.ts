@@ -20,8 +20,8 @@ function tell(): void {
 function write(push: boolean): void {
   window.clearTimeout(timer);
   timer = undefined;
-  const address = window.location.pathname + toQuery(view) + window.location.hash;
-  if (address === window.location.pathname + window.location.search + window.location.hash) return;
+  const address = window.location.pathname + toQuery(view);
+  if (address === window.location.pathname + window.location.search) return;
   if (push) window.history.pushState(null, "", address);
   else window.history.replaceState(null, "", address);
 }
@@ -44,10 +44,10 @@ export function changeSetup(patch: Partial<Setup>): void {
   change({ setup: { ...view.setup, ...patch } });
 }
 
-/** The address of what is seen now, for the clipboard. */
+/** The address of what is seen now, for the clipboard and for files; without a fragment, which may hold a token. */
 export function link(): string {
   write(false);
-  return window.location.href;
+  return window.location.origin + window.location.pathname + toQuery(view);
 }
 
 window.addEventListener("popstate", () => {

@@ -2,6 +2,7 @@ import { useEffect, useRef } from "react";
 import type { Picture } from "../../api/picture";
 import type { Measured } from "../../data/measured";
 import { pngBlob, save, svgText } from "../../plot/export";
+import { link } from "../../state/store";
 import { toCsv } from "../../units/csv";
 
 /** The picture and its numbers as files. */
@@ -27,7 +28,7 @@ export function ExportMenu({ picture, measured }: { picture: Picture; measured: 
     if (kind === "svg" && svg) save(`${name}.svg`, new Blob([svgText(svg)], { type: "image/svg+xml" }));
     if (kind === "png" && svg) save(`${name}.png`, await pngBlob(svg));
     if (kind === "csv") save(`${name}.csv`, new Blob([csv(picture, measured)], { type: "text/csv" }));
-    if (kind === "json") save(`${name}.json`, new Blob([JSON.stringify({ ...picture, measured, link: window.location.href }, null, 2)], { type: "application/json" }));
+    if (kind === "json") save(`${name}.json`, new Blob([JSON.stringify({ ...picture, measured, link: link() }, null, 2)], { type: "application/json" }));
   };
   return (
     <details className="menu" ref={box}>
