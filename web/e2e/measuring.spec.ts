@@ -95,20 +95,27 @@ test("goes on when the server comes back", async ({ page }) => {
   await second.stop();
 });
 
-test("asks for the token of a server that has one", async ({ page }) => {
+test("asks for the token of a server that has one", async ({ page, context }) => {
   const token = "0123456789abcdef0123456789abcdef";
   const server = await Server.start({ measure: false, token });
   await serve(page, server.url);
   await page.goto(server.url);
   await expect(page.getByText("This server asks for a token")).toBeVisible();
+  await expect(page.getByText("The server refused this token.")).toHaveCount(0);
   await page.getByLabel("Token", { exact: true }).fill("not the right one at all");
   await page.getByRole("button", { name: "Enter" }).click();
-  await expect(page.getByText("This server asks for a token")).toBeVisible();
+  await expect(page.getByText("The server refused this token.")).toBeVisible();
+  await expect(page.getByLabel("Token", { exact: true })).toHaveAttribute("aria-invalid", "true");
   await page.getByLabel("Token", { exact: true }).fill(token);
   await page.getByRole("button", { name: "Enter" }).click();
   await expect(page.locator(".point.total")).toHaveCount(1);
   await expect(page.getByText("This server asks for a token")).toHaveCount(0);
   await page.goto(`${server.url}/?tab=formats#token=${token}`);
   await expect(page.getByRole("region", { name: "All formats, table" })).toBeVisible();
+  expect(page.url()).toBe(`${server.url}/?tab=formats`);
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.getByRole("button", { name: "Copy link" }).click();
+  await expect(page.getByText("Copied")).toBeVisible();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(`${server.url}/?tab=formats`);
   await server.stop();
 });

@@ -2,7 +2,7 @@
 
 import { useSyncExternalStore } from "react";
 import { health } from "../api/calls";
-import { isAbort, keepToken, Offline, Refusal } from "../api/client";
+import { isAbort, keepToken, Offline, Refusal, takeToken } from "../api/client";
 
 export type Connection = "online" | "offline" | "locked";
 
@@ -37,10 +37,16 @@ export async function retry(): Promise<void> {
   }
 }
 
-export function unlock(token: string): void {
+/** Tries a token; whether the server took it. One that does not answer has refused nothing. */
+export async function unlock(token: string): Promise<boolean> {
   keepToken(token);
-  void retry();
+  await retry();
+  return state !== "locked";
 }
+
+window.addEventListener("hashchange", () => {
+  if (takeToken()) void retry();
+});
 
 export function useConnection(): Connection {
   return useSyncExternalStore(

@@ -1,5 +1,5 @@
-import { Offline, Refusal } from "../api/client";
-import { useState } from "react";
+import { useId, useState } from "react";
+import { hasToken, Offline, Refusal } from "../api/client";
 import { retry, unlock } from "../data/connection";
 
 /** What went wrong, and what to do about it. */
@@ -34,19 +34,28 @@ export function OfflineBanner() {
 
 export function TokenBanner() {
   const [token, setToken] = useState("");
+  const [refused, setRefused] = useState(hasToken);
+  const note = useId();
+  const enter = async () => {
+    setRefused(false);
+    setRefused(!(await unlock(token.trim())));
+  };
   return (
     <div className="banner">
       <form
         className="notice warn"
         onSubmit={(event) => {
           event.preventDefault();
-          unlock(token.trim());
+          void enter();
         }}
       >
         <div>
           <strong>This server asks for a token:</strong> the one that <code>roofline serve --token</code> was started with. It is kept until this tab is closed.
+          <div id={note} role="alert" className="refusal">
+            {refused && "The server refused this token."}
+          </div>
         </div>
-        <input className="input token" type="password" aria-label="Token" autoComplete="off" value={token} onChange={(event) => setToken(event.target.value)} />
+        <input className="input token" type="password" aria-label="Token" aria-invalid={refused} aria-describedby={refused ? note : undefined} autoComplete="off" value={token} onChange={(event) => setToken(event.target.value)} />
         <button type="submit" className="button" disabled={token.trim() === ""}>
           Enter
         </button>
