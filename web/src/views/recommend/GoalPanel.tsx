@@ -32,8 +32,8 @@ export function GoalPanel() {
         <DeviceSelect label="Device" value={setup.on} onChange={chooseDevice} />
         <ModelSelect value={setup.model} onChange={chooseModel} />
         <Choice label="Phase" value={setup.phase} options={PHASES} onChange={(phase) => changeSetup({ phase })} />
-        <LogSlider label="Context, tokens" value={setup.context} {...CONTEXT} text={tokens} onChange={(context) => changeSetup({ context })} />
-        <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />
+        <LogSlider label="Context, tokens" value={setup.context} {...CONTEXT} whole text={tokens} onChange={(context) => changeSetup({ context })} />
+        <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} whole text={String} onChange={(batch) => changeSetup({ batch })} />
       </Panel>
       <Panel title="Goal and limits">
         <div className="field">

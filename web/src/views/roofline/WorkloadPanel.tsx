@@ -34,9 +34,9 @@ export function WorkloadPanel({ setup, picture }: { setup: Setup; picture: Pictu
       <ModelSelect value={setup.model} onChange={chooseModel} />
       <PrecisionSelect value={setup.precision} precisions={precisions} onChange={choosePrecision} />
       <Choice label="Phase" value={setup.phase} options={PHASES} onChange={(phase) => changeSetup({ phase })} />
-      <LogSlider label={setup.phase === "decode" ? "Context, tokens in the cache" : "Context, tokens of the prompt"} value={setup.context} {...CONTEXT} text={tokens} onChange={(context) => changeSetup({ context })} />
+      <LogSlider label={setup.phase === "decode" ? "Context, tokens in the cache" : "Context, tokens of the prompt"} value={setup.context} {...CONTEXT} whole text={tokens} onChange={(context) => changeSetup({ context })} />
       {picture?.maxContext && setup.context > picture.maxContext && picture.model === setup.model && <p className="warning small">The model was made for {tokens(picture.maxContext)} tokens.</p>}
-      <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} text={String} onChange={(batch) => changeSetup({ batch })} />
+      <LogSlider label="Batch, sequences" value={setup.batch} {...BATCH} whole text={String} onChange={(batch) => changeSetup({ batch })} />
       {picture && <Stored picture={picture} precisions={precisions} />}
     </Panel>
   );
