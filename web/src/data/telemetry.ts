@@ -1,9 +1,9 @@
 /** The last two minutes of a GPU. */
 
 import { useEffect, useState } from "react";
-import { isAbort, Offline } from "../api/client";
+import { isAbort, Offline, Refusal } from "../api/client";
 import { looks, type Telemetry } from "../api/telemetry";
-import { report } from "./connection";
+import { report, useConnection } from "./connection";
 
 export const KEPT = 240;
 
@@ -12,10 +12,13 @@ export interface Recording {
   readonly error: Error | null;
 }
 
-export function useTelemetry(): Recording {
+/** Watches while `wanted`; goes on when the server comes back or lets us in. */
+export function useTelemetry(wanted: boolean): Recording {
   const [recording, setRecording] = useState<Recording>({ looks: [], error: null });
   const [attempt, setAttempt] = useState(0);
+  const connection = useConnection();
   useEffect(() => {
+    if (!wanted || connection !== "online") return undefined;
     const abort = new AbortController();
     let timer: number | undefined;
     const again = () => {
@@ -28,8 +31,10 @@ export function useTelemetry(): Recording {
       } catch (error) {
         if (isAbort(error) || abort.signal.aborted) return;
         report(error);
-        if (error instanceof Offline) again();
-        setRecording((before) => ({ ...before, error: error as Error }));
+        if (error instanceof Offline) return;
+        setRecording((before) => ({ ...before, error: error instanceof Error ? error : new Error(String(error)) }));
+        // a driver that stumbles may get up; a server that refuses has decided
+        if (!(error instanceof Refusal)) again();
       }
     };
     void watch();
@@ -37,6 +42,6 @@ export function useTelemetry(): Recording {
       abort.abort();
       window.clearTimeout(timer);
     };
-  }, [attempt]);
+  }, [attempt, wanted, connection]);
   return recording;
 }

@@ -38,10 +38,10 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 export default function GpuView() {
-  const { looks, error } = useTelemetry();
   const { health } = useCatalogue();
+  const { looks, error } = useTelemetry(health?.nvml === true);
   const now = looks[looks.length - 1];
-  if (!now) return error ? <NoGpu error={error} /> : <div className="empty" aria-busy="true">{health?.nvml === false ? "" : "Asking the driver"}</div>;
+  if (!now) return error || health?.nvml === false ? <NoGpu error={error} /> : <div className="empty" aria-busy="true">Asking the driver</div>;
   const reasons = (now.throttle_reasons ?? []).filter((reason) => reason !== "none");
   return (
     <div className="stack">
@@ -93,12 +93,12 @@ function GaugePanel({ gauge, looks, now }: { gauge: Gauge; looks: readonly Telem
   );
 }
 
-function NoGpu({ error }: { error: Error }) {
+function NoGpu({ error }: { error: Error | null }) {
   const hint = error instanceof Refusal ? error.hint : null;
   return (
     <div className="panel empty">
       <h3>No GPU is seen from the server</h3>
-      <p>{error.message}{hint ? `: ${hint}` : ""}.</p>
+      {error && <p>{error.message}{hint ? `: ${hint}` : ""}.</p>}
       <p>Clocks, power, temperature and memory of an NVIDIA GPU appear here when its driver answers. Everything else on this page works without one.</p>
       <p className="small faint">On a machine far away: <code>roofline serve</code> there, <code>ssh -L 8000:localhost:8000 HOST</code> here.</p>
     </div>
