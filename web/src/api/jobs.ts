@@ -1,6 +1,6 @@
 /** Work that takes the machine for a while: made, watched, cancelled. */
 
-import { ask } from "./client";
+import { ask, Refusal } from "./client";
 import { events } from "./events";
 import type { Comparison, Measurement } from "./types";
 
@@ -62,8 +62,19 @@ export function showJob(id: string, signal?: AbortSignal): Promise<JobDetail> {
   return ask<JobDetail>(`api/jobs/${encodeURIComponent(id)}`, { signal });
 }
 
-/** Cancels a job that has not ended, forgets one that has. */
-export async function removeJob(id: string): Promise<void> {
+/** Cancels a job and keeps what it has; whether it had not ended already. */
+export async function cancelJob(id: string): Promise<boolean> {
+  try {
+    await ask<Job>(`api/jobs/${encodeURIComponent(id)}/cancel`, { method: "POST" });
+    return true;
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 409) return false;
+    throw error;
+  }
+}
+
+/** Removes a job that has ended, with its results. */
+export async function forgetJob(id: string): Promise<void> {
   await ask<unknown>(`api/jobs/${encodeURIComponent(id)}`, { method: "DELETE" });
 }
 

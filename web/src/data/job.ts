@@ -1,29 +1,17 @@
-/** One job of this tab: started, followed live, cancelled. It goes on when the tab is left, and is found again by its id. */
+/** One job of this tab: started or taken up, followed live, cancelled. It goes on when the tab is left, and is found again by its id. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { isAbort } from "../api/client";
-import { createJob, jobEvents, removeJob, showJob, type JobResult, type JobState, type Skipped } from "../api/jobs";
-import type { Measurement } from "../api/types";
+import { cancelJob, createJob } from "../api/jobs";
 import { report } from "./connection";
-
-export interface Work {
-  readonly id: string | null;
-  readonly state: JobState | "idle" | "asking";
-  readonly finished: number;
-  readonly count: number | null;
-  readonly current: string | null;
-  readonly points: readonly Measurement[];
-  readonly skipped: readonly Skipped[];
-  readonly result: JobResult | null;
-  readonly error: Error | null;
-}
-
-const IDLE: Work = { id: null, state: "idle", finished: 0, count: null, current: null, points: [], skipped: [], result: null, error: null };
+import { follow, IDLE, isBusy, type Work } from "./follow";
 
 export interface JobControl {
   readonly work: Work;
   readonly busy: boolean;
   readonly start: (body: Readonly<Record<string, unknown>>) => void;
+  /** Follows a job that is there already. */
+  readonly take: (id: string) => void;
   readonly cancel: () => void;
 }
 
@@ -32,39 +20,43 @@ export function useJob(): JobControl {
   const abort = useRef<AbortController | null>(null);
   useEffect(() => () => abort.current?.abort(), []);
 
-  const start = useCallback((body: Readonly<Record<string, unknown>>) => {
+  const run = useCallback((first: Work, find: () => Promise<string>) => {
     abort.current?.abort();
     const mine = new AbortController();
     abort.current = mine;
-    const patch = (next: (before: Work) => Work) => {
+    const show = (next: Work | ((before: Work) => Work)) => {
       if (!mine.signal.aborted) setWork(next);
     };
-    setWork({ ...IDLE, state: "asking" });
-    const run = async () => {
-      const job = await createJob(body);
-      patch((before) => ({ ...before, id: job.id, state: job.state }));
-      for await (const event of jobEvents(job.id, mine.signal)) {
-        if (event.kind === "progress") patch((before) => ({ ...before, state: "running", finished: event.finished, count: event.count, current: event.current }));
-        else if (event.kind === "point") patch((before) => ({ ...before, state: "running", finished: before.points.length + 1, points: [...before.points, event.point] }));
-        else if (event.kind === "skipped") patch((before) => ({ ...before, skipped: [...before.skipped, event.skipped] }));
-        else {
-          const { result } = await showJob(job.id, mine.signal);
-          const failure = event.job.error ? new Error(event.job.error) : null;
-          const doubt = event.job.disturbed ? [{ reason: event.job.disturbed }] : [];
-          patch((before) => ({ ...before, state: event.job.state, current: null, result, error: failure, skipped: [...before.skipped, ...doubt] }));
-        }
-      }
+    setWork(first);
+    const go = async () => {
+      const id = await find();
+      show((before) => ({ ...before, id }));
+      if (!mine.signal.aborted) await follow(id, mine.signal, show);
     };
-    run().catch((error: unknown) => {
+    go().catch((error: unknown) => {
       if (isAbort(error)) return;
       report(error);
-      patch((before) => ({ ...before, state: "failed", current: null, error: error instanceof Error ? error : new Error(String(error)) }));
+      show((before) => ({ ...before, state: "failed", current: null, error: error instanceof Error ? error : new Error(String(error)) }));
     });
   }, []);
 
-  const cancel = useCallback(() => {
-    if (work.id) removeJob(work.id).catch((error: unknown) => setWork((before) => ({ ...before, error: error as Error })));
-  }, [work.id]);
+  const start = useCallback((body: Readonly<Record<string, unknown>>) => run({ ...IDLE, state: "asking" }, async () => (await createJob(body)).id), [run]);
+  const take = useCallback((id: string) => run({ ...IDLE, id, state: "queued" }, () => Promise.resolve(id)), [run]);
 
-  return { work, busy: work.state === "asking" || work.state === "queued" || work.state === "running", start, cancel };
+  const { id } = work;
+  const cancel = useCallback(() => {
+    if (id === null) return;
+    cancelJob(id).then(
+      (cancelled) => {
+        // it had ended before: what is shown here is old
+        if (!cancelled) take(id);
+      },
+      (error: unknown) => {
+        report(error);
+        setWork((before) => (before.id === id ? { ...before, error: error instanceof Error ? error : new Error(String(error)) } : before));
+      },
+    );
+  }, [id, take]);
+
+  return { work, busy: isBusy(work.state), start, take, cancel };
 }

@@ -1,10 +1,11 @@
 /** Shapes times precisions, measured one after the other, seen as they come. */
 
-import { useEffect, useMemo, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { JobResult } from "../../api/jobs";
 import type { Measurement } from "../../api/types";
 import { useCatalogue } from "../../data/catalogue";
 import { useJob } from "../../data/job";
+import { activeOf, useJobs } from "../../data/jobs";
 import { addMeasured, doubtText, measuredOf } from "../../data/measured";
 import { Panel } from "../../parts/Panel";
 import { Progress } from "../../parts/Progress";
@@ -31,11 +32,16 @@ export default function BenchmarkView() {
   const backends = useMemo(() => backendsOf(health), [health]);
   const backend = chosen(wanted === "none" ? "" : wanted, backends);
   const job = useJob();
-  const { work, busy } = job;
-  const [rounds, setRounds] = useState(0);
+  const { work, busy, take } = job;
+  const { jobs, refresh } = useJobs(`${work.id} ${work.state}`);
+  const looked = useRef(false);
   useEffect(() => {
-    if (!busy) setRounds((count) => count + 1);
-  }, [busy]);
+    // a job that was going on when the page was opened is taken up, once
+    if (jobs === null || looked.current) return;
+    looked.current = true;
+    const active = activeOf(jobs);
+    if (active && work.state === "idle") take(active.id);
+  }, [jobs, work.state, take]);
   const place = backend === "null" ? { backend, on: setup.on } : { backend };
   const chosenShapes = SHAPES.filter(({ key }) => shapes.includes(key));
   const run = () => job.start({ verb: "sweep", measure: true, shapes: chosenShapes.map(({ shape }) => shape), precision: precisions, quick: true, ...place });
@@ -67,7 +73,7 @@ export default function BenchmarkView() {
       <div className="stack">
         {work.error && <Trouble error={work.error} />}
         <Results points={work.points} skipped={work.skipped.map((skip) => [skip.shape, skip.precision, skip.reason].filter(Boolean).join(" · "))} result={work.result} busy={busy} />
-        <JobList rounds={rounds} />
+        <JobList jobs={jobs ?? []} followed={work.id} onFollow={take} onChange={refresh} />
       </div>
     </div>
   );

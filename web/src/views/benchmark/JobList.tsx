@@ -1,34 +1,53 @@
 /** Jobs of this server, also those of earlier days. */
 
-import { useEffect, useState } from "react";
-import { listJobs, removeJob, showJob, type Job, type JobDetail } from "../../api/jobs";
+import { useState } from "react";
+import { cancelJob, forgetJob, showJob, type Job, type JobDetail } from "../../api/jobs";
+import { isActive } from "../../data/jobs";
+import { report } from "../../data/connection";
 import { Panel } from "../../parts/Panel";
+import { Trouble } from "../../parts/Trouble";
 import { Results } from "./BenchmarkView";
 
 const SHOWN = 12;
 const TAGS: Readonly<Record<string, string>> = { done: "good", failed: "bad", cancelled: "warn", interrupted: "warn" };
 
-export function JobList({ rounds }: { rounds: number }) {
-  const [jobs, setJobs] = useState<readonly Job[]>([]);
+interface Props {
+  readonly jobs: readonly Job[];
+  /** The job that is followed above. */
+  readonly followed: string | null;
+  readonly onFollow: (id: string) => void;
+  readonly onChange: () => void;
+}
+
+export function JobList({ jobs, followed, onFollow, onChange }: Props) {
   const [open, setOpen] = useState<JobDetail | null>(null);
-  const [changed, setChanged] = useState(0);
-  useEffect(() => {
-    const abort = new AbortController();
-    listJobs(abort.signal).then(setJobs, () => undefined);
-    return () => abort.abort();
-  }, [rounds, changed]);
+  const [error, setError] = useState<Error | null>(null);
   if (jobs.length === 0) return null;
-  const show = (id: string) => showJob(id).then(setOpen, () => undefined);
+  const attempt = async (action: () => Promise<unknown>) => {
+    try {
+      await action();
+      setError(null);
+    } catch (reason) {
+      report(reason);
+      setError(reason instanceof Error ? reason : new Error(String(reason)));
+    }
+    onChange();
+  };
+  const show = (job: Job) => {
+    if (!isActive(job)) return attempt(async () => setOpen(await showJob(job.id)));
+    setOpen(null);
+    onFollow(job.id);
+    return undefined;
+  };
   const forget = (id: string) =>
-    removeJob(id).then(
-      () => {
-        setOpen((before) => (before?.id === id ? null : before));
-        setChanged((count) => count + 1);
-      },
-      () => undefined,
-    );
+    attempt(async () => {
+      await forgetJob(id);
+      setOpen((before) => (before?.id === id ? null : before));
+    });
+  const lit = open?.id ?? followed;
   return (
     <>
+      {error && <Trouble error={error} />}
       {open && <Results points={open.points} skipped={[open.error, open.disturbed].filter((text) => text !== null)} result={open.result} busy={false} />}
       <Panel title={`Jobs of this server, ${jobs.length}`} flush>
         <div className="table-box" tabIndex={0} role="region" aria-label="Jobs">
@@ -44,14 +63,18 @@ export function JobList({ rounds }: { rounds: number }) {
             </thead>
             <tbody>
               {jobs.slice(0, SHOWN).map((job) => (
-                <tr key={job.id} className={open?.id === job.id ? "lit" : undefined}>
+                <tr key={job.id} className={lit === job.id ? "lit" : undefined}>
                   <th scope="row" className="num">{job.created.replace("T", " ").replace(/(\.\d+)?Z$/, "")}</th>
                   <td className="text wrap">{words(job)}</td>
                   <td className="text"><span className={`tag ${TAGS[job.state] ?? ""}`}>{job.state}</span></td>
                   <td className="num">{job.count === null ? job.finished : `${job.finished} of ${job.count}`}</td>
                   <td>
-                    <button type="button" className="button quiet tight" onClick={() => void show(job.id)}>Show</button>
-                    <button type="button" className="button quiet tight" onClick={() => void forget(job.id)}>{job.ended ? "Forget" : "Cancel"}</button>
+                    <button type="button" className="button quiet tight" onClick={() => void show(job)}>{isActive(job) ? "Follow" : "Show"}</button>
+                    {isActive(job) ? (
+                      <button type="button" className="button quiet tight" onClick={() => void attempt(() => cancelJob(job.id))}>Cancel</button>
+                    ) : (
+                      <Forget onForget={() => void forget(job.id)} />
+                    )}
                   </td>
                 </tr>
               ))}
@@ -60,6 +83,18 @@ export function JobList({ rounds }: { rounds: number }) {
         </div>
       </Panel>
     </>
+  );
+}
+
+/** What was measured is gone afterwards: asked twice. */
+function Forget({ onForget }: { onForget: () => void }) {
+  const [asked, setAsked] = useState(false);
+  if (!asked) return <button type="button" className="button quiet tight" onClick={() => setAsked(true)}>Forget</button>;
+  return (
+    <span role="group" aria-label="Remove this job and its results?" onKeyDown={(event) => event.key === "Escape" && setAsked(false)}>
+      <button type="button" className="button tight" onClick={onForget}>Remove its results</button>
+      <button type="button" className="button quiet tight" autoFocus onClick={() => setAsked(false)}>Keep</button>
+    </span>
   );
 }
 
