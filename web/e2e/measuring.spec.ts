@@ -39,6 +39,10 @@ test.describe("the null backend", () => {
     await expect(rows).toHaveCount(6);
     const before = await jobs.locator("tbody tr").count();
     await jobs.getByRole("button", { name: "Forget" }).first().click();
+    await jobs.getByRole("button", { name: "Keep" }).click();
+    await expect(jobs.locator("tbody tr")).toHaveCount(before);
+    await jobs.getByRole("button", { name: "Forget" }).first().click();
+    await jobs.getByRole("button", { name: "Remove its results" }).click();
     await expect(jobs.locator("tbody tr")).toHaveCount(before - 1);
   });
 });
@@ -64,6 +68,57 @@ test.describe("the processor", () => {
     await expect(page.getByRole("button", { name: "Run benchmarks" })).toBeEnabled();
   });
 });
+
+const LONG = { verb: "sweep", measure: true, shapes: ["4096x4096x4096", "2048x4096x4096"], precision: ["fp32", "bf16"], backend: "cpu" };
+
+async function startLong(url: string): Promise<string> {
+  const answer = await fetch(`${url}/api/jobs`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(LONG) });
+  return ((await answer.json()) as { id: string }).id;
+}
+
+test("takes up a job that runs when the page is opened; cancelling one that has ended deletes nothing", async ({ page }) => {
+  const server = await Server.start();
+  await serve(page, server.url);
+  const id = await startLong(server.url);
+  const sent: string[] = [];
+  page.on("request", (request) => sent.push(`${request.method()} ${new URL(request.url()).pathname}`));
+  await page.route(`**/api/jobs/${id}/cancel`, (route) => route.fulfill({ status: 409, json: { detail: "the job has ended", hint: null } }));
+  await page.goto(`${server.url}/?tab=benchmark`);
+  await expect(page.getByRole("status")).toContainText("Running");
+  await expect(page.getByRole("button", { name: "Run benchmarks" })).toBeDisabled();
+  const row = page.getByRole("region", { name: "Jobs", exact: true }).locator("tbody tr").first();
+  await expect(row).toContainText("running");
+  const follows = () => sent.filter((line) => line === `GET /api/jobs/${id}/events`).length;
+  expect(follows()).toBe(1);
+  await page.getByRole("button", { name: "Cancel" }).first().click();
+  await expect.poll(follows).toBe(2);
+  await row.getByRole("button", { name: "Cancel" }).click();
+  await expect.poll(follows).toBe(3);
+  await row.getByRole("button", { name: "Follow" }).click();
+  await expect.poll(follows).toBe(4);
+  expect(sent.filter((line) => line.startsWith("DELETE"))).toEqual([]);
+  expect(sent).toContain(`POST /api/jobs/${id}/cancel`);
+  await server.stop();
+});
+
+for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+  test(`finds its job again after ${signal} of the server`, async ({ page }) => {
+    const first = await Server.start();
+    const { port, state } = first;
+    await serve(page, first.url);
+    await page.goto(`${first.url}/?tab=benchmark&backend=cpu&bp=fp32,bf16&shapes=prefill,square`);
+    await page.getByRole("button", { name: "Run benchmarks" }).click();
+    await expect(page.getByRole("status")).toContainText("Running");
+    await first.stop(true, signal);
+    await expect(page.getByRole("status")).toContainText("Out of sight");
+    const second = await Server.start({ port, folder: state });
+    await expect(page.getByRole("status")).toContainText("Interrupted");
+    await expect(page.getByRole("alert")).toHaveCount(0);
+    await expect(page.getByRole("button", { name: "Run benchmarks" })).toBeEnabled();
+    await expect(page.getByRole("region", { name: "Jobs", exact: true }).locator("tbody tr").first()).toContainText("interrupted");
+    await second.stop();
+  });
+}
 
 test("says how to allow measuring", async ({ clean: page, server }) => {
   await page.route("**/api/health", async (route) => {

@@ -41,10 +41,10 @@ export class Server {
   }
 
   /** Ends the process; the folder stays where somebody starts another on it. */
-  async stop(keep = false): Promise<void> {
+  async stop(keep = false, signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const gone = new Promise((resolve) => this.process.once("exit", resolve));
-      this.process.kill("SIGTERM");
+      this.process.kill(signal);
       const timer = setTimeout(() => this.process.kill("SIGKILL"), 10_000);
       await gone;
       clearTimeout(timer);

@@ -39,6 +39,11 @@ export function JobList({ jobs, followed, onFollow, onChange }: Props) {
     onFollow(job.id);
     return undefined;
   };
+  const cancel = (id: string) =>
+    attempt(async () => {
+      // one that had ended before is shown as if it ran: looked at again
+      if (!(await cancelJob(id)) && followed === id) onFollow(id);
+    });
   const forget = (id: string) =>
     attempt(async () => {
       await forgetJob(id);
@@ -71,7 +76,7 @@ export function JobList({ jobs, followed, onFollow, onChange }: Props) {
                   <td>
                     <button type="button" className="button quiet tight" onClick={() => void show(job)}>{isActive(job) ? "Follow" : "Show"}</button>
                     {isActive(job) ? (
-                      <button type="button" className="button quiet tight" onClick={() => void attempt(() => cancelJob(job.id))}>Cancel</button>
+                      <button type="button" className="button quiet tight" onClick={() => void cancel(job.id)}>Cancel</button>
                     ) : (
                       <Forget onForget={() => void forget(job.id)} />
                     )}
