@@ -22,6 +22,7 @@ import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { PrecisionSelect } from "../roofline/WorkloadPanel";
 import { BackendSelect, MeasuringOff } from "./BackendSelect";
 import { backendsOf, chosen, isReal } from "./backends";
+import { resultOf } from "./matching";
 import { ResultTable } from "./ResultTable";
 import { ShapeFields } from "./ShapeFields";
 
@@ -55,6 +56,7 @@ export default function KernelView() {
   }, [work.state, work.result, device]);
 
   const picture = predicted.value;
+  const result = resultOf(work.result, shape, picture?.device.key, backend);
   const all = useMeasured();
   const measured = useMemo(() => all.filter((point) => point.device === picture?.device.key), [all, picture]);
   const marks = useMemo(() => [...(picture?.estimates ?? []).map(gemmMark), ...measured.map(measuredMark)], [picture, measured]);
@@ -134,8 +136,8 @@ export default function KernelView() {
             <RooflinePlot title={`Products on ${picture.device.name}`} ceilings={picture.ceilings} memories={picture.memories} used={used} marks={marks} band={band} zoom={zoom} onZoom={setZoom} lit={lit} onLit={light} />
           </Panel>
         )}
-        {picture && <ResultTable estimates={picture.estimates} comparisons={work.result?.comparisons ?? []} title={titleOf(work.result)} lit={lit} onLit={setLit} />}
-        {work.result?.insight && <p className="muted">{work.result.insight}</p>}
+        {picture && <ResultTable estimates={picture.estimates} comparisons={result?.comparisons ?? []} title={titleOf(result)} lit={lit} onLit={setLit} />}
+        {result?.insight && <p className="muted">{result.insight}</p>}
       </div>
     </div>
   );
