@@ -22,6 +22,28 @@ test.describe("the null backend", () => {
     await expect(page.locator(".point.measured")).toHaveCount(0);
   });
 
+  test("shows times of the product that was measured only", async ({ clean: page }) => {
+    await page.goto("/?tab=kernel&backend=null");
+    await page.getByRole("button", { name: "Analyze GEMM" }).click();
+    await expect(page.getByRole("status")).toContainText("Done");
+    const results = page.getByRole("region", { name: "Results" });
+    await expect(results).toContainText("Measured");
+    await page.getByRole("button", { name: "Decode" }).click();
+    await expect(results).not.toContainText("Measured");
+    await expect(results.locator("tbody tr").first()).toContainText("memory");
+  });
+
+  test("measures no device at rates of one's own in silence", async ({ clean: page }) => {
+    await page.goto("/?tab=kernel&backend=null&bw=100");
+    const sent = page.waitForRequest((request) => request.method() === "POST" && request.url().endsWith("/api/jobs"));
+    await page.getByRole("button", { name: "Analyze GEMM" }).click();
+    expect((await sent).postDataJSON()).toMatchObject({ on: "h200_sxm", bandwidth: "100GB/s" });
+    await page.getByRole("button", { name: "Back to preset" }).click();
+    await expect(page.getByRole("button", { name: "Analyze GEMM" })).toBeEnabled();
+    await page.getByRole("button", { name: "Analyze GEMM" }).click();
+    await expect(page.getByRole("status")).toContainText("Done");
+  });
+
   test("runs a benchmark, keeps the job, and adds points to the roofline", async ({ clean: page }) => {
     await page.goto("/?tab=benchmark&backend=null&bp=fp16,bf16");
     await page.getByRole("button", { name: "Run benchmarks" }).click();

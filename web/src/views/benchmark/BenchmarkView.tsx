@@ -1,6 +1,7 @@
 /** Shapes times precisions, measured one after the other, seen as they come. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
+import { machineFields } from "../../api/calls";
 import type { JobResult } from "../../api/jobs";
 import type { Measurement } from "../../api/types";
 import { useCatalogue } from "../../data/catalogue";
@@ -13,7 +14,7 @@ import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
 import { change, useView } from "../../state/store";
 import { digits, micros, percent, prefixed, teraflops } from "../../units/figure";
-import { BackendSelect } from "../kernel/BackendSelect";
+import { BackendSelect, CustomRates } from "../kernel/BackendSelect";
 import { backendsOf, chosen, isReal } from "../kernel/backends";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { JobList } from "./JobList";
@@ -42,10 +43,10 @@ export default function BenchmarkView() {
     const active = activeOf(jobs);
     if (active && work.state === "idle") take(active.id);
   }, [jobs, work.state, take]);
-  const place = backend === "null" ? { backend, on: setup.on } : { backend };
+  const place = backend === "null" ? { backend, ...machineFields(setup) } : { backend };
   const chosenShapes = SHAPES.filter(({ key }) => shapes.includes(key));
   const run = () => job.start({ verb: "sweep", measure: true, shapes: chosenShapes.map(({ shape }) => shape), precision: precisions, quick: true, ...place });
-  const saturate = () => job.start({ verb: "measure", saturate: true, quick: true, backend: place.backend });
+  const saturate = () => job.start({ verb: "measure", saturate: true, quick: true, backend });
 
   if (health && !health.allow_measure) return <Closed />;
   return (
@@ -56,6 +57,7 @@ export default function BenchmarkView() {
           <Boxes legend="Precisions" columns options={PRECISIONS.map((name) => [name, name] as const)} chosen={precisions} onChange={(next) => change({ precisions: next })} />
           <BackendSelect value={backend} backends={backends} predicting={false} />
           {backend === "null" && <DeviceSelect label="Device that is played" value={setup.on} onChange={chooseDevice} />}
+          {backend === "null" && <CustomRates machine={setup} />}
           <button type="button" className="button primary" disabled={busy || chosenShapes.length === 0 || precisions.length === 0 || backend === "none"} onClick={run}>
             Run benchmarks
           </button>

@@ -1,5 +1,6 @@
 import { useId } from "react";
-import { change } from "../../state/store";
+import { change, changeSetup } from "../../state/store";
+import { isCustom, type Machine } from "../../state/view";
 import type { Backend } from "./backends";
 
 export function BackendSelect({ value, backends, predicting = true }: { value: string; backends: readonly Backend[]; predicting?: boolean }) {
@@ -15,6 +16,19 @@ export function BackendSelect({ value, backends, predicting = true }: { value: s
           </option>
         ))}
       </select>
+    </div>
+  );
+}
+
+/** Rates that were set on another tab hold here, too, and are not to be seen. */
+export function CustomRates({ machine }: { machine: Machine }) {
+  if (!isCustom(machine)) return null;
+  return (
+    <div className="row spread-row">
+      <span className="small muted">with rates of your own</span>
+      <button type="button" className="button tight" onClick={() => changeSetup({ bandwidth: null, peaks: {} })}>
+        Back to preset
+      </button>
     </div>
   );
 }

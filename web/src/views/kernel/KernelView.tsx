@@ -1,7 +1,7 @@
 /** One product: what theory says of it, and what it does here. */
 
 import { useCallback, useEffect, useMemo, useState } from "react";
-import { gemm, precisions as askPrecisions, recommendGemm, type GemmQuestion } from "../../api/calls";
+import { gemm, machineFields, precisions as askPrecisions, recommendGemm, type GemmQuestion } from "../../api/calls";
 import { Refusal } from "../../api/client";
 import type { JobResult } from "../../api/jobs";
 import type { GemmAnswer } from "../../api/types";
@@ -20,7 +20,7 @@ import { STILL, type Shape, type Zoom } from "../../state/view";
 import { percent, times } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { PrecisionSelect } from "../roofline/WorkloadPanel";
-import { BackendSelect, MeasuringOff } from "./BackendSelect";
+import { BackendSelect, CustomRates, MeasuringOff } from "./BackendSelect";
 import { backendsOf, chosen, isReal } from "./backends";
 import { resultOf } from "./matching";
 import { ResultTable } from "./ResultTable";
@@ -67,7 +67,7 @@ export default function KernelView() {
 
   const analyze = () => {
     setRounds((count) => count + 1);
-    if (backend !== "none") start({ verb: "compare", subject: "gemm", ...shape, precision: wantedPrecisions, backend, quick: true, ...(backend === "null" ? { on } : {}) });
+    if (backend !== "none") start({ verb: "compare", subject: "gemm", ...shape, precision: wantedPrecisions, backend, quick: true, ...(backend === "null" ? machineFields(machine) : {}) });
   };
   const unknown = predicted.error instanceof Refusal && predicted.error.status === 409 && machine.on === "this";
   return (
@@ -82,6 +82,7 @@ export default function KernelView() {
           </label>
           <BackendSelect value={backend} backends={backends} />
           {!isReal(backend) && <DeviceSelect label="Device" value={on} onChange={chooseDevice} />}
+          {!isReal(backend) && <CustomRates machine={setup} />}
           <div className="row">
             <button type="button" className="button primary grow" disabled={busy} onClick={analyze}>
               Analyze GEMM
