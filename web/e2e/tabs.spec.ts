@@ -1,4 +1,4 @@
-import { expect, test } from "./fixtures";
+import { expect, expectAccessible, test } from "./fixtures";
 
 test("opens every tab from the header and by its address", async ({ clean: page, allowed }) => {
   allowed.push(/status of 409/);
@@ -36,6 +36,25 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await page.getByLabel("Memory may be used up to").fill("many");
   await expect(page.getByRole("alert")).toContainText("many");
   await expect(page).toHaveURL(/loss=1%25.*mem=many/);
+  await expect(page.getByLabel("Memory may be used up to")).toHaveAttribute("aria-invalid", "true");
+  await page.getByLabel("Memory may be used up to").fill("");
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  const rate = page.getByLabel("Tokens per second, at least");
+  await rate.fill("30 tok/s");
+  await expect(rate).toHaveAccessibleDescription(/30 tok\/s.*number/);
+  await expectAccessible(page);
+  await rate.fill("30");
+  await expect(rate).toHaveAttribute("aria-invalid", "false");
+});
+
+test("refuses a price that is no number, wherever it comes from", async ({ clean: page, allowed }) => {
+  allowed.push(/status of 4\d\d/);
+  await page.goto("/?tab=recommend&price=2,50");
+  const price = page.getByLabel("Dollars per hour of the device");
+  await expect(price).toHaveAccessibleDescription(/2,50/);
+  await price.fill("2.50");
+  await expect(price).toHaveAttribute("aria-invalid", "false");
+  await expect(page.locator(".verdict h2")).toBeVisible();
 });
 
 test("explains formats", async ({ clean: page }) => {

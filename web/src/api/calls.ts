@@ -80,17 +80,34 @@ export function recommendModel({ setup, limits, ideal }: RecommendQuestion, sign
       batch: setup.batch,
       goal: limits.goal,
       all: true,
-      ...(limits.loss ? { max_quality_loss: limits.loss } : {}),
-      ...(limits.rate ? { min_tokens_per_s: Number(limits.rate) } : {}),
-      ...(limits.first ? { max_ttft: limits.first } : {}),
-      ...(limits.memory ? { memory_limit: limits.memory } : {}),
-      ...(limits.price ? { price: Number(limits.price) } : {}),
+      ...limitFields(limits),
       ...(limits.runtime ? { runtime: [limits.runtime] } : {}),
       ...(limits.native ? { native_only: true } : {}),
       ...(limits.any ? { any_quality: true } : {}),
       ...(ideal ? { tier: "ideal" } : {}),
     },
   });
+}
+
+/** A limit by the field that carries it. */
+export const LIMIT_FIELDS = { max_quality_loss: "loss", min_tokens_per_s: "rate", max_ttft: "first", memory_limit: "memory", price: "price" } as const;
+export type LimitKey = (typeof LIMIT_FIELDS)[keyof typeof LIMIT_FIELDS];
+const NUMBERS: readonly string[] = ["min_tokens_per_s", "price"];
+
+/** What was typed; a number that is none goes as it is, for the server to refuse: a limit that is dropped would seem to be kept. */
+export function limitFields(limits: Pick<Limits, LimitKey>): Record<string, string | number> {
+  const fields: Record<string, string | number> = {};
+  for (const [field, key] of Object.entries(LIMIT_FIELDS)) {
+    const text = limits[key].trim();
+    if (text !== "") fields[field] = NUMBERS.includes(field) && Number.isFinite(Number(text)) ? Number(text) : text;
+  }
+  return fields;
+}
+
+/** The limit that a refusal is about: the server names the field first. */
+export function refusedLimit(error: Error | null): LimitKey | null {
+  const field = error instanceof Refusal ? /^`(\w+)`/.exec(error.message)?.[1] : undefined;
+  return LIMIT_FIELDS[field as keyof typeof LIMIT_FIELDS] ?? null;
 }
 
 export interface GemmQuestion {

@@ -1,4 +1,6 @@
 import { useCallback, useId } from "react";
+import { refusedLimit, type LimitKey } from "../../api/calls";
+import { Refusal } from "../../api/client";
 import { Choice } from "../../parts/Choice";
 import { Panel } from "../../parts/Panel";
 import { LogSlider } from "../../parts/Slider";
@@ -21,10 +23,12 @@ const PHASES: readonly (readonly [Phase, string])[] = [
   ["decode", "Decode"],
 ];
 
-export function GoalPanel() {
+export function GoalPanel({ error }: { error: Error | null }) {
   const { setup, limits, tier } = useView();
   const goalId = useId();
   const runtimeId = useId();
+  const refused = refusedLimit(error);
+  const wrong = (key: LimitKey) => (refused === key && error ? said(error) : null);
   const set = useCallback((patch: Partial<Limits>) => change({ limits: { ...limits, ...patch } }), [limits]);
   return (
     <div className="stack">
@@ -44,11 +48,11 @@ export function GoalPanel() {
             ))}
           </select>
         </div>
-        {limits.goal === "cost" && <Field label="Dollars per hour of the device" placeholder="such as 2.50" value={limits.price} onChange={(price) => set({ price })} />}
-        <Field label="Perplexity may rise by" placeholder="such as 2%" value={limits.loss} onChange={(loss) => set({ loss })} />
-        <Field label="Memory may be used up to" placeholder="such as 8GB" value={limits.memory} onChange={(memory) => set({ memory })} />
-        <Field label="Tokens per second, at least" placeholder="such as 30" value={limits.rate} onChange={(rate) => set({ rate })} />
-        <Field label="First token within" placeholder="such as 200ms" value={limits.first} onChange={(first) => set({ first })} />
+        {(limits.goal === "cost" || limits.price !== "") && <Field label="Dollars per hour of the device" placeholder="such as 2.50" value={limits.price} wrong={wrong("price")} onChange={(price) => set({ price })} />}
+        <Field label="Perplexity may rise by" placeholder="such as 2%" value={limits.loss} wrong={wrong("loss")} onChange={(loss) => set({ loss })} />
+        <Field label="Memory may be used up to" placeholder="such as 8GB" value={limits.memory} wrong={wrong("memory")} onChange={(memory) => set({ memory })} />
+        <Field label="Tokens per second, at least" placeholder="such as 30" value={limits.rate} wrong={wrong("rate")} onChange={(rate) => set({ rate })} />
+        <Field label="First token within" placeholder="such as 200ms" value={limits.first} wrong={wrong("first")} onChange={(first) => set({ first })} />
         <div className="field">
           <label htmlFor={runtimeId}>Loaded by</label>
           <select id={runtimeId} className="select" value={limits.runtime} onChange={(event) => set({ runtime: event.target.value })}>
@@ -75,12 +79,18 @@ export function GoalPanel() {
   );
 }
 
-function Field({ label, placeholder, value, onChange }: { label: string; placeholder: string; value: string; onChange: (value: string) => void }) {
+function said(error: Error): string {
+  return error instanceof Refusal && error.hint && !error.hint.startsWith("see ") ? `${error.message}: ${error.hint}` : error.message;
+}
+
+function Field({ label, placeholder, value, wrong, onChange }: { label: string; placeholder: string; value: string; /** Why the server does not take it. */ wrong: string | null; onChange: (value: string) => void }) {
   const id = useId();
+  const note = useId();
   return (
     <div className="field">
       <label htmlFor={id}>{label}</label>
-      <input id={id} className="input" value={value} placeholder={placeholder} onChange={(event) => onChange(event.target.value)} />
+      <input id={id} className="input" value={value} placeholder={placeholder} aria-invalid={wrong !== null} aria-describedby={wrong ? note : undefined} onChange={(event) => onChange(event.target.value)} />
+      {wrong && <p id={note} className="small wrong">{wrong}</p>}
     </div>
   );
 }

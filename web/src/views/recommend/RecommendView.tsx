@@ -40,7 +40,7 @@ export default function RecommendView() {
   const best = value?.outcomes.find((plan) => plan.refused === null);
   return (
     <div className="sided">
-      <GoalPanel />
+      <GoalPanel error={error} />
       <div className="stack">
         {error && <Trouble error={error} kept={value !== null} />}
         {value && (
