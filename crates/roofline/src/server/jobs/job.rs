@@ -258,8 +258,10 @@ impl Job {
         let requests = limits::requests().saturating_sub(before);
         let rate = requests as f64 / begun.elapsed().as_secs_f64().max(1e-3);
         let elsewhere = inner.record.request.get("backend").and_then(Value::as_str);
-        let here =
-            !matches!(elsewhere, Some("cuda" | "null")) && !(elsewhere.is_none() && roofline_run::cuda::present());
+        let here = match elsewhere {
+            Some(backend) => backend == "cpu",
+            None => !roofline_run::cuda::present(),
+        };
         let doubt = (here && rate > BUSY).then(|| {
             format!("{requests} requests were answered on this processor meanwhile, {rate:.0} each second: times may be too long")
         });
