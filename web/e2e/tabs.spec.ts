@@ -30,6 +30,7 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await page.getByLabel("Perplexity may rise by").fill("1%");
   await expect(choice).not.toHaveText(first);
   await page.getByRole("button", { name: /Show all/ }).click();
+  await expect(page).toHaveURL(/plans=all/);
   await expect(plans).toContainText("perplexity");
   await page.getByLabel("Memory may be used up to").fill("1GB");
   await expect(page.locator(".verdict")).toContainText(/nothing fits|Nothing keeps/);
@@ -45,6 +46,12 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await expectAccessible(page);
   await rate.fill("30");
   await expect(rate).toHaveAttribute("aria-invalid", "false");
+  await plans.getByRole("button", { name: "Memory" }).click();
+  await expect(page).toHaveURL(/psort=-memory/);
+  const seen = await plans.locator("tbody th").allTextContents();
+  await page.reload();
+  await expect(plans.getByRole("columnheader", { name: "Memory" })).toHaveAttribute("aria-sort", "descending");
+  await expect(plans.locator("tbody th")).toHaveText(seen);
 });
 
 test("refuses a price that is no number, wherever it comes from", async ({ clean: page, allowed }) => {
@@ -76,6 +83,8 @@ test("compares measurements made elsewhere", async ({ clean: page }) => {
   await expect(rows).toHaveCount(7);
   await expect(page.getByRole("status")).toContainText("7 read");
   await expect(rows.first().locator(".tag")).toHaveText(/[+−]\d/);
+  await page.getByRole("region", { name: "Comparisons" }).getByRole("button", { name: "Error" }).click();
+  await expect(page).toHaveURL(/csort=-error/);
   await page.getByLabel("CSV or JSON").fill("m,n,k,precision,time_us\n1,4096,4096,bf16,10\n1,0,0,bf16,3");
   await page.getByRole("button", { name: "Validate and compare" }).click();
   await expect(page.getByRole("status")).toContainText("1 read, 1 refused");

@@ -14,11 +14,14 @@ const FULL: View = {
   sort: "site",
   find: "proj & more",
   kernel: { m: 1, n: 14_336, k: 4096, precision: "fp8", all: true },
+  kernelZoom: { k: 4, x: -1.5, y: 0 },
   backend: "null",
   shapes: ["decode"],
   precisions: [],
   limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", price: "2.50", runtime: "llama.cpp", native: true, any: true },
+  plans: { sort: "-memory", all: true },
   format: "mxfp4",
+  compared: "-error",
 };
 
 describe("a link", () => {

@@ -23,12 +23,13 @@ export function toQuery(view: View): string {
   for (const pin of view.pins) query.append("pin", writeSetup(pin));
   put("band", view.band ? "1" : "0", "1");
   put("tier", view.tier, FIRST.tier);
-  if (view.zoom.k !== 1 || view.zoom.x !== 0 || view.zoom.y !== 0) query.append("zoom", writeZoom(view.zoom));
+  put("zoom", writeZoom(view.zoom), writeZoom(STILL));
   put("sort", view.sort, FIRST.sort);
   put("find", view.find, "");
   put("gemm", writeShape(view.kernel), writeShape(FIRST.kernel));
   put("kp", view.kernel.precision, FIRST.kernel.precision);
   put("all", view.kernel.all ? "1" : "0", "0");
+  put("kzoom", writeZoom(view.kernelZoom), writeZoom(STILL));
   put("backend", view.backend, "");
   put("shapes", view.shapes.join(","), FIRST.shapes.join(","));
   put("bp", view.precisions.join(","), FIRST.precisions.join(","));
@@ -41,7 +42,10 @@ export function toQuery(view: View): string {
   put("runtime", view.limits.runtime, "");
   put("native", view.limits.native ? "1" : "0", "0");
   put("any", view.limits.any ? "1" : "0", "0");
+  put("psort", view.plans.sort, "");
+  put("plans", view.plans.all ? "all" : "", "");
   put("format", view.format, FIRST.format);
+  put("csort", view.compared, "");
   // commas, slashes and colons are legible and legal in a query
   const text = query.toString().replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@");
   return text ? `?${text}` : "";
@@ -65,6 +69,7 @@ export function fromQuery(text: string): View {
     context: whole(query.get("ctx"), CONTEXT.low, CONTEXT.high, FIRST.setup.context),
     batch: whole(query.get("batch"), BATCH.low, BATCH.high, FIRST.setup.batch),
   };
+  const order = (key: string, first: string) => (/^-?[a-z]+$/.test(query.get(key) ?? "") ? query.get(key)! : first);
   const goal = query.get("goal");
   return {
     tab: TABS.find((tab) => tab === query.get("tab")) ?? FIRST.tab,
@@ -73,13 +78,14 @@ export function fromQuery(text: string): View {
     band: query.get("band") !== "0",
     tier: query.get("tier") === "ideal" ? "ideal" : "best",
     zoom: readZoom(query.get("zoom")),
-    sort: /^-?[a-z]+$/.test(query.get("sort") ?? "") ? query.get("sort")! : FIRST.sort,
+    sort: order("sort", FIRST.sort),
     find: free("find"),
     kernel: {
       ...(readShape(query.get("gemm") ?? "") ?? { m: FIRST.kernel.m, n: FIRST.kernel.n, k: FIRST.kernel.k }),
       precision: name("kp", FIRST.kernel.precision),
       all: query.get("all") === "1",
     },
+    kernelZoom: readZoom(query.get("kzoom")),
     backend: named(query.get("backend")) ?? "",
     shapes: words("shapes", FIRST.shapes),
     precisions: words("bp", FIRST.precisions),
@@ -94,7 +100,9 @@ export function fromQuery(text: string): View {
       native: query.get("native") === "1",
       any: query.get("any") === "1",
     },
+    plans: { sort: order("psort", ""), all: query.get("plans") === "all" },
     format: name("format", FIRST.format),
+    compared: order("csort", ""),
   };
 }
 

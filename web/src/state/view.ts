@@ -63,11 +63,16 @@ export interface View {
   readonly sort: string;
   readonly find: string;
   readonly kernel: Shape & { readonly precision: string; readonly all: boolean };
+  readonly kernelZoom: Zoom;
   readonly backend: string;
   readonly shapes: readonly string[];
   readonly precisions: readonly string[];
   readonly limits: Limits;
+  /** The order of the plans, as ranked when empty, and whether all of them are seen. */
+  readonly plans: { readonly sort: string; readonly all: boolean };
   readonly format: string;
+  /** The order of imported measurements, as read when empty. */
+  readonly compared: string;
 }
 
 export const CONTEXT = { low: 32, high: 131_072 } as const;
@@ -85,11 +90,14 @@ export const FIRST: View = {
   sort: "-time",
   find: "",
   kernel: { m: 4096, n: 4096, k: 4096, precision: "bf16", all: false },
+  kernelZoom: STILL,
   backend: "",
   shapes: ["decode", "prefill", "square"],
   precisions: ["fp16", "fp8", "nvfp4", "int8"],
   limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", price: "", runtime: "", native: false, any: false },
+  plans: { sort: "", all: false },
   format: "nvfp4",
+  compared: "",
 };
 
 /** Whether sliders have made the device another one. */

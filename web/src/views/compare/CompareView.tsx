@@ -12,7 +12,7 @@ import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
 import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
 import { readMeasurements, type Imported } from "../../state/import";
-import { useView } from "../../state/store";
+import { change, useView } from "../../state/store";
 import { digits, micros, percent, signedPercent } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { errorTag } from "./errors";
@@ -134,7 +134,7 @@ function Report({ answer }: { answer: Validation }) {
   const { setup } = useView();
   const key = devices.find((device) => device.name === answer.hardware)?.key ?? setup.on;
   const tiers = [...new Set(answer.results.map((row) => row.tier))];
-  const [sort, setSort] = useState("");
+  const { compared: sort } = useView();
   const [lit, setLit] = useState<string | null>(null);
   const [added, setAdded] = useState<Validation | null>(null);
   const keyed = useMemo(() => answer.results.map((row, index) => ({ row, key: String(index) })), [answer]);
@@ -175,7 +175,7 @@ function Report({ answer }: { answer: Validation }) {
             <thead>
               <tr>
                 {COLUMNS.map((column) => (
-                  <SortHeader key={column.key} column={column} sort={sort} onSort={setSort} />
+                  <SortHeader key={column.key} column={column} sort={sort} onSort={(next) => change({ compared: next })} />
                 ))}
               </tr>
             </thead>

@@ -16,7 +16,7 @@ import { Trouble } from "../../parts/Trouble";
 import { gemmMark, measuredMark } from "../../plot/marks";
 import { RooflinePlot } from "../../plot/RooflinePlot";
 import { change, useView } from "../../state/store";
-import { STILL, type Shape, type Zoom } from "../../state/view";
+import { type Shape, type Zoom } from "../../state/view";
 import { percent, times } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { PrecisionSelect } from "../roofline/WorkloadPanel";
@@ -30,7 +30,7 @@ import { ShapeFields } from "./ShapeFields";
 const ALL = ["fp16", "bf16", "fp8", "nvfp4", "int8", "w4a16"] as const;
 
 export default function KernelView() {
-  const { setup, kernel, backend: wanted, band } = useView();
+  const { setup, kernel, kernelZoom: zoom, backend: wanted, band } = useView();
   const { health } = useCatalogue();
   const backends = useMemo(() => backendsOf(health), [health]);
   const backend = chosen(wanted, backends);
@@ -61,7 +61,7 @@ export default function KernelView() {
   const measured = useMemo(() => all.filter((point) => point.device === picture?.device.key), [all, picture]);
   const marks = useMemo(() => [...(picture?.estimates ?? []).map(gemmMark), ...measured.map(measuredMark)], [picture, measured]);
   const used = useMemo(() => [...new Set((picture?.estimates ?? []).map((estimate) => estimate.formats.math))], [picture]);
-  const [zoom, setZoom] = useState<Zoom>(STILL);
+  const setZoom = useCallback((next: Zoom) => change({ kernelZoom: next }), []);
   const [lit, setLit] = useState<string | null>(null);
   const light = useCallback((name: string | null) => setLit(name), []);
 

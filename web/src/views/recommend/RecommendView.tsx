@@ -1,6 +1,6 @@
 /** Which format to use: every plan predicted, ranked by a goal within limits. */
 
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { recommendModel, type RecommendQuestion } from "../../api/calls";
 import { Refusal } from "../../api/client";
 import type { ModelAnswer, Outcome, Quality } from "../../api/types";
@@ -11,13 +11,16 @@ import { SortHeader, sorted, type Column } from "../../parts/sorting";
 import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
 import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
-import { changeSetup, useView } from "../../state/store";
+import { change, changeSetup, useView } from "../../state/store";
 import { bytes, count, digits, prefixed, seconds, times } from "../../units/figure";
 import { GoalPanel } from "./GoalPanel";
 import { Sensitivity } from "./Sensitivity";
 
 const TIME: Axis = { title: "time", log: true, text: (time) => seconds(time, 2) };
 const LOSS: Axis = { title: "rise of the perplexity, at most", log: false, text: (loss) => `${digits(loss * 100, 2)} %` };
+
+/** Plans that are seen at first. */
+const FEW = 14;
 
 const COLUMNS: readonly Column<Outcome>[] = [
   { key: "name", name: "Plan", of: (plan) => plan.name, text: true },
@@ -108,10 +111,10 @@ function Front({ answer }: { answer: ModelAnswer }) {
 }
 
 function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefined }) {
-  const [sort, setSort] = useState("");
-  const [every, setEvery] = useState(false);
+  const { plans } = useView();
+  const { sort, all } = plans;
   const rows = useMemo(() => sorted(answer.outcomes, COLUMNS, sort), [answer, sort]);
-  const shown = every ? rows : rows.slice(0, 14);
+  const shown = all ? rows : rows.slice(0, FEW);
   const refused = answer.outcomes.filter((plan) => plan.refused !== null).length;
   return (
     <Panel title={`${answer.outcomes.length} plans${refused > 0 ? `, ${refused} refused` : ""}`} flush>
@@ -120,7 +123,7 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
           <thead>
             <tr>
               {COLUMNS.map((column) => (
-                <SortHeader key={column.key} column={column} sort={sort} onSort={setSort} />
+                <SortHeader key={column.key} column={column} sort={sort} onSort={(next) => change({ plans: { ...plans, sort: next } })} />
               ))}
             </tr>
           </thead>
@@ -152,9 +155,14 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
           </tbody>
         </table>
       </div>
+      {all && rows.length > FEW && (
+        <div className="pad">
+          <button type="button" className="button tight" onClick={() => change({ plans: { ...plans, all: false } })}>Show {FEW}</button>
+        </div>
+      )}
       {rows.length > shown.length && (
         <div className="pad">
-          <button type="button" className="button tight" onClick={() => setEvery(true)}>Show all {rows.length}</button>
+          <button type="button" className="button tight" onClick={() => change({ plans: { ...plans, all: true } })}>Show all {rows.length}</button>
         </div>
       )}
     </Panel>
