@@ -44,6 +44,17 @@ test("makes a device of its own from sliders, and goes back to the preset", asyn
   await expect(page).not.toHaveURL(/bw=/);
 });
 
+test("moves a peak below one the way the key points", async ({ clean: page }) => {
+  await page.goto("/?on=a10g");
+  await page.getByText("Other peaks, source").click();
+  const peak = page.getByLabel("Peak FP64", { exact: true });
+  await expect(peak).toHaveAttribute("aria-valuetext", /^5\d\d GFLOP/);
+  await peak.press("ArrowLeft");
+  await expect(page).toHaveURL(/peak=fp64:0\.5$/);
+  await peak.press("ArrowRight");
+  await expect(page).toHaveURL(/peak=fp64:0\.55$/);
+});
+
 test("says what a device cannot do", async ({ clean: page, allowed }) => {
   allowed.push(/status of 4\d\d/);
   await page.goto("/?on=a100_sxm_80gb&p=fp8");

@@ -74,6 +74,7 @@ test("explains formats", async ({ clean: page }) => {
   await expect(page).toHaveURL(/format=mxfp4/);
   await table.getByRole("button", { name: "Gaussian" }).click();
   await expect(table.locator("tbody th").first()).toContainText("int2-g64");
+  await expect(page).toHaveURL(/fsort=-error/);
 });
 
 test("compares measurements made elsewhere", async ({ clean: page }) => {

@@ -21,6 +21,7 @@ const FULL: View = {
   limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", price: "2.50", runtime: "llama.cpp", native: true, any: true },
   plans: { sort: "-memory", all: true },
   format: "mxfp4",
+  formats: "error",
   compared: "-error",
 };
 

@@ -45,6 +45,7 @@ export function toQuery(view: View): string {
   put("psort", view.plans.sort, "");
   put("plans", view.plans.all ? "all" : "", "");
   put("format", view.format, FIRST.format);
+  put("fsort", view.formats, "");
   put("csort", view.compared, "");
   // commas, slashes and colons are legible and legal in a query
   const text = query.toString().replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@");
@@ -102,6 +103,7 @@ export function fromQuery(text: string): View {
     },
     plans: { sort: order("psort", ""), all: query.get("plans") === "all" },
     format: name("format", FIRST.format),
+    formats: order("fsort", ""),
     compared: order("csort", ""),
   };
 }

@@ -71,6 +71,8 @@ export interface View {
   /** The order of the plans, as ranked when empty, and whether all of them are seen. */
   readonly plans: { readonly sort: string; readonly all: boolean };
   readonly format: string;
+  /** The order of the formats, as the server tells them when empty. */
+  readonly formats: string;
   /** The order of imported measurements, as read when empty. */
   readonly compared: string;
 }
@@ -97,6 +99,7 @@ export const FIRST: View = {
   limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", price: "", runtime: "", native: false, any: false },
   plans: { sort: "", all: false },
   format: "nvfp4",
+  formats: "",
   compared: "",
 };
 

@@ -34,8 +34,7 @@ const COLUMNS: readonly Column<Format>[] = [
 export default function FormatsView() {
   const ask = useCallback((_: string, signal: AbortSignal) => askFormats(signal), []);
   const { value, error } = useAnswer("all", ask);
-  const { format: chosen } = useView();
-  const [sort, setSort] = useState("");
+  const { format: chosen, formats: sort } = useView();
   const [lit, setLit] = useState<string | null>(null);
   const all = useMemo(() => value?.formats ?? [], [value]);
   const rows = useMemo(() => sorted(all, COLUMNS, sort), [all, sort]);
@@ -59,7 +58,7 @@ export default function FormatsView() {
             <thead>
               <tr>
                 {COLUMNS.map((column) => (
-                  <SortHeader key={column.key} column={column} sort={sort} onSort={setSort} />
+                  <SortHeader key={column.key} column={column} sort={sort} onSort={(next) => change({ formats: next })} />
                 ))}
               </tr>
             </thead>
