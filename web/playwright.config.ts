@@ -8,8 +8,7 @@ export default defineConfig({
   fullyParallel: false,
   timeout: 60_000,
   expect: { timeout: 15_000 },
-  // a busy machine may stall a browser once; what needed a second try is listed as flaky
-  retries: 1,
+  retries: 0,
   reporter: [["list"]],
   use: {
     viewport: { width: 1440, height: 900 },

@@ -1,7 +1,7 @@
 import { expect, test } from "./fixtures";
 
 /** The numbers are printed, and that there are some is tested: how fast a machine is that runs tests is no property of the page. */
-test("the first view is there at once, and sliders answer at once", async ({ clean: page }) => {
+test("times the first view and the sliders", async ({ clean: page }) => {
   await page.goto("/");
   await expect(page.locator(".point.total")).toHaveCount(1);
   const first = await page.evaluate(() => performance.getEntriesByName("roofline:first-picture")[0]?.startTime ?? NaN);
