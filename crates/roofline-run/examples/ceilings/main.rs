@@ -35,7 +35,7 @@ fn main() {
             stream.best.to_string(),
             stream.median,
             stream.worst,
-            stream.stores,
+            stream.way,
         );
     }
     for peak in &ceilings.peaks {

@@ -1,7 +1,7 @@
 //! How good the linear kernels are: each against the machine's own best at the same moment.
 //!
 //! ```sh
-//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [level]
+//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [level|all] [side]
 //! ```
 //!
 //! A product takes at least as long as its weights take to read and as its operations take to multiply. Every sample
@@ -12,15 +12,16 @@
 
 mod yardstick;
 
-use std::{env, hint::black_box, time::Instant};
+use std::{env, time::Instant};
 
 use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
-use roofline_run::cpu::{affinity::Binding, buffer::Buffer, linear::Product, pool::Pool, simd::Simd, tensor::Tensor};
+use roofline_run::cpu::{
+    affinity::Binding, buffer::Buffer, ceilings, linear::Product, pool::Pool, simd::Simd, tensor::Tensor,
+};
 
 const COLD: usize = 640 << 20;
 /// How long each kernel is sampled for, in seconds.
 const SECONDS: f64 = 3.0;
-const SIDE: usize = 4096;
 /// Weights, then INT8 times INT8, and the naive way.
 const NAMES: [&str; 13] = [
     "fp32",
@@ -45,8 +46,9 @@ fn main() -> Outcome {
     let wants = |index: usize, name: &str| {
         arguments.get(index).is_none_or(|argument| argument == "all" || argument.split(',').any(|part| part == name))
     };
-    let mut bench = Bench { pool: Pool::all(), simd: Simd::detect() };
-    if let Some(level) = arguments.get(3) {
+    let side = arguments.get(4).map_or(Ok(4096), |side| side.parse())?;
+    let mut bench = Bench { pool: Pool::all(), simd: Simd::detect(), side };
+    if let Some(level) = arguments.get(3).filter(|level| *level != "all") {
         bench.simd = *Simd::restrictions().iter().find(|simd| simd.to_string() == *level).ok_or("no such level")?;
     }
     println!("{} threads, {}", bench.pool.threads(), bench.simd);
@@ -64,30 +66,33 @@ fn main() -> Outcome {
 struct Bench {
     pool: Pool,
     simd: Simd,
+    /// Rows and columns of the weights.
+    side: usize,
 }
 
 /// Rows repeated from a few that were encoded.
 struct Weights {
+    rows: usize,
     encoded: Encoded,
     codes: Vec<Buffer>,
     scales: Vec<Buffer>,
 }
 
 impl Weights {
-    fn new(format: Format, cold: usize) -> Outcome<Self> {
+    fn new(format: Format, side: usize, cold: usize) -> Outcome<Self> {
         const ROWS: usize = 16;
-        let encoded = encode(format, ROWS, 2)?;
-        let bytes = encoded.len() * SIDE / ROWS;
+        let encoded = encode(format, (ROWS, side), 2)?;
+        let bytes = encoded.len() * side / ROWS;
         let copies = cold.div_ceil(bytes).max(1);
-        let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(SIDE / ROWS)).ok_or("no memory");
+        let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(side / ROWS)).ok_or("no memory");
         let codes = (0..copies).map(|_| repeat(&encoded.codes)).collect::<Result<_, _>>()?;
         let scales = (0..copies).map(|_| repeat(&encoded.scales)).collect::<Result<_, _>>()?;
-        Ok(Self { encoded, codes, scales })
+        Ok(Self { rows: side, encoded, codes, scales })
     }
 
     fn tensor(&self, copy: usize) -> Tensor<'_> {
         let whole = Tensor::from(&self.encoded);
-        Tensor { rows: SIDE, codes: &self.codes[copy], scales: &self.scales[copy], ..whole }
+        Tensor { rows: self.rows, codes: &self.codes[copy], scales: &self.scales[copy], ..whole }
     }
 
     fn bytes(&self) -> usize {
@@ -95,15 +100,15 @@ impl Weights {
     }
 }
 
-fn encode(format: Format, rows: usize, seed: u32) -> Outcome<Encoded> {
+fn encode(format: Format, (rows, columns): (usize, usize), seed: u32) -> Outcome<Encoded> {
     let mut state = seed;
-    let values: Vec<f32> = (0..rows * SIDE)
+    let values: Vec<f32> = (0..rows * columns)
         .map(|_| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         })
         .collect();
-    Ok(format.encode(&values, Dim::new("columns", SIDE as u64)?)?)
+    Ok(format.encode(&values, Dim::new("columns", columns as u64)?)?)
 }
 
 fn precision(name: &str) -> Outcome<Precision> {
@@ -139,14 +144,16 @@ fn seconds(job: impl FnOnce()) -> f64 {
 impl Bench {
     fn measure(&mut self, name: &str, m: usize) -> Outcome {
         let precision = precision(name)?;
-        let shape = Linear::new(m as u64, SIDE as u64, SIDE as u64)?;
-        let weights = Weights::new(precision.weights, if m > 1024 { 1 } else { COLD })?;
+        let side = self.side;
+        let shape = Linear::new(m as u64, side as u64, side as u64)?;
+        let weights = Weights::new(precision.weights, side, if m > 1024 { 1 } else { COLD })?;
         let copies = weights.codes.len();
-        let x = encode(precision.activations, m, 1)?;
-        let mut y = Buffer::zeroed(m * SIDE * (precision.output.nominal_bits() as usize / 8)).ok_or("no memory")?;
+
+        let x = encode(precision.activations, (m, side), 1)?;
+        let mut y = Buffer::zeroed(m * side * (precision.output.nominal_bits() as usize / 8)).ok_or("no memory")?;
         let plan = if name == "cast" { Product::cast_first } else { Product::plan };
         let mut product = plan(self.simd, shape, &precision, self.pool.threads())?;
-        let flops = 2.0 * m as f64 * (SIDE * SIDE) as f64;
+        let flops = 2.0 * m as f64 * (side * side) as f64;
         let math = product.math();
         let (simd, pool) = (self.simd, &mut self.pool);
         let binding = Binding::new(pool);
@@ -166,7 +173,7 @@ impl Bench {
             let multiply = if operations == 0 { 0.0 } else { multiply * flops / operations as f64 };
             let read = seconds(|| {
                 for _ in 0..count {
-                    black_box(yardstick::read(pool, &weights.codes[turn()]));
+                    ceilings::read(pool, &weights.codes[turn()]);
                 }
             });
             let read = read * weights.bytes() as f64 / weights.codes[0].len() as f64;

@@ -3,64 +3,12 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use roofline_core::Math;
 use roofline_run::cpu::{
     ceilings,
     pool::Pool,
     simd::{Level, Simd},
 };
-
-/// Reads `bytes` once, every thread a part, in cache lines; returns a value that depends on all of them.
-pub(crate) fn read(pool: &mut Pool, bytes: &[u8]) -> u64 {
-    let sum = AtomicU64::new(0);
-    let avx512 = Simd::detect().level == Level::Avx512;
-    pool.split(bytes.len(), 4096, |_, part| {
-        let part = &bytes[part];
-        #[cfg(target_arch = "x86_64")]
-        if avx512 {
-            // SAFETY: the processor has AVX-512.
-            sum.fetch_xor(unsafe { read_avx512(part) }, Ordering::Relaxed);
-            return;
-        }
-        let _ = avx512;
-        sum.fetch_xor(read_plain(part), Ordering::Relaxed);
-    });
-    sum.into_inner()
-}
-
-fn read_plain(bytes: &[u8]) -> u64 {
-    let mut sums = [0u64; 8];
-    for line in bytes.as_chunks::<64>().0 {
-        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
-            *sum ^= u64::from_le_bytes(*word);
-        }
-    }
-    sums.iter().fold(0, |all, sum| all ^ sum)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn read_avx512(bytes: &[u8]) -> u64 {
-    use std::arch::x86_64::{
-        _MM_HINT_T0, _mm_prefetch, _mm512_loadu_si512, _mm512_reduce_or_epi64, _mm512_setzero_si512, _mm512_xor_si512,
-    };
-    const AHEAD: usize = 1024;
-    let mut sums = [_mm512_setzero_si512(); 4];
-    for lines in bytes.as_chunks::<256>().0 {
-        for (index, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: 64 bytes of the 256; a prefetch of anything is allowed.
-            unsafe {
-                let line = lines.as_ptr().add(64 * index);
-                _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD).cast());
-                *sum = _mm512_xor_si512(*sum, _mm512_loadu_si512(line.cast()));
-            }
-        }
-    }
-    let all = sums.into_iter().reduce(|a, b| _mm512_xor_si512(a, b)).unwrap_or(sums[0]);
-    _mm512_reduce_or_epi64(all) as u64
-}
 
 /// Multiplies in registers on every thread, `rounds` times a fixed number of operations, with the unit that `math` names.
 /// Returns the operations of all threads together; none where there is no such unit or no loop for it.

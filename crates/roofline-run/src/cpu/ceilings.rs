@@ -35,6 +35,12 @@ pub fn tile_loop(math: Math) -> Option<(fn(u64), f64)> {
     units.into_iter().find(|unit| unit.math == math).map(|unit| (unit.run, unit.operations))
 }
 
+/// Reads `bytes` once, each thread a part, by the loop that memory is measured with. For setting a kernel beside it at the
+/// same moment.
+pub fn read(pool: &mut Pool, bytes: &[u8]) {
+    streams::read_once(pool, bytes);
+}
+
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,15 +92,15 @@ pub enum Level {
     Memory,
 }
 
-/// How a stream stores.
+/// How a stream moves its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stores {
-    /// Not at all.
-    None,
-    /// Through the caches.
+pub enum Way {
+    /// Through the caches, which look ahead by themselves.
     Plain,
-    /// Past the caches, without reading a line before it is overwritten.
+    /// Lines to be read are asked for kilobytes ahead of their use.
+    Ahead,
+    /// Stores go past the caches, without reading a line before it is overwritten.
     Streaming,
 }
 
@@ -110,8 +116,8 @@ pub struct Stream {
     /// Working set of all threads together.
     #[serde(deserialize_with = "stored::number")]
     pub bytes: Bytes,
-    /// The stores that were faster.
-    pub stores: Stores,
+    /// The way that was faster.
+    pub way: Way,
     /// The fastest trial: the ceiling.
     #[serde(deserialize_with = "stored::number")]
     pub best: ByteRate,

@@ -60,7 +60,7 @@ enum Kernel {
     Gemv(Gemv, Wide),
     IntegerGemv(IntegerGemv),
     #[cfg(target_arch = "x86_64")]
-    FixedGemv(Box<gemv::fixed::FixedGemv>, Wide),
+    FixedGemv(Box<gemv::fixed::FixedGemv>),
     Gemm(Box<Gemm>),
     CastFirst(Box<CastFirst>, Wide),
 }
@@ -100,9 +100,9 @@ impl Product {
             Some(wide)
                 if simd.vnni
                     && m <= 2
-                    && let Some(fixed) = fixed(m, &stored) =>
+                    && let Some(fixed) = gemv::fixed::FixedGemv::plan(m, wide, &stored) =>
             {
-                (Kernel::FixedGemv(Box::new(fixed?), wide), "avx512-vnni", Math::Int8)
+                (Kernel::FixedGemv(Box::new(fixed?)), "avx512-vnni", Math::Int8)
             }
             Some(wide) => (Kernel::Gemv(Gemv::plan(simd, m, &stored)?, wide), level_name(simd.level), Math::Fp32),
         };
@@ -168,7 +168,7 @@ impl Product {
             Kernel::Gemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
             Kernel::IntegerGemv(gemv) => gemv.run(pool, &x, rows, y),
             #[cfg(target_arch = "x86_64")]
-            Kernel::FixedGemv(gemv, wide) => gemv.run(pool, (&x, *wide), rows, y),
+            Kernel::FixedGemv(gemv) => gemv.run(pool, &x, rows, y),
             Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
             Kernel::CastFirst(cast, wide) => cast.run(pool, (&x, *wide), rows, y),
         }
@@ -184,11 +184,6 @@ impl fmt::Debug for Product {
 /// Memory that a plan could not have.
 fn no_memory() -> Unsupported {
     Unsupported("there is no memory for what the kernel keeps beside its operands".to_owned())
-}
-
-#[cfg(target_arch = "x86_64")]
-fn fixed(m: usize, stored: &Stored) -> Option<Result<gemv::fixed::FixedGemv, Unsupported>> {
-    if stored.code == Code::Nibble { gemv::fixed::FixedGemv::plan(m, stored) } else { None }
 }
 
 fn level_name(level: Level) -> &'static str {

@@ -96,7 +96,31 @@ impl Pool {
             }
         });
     }
+
+    /// As [`Pool::split`], with a thread's share in pieces of `piece` items, a multiple of `step`: who is done takes over
+    /// pieces of others. Cores are not equally fast where some are small, or shared with somebody else.
+    pub fn deal(&mut self, items: usize, step: usize, piece: usize, job: impl Fn(usize, Range<usize>) + Sync) {
+        let threads = self.threads();
+        let fronts: Vec<Front> = (0..threads).map(|_| Front::default()).collect();
+        self.run(|index| {
+            for owner in (index..threads).chain(0..index) {
+                let part = share(items, step, owner, threads);
+                loop {
+                    let start = part.start + fronts[owner].0.fetch_add(piece, Ordering::Relaxed);
+                    if start >= part.end {
+                        break;
+                    }
+                    job(index, start..(start + piece).min(part.end));
+                }
+            }
+        });
+    }
 }
+
+/// Where a part of some work is taken from next; a cache line of its own, since others look only when theirs is done.
+#[derive(Default)]
+#[repr(align(64))]
+struct Front(AtomicUsize);
 
 /// The part of `items` that thread `index` of `threads` gets: as even as multiples of `step` allow.
 pub fn share(items: usize, step: usize, index: usize, threads: usize) -> Range<usize> {
@@ -176,8 +200,29 @@ mod tests {
                     });
                 });
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+                pool.deal(items, step, 3 * step, |_, part| {
+                    assert!(part.start.is_multiple_of(step) && part.len() <= 3 * step);
+                    part.for_each(|item| {
+                        counts[item].fetch_add(1, Ordering::Relaxed);
+                    });
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
             }
         }
+    }
+
+    #[test]
+    fn who_is_done_takes_over() {
+        let done: Vec<AtomicU64> = (0..2).map(|_| AtomicU64::new(0)).collect();
+        Pool::new(2).deal(64, 1, 1, |index, part| {
+            if index == 1 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            done[index].fetch_add(part.len() as u64, Ordering::Relaxed);
+        });
+        let [first, second] = [0, 1].map(|index| done[index].load(Ordering::Relaxed));
+        assert_eq!(first + second, 64);
+        assert!(first > 32, "the thread that never slept did {first} of 64");
     }
 
     #[test]

@@ -41,7 +41,7 @@ mod tests {
     use roofline_core::units::{ByteRate, Bytes, FlopRate, Hertz};
 
     use super::*;
-    use crate::cpu::ceilings::{Peak, Stores, Stream};
+    use crate::cpu::ceilings::{Peak, Stream, Way};
 
     fn ceilings() -> Ceilings {
         let stream = |threads, rate| Stream {
@@ -49,7 +49,7 @@ mod tests {
             level: Level::Memory,
             threads,
             bytes: Bytes::new(1e9),
-            stores: Stores::None,
+            way: Way::Plain,
             best: ByteRate::new(rate),
             median: ByteRate::new(rate / 2.0),
             worst: ByteRate::new(rate / 4.0),

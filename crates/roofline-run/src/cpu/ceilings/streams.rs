@@ -10,7 +10,7 @@ use std::{sync::Mutex, time::Instant};
 
 use roofline_core::units::{ByteRate, Bytes};
 
-use super::{Effort, Level, Stores, Stream, StreamKind, Trials};
+use super::{Effort, Level, Stream, StreamKind, Trials, Way};
 use crate::cpu::{
     buffer::Buffer,
     machine::Machine,
@@ -23,10 +23,15 @@ const TRIAL: f64 = 1e-3;
 /// Granule of a working set: whole lines of each of two or three arrays, unrolled eight times at any width.
 const GRANULE: usize = 3 * 2 * 1024;
 
+/// A cache line.
+const LINE: usize = 64;
+/// Bytes that lines are asked for ahead of their use.
+const AHEAD: usize = 8192;
+
 /// Part of a stream: `a`, and where the kind has them `b` and `c`, of `length` floats each.
 struct Pass {
     kind: StreamKind,
-    stores: Stores,
+    way: Way,
     arrays: *mut f32,
     length: usize,
     repeats: usize,
@@ -37,9 +42,10 @@ impl Kernel for Pass {
     unsafe fn run<V: Vector>(self) {
         let (a, n) = (self.arrays, self.length);
         let (b, c) = (a.wrapping_add(n).cast_const(), a.wrapping_add(2 * n).cast_const());
-        let streaming = self.stores == Stores::Streaming;
+        let streaming = self.way == Way::Streaming;
         for _ in 0..self.repeats {
             match (self.kind, streaming) {
+                (StreamKind::Read, _) if self.way == Way::Ahead => return read_ahead::<V>(a, n, self.repeats),
                 (StreamKind::Read, _) => return read::<V>(a, n, self.repeats),
                 (StreamKind::Write, false) => write::<V, false>(a, n),
                 (StreamKind::Write, true) => write::<V, true>(a, n),
@@ -72,6 +78,33 @@ unsafe fn read<V: Vector>(a: *const f32, n: usize, repeats: usize) {
             at += 2 * V::LANES;
         }
     }
+    finish(sums);
+}
+
+/// One stream, whose lines are asked for before the hardware would: it looks ahead no further than the end of a page.
+#[inline(always)]
+unsafe fn read_ahead<V: Vector>(a: *const f32, n: usize, repeats: usize) {
+    let mut sums = [V::zero(); 8];
+    let line = LINE / size_of::<f32>();
+    for _ in 0..repeats {
+        let a = std::hint::black_box(a);
+        let mut at = 0;
+        while at < n {
+            for lane in (0..8 * V::LANES).step_by(line) {
+                V::prefetch(a.wrapping_add(at + lane).cast::<u8>().wrapping_add(AHEAD));
+            }
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.add(V::load(a.add(at + lane * V::LANES)));
+            }
+            at += 8 * V::LANES;
+        }
+    }
+    finish(sums);
+}
+
+/// Keeps sums from being thought of as useless.
+#[inline(always)]
+unsafe fn finish<V: Vector>(sums: [V; 8]) {
     let mut total = V::zero();
     for sum in sums {
         total = total.add(sum);
@@ -123,6 +156,18 @@ unsafe fn triad<V: Vector, const STREAMING: bool>(a: *mut f32, b: *const f32, c:
     std::hint::black_box(a);
 }
 
+/// See [`super::read`]; what is left of whole granules is not read.
+pub(super) fn read_once(pool: &mut Pool, bytes: &[u8]) {
+    pool.split(bytes.len() / GRANULE * GRANULE, GRANULE, |_, part| {
+        let part = &bytes[part];
+        #[allow(clippy::cast_ptr_alignment)] // checked, and only read
+        let arrays = part.as_ptr().cast::<f32>().cast_mut();
+        assert!(arrays.is_aligned(), "what is read starts on a number");
+        let (kind, way, length) = (StreamKind::Read, Way::Ahead, part.len() / size_of::<f32>());
+        launch(Isa::best(), Pass { kind, way, arrays, length, repeats: 1 });
+    });
+}
+
 impl StreamKind {
     const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Copy, Self::Triad];
 
@@ -159,10 +204,9 @@ pub(super) fn measure(
     for set in &sets {
         for kind in StreamKind::ALL {
             for threads in curve(all, kind, set.level, effort) {
-                let cell =
-                    |stores: &Stores| Cell { set, kind, threads, stores: *stores, repeats: 1, rates: Vec::new() };
+                let cell = |way: &Way| Cell { set, kind, threads, way: *way, repeats: 1, rates: Vec::new() };
                 let ways = ways(kind, set.level);
-                // Where time is short, one thread stores the one way that memory likes.
+                // Where time is short, one thread goes the one way that memory likes.
                 let short = effort == Effort::Quick && threads < all;
                 cells.extend(ways[..if short { 1 } else { ways.len() }].iter().map(cell));
             }
@@ -193,21 +237,21 @@ pub(super) fn measure(
     faster.filter_map(|ways| ways.reduce(|a, b| if b.best > a.best { b } else { a })).collect()
 }
 
-/// The ways of storing that a stream has.
-fn ways(kind: StreamKind, level: Level) -> &'static [Stores] {
+/// The ways that a stream has, the likely fastest first.
+fn ways(kind: StreamKind, level: Level) -> &'static [Way] {
     match (kind, level) {
-        (StreamKind::Read, _) => &[Stores::None],
-        (_, Level::Memory) => &[Stores::Streaming, Stores::Plain],
-        _ => &[Stores::Plain],
+        (StreamKind::Read, Level::Memory) => &[Way::Ahead, Way::Plain],
+        (_, Level::Memory) => &[Way::Streaming, Way::Plain],
+        _ => &[Way::Plain],
     }
 }
 
-/// One stream with one way of storing, and its trials.
+/// One stream in one way, and its trials.
 struct Cell<'a> {
     set: &'a Set,
     kind: StreamKind,
     threads: usize,
-    stores: Stores,
+    way: Way,
     repeats: usize,
     rates: Vec<f64>,
 }
@@ -221,7 +265,7 @@ impl Cell<'_> {
     /// Whether this is the way of storing that memory does not like: it reads each line before it is overwritten, and
     /// one trial tells.
     fn is_second(&self) -> bool {
-        self.set.level == Level::Memory && self.stores == Stores::Plain
+        self.kind != StreamKind::Read && self.set.level == Level::Memory && self.way == Way::Plain
     }
 
     fn stream(&self, buffers: &Buffers) -> Stream {
@@ -231,7 +275,7 @@ impl Cell<'_> {
             level: self.set.level,
             threads: self.threads,
             bytes: Bytes::new(buffers.bytes(self)),
-            stores: self.stores,
+            way: self.way,
             best: ByteRate::new(rates.best()),
             median: ByteRate::new(rates.median()),
             worst: ByteRate::new(rates.worst()),
@@ -339,9 +383,9 @@ impl Buffers {
     }
 
     fn pass(&self, cell: &Cell<'_>, index: usize, repeats: usize) {
-        let (kind, stores, length) = (cell.kind, cell.stores, cell.length());
+        let (kind, way, length) = (cell.kind, cell.way, cell.length());
         for start in &self.starts[self.of(cell, index)] {
-            launch(Isa::best(), Pass { kind, stores, arrays: start.0, length, repeats });
+            launch(Isa::best(), Pass { kind, way, arrays: start.0, length, repeats });
         }
     }
 
@@ -360,12 +404,12 @@ mod tests {
     #[test]
     fn streams_do_what_they_say() {
         for isa in Isa::available() {
-            for stores in [Stores::Plain, Stores::Streaming] {
+            for way in [Way::Plain, Way::Ahead, Way::Streaming] {
                 let n = GRANULE / 4;
                 let mut buffer = Buffer::zeroed(3 * n * 4).unwrap();
                 #[allow(clippy::cast_ptr_alignment)] // buffers start on a cache line
                 let arrays = buffer.as_mut_ptr().cast::<f32>();
-                let run = |kind| launch(isa, Pass { kind, stores, arrays, length: n, repeats: 1 });
+                let run = |kind| launch(isa, Pass { kind, way, arrays, length: n, repeats: 1 });
                 // SAFETY: within the buffer.
                 let value = |array: usize, at: usize| unsafe { *arrays.add(array * n + at) };
                 run(StreamKind::Write);

@@ -161,6 +161,13 @@ impl Gemm {
         // Threads side by side along n; what n cannot feed goes along m.
         let across = (1..=threads).rev().find(|across| threads.is_multiple_of(*across) && *across <= row_groups);
         let across = across.unwrap_or(1);
+        if across == threads {
+            pool.deal(w.count, this.micro.rows, this.micro.piece(w.count.div_ceil(threads)), |index, columns| {
+                let part = Part { gemm: this, w, x_scales: x.scales, y };
+                part.multiply(columns, 0..this.m, &mut this.lock(index));
+            });
+            return;
+        }
         pool.run(|index| {
             let columns = share(w.count, this.micro.rows, index % across, across);
             let lanes = share(this.m, this.micro.lanes, index / across, threads / across);
@@ -237,11 +244,7 @@ impl Part<'_> {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: asked for only where there are tiles.
         let _tiles = (gemm.micro.layout == Layout::Tiles).then(|| unsafe { crate::cpu::tile::Tiles::configure() });
-        let micro = gemm.micro;
-        // Blocks of equal size, rather than full ones and a remainder.
-        let most = BLOCK_ROWS / micro.rows * micro.rows;
-        let count = columns.len().div_ceil(most);
-        let size = columns.len().div_ceil(count).next_multiple_of(micro.rows);
+        let size = gemm.micro.piece(columns.len());
         for start in columns.clone().step_by(size) {
             let rows = start..(start + size).min(columns.end);
             self.scales(rows.clone(), scratch);

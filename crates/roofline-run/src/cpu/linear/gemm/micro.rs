@@ -5,7 +5,10 @@
 
 use roofline_core::Math;
 
-use super::operand::{COLUMNS_PITCH, Operand, PITCH, SKEW, STEPS, TILE_STEPS};
+use super::{
+    BLOCK_ROWS,
+    operand::{COLUMNS_PITCH, Operand, PITCH, SKEW, STEPS, TILE_STEPS},
+};
 use crate::cpu::simd::{Level, Simd};
 
 /// Arguments of a micro-kernel.
@@ -70,6 +73,12 @@ impl Micro {
             Layout::Columns => STEPS * COLUMNS_PITCH,
             Layout::Tiles => self.rows * 4 * TILE_STEPS,
         }
+    }
+
+    /// Rows of `W` in a block, where a thread has `rows`: blocks of equal size, rather than full ones and a remainder.
+    pub(super) const fn piece(&self, rows: usize) -> usize {
+        let most = BLOCK_ROWS / self.rows * self.rows;
+        rows.div_ceil(rows.div_ceil(most)).next_multiple_of(self.rows)
     }
 
     /// Where the sums of a row and a lane are among those of a block of `height` rows and `width` lanes, both whole calls,

@@ -10,8 +10,8 @@
 
 use std::{
     arch::x86_64::{
-        __m512, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_and_si256, _mm256_cvtepi8_epi16,
-        _mm256_loadu_si256, _mm256_set1_epi16, _mm256_slli_epi16, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
+        __m512, __m512i, _mm_loadu_si128, _mm256_and_si256, _mm256_cvtepi8_epi16, _mm256_loadu_si256,
+        _mm256_set1_epi16, _mm256_slli_epi16, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
         _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
         _mm512_loadu_si512, _mm512_permutexvar_ps, _mm512_reduce_add_ps, _mm512_set1_epi32, _mm512_setzero_ps,
         _mm512_slli_epi32, _mm512_srli_epi32,
@@ -21,16 +21,9 @@ use std::{
 
 use super::{
     super::stored::{Code, Scale, Stored},
-    Job, Kernel,
+    Ahead, BLOCK, Job, Kernel,
     spread::{Absmax, Group, Micro, Spread, TwoLevel},
 };
-
-/// Bytes that are decoded at a time.
-const BLOCK: usize = 64;
-/// Elements of x from which on it does not fit the nearest cache beside the weights.
-const LONG: usize = 8192;
-/// How far ahead of its use a line is asked for, at least.
-const AHEAD: usize = 4096;
 
 pub(super) fn kernel(stored: &Stored) -> Kernel {
     match (stored.code, stored.scale, stored.block) {
@@ -187,14 +180,10 @@ unsafe fn columns<D: Decoder>(job: &Job<'_>, rows: Range<usize>) {
         for start in rows.clone().step_by(few) {
             let rows = start..(start + few).min(rows.end);
             for first in (0..job.m).step_by(4) {
-                // Short rows, two or four at a time, are no streams to the hardware's prefetcher; long ones share an x that
-                // is past the nearest cache.
-                match (job.m - first, job.w.stored.row_bytes) {
-                    (1, ..4096) if D::ELEMENTS == 128 => batch::<D, 1, 1>(decoder, job, rows.clone(), first),
-                    (1, _) if job.pitch < LONG => batch::<D, 1, 2>(decoder, job, rows.clone(), first),
-                    (1, _) => batch::<D, 1, 4>(decoder, job, rows.clone(), first),
-                    (2, _) => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
-                    (3, _) => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
+                match job.m - first {
+                    1 => batch::<D, 1, 4>(decoder, job, rows.clone(), first),
+                    2 => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
+                    3 => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
                     _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
                 }
             }
@@ -211,8 +200,7 @@ unsafe fn batch<D: Decoder, const M: usize, const R: usize>(
     first: usize,
 ) {
     let mut row = rows.start;
-    // Whole groups of rows, so that every line is asked for once.
-    let ahead = AHEAD.next_multiple_of(R * job.w.stored.row_bytes);
+    let (ahead, ahead_alone) = (Ahead::new(job.w.stored, R), Ahead::new(job.w.stored, 1));
     // SAFETY: the caller's contract, passed on.
     unsafe {
         while row + R <= rows.end {
@@ -220,7 +208,7 @@ unsafe fn batch<D: Decoder, const M: usize, const R: usize>(
             row += R;
         }
         while row < rows.end {
-            group::<D, M, 1>(decoder, job, (row, first), ahead);
+            group::<D, M, 1>(decoder, job, (row, first), ahead_alone);
             row += 1;
         }
     }
@@ -263,7 +251,7 @@ unsafe fn group<D: Decoder, const M: usize, const R: usize>(
     decoder: D,
     job: &Job<'_>,
     (row, first): (usize, usize),
-    ahead: usize,
+    ahead: Ahead,
 ) {
     // SAFETY: full blocks lie within their rows, what is left is copied to where a block fits, and `x` is padded.
     unsafe {
@@ -274,8 +262,11 @@ unsafe fn group<D: Decoder, const M: usize, const R: usize>(
         let row_bytes = job.w.stored.row_bytes;
         let full = row_bytes / BLOCK;
         for block in 0..full {
+            if D::SCALES > 0 {
+                ahead.ask_scales(scales[0], block * R * D::SCALES);
+            }
             for r in 0..R {
-                _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(block * BLOCK + ahead).cast());
+                ahead.ask(codes[r], block * BLOCK);
                 let scales = scales[r].add(block * D::SCALES);
                 step(decoder, codes[r].add(block * BLOCK), scales, x.add(block * D::ELEMENTS), job.pitch, &mut sums[r]);
             }

@@ -1,13 +1,14 @@
 //! INT8 weights times INT8 activations, summed exactly in INT32 and scaled once per element of `y`.
 //!
 //! VNNI multiplies unsigned by signed bytes. Weights become unsigned by flipping their top bit (`w + 128`), and what that
-//! adds, `128 * sum(x)`, is summed beside and taken off at the end.
+//! adds, `128 * sum(x)`, is taken off at the end.
 
 #![allow(unsafe_code)]
 
 use std::{ops::Range, slice};
 
 use super::super::{Unsupported, no_memory, output::Output, stored::Rows};
+use super::{Ahead, piece};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
 use crate::cpu::{buffer::Buffer, linear::number::from_bf16, pool::Pool, simd::Simd, tensor::Tensor};
@@ -21,6 +22,8 @@ struct Job<'a> {
     x: &'a [i8],
     pitch: usize,
     m: usize,
+    /// `128 * sum(x)` of each row of `x`.
+    offsets: &'a [i32],
     /// The scale of each row of `x`.
     scales: &'a [u8],
     y: Output,
@@ -33,6 +36,7 @@ pub(in super::super) struct IntegerGemv {
     kernel: Kernel,
     pitch: usize,
     x: Buffer,
+    offsets: Vec<i32>,
 }
 
 impl IntegerGemv {
@@ -45,19 +49,22 @@ impl IntegerGemv {
             Level::Avx512 | Level::Avx2 => avx2,
             _ => plain,
         };
-        Ok(Self { kernel, pitch, x: Buffer::zeroed(m * pitch).ok_or_else(no_memory)? })
+        Ok(Self { kernel, pitch, x: Buffer::zeroed(m * pitch).ok_or_else(no_memory)?, offsets: vec![0; m] })
     }
 
     pub(in super::super) fn run(&mut self, pool: &mut Pool, x: &Tensor<'_>, w: Rows<'_>, y: Output) {
         let (m, k, pitch) = (x.rows, x.columns, self.pitch);
-        for (row, codes) in self.x.chunks_exact_mut(pitch).zip(x.codes.chunks_exact(k)) {
+        let rows = self.x.chunks_exact_mut(pitch).zip(x.codes.chunks_exact(k));
+        for ((row, codes), offset) in rows.zip(&mut self.offsets) {
             row[..k].copy_from_slice(codes);
+            let sum: i32 = codes.iter().map(|code| i32::from(*code as i8)).sum();
+            *offset = sum.wrapping_mul(128);
         }
         // SAFETY: bytes are bytes.
         let codes = unsafe { slice::from_raw_parts(self.x.as_ptr().cast::<i8>(), m * pitch) };
-        let job = Job { w, x: codes, pitch, m, scales: x.scales, y };
+        let job = Job { w, x: codes, pitch, m, offsets: &self.offsets, scales: x.scales, y };
         // SAFETY: planned for instructions that were found, and each thread has rows of its own.
-        pool.split(w.count, 4, |_, rows| unsafe { (self.kernel)(&job, rows) });
+        pool.deal(w.count, 4, piece(w.stored), |_, rows| unsafe { (self.kernel)(&job, rows) });
     }
 }
 
@@ -127,18 +134,18 @@ unsafe fn vnni(job: &Job<'_>, rows: Range<usize>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn vnni_row<const M: usize>(job: &Job<'_>, row: usize, first: usize) {
     use std::arch::x86_64::{
-        _MM_HINT_T0, _mm_prefetch, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_maskz_loadu_epi8,
-        _mm512_reduce_add_epi32, _mm512_set1_epi8, _mm512_setzero_si512, _mm512_sub_epi32, _mm512_xor_si512,
+        _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi32, _mm512_set1_epi8,
+        _mm512_setzero_si512, _mm512_xor_si512,
     };
-    const AHEAD: usize = 1024;
     let w = job.w.codes(row);
+    let ahead = Ahead::new(job.w.stored, 1);
     let x: [*const i8; M] = std::array::from_fn(|index| job.x(first + index).as_ptr());
     let top = _mm512_set1_epi8(-128);
-    let mut sums = [[_mm512_setzero_si512(); 2]; M];
+    let mut sums = [_mm512_setzero_si512(); M];
     // SAFETY: `w` is read up to its length and `x` up to its padded one.
     unsafe {
         for at in (0..w.len()).step_by(PAD) {
-            _mm_prefetch::<_MM_HINT_T0>(w.as_ptr().wrapping_add(at + AHEAD).cast());
+            ahead.ask(w.as_ptr(), at);
             let left = w.len() - at;
             let codes = if left >= PAD {
                 _mm512_loadu_si512(w.as_ptr().add(at).cast())
@@ -146,14 +153,13 @@ unsafe fn vnni_row<const M: usize>(job: &Job<'_>, row: usize, first: usize) {
                 _mm512_maskz_loadu_epi8((1 << left) - 1, w.as_ptr().add(at).cast())
             };
             let codes = _mm512_xor_si512(codes, top);
-            for (sums, x) in sums.iter_mut().zip(x) {
-                let x = _mm512_loadu_si512(x.add(at).cast());
-                sums[0] = _mm512_dpbusd_epi32(sums[0], codes, x);
-                sums[1] = _mm512_dpbusd_epi32(sums[1], top, x);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = _mm512_dpbusd_epi32(*sum, codes, _mm512_loadu_si512(x.add(at).cast()));
             }
         }
-        for (index, sums) in sums.iter().enumerate() {
-            let sum = _mm512_reduce_add_epi32(_mm512_sub_epi32(sums[0], sums[1]));
+        for (index, sum) in sums.iter().enumerate() {
+            // Wrapped sums of wrapped parts: what is left fits.
+            let sum = _mm512_reduce_add_epi32(*sum).wrapping_sub(job.offsets[first + index]);
             job.put(first + index, row, sum);
         }
     }
