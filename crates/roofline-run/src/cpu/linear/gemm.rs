@@ -272,7 +272,8 @@ impl Part<'_> {
                 gemm.turn.pack_left(&self.w, rows.clone(), block, &micro, (packed, &mut scratch.rows));
             }
             let steps = (gemm.steps() - block * micro.steps()).min(micro.steps());
-            for lane in lanes.clone().step_by(micro.lanes) {
+            let calls = groups * width / micro.lanes;
+            for (panel, lane) in lanes.clone().step_by(micro.lanes).enumerate() {
                 let right = &gemm.panels[(lane * gemm.steps() + block * micro.steps() * micro.lanes) * 4..];
                 for group in 0..groups {
                     let (at, pitch) = micro.sums_at((height, width), group * micro.rows, lane - lanes.start);
@@ -284,16 +285,31 @@ impl Part<'_> {
                         pitch,
                         first: block == 0,
                     };
-                    // The same steps of the panel that comes next, a part of it with each call. Tiles read so many lines by
-                    // themselves that asking for more of them only delays those.
+                    // Tiles read so many lines by themselves that asking for more of them only delays those.
                     if micro.layout != Layout::Tiles {
+                        // The same steps of the panel that comes next, a part of it with each call.
                         let part = (steps * micro.lanes * 4).div_ceil(groups);
                         ask(right.as_ptr().wrapping_add(gemm.steps() * micro.lanes * 4 + group * part), part);
+                        // What is packed next comes from memory, which has all of this block's time to bring it.
+                        if !again {
+                            let part = share(rows.len(), 1, panel * groups + group, calls);
+                            self.ask_rows(rows.start + part.start..rows.start + part.end, block + 1, rows.len());
+                        }
                     }
                     // SAFETY: chosen by what the processor has; the slices above are as large as the tile needs.
                     unsafe { (micro.kernel)(&tile) };
                 }
             }
+        }
+    }
+
+    /// Asks for block `block` of some rows of `W`; after the last, for the first one of rows `next` further on.
+    fn ask_rows(&self, rows: Range<usize>, block: usize, next: usize) {
+        let (gemm, stored) = (self.gemm, self.w.stored);
+        let bytes = stored.row_bytes * gemm.micro.steps() * gemm.micro.left.per_dword() / stored.k;
+        let (down, start) = if block < gemm.blocks() { (0, block * bytes) } else { (next, 0) };
+        for row in rows.map(|row| row + down).filter(|row| *row < self.w.count) {
+            ask(self.w.codes(row).as_ptr().wrapping_add(start), bytes);
         }
     }
 
