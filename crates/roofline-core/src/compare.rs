@@ -148,7 +148,7 @@ pub struct SpeedupPair {
     pub to: String,
     /// By the ideal roofline.
     pub ideal: f64,
-    /// By the judged prediction.
+    /// By the expected tier where it covers both, else by the ideal one.
     pub predicted: f64,
     /// In fact.
     pub measured: f64,
@@ -259,7 +259,11 @@ fn speedups(pairs: &[Pair]) -> Vec<SpeedupPair> {
                 from: base.observation.precision.clone(),
                 to: pair.label(),
                 ideal: base.ideal.time() / pair.ideal.time(),
-                predicted: base.predicted() / pair.predicted(),
+                // One tier for both, or a prediction could beat the speed of light.
+                predicted: match (base.expected, pair.expected) {
+                    (Some(base), Some(expected)) => base.time / expected.time,
+                    _ => base.ideal.time() / pair.ideal.time(),
+                },
                 measured: base.observation.time / pair.observation.time,
             });
         }

@@ -112,6 +112,56 @@ fn exact_times_give_the_terms_back() {
     assert!(close(tiled.rate.value(), 260e9), "{terms:?}");
 }
 
+/// What no measurement shows is taken to be as fast as it can be, or shapes beyond the grid would pay for it.
+#[test]
+fn a_unit_that_is_always_hidden_is_as_fast_as_its_peak() {
+    let thin: Vec<Sample> = samples(0.0).into_iter().filter(|sample| matches!(rows(&sample.op), 1 | 32..)).collect();
+    let calibration =
+        fit(&thin, &device(), "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap();
+    for rate in plain(&calibration).rates.iter().filter(|rate| rate.family == Family::Thin) {
+        let peak = device().peaks.of(rate.math).unwrap();
+        assert!(rate.rate / peak > 0.99, "{rate:?}");
+    }
+}
+
+fn rows(op: &roofline_core::Op) -> u64 {
+    match op {
+        roofline_core::Op::Linear(linear) => linear.m.get(),
+        _ => panic!("a grid of products"),
+    }
+}
+
+/// Where a calibration covers only one side of a speed-up, both sides are ideal: mixed, it could beat the speed of light.
+#[test]
+fn a_speedup_is_of_one_tier() {
+    let mut partial = truth();
+    let Terms::Plain(terms) = &mut partial.terms else { panic!("a processor has no blocks") };
+    terms.unpack.retain(|unpack| unpack.format.to_string() != "int4-g128");
+    let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
+    let observed = |name: &str| roofline_core::compare::Observation {
+        site: "gemv".to_owned(),
+        precision: name.to_owned(),
+        op,
+        formats: precision(name),
+        count: 1,
+        time: truth().expect(&op, &precision(name), Sizes::Exact).unwrap().time,
+        samples: 1,
+        range: None,
+        residency: None,
+        path: None,
+        kernel: None,
+        warnings: Vec::new(),
+    };
+    let both = [observed("bf16"), observed("w4a16")];
+    let speedup = |calibration: &Calibration| {
+        let compared = roofline_core::compare::compare(&both, &device(), Some(calibration), Sizes::Exact).unwrap();
+        compared.speedups[0].clone()
+    };
+    let (mixed, whole) = (speedup(&partial), speedup(&truth()));
+    assert_eq!(mixed.predicted, mixed.ideal);
+    assert!((whole.predicted / whole.measured - 1.0).abs() < 1e-9 && whole.predicted < whole.ideal, "{whole:?}");
+}
+
 /// With 10 % noise the error on unseen shapes is about the noise, and the interval covers nine of ten.
 #[test]
 fn noise_is_not_fitted() {

@@ -16,8 +16,8 @@ use crate::{Error, Result};
 
 /// Room that must be there before anything is measured: more than the largest run so far.
 const RESERVE: usize = 8 << 20;
-/// A line longer than this is no measurement of ours.
-const LONGEST: u64 = 4 << 20;
+/// A line longer than this is no measurement of ours, and not the room that a crash left reserved either.
+const LONGEST: u64 = 2 * RESERVE as u64;
 /// The version of the layout.
 const VERSION: u32 = 1;
 
@@ -74,6 +74,8 @@ pub enum Line {
     Measured(Box<Measurement>),
     /// Something that could not be measured.
     Skipped(Skipped),
+    /// How many kernels the run is to hold, measured and skipped, when it is done.
+    Planned(u64),
 }
 
 /// A run that was read.
@@ -85,6 +87,8 @@ pub struct Run {
     pub measurements: Vec<Measurement>,
     /// What could not be measured.
     pub skipped: Vec<Skipped>,
+    /// Kernels that were planned, where that is written.
+    pub planned: Option<u64>,
     /// Whether the last line was cut short.
     pub truncated: bool,
     /// Bytes of whole lines.
@@ -102,12 +106,18 @@ impl Run {
         Self::parse(BufReader::new(File::open(path).map_err(failed)?), path)
     }
 
+    /// Kernels that were planned and are not there: the run was interrupted.
+    pub fn unfinished(&self) -> u64 {
+        let there = (self.measurements.len() + self.skipped.len()) as u64;
+        self.planned.map_or(0, |planned| planned.saturating_sub(there))
+    }
+
     /// Reads a run from anywhere; `path` is what errors name.
     pub fn parse(mut reader: impl BufRead, path: &Path) -> Result<Self> {
         let failed = |error| Error::File { path: path.to_owned(), error };
         let refuse = |reason: String| Error::NotARun { path: path.to_owned(), reason };
         let (mut header, mut measurements, mut skipped) = (None, Vec::new(), Vec::new());
-        let (mut whole, mut number, mut truncated) = (0, 0, false);
+        let (mut whole, mut number, mut truncated, mut planned) = (0, 0, false, None);
         loop {
             let mut line = Vec::new();
             io::Read::take(&mut reader, LONGEST).read_until(b'\n', &mut line).map_err(failed)?;
@@ -133,10 +143,11 @@ impl Run {
                 _ if header.is_none() => return Err(refuse("it does not start with a header".to_owned())),
                 Line::Measured(measured) => measurements.push(*measured),
                 Line::Skipped(reason) => skipped.push(reason),
+                Line::Planned(count) => planned = Some(count),
             }
         }
         let header = header.ok_or_else(|| refuse("it has no header".to_owned()))?;
-        Ok(Self { header, measurements, skipped, truncated, whole })
+        Ok(Self { header, measurements, skipped, planned, truncated, whole })
     }
 }
 
@@ -246,10 +257,12 @@ mod tests {
         let folder = folder("written");
         let path = folder.join("new/run.jsonl");
         let mut file = RunFile::create(&path, &header()).unwrap();
+        file.write(&Line::Planned(3)).unwrap();
         file.write(&Line::Measured(Box::new(measured(1024)))).unwrap();
         // On disk already, whatever happens next.
         let run = Run::read(&path).unwrap();
         assert_eq!((run.header.clone(), run.measurements.len(), run.truncated), (header(), 1, false));
+        assert_eq!((run.planned, run.unfinished()), (Some(3), 2));
         let again = &run.measurements[0];
         assert!((again.time() / measured(1024).time() - 1.0).abs() < 1e-3, "samples are kept to the nanosecond");
         assert_eq!((&again.op, &again.kernel), (&measured(1024).op, &measured(1024).kernel));
@@ -279,6 +292,12 @@ mod tests {
             file.write(&Line::Measured(Box::new(measured(4096)))).unwrap();
             assert_eq!(Run::read(&path).unwrap().measurements.len(), 2);
         }
+        // Killed while the disk was asked for room.
+        let whole = fs::metadata(&path).unwrap().len();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(&vec![b' '; RESERVE]).unwrap();
+        let (_, run) = RunFile::resume(&path).unwrap();
+        assert_eq!((run.measurements.len(), run.truncated), (2, true));
+        assert_eq!(fs::metadata(&path).unwrap().len(), whole);
         fs::remove_dir_all(folder).unwrap();
     }
 

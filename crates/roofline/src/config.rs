@@ -75,6 +75,13 @@ pub(crate) fn keep<T: Serialize>(folder_name: &str, name: &str, value: &T) -> Re
     Ok(path)
 }
 
+/// Whether something can be kept in `folder`: for asking before it is worked out.
+pub(crate) fn can_keep(folder_name: &str) -> Result<(), Failure> {
+    let path = required_folder(folder_name)?.join("room.json");
+    replace(&path, b"")?;
+    fs::remove_file(&path).map_err(|error| Failure::File { path, error })
+}
+
 /// Forgets what is kept under `name`; false where there was nothing.
 pub(crate) fn forget(folder_name: &str, name: &str) -> Result<bool, Failure> {
     let path = required_folder(folder_name)?.join(format!("{name}.json"));

@@ -147,6 +147,11 @@ fn a_calibration_is_kept_and_used() {
     assert!(quality["ideal_mean"].as_f64().unwrap() > 0.08, "{quality}");
     assert!((made["terms"]["launch_s"].as_f64().unwrap() * 1e6 - 2.0).abs() < 0.2, "{}", made["terms"]);
     assert!((made["terms"]["read_bytes_per_s"].as_f64().unwrap() / (307.2e9 / 1.1) - 1.0).abs() < 0.05);
+    // The null machine reaches every peak but for a tenth.
+    for rate in made["terms"]["rates"].as_array().unwrap() {
+        let peak = if rate["math"] == "fp32" { 1.0 } else { 2.0 };
+        assert!(rate["flop_per_s"].as_f64().unwrap() > peak * 5e12, "{rate}");
+    }
 
     let predicted =
         home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision fp32,bf16 --stack null --json");
@@ -220,7 +225,10 @@ fn a_gpu_is_calibrated_and_the_calibration_is_proved() {
         let files = fs::read_dir(home.path("runs")).unwrap().map(|entry| entry.unwrap().path());
         let file = files.filter(|path| path.to_str().unwrap().ends_with(&format!("-{verb}.jsonl"))).min().unwrap();
         let text = fs::read_to_string(file).unwrap();
-        let lines = text.lines().skip(1).map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("{\"measured\""))
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         lines.map(|line| format!("{} {}", find(&line, "op"), find(&line, "formats"))).collect()
     };
     let grid = runs("calibrate");
@@ -250,17 +258,17 @@ fn a_run_goes_on_where_it_stopped() {
     let path = home.path("sweep.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 1 + 20);
+    assert_eq!(lines.len(), 2 + 20);
     // As a crash would leave it: seven measurements, and the start of the next.
-    fs::write(&path, lines[..8].join("\n") + "\n" + &lines[8][..40]).unwrap();
+    fs::write(&path, lines[..9].join("\n") + "\n" + &lines[9][..40]).unwrap();
     assert_eq!(home.run(sweep).status.code(), Some(2), "an existing run is not overwritten");
     let output = home.run(&format!("{sweep} --resume"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("resuming with 7 finished measurements"));
     let resumed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(resumed["points"].as_array().unwrap().len(), whole["points"].as_array().unwrap().len());
     let after = fs::read_to_string(&path).unwrap();
-    assert_eq!(after.lines().count(), 1 + 20);
-    assert!(after.starts_with(&(lines[..8].join("\n") + "\n")), "what was finished is untouched");
+    assert_eq!(after.lines().count(), 2 + 20);
+    assert!(after.starts_with(&(lines[..9].join("\n") + "\n")), "what was finished is untouched");
     // Another device has no place in the same run.
     let other = home.run("sweep --measure --backend null --on a100 --precision bf16 --out sweep.jsonl --resume");
     assert!(String::from_utf8_lossy(&other.stderr).contains("start a new run"), "{other:?}");
@@ -296,12 +304,50 @@ fn a_place_that_cannot_be_written_fails_before_measuring() {
     let home = Home::new("unwritable");
     let start = Instant::now();
     for place in ["/proc/run.jsonl", "/dev/full/run.jsonl"] {
-        let output = home.run(&format!("sweep --measure --out {place}"));
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(output.stdout.is_empty());
+        for verb in ["sweep --measure", "compare", "compare model llama-3.2-1b", "calibrate"] {
+            let output = home.run(&format!("{verb} --out {place}"));
+            assert_eq!(output.status.code(), Some(1), "{verb}: {output:?}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+    for (verb, code) in [("compare --resume --out absent.jsonl", 1), ("compare --report /proc/report.html", 1)] {
+        assert_eq!(home.run(verb).status.code(), Some(code), "{verb}");
+    }
+    // Where the result is to be kept is looked at before it is measured.
+    for verb in ["calibrate --backend null --on xeon_8480p", "devices this --measure", "compare"] {
+        let output = home.command(verb).env("ROOFLINE_CONFIG_DIR", "/proc/nowhere").output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verb}: {output:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("note: measuring"), "{verb}: {output:?}");
     }
     assert!(!home.path("machines").exists(), "nothing was measured");
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// What an interrupted run holds is no whole pass, and a run keeps what it was measured with.
+#[test]
+fn a_run_is_judged_for_what_it_is() {
+    let home = Home::new("judged");
+    let model = "compare model llama-3.2-1b --backend null --on h200 --precision bf16";
+    assert!(home.run(&format!("{model} --out whole.jsonl")).status.success());
+    let whole = home.json("compare --from whole.jsonl --json");
+    assert_eq!((&whole["passes"][0]["missing"], &whole["residency"]), (&0.into(), &"cold".into()));
+    let lines: Vec<String> = fs::read_to_string(home.path("whole.jsonl")).unwrap().lines().map(str::to_owned).collect();
+    let half = lines[..5].join("\n") + "\n" + &lines[5][..40];
+    fs::write(home.path("half.jsonl"), half).unwrap();
+    let output = home.run("compare --from half.jsonl");
+    let (shown, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("kinds missing"), "{shown}");
+    assert!(said.contains("interrupted after 3 kernels"), "{said}");
+    // Another device's roof is named as such.
+    let elsewhere = home.json("compare --from whole.jsonl --on a100 --json");
+    let subject = elsewhere["subject"].as_str().unwrap();
+    assert!(subject.contains("measured on h200") && subject.contains("judged as a100"), "{subject}");
+    assert!(home.run("measure gemv --n 512 --k 512 --backend null --on h200 --warm --out warm.jsonl").status.success());
+    assert_eq!(home.json("compare --from warm.jsonl --json")["residency"], "warm");
+    for flag in ["--warm", "--quick", "--seconds 1", "--out x.jsonl"] {
+        let output = home.run(&format!("compare --from whole.jsonl {flag}"));
+        assert_eq!(output.status.code(), Some(2), "{flag}: {output:?}");
+    }
 }
 
 /// One kernel of each family on the real processor, small and short: right, timed, under the roof's explanation.
@@ -333,6 +379,10 @@ fn a_report_goes_to_a_new_file() {
     assert!(home.path("run.report.html").exists());
     fs::write(home.path("mine.html"), "precious").unwrap();
     assert_eq!(home.run(&format!("{tour} --report mine.html")).status.code(), Some(2));
+    // Nor does the one beside a run that was named.
+    assert_eq!(home.run(&format!("{tour} --out mine.jsonl")).status.code(), Some(2));
+    assert_eq!(fs::read_to_string(home.path("mine.html")).unwrap(), "precious");
+    assert!(!home.path("mine.jsonl").exists());
     assert_eq!(home.run("compare --from run.html --report run.html").status.code(), Some(2));
     assert_eq!(fs::read_to_string(home.path("mine.html")).unwrap(), "precious");
     assert_eq!(home.run(&format!("{tour} --report /proc/report.html")).status.code(), Some(1));

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{Pair, Status};
 use crate::{
     Device,
+    device::Origin,
     measurement::{Path, Residency, Warning},
     predict::Bound,
     units::Seconds,
@@ -55,6 +56,9 @@ const TINY: Seconds = Seconds::new(50e-6);
 /// Measurements have errors, too: a peak is beaten when it is beaten by this much.
 const MARGIN: f64 = 1.05;
 
+/// Samples that differ by less than this are not what noise looks like.
+const NOISY: f64 = 1.2;
+
 /// Reasons for an error that needs one; a measurement above the roof always does.
 pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
     let observation = &pair.observation;
@@ -73,6 +77,7 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
     }
     if observation.path == Some(Path::CastEmulated) {
         found.push(Diagnosis::Emulated);
+        return found;
     }
     let slower = pair.ratio() > 1.0;
     for warning in &observation.warnings {
@@ -86,7 +91,9 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
             Warning::Noisy { .. } | Warning::Interrupted { .. } => {
                 let spread = observation.range.map_or(1.0, |(low, high)| high / low);
                 let noisy = Diagnosis::NoisyNeighbour { spread };
-                if slower && !found.contains(&noisy) {
+                // Samples that agree with each other do not explain a time that is far off.
+                let wide = spread >= NOISY && spread - 1.0 >= pair.error() / 2.0;
+                if slower && wide && !found.contains(&noisy) {
                     found.push(noisy);
                 }
             }
@@ -97,7 +104,10 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
         found.push(Diagnosis::LaunchOverhead { overhead_us: (observation.time - pair.ideal.time()).micros() });
     }
     let half = (1.8..2.3).contains(&(observation.time / pair.ideal.time()));
-    if half && pair.ideal.bound() == Bound::Compute && device.sparse_factor.is_some_and(|factor| factor > 1.0) {
+    // The registry's peaks are dense; a figure that somebody copied from a data sheet may not be.
+    let copied = device.origin != Origin::Builtin;
+    if half && copied && pair.ideal.bound() == Bound::Compute && device.sparse_factor.is_some_and(|factor| factor > 1.0)
+    {
         found.push(Diagnosis::SparsePeak);
     }
     if observation.residency == Some(Residency::Warm) && !slower && found.is_empty() {
@@ -166,5 +176,98 @@ impl Diagnosis {
                 1.0 / ratio
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Graph, Registry,
+        compare::{Comparison, Observation, compare},
+        format::Sizes,
+        precision::PrecisionSpec,
+        units::ByteRate,
+    };
+
+    fn device() -> Device {
+        Registry::builtin().find("h200").unwrap().into_owned()
+    }
+
+    /// A product that took `ratio` times its ideal time.
+    fn observed(rows: u64, side: u64, ratio: f64, change: impl Fn(&mut Observation)) -> Observation {
+        let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&device()).unwrap();
+        let node = Graph::gemm(rows, side, side).unwrap().nodes[0];
+        let ideal = crate::predict::Estimate::of(&node.op, &formats, Sizes::Exact, &device()).unwrap().time();
+        let time = ideal * ratio;
+        let mut observation = Observation {
+            site: "gemm".to_owned(),
+            precision: "bf16".to_owned(),
+            op: node.op,
+            formats,
+            count: 1,
+            time,
+            samples: 100,
+            range: Some((time * 0.99, time * 1.01)),
+            residency: Some(Residency::Cold),
+            path: Some(Path::Native),
+            kernel: None,
+            warnings: Vec::new(),
+        };
+        change(&mut observation);
+        observation
+    }
+
+    fn names_on(device: &Device, observation: Observation) -> Vec<&'static str> {
+        let Comparison { pairs, .. } = compare(&[observation], device, None, Sizes::Exact).unwrap();
+        pairs[0].diagnoses.iter().map(Diagnosis::name).collect()
+    }
+
+    fn names(observation: Observation) -> Vec<&'static str> {
+        names_on(&device(), observation)
+    }
+
+    fn noisy(observation: &mut Observation, spread: f64) {
+        observation.warnings.push(Warning::Noisy { confidence_pct: 1.2, wanted_pct: 1.0 });
+        observation.range = Some((observation.time, observation.time * spread));
+    }
+
+    #[test]
+    fn each_cause_has_its_signs() {
+        let same = |_: &mut Observation| {};
+        assert!(names(observed(1, 16384, 1.1, same)).is_empty(), "within a fifth nothing needs explaining");
+        assert_eq!(names(observed(1, 16384, 0.5, same)), ["cache resident"]);
+        assert_eq!(names(observed(8192, 8192, 0.8, same)), ["wrong peak"]);
+        assert_eq!(names(observed(1, 256, 30.0, same)), ["launch overhead"]);
+        assert_eq!(names(observed(1, 16384, 1.5, same)), ["unexplained"]);
+        assert_eq!(names(observed(1, 16384, 4.0, |one| one.path = Some(Path::CastEmulated))), ["emulated path"]);
+        let throttled = |discarded| {
+            move |one: &mut Observation| one.warnings.push(Warning::Throttled { discarded, clock_ratio: 0.6 })
+        };
+        assert_eq!(names(observed(1, 16384, 1.5, throttled(80))), ["throttled"]);
+        assert_eq!(names(observed(1, 16384, 1.5, throttled(3))), ["unexplained"], "three of a hundred explain nothing");
+    }
+
+    #[test]
+    fn noise_explains_only_what_it_can() {
+        assert_eq!(names(observed(1, 16384, 1.5, |one| noisy(one, 1.6))), ["noisy neighbour"]);
+        assert_eq!(names(observed(1, 16384, 2.0, |one| noisy(one, 1.01))), ["unexplained"], "its samples agree");
+        assert_eq!(names(observed(1, 16384, 3.0, |one| noisy(one, 1.3))), ["unexplained"], "far beyond the noise");
+        let cast = |one: &mut Observation| {
+            noisy(one, 5.0);
+            one.path = Some(Path::CastEmulated);
+        };
+        assert_eq!(names(observed(1, 16384, 4.0, cast)), ["emulated path"]);
+    }
+
+    #[test]
+    fn a_sparse_peak_is_suspected_only_of_figures_that_somebody_copied() {
+        let half = observed(8192, 8192, 2.0, |_| {});
+        assert_eq!(names(half.clone()), ["unexplained"]);
+        let copied = Device { origin: Origin::User, ..device() };
+        assert_eq!(names_on(&copied, half.clone()), ["sparse peak"]);
+        let mut slow = copied.clone();
+        slow.memory.bandwidth = ByteRate::new(1e9);
+        assert_eq!(names_on(&slow, half), ["cache resident"], "a bandwidth that is beaten comes first");
     }
 }

@@ -13,6 +13,7 @@ use roofline_core::{
     calibration::{Calibration, Sample, Spread, ThinRows, fit},
     device::{Kind, Origin},
     measurement::{Measurement, Path, Residency, Subject},
+    units::Seconds,
 };
 use roofline_run::{Environment, Run, cpu::linear::THIN_ROWS};
 
@@ -65,8 +66,10 @@ pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failur
         let run = Run::read(path)?;
         let device = args.on.as_deref().map_or_else(|| device_of(&run), named)?;
         let provenance = format!("{}, {} backend, {}", run.header.started, run.header.backend, path.display());
-        (fitted(&run.measurements, &device, stack(&run.header.backend), provenance, Spread::default())?, device)
+        let once = |_: &Measurement| None;
+        (fitted(&run.measurements, &once, &device, stack(&run.header.backend), provenance, Spread::default())?, device)
     } else {
+        config::can_keep("calibrations")?;
         let mut runner = Runner::start(&args.run, args.on.as_deref(), "calibrate")?;
         (measured(&mut runner, &args.run)?, runner.device().clone())
     };
@@ -76,8 +79,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failur
     Ok(emit(&Calibrated::new(calibration, &device), form)?)
 }
 
-/// Measures the grid and fits to it. Some kernels are measured again at the end: that is how far the machine itself is
-/// from one time to the next.
+/// Measures the grid and fits to it. Kernels are measured again at the end: that is how far the machine itself is from one
+/// time to the next. Where there is time, a processor's are all measured twice, a minute apart, and fitted to the middle of
+/// both: what neighbours take away, they take for seconds.
 pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibration, Failure> {
     let (quick, chosen) = (args.quick, args.seconds.is_some());
     let device = runner.device().clone();
@@ -87,17 +91,16 @@ pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibratio
         runner.protocol.stop = roofline_run::Protocol::quick().stop;
     }
     let outcome = runner.measure(&subjects)?;
-    let every = (subjects.len() / REPEATS).max(1);
+    let every = if in_blocks(&device) || quick { (subjects.len() / REPEATS).max(1) } else { 1 };
     let twice: Vec<Subject> = subjects.iter().step_by(every).cloned().collect();
     let again = runner.repeat(&twice);
     let (residency, name) = (runner.protocol.residency, runner.backend.name());
-    let pair = |subject: &Subject| {
-        let find = |all: &[Measurement]| {
-            all.iter().find(|one| one.repeats(subject, residency, name)).map(|one| one.time().value())
-        };
-        Some((find(&outcome.measured)?, find(&again)?))
+    let find = |all: &[Measurement], subject: &Subject| {
+        all.iter().find(|one| one.repeats(subject, residency, name)).map(|one| one.time().value())
     };
+    let pair = |subject: &Subject| Some((find(&outcome.measured, subject)?, find(&again, subject)?));
     let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
+    let second = |one: &Measurement| again.iter().find(|other| same(one, other)).map(|other| other.time().value());
     runner.protocol = quiet;
     let Environment { machine, accelerator, commit, .. } = &runner.environment;
     let fact = |wanted: &str| accelerator.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
@@ -107,18 +110,28 @@ pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibratio
     };
     let now = super::runner::utc(std::time::SystemTime::now());
     let provenance = format!("{now}, {name} backend, {made_of}, {commit}");
-    fitted(&outcome.measured, &device, stack(name), provenance, spread)
+    fitted(&outcome.measured, &second, &device, stack(name), provenance, spread)
 }
 
+/// Whether two measurements are of one kernel.
+fn same(one: &Measurement, other: &Measurement) -> bool {
+    (one.op, one.formats, one.kernel.path) == (other.op, other.formats, other.kernel.path)
+}
+
+/// Fits to measurements, and where one was made a second time, to the geometric mean of both.
 fn fitted(
     measured: &[Measurement],
+    second: &dyn Fn(&Measurement) -> Option<f64>,
     device: &Device,
     stack: &str,
     provenance: String,
     spread: Spread,
 ) -> Result<Calibration, Failure> {
-    let sample =
-        |measured: &Measurement| Sample { op: measured.op, precision: measured.formats, time: measured.time() };
+    let sample = |measured: &Measurement| {
+        let first = measured.time();
+        let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
+        Sample { op: measured.op, precision: measured.formats, time }
+    };
     // The expected tier is of operands in memory, and of kernels that nobody would call naive.
     let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;
     let samples: Vec<Sample> = measured.iter().filter(usual).map(sample).collect();

@@ -28,7 +28,7 @@ use serde::Serialize;
 use super::{
     calibrate, gpu,
     range::range,
-    runner::{Outcome, Runner, writable},
+    runner::{Outcome, Runner, ready, writable},
     setting::{self, Varies, precisions},
     subjects::{Subjects, at_precisions, of_model, of_operator, refuse_theory},
     this,
@@ -125,12 +125,21 @@ struct Explained {
 struct Pass {
     precision: String,
     kernels: u64,
-    /// Kernels that could not be measured: the sums are without them.
+    /// Kinds of kernels that were not measured: the sums are without them.
     missing: u64,
+    /// Kernels whose predicted time is the ideal one, because no calibration covers them.
+    ideal_kernels: u64,
     ideal_time_us: f64,
     predicted_time_us: f64,
     measured_time_us: f64,
     error_pct: f64,
+}
+
+impl Pass {
+    /// Whether its predicted time is a sum of expected and of ideal ones.
+    fn mixed(&self) -> bool {
+        self.ideal_kernels > 0 && self.ideal_kernels < self.kernels
+    }
 }
 
 pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
@@ -151,8 +160,12 @@ pub(crate) fn answer(args: &CompareArgs) -> Result<Compared, Failure> {
     } else {
         fresh(args)?
     };
-    if let Some(path) = &compared.report {
-        config::replace(path, page::page(&compared).as_bytes())?;
+    let mut compared = compared;
+    let written = compared.report.as_ref().map(|path| config::replace(path, page::page(&compared).as_bytes()));
+    // The answer was measured; that its page cannot be kept must not cost it.
+    if let Some(Err(failure)) = written {
+        style::talk("warning", &format!("the report is not written: {}", failure.message()));
+        compared.report = None;
     }
     Ok(compared)
 }
@@ -166,6 +179,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         None => args.on.as_deref(),
     };
     new_report(args)?;
+    ready(&args.run, "compare")?;
     let calibration = calibration(args, on)?;
     let mut runner = Runner::start(&args.run, on, "compare")?;
     let device = runner.device().clone();
@@ -187,7 +201,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     let mut compared = Compared::new(subjects.words, &device, calibration.as_deref(), comparison);
     compared.backend = Some(runner.backend.name().to_owned());
     compared.residency = Some(runner.protocol.residency);
-    compared.count_missing(&skipped);
+    compared.count_missing(&skipped, 0);
     compared.skipped = skipped;
     compared.run = Some(runner.path().to_owned());
     compared.report = Some(report);
@@ -199,10 +213,16 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
 /// Compares a run that is on disk.
 fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     new_report(args)?;
+    nothing_measured(&args.run, "--from")?;
     if args.subject.is_some() {
         return Err(Failure::usage("a run has its own subjects", "leave out the subject, or leave out --from"));
     }
     let run = Run::read(path)?;
+    let unfinished = run.unfinished();
+    if run.truncated || unfinished > 0 {
+        let rest = if unfinished > 0 { format!(", {unfinished} kernels are missing") } else { String::new() };
+        style::talk("note", &format!("the run was interrupted after {} kernels{rest}", run.measurements.len()));
+    }
     let device = match &args.on {
         Some(on) => setting::device(&config::registry(), on)?,
         None => device_of(&run)?,
@@ -210,9 +230,17 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
     let calibration = calibrate::stored(&device, calibrate::stack(&run.header.backend));
     let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
-    let words = format!("{}, started {}", path.display(), run.header.started);
+    let elsewhere = if device.label() == run.header.device {
+        String::new()
+    } else {
+        format!(", measured on {} and judged as {}", run.header.device, device.label())
+    };
+    let words = format!("{}, started {}{elsewhere}", path.display(), run.header.started);
     let mut compared = Compared::new(words, &device, calibration.as_deref(), comparison);
     compared.backend = Some(run.header.backend);
+    let residency = run.measurements.first().map(|first| first.residency);
+    compared.residency = residency.filter(|one| run.measurements.iter().all(|other| other.residency == *one));
+    compared.count_missing(&run.skipped, unfinished);
     compared.skipped = run.skipped;
     compared.run = Some(path.to_owned());
     compared.report.clone_from(&args.report);
@@ -223,6 +251,7 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
 /// Compares somebody else's measurements.
 fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     new_report(args)?;
+    nothing_measured(&args.run, "--measured")?;
     if args.subject.is_some() {
         return Err(Failure::usage("a file has its own subjects", "leave out the subject, or leave out --measured"));
     }
@@ -332,10 +361,12 @@ fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -> Result<Su
 }
 
 impl Compared {
-    /// Notes what the passes are without.
-    fn count_missing(&mut self, skipped: &[Skipped]) {
+    /// Notes what the passes are without: what could not be measured, and what an interrupted run did not come to, which may
+    /// belong to any of them.
+    fn count_missing(&mut self, skipped: &[Skipped], unfinished: u64) {
         for pass in &mut self.passes {
-            pass.missing = skipped.iter().filter(|one| one.precision == pass.precision).count() as u64;
+            let own = skipped.iter().filter(|one| one.precision == pass.precision).count() as u64;
+            pass.missing = own + unfinished;
         }
     }
 
@@ -370,8 +401,8 @@ impl Compared {
     }
 }
 
-/// The expected tier of what is about to be measured. A newcomer gets one, too: a short calibration comes first, in a run of
-/// its own, so that the tour is measured afresh.
+/// The expected tier of what is about to be measured. A newcomer gets one, too: before the tour or a model comes a short
+/// calibration, in a run of its own, so that both are measured afresh.
 fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Cow<'static, Calibration>>, Failure> {
     let (backend, seconds) = (args.run.backend(), args.run.seconds);
     let device = match (backend, on) {
@@ -383,9 +414,11 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Cow<'stati
     };
     let stack = if backend == BackendArg::Null { "null" } else { "roofline" };
     let kept = calibrate::stored(&device, stack);
-    if kept.is_some() || backend == BackendArg::Null || args.subject.is_some() || args.run.warm {
+    let small = matches!(args.subject, Some(CompareSubject::Operator(_) | CompareSubject::Sizes(_)));
+    if kept.is_some() || backend == BackendArg::Null || small || args.run.warm {
         return Ok(kept);
     }
+    config::can_keep("calibrations")?;
     style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
     let short = RunArgs {
         backend: Some(backend),
@@ -403,9 +436,31 @@ fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Cow<'stati
     Ok(Some(Cow::Owned(calibration)))
 }
 
-/// A report goes to a new file that can be written, or nowhere.
+/// What says how to measure, where nothing is measured, would be ignored.
+fn nothing_measured(args: &RunArgs, flag: &str) -> Result<(), Failure> {
+    let RunArgs { warm, quick, seconds, energy, out, resume, .. } = args;
+    let given = [
+        ("--warm", *warm),
+        ("--quick", *quick),
+        ("--seconds", seconds.is_some()),
+        ("--energy", *energy),
+        ("--out", out.is_some()),
+        ("--resume", *resume),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => {
+            let hint = format!("leave out {name}, or leave out {flag}");
+            Err(Failure::usage(format!("{name} says how to measure, and {flag} measures nothing"), hint))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A report goes to a new file that can be written, or nowhere. Without a name it lies beside the run; a run that goes on has
+/// one already, and it is made anew.
 fn new_report(args: &CompareArgs) -> Result<(), Failure> {
-    let Some(path) = &args.report else { return Ok(()) };
+    let beside = args.run.out.as_deref().filter(|_| !args.run.resume).map(beside);
+    let Some(path) = args.report.as_ref().or(beside.as_ref()) else { return Ok(()) };
     if path.exists() || Some(path) == args.run.out.as_ref() {
         return Err(Failure::usage(format!("{} is there already", path.display()), "name a new file by --report"));
     }
@@ -443,6 +498,7 @@ fn passes(pairs: &[Pair]) -> Vec<Pass> {
                 precision,
                 kernels: 0,
                 missing: 0,
+                ideal_kernels: 0,
                 ideal_time_us,
                 predicted_time_us,
                 measured_time_us,
@@ -452,6 +508,7 @@ fn passes(pairs: &[Pair]) -> Vec<Pass> {
         });
         let pass = &mut passes[at];
         pass.kernels = pass.kernels.saturating_add(count);
+        pass.ideal_kernels += if pair.expected.is_none() { count } else { 0 };
         pass.ideal_time_us += times[0];
         pass.predicted_time_us += times[1];
         pass.measured_time_us += times[2];

@@ -35,6 +35,8 @@ pub(super) struct Runner {
     /// What the run held when it was resumed, and what has been measured since.
     measured: Vec<Measurement>,
     skipped: Vec<Skipped>,
+    /// Kernels that the run says it is to hold.
+    planned: Option<u64>,
     watcher: Option<Arc<dyn Watcher>>,
 }
 
@@ -91,9 +93,10 @@ impl Runner {
             let cut = if run.truncated { "; its last line was cut short and is measured again" } else { "" };
             style::talk("note", &format!("resuming with {} finished measurements{cut}", run.measurements.len()));
         }
-        let (measured, skipped) = run.map_or_else(Default::default, |run| (run.measurements, run.skipped));
+        let (measured, skipped, planned) =
+            run.map_or_else(Default::default, |run| (run.measurements, run.skipped, run.planned));
         let watcher = args.watcher.clone();
-        Ok(Self { backend, protocol, environment, file, measured, skipped, watcher })
+        Ok(Self { backend, protocol, environment, file, measured, skipped, planned, watcher })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -104,6 +107,11 @@ impl Runner {
     pub(super) fn measure(&mut self, subjects: &[Subject]) -> Result<Outcome, Failure> {
         let bar = progress(subjects.len());
         let mut outcome = Outcome::default();
+        let planned = Some(subjects.len() as u64);
+        if self.planned != planned {
+            self.planned = planned;
+            self.file.write(&Line::Planned(subjects.len() as u64))?;
+        }
         let watcher = self.watcher.clone();
         for (at, subject) in subjects.iter().enumerate() {
             if watcher.as_ref().is_some_and(|watcher| watcher.cancelled()) {
@@ -235,6 +243,14 @@ fn same_machine(run: &Run, backend: &dyn Backend) -> Result<(), Failure> {
         backend.device().label()
     );
     Err(Failure::usage(message, "start a new run with another --out"))
+}
+
+/// What can fail about where a run goes, before anything is measured for its sake.
+pub(super) fn ready(args: &RunArgs, verb: &str) -> Result<(), Failure> {
+    match &args.out {
+        Some(out) if args.resume => Ok(Run::read(out).map(|_| ())?),
+        out => writable(&place(out.as_deref(), verb)?),
+    }
 }
 
 /// Where the run goes: the file that was named, which must be new, or one of today's.

@@ -113,6 +113,7 @@ impl This {
 
     /// Measures this machine, and keeps the result.
     fn measure(effort: Effort) -> Result<Self, Failure> {
+        config::can_keep("machines")?;
         let machine = machine().clone();
         let long = if effort == Effort::Full { "about half a minute" } else { "a few seconds" };
         style::talk("note", &format!("measuring this machine's ceilings takes {long}, once"));

@@ -6,7 +6,7 @@
 //!
 //! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
 //! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
-//! with less widening and more overlap wins.
+//! with less widening, faster units and more overlap wins.
 
 use super::{Costs, Demand, Plain, Rate, Unpack};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 
 /// Errors below this are noise, and are not fought over.
 const NOISE: f64 = 0.02;
-/// What widening that takes all of a kernel's time, or memory and compute that never overlap, cost in the search. Far
+/// What widening or multiplying that takes all of a kernel's time, or memory and compute that never overlap, cost in the search. Far
 /// below the noise: it only decides between equals.
 const PLAINER: f64 = 0.003;
 /// How far a measured stream may beat the bandwidth that was measured before it.
@@ -147,7 +147,8 @@ impl Search {
                 overlap: costs[OVERLAP],
             };
             let off = (demand.parts(&each).time / time).ln();
-            (off * off + NOISE * NOISE).sqrt() - NOISE + PLAINER * demand.elements * element / time
+            (off * off + NOISE * NOISE).sqrt() - NOISE
+                + PLAINER * (demand.elements * element + demand.flops * each.operation) / time
         };
         self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
     }

@@ -9,23 +9,25 @@ use roofline_core::{
 
 use crate::{commands::subjects::at_precisions, failure::Failure};
 
-/// Products of the grid: rows, and sides of the weights.
+/// Products of the grid: rows, and sides of the weights. None of them is in the tour of `compare` or among its sizes, so
+/// that a comparison with a calibration is of shapes that it never saw.
 const ROWS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const QUICK_ROWS: [u64; 6] = [1, 4, 16, 64, 256, 1024];
 const SIDES: [(u64, u64); 9] = [
     (256, 1024),
-    (1024, 1024),
+    (1024, 1280),
     (1024, 4096),
-    (2048, 2048),
+    (2304, 1792),
     (3072, 8192),
-    (4096, 4096),
+    (4608, 3584),
     (4096, 11008),
     (14336, 4096),
     (8192, 1536),
 ];
-const QUICK_SIDES: [(u64, u64); 5] = [(256, 1024), (1024, 1024), (2048, 2048), (4096, 4096), (4096, 11008)];
+const QUICK_SIDES: [(u64, u64); 5] = [(256, 1024), (1024, 1280), (2304, 1792), (4608, 3584), (4096, 11008)];
 /// What weights are stored in.
-const PRECISIONS: [&str; 9] = ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "nf4", "fp8a16", "mxfp4a16"];
+const PRECISIONS: [&str; 10] =
+    ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "nf4", "fp8a16", "mxfp4a16", "nvfp4a16"];
 const QUICK_PRECISIONS: [&str; 5] = ["fp32", "bf16", "w8a16", "w4a16", "int8"];
 /// Precisions of the full grid that are measured at every number of rows; the others at one row and at 64.
 const MAIN: [&str; 5] = QUICK_PRECISIONS;
@@ -57,12 +59,21 @@ pub(super) fn grid(device: &Device, quick: bool) -> Result<Vec<Subject>, Failure
 }
 
 fn attention(quick: bool) -> Result<Vec<Graph>, Failure> {
-    let decode = [(32, 8, 128, 1024), (32, 8, 128, 4096), (32, 32, 128, 2048), (16, 4, 64, 8192), (32, 8, 64, 512)];
-    let prefill = [(8, 2, 128, 256), (16, 4, 64, 512), (8, 8, 128, 512), (4, 1, 128, 1024)];
-    let take = if quick { 3 } else { 5 };
-    let new = |heads: u64, kv_heads: u64, width: u64, queries: u64, context: u64| {
+    // From one query per cached head to eight, which is where multiplying shows.
+    let decode = [
+        (1, 32, 8, 128, 4096),
+        (1, 32, 32, 128, 2048),
+        (4, 64, 8, 128, 1024),
+        (1, 32, 8, 128, 1024),
+        (1, 16, 4, 64, 8192),
+        (1, 32, 8, 64, 512),
+        (1, 64, 8, 128, 8192),
+    ];
+    let prefill = [(8, 2, 128, 256), (16, 4, 64, 512), (8, 8, 128, 512), (4, 1, 128, 1024), (8, 2, 64, 768)];
+    let (decodes, prefills) = if quick { (3, 2) } else { (7, 5) };
+    let new = |batch: u64, heads: u64, kv_heads: u64, width: u64, (queries, context): (u64, u64)| {
         let attention = Attention {
-            batch: Dim::ONE,
+            batch: Dim::new("batch", batch)?,
             heads: Dim::new("heads", heads)?,
             kv_heads: Dim::new("kv-heads", kv_heads)?,
             head_dim: Dim::new("head-dim", width)?,
@@ -75,9 +86,10 @@ fn attention(quick: bool) -> Result<Vec<Graph>, Failure> {
         };
         Ok::<Graph, Failure>(Graph::attention(attention.checked()?, true))
     };
-    let decode = decode.iter().take(take).map(|(heads, kv, width, context)| new(*heads, *kv, *width, 1, *context));
-    let prefill =
-        prefill.iter().take(take - 1).map(|(heads, kv, width, length)| new(*heads, *kv, *width, *length, *length));
+    let decode = decode.into_iter().take(decodes);
+    let decode = decode.map(|(batch, heads, kv, width, context)| new(batch, heads, kv, width, (1, context)));
+    let prefill = prefill.into_iter().take(prefills);
+    let prefill = prefill.map(|(heads, kv, width, length)| new(1, heads, kv, width, (length, length)));
     decode.chain(prefill).collect()
 }
 

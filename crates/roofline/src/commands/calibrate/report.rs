@@ -44,7 +44,7 @@ fn plain(terms: &Plain) -> Vec<Term> {
     let mut rows = vec![
         term("launch", terms.launch.micros(), "us", "per call: starting all cores, waiting for the last"),
         term("read", terms.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
-        term("write", terms.write.value() / 1e9, "GB/s", "what writing to memory reaches"),
+        term("write", terms.write.value() / 1e9, "GB/s", "what results cost, written and waited for"),
         term("overlap", terms.overlap, "", "share of the shorter of memory and compute that is hidden"),
     ];
     rows.extend(terms.rates.iter().map(|rate| {
@@ -53,7 +53,7 @@ fn plain(terms: &Plain) -> Vec<Term> {
     }));
     rows.extend(terms.unpack.iter().map(|unpack| {
         let name = format!("{} {}", unpack.family, unpack.format);
-        term(name, unpack.cost.value() * 1e12, "ps/element", "widening what is stored")
+        term(name, unpack.cost.value() * 1e12, "ps/element", "widening or packing what is stored")
     }));
     rows
 }

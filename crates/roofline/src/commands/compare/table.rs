@@ -20,6 +20,12 @@ impl Report for Compared {
         sections.push(Section::Table(self.table()));
         if !self.passes.is_empty() {
             sections.push(Section::Table(self.passes_table()));
+            let ideal: u64 = self.passes.iter().filter(|pass| pass.mixed()).map(|pass| pass.ideal_kernels).sum();
+            if ideal > 0 {
+                let text =
+                    format!("* {ideal} kernels are not covered by the calibration: the sum has their ideal times.");
+                sections.push(Section::Paragraph(text));
+            }
         }
         if !self.speedups.is_empty() {
             sections.push(Section::Table(self.speedups_table()));
@@ -94,13 +100,13 @@ impl Compared {
                 pass.precision.as_str().into(),
                 pass.kernels.to_string().into(),
                 number(pass.ideal_time_us / 1e3).into(),
-                number(pass.predicted_time_us / 1e3).into(),
+                format!("{}{}", number(pass.predicted_time_us / 1e3), if pass.mixed() { "*" } else { "" }).into(),
                 number(pass.measured_time_us / 1e3).into(),
                 format!("{:.0} %", pass.error_pct).into(),
                 if pass.missing == 0 {
                     number(1e6 / pass.measured_time_us)
                 } else {
-                    format!("{} missing", pass.missing)
+                    format!("{} kinds missing", pass.missing)
                 }
                 .into(),
             ]);
