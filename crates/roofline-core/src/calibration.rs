@@ -13,7 +13,7 @@ mod terms;
 
 pub use blocks::{Blocks, Lane, LaneTerms, Remainder, Shared};
 pub use fit::{Sample, fit};
-pub use plain::{Plain, Rate, Unpack};
+pub use plain::{Pack, Plain, Rate, Touch, Unpack};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
 

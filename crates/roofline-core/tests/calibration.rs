@@ -4,7 +4,7 @@
 
 use roofline_core::{
     Device, Graph, Math, Precision,
-    calibration::{Calibration, Family, Plain, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
+    calibration::{Calibration, Family, Pack, Plain, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
     device::{Kind, Peaks},
     format::Sizes,
     precision::PrecisionSpec,
@@ -29,6 +29,7 @@ fn truth() -> Calibration {
         let (format, cost) = (format.parse().unwrap(), Seconds::new(cost));
         Unpack { family, format, cost }
     };
+    let pack = |math, cost| Pack { math, cost: Seconds::new(cost) };
     let terms = Plain {
         launch: Seconds::new(4e-6),
         read: ByteRate::new(27e9),
@@ -49,6 +50,8 @@ fn truth() -> Calibration {
             unpack(Family::Tiled, "bf16", 120e-12),
             unpack(Family::Tiled, "int4-g128", 200e-12),
         ],
+        pack: vec![pack(Math::Fp32, 250e-12), pack(Math::Bf16, 400e-12)],
+        touch: Vec::new(),
     };
     let quality = Quality {
         fitted: 0,
@@ -110,6 +113,8 @@ fn exact_times_give_the_terms_back() {
     assert!(close(terms.read.value(), truth.read.value()), "{terms:?}");
     let tiled = terms.rates.iter().find(|rate| rate.family == Family::Tiled && rate.math == Math::Fp32).unwrap();
     assert!(close(tiled.rate.value(), 260e9), "{terms:?}");
+    let packing = terms.pack.iter().find(|pack| pack.math == Math::Bf16).unwrap();
+    assert!((packing.cost.value() / 400e-12 - 1.0).abs() < 0.15, "{terms:?}");
 }
 
 /// What no measurement shows is taken to be as fast as it can be, or shapes beyond the grid would pay for it.

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! memory  = read / read_rate + write / write_rate
-//! compute = flops / rate(family, math) + stored elements * unpack(family, format)
+//! compute = flops / rate(family, math) + stored elements * unpack(family, format) + elements of x * pack(math)
 //! time    = launch + max(memory, compute) + (1 - overlap) * min(memory, compute)
 //! ```
+//!
+//! Only tiled products pack their x. An element-wise kernel has a cost per element of its kind and format in place of a rate:
+//! how fast one does its few operations has little to do with their number.
 //!
 //! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call, so
 //! `launch` holds both.
@@ -19,7 +22,8 @@ use super::terms::{Family, Parts, ThinRows};
 use crate::{
     Format, Math, Op, Precision,
     format::Sizes,
-    units::{ByteRate, FlopRate, Seconds},
+    op::{Elementwise, ElementwiseKind},
+    units::{ByteRate, FlopRate, Flops, Seconds},
 };
 
 /// The rate a family reaches on a unit.
@@ -46,6 +50,28 @@ pub struct Unpack {
     pub cost: Seconds,
 }
 
+/// What packing the rows of `x` costs a tiled product.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pack {
+    /// On which unit.
+    pub math: Math,
+    /// Time per element of `x`, all cores together.
+    #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    pub cost: Seconds,
+}
+
+/// What an element-wise kernel costs beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Touch {
+    /// What it does.
+    pub kind: ElementwiseKind,
+    /// To what.
+    pub format: Format,
+    /// Time per element, all cores together.
+    #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    pub cost: Seconds,
+}
+
 /// Named terms of a processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
@@ -66,6 +92,12 @@ pub struct Plain {
     pub rates: Vec<Rate>,
     /// Costs of widening.
     pub unpack: Vec<Unpack>,
+    /// Costs of packing `x`; none in calibrations from before they were told apart.
+    #[serde(default)]
+    pub pack: Vec<Pack>,
+    /// Costs of element-wise kernels; a kind without one only moves its bytes.
+    #[serde(default)]
+    pub touch: Vec<Touch>,
 }
 
 /// What an operator asks of the terms, whatever their values.
@@ -74,10 +106,20 @@ pub(super) struct Demand {
     pub(super) read: f64,
     pub(super) write: f64,
     pub(super) flops: f64,
+    /// What is stored, or touched by an element-wise kernel.
     pub(super) elements: f64,
+    /// What is packed of `x`.
+    pub(super) inputs: f64,
     pub(super) family: Family,
     pub(super) math: Math,
-    pub(super) format: Option<Format>,
+    pub(super) each: Option<Each>,
+}
+
+/// What the cost of an element depends on.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Each {
+    Stored(Family, Format),
+    Touched(ElementwiseKind, Format),
 }
 
 /// What one unit of each demand costs, in seconds.
@@ -88,6 +130,7 @@ pub(super) struct Costs {
     pub(super) byte_written: f64,
     pub(super) operation: f64,
     pub(super) element: f64,
+    pub(super) input: f64,
     /// A share, not a cost.
     pub(super) overlap: f64,
 }
@@ -96,7 +139,7 @@ impl Demand {
     pub(super) fn parts(&self, costs: &Costs) -> Parts {
         let launch = costs.launch;
         let memory = self.read * costs.byte_read + self.write * costs.byte_written;
-        let compute = self.flops * costs.operation + self.elements * costs.element;
+        let compute = self.flops * costs.operation + self.elements * costs.element + self.inputs * costs.input;
         let time = launch + memory.max(compute) + (1.0 - costs.overlap) * memory.min(compute);
         Parts { family: self.family, launch, memory, compute, time }
     }
@@ -104,25 +147,38 @@ impl Demand {
     /// None for an operator that this form does not describe.
     pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: u64) -> Option<Self> {
         let family = Family::of(op, precision, ThinRows::all(thin_rows))?;
-        let stored = match op {
-            Op::Linear(linear) => Some((precision.weights, linear.n.float() * linear.k.float())),
+        let mut work = op.work(precision, sizes);
+        let stored = |format| Each::Stored(family, format);
+        let each = match op {
+            Op::Linear(linear) => Some((stored(precision.weights), linear.n.float() * linear.k.float())),
             Op::ActivatedLinear(activated) => {
                 let linear = activated.linear;
                 let matrices = if activated.gated { 2.0 } else { 1.0 };
-                Some((precision.weights, matrices * linear.n.float() * linear.k.float()))
+                Some((stored(precision.weights), matrices * linear.n.float() * linear.k.float()))
             }
-            Op::Attention(attention) => Some((precision.kv, attention.cached_elements())),
+            Op::Attention(attention) => Some((stored(precision.kv), attention.cached_elements())),
+            Op::Elementwise(Elementwise { kind, tokens, vectors, width }) => {
+                work.flops = Flops::ZERO;
+                Some((Each::Touched(*kind, precision.query), *tokens as f64 * vectors.float() * width.float()))
+            }
             _ => None,
         };
-        let work = op.work(precision, sizes);
+        let inputs = match op {
+            Op::Linear(linear) if family == Family::Tiled => linear.m.float() * linear.k.float(),
+            Op::ActivatedLinear(activated) if family == Family::Tiled => {
+                activated.linear.m.float() * activated.linear.k.float()
+            }
+            _ => 0.0,
+        };
         Some(Self {
             read: work.read.value(),
             write: work.write.value(),
             flops: work.flops.value(),
-            elements: stored.map_or(0.0, |(_, elements)| elements),
+            elements: each.map_or(0.0, |(_, elements)| elements),
+            inputs,
             family,
             math: op.math(precision),
-            format: stored.map(|(format, _)| format),
+            each: each.map(|(each, _)| each),
         })
     }
 }
@@ -133,24 +189,31 @@ impl Plain {
         let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, demand.math));
         // What only moves bytes needs no rate.
         let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
-        let element = match demand.format {
+        let element = match demand.each {
             None => 0.0,
-            Some(format) => {
-                let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (demand.family, format);
+            Some(Each::Stored(family, format)) => {
+                let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (family, format);
                 self.unpack.iter().find(covers)?.cost.value()
             }
+            Some(Each::Touched(kind, format)) => {
+                let covers = |touch: &&Touch| (touch.kind, touch.format) == (kind, format);
+                self.touch.iter().find(covers).map_or(0.0, |touch| touch.cost.value())
+            }
         };
+        let input = self.pack.iter().find(|pack| pack.math == demand.math).map_or(0.0, |pack| pack.cost.value());
         let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
         let (launch, overlap) = (self.launch.value(), self.overlap);
-        Some(demand.parts(&Costs { launch, byte_read, byte_written, operation, element, overlap }))
+        Some(demand.parts(&Costs { launch, byte_read, byte_written, operation, element, input, overlap }))
     }
 
     /// Whether a machine can have these values.
     pub(super) fn sensible(&self) -> bool {
-        let Self { launch, read, write, overlap, rates, unpack, .. } = self;
+        let Self { launch, read, write, overlap, rates, unpack, pack, touch, .. } = self;
         let rates = rates.iter().map(|rate| rate.rate.value());
         let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
-        let mut costs = unpack.iter().map(|unpack| unpack.cost.value()).chain([launch.value()]);
+        let each = unpack.iter().map(|unpack| unpack.cost).chain(pack.iter().map(|pack| pack.cost));
+        let each = each.chain(touch.iter().map(|touch| touch.cost)).map(Seconds::value);
+        let mut costs = each.chain([launch.value()]);
         positive && costs.all(|cost| (0.0..1.0).contains(&cost)) && (0.0..=1.0).contains(overlap)
     }
 }

@@ -8,9 +8,9 @@
 //! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
 //! with less widening, faster units and more overlap wins.
 
-use super::{Costs, Demand, Plain, Rate, Unpack};
+use super::{Costs, Demand, Each, Pack, Plain, Rate, Touch, Unpack};
 use crate::{
-    Device, Format, Math,
+    Device, Math,
     calibration::{Family, Sample},
     format::Sizes,
     units::{ByteRate, FlopRate, Seconds},
@@ -32,7 +32,8 @@ pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, thin_r
 struct Search {
     demands: Vec<Asked>,
     rates: Vec<(Family, Math)>,
-    formats: Vec<(Family, Format)>,
+    each: Vec<Each>,
+    packs: Vec<Math>,
     thin_rows: u64,
     start: Vec<f64>,
     /// What no cost may fall below.
@@ -44,7 +45,8 @@ struct Asked {
     demand: Demand,
     time: f64,
     rate: Option<usize>,
-    format: Option<usize>,
+    each: Option<usize>,
+    pack: Option<usize>,
 }
 
 const LAUNCH: usize = 0;
@@ -62,13 +64,14 @@ impl Search {
                 Some((demand, sample.time.value()))
             })
             .collect();
-        let (mut rates, mut formats) = (Vec::new(), Vec::new());
+        let (mut rates, mut each, mut packs) = (Vec::new(), Vec::new(), Vec::new());
         for (demand, _) in &demands {
             if demand.flops > 0.0 && !rates.contains(&(demand.family, demand.math)) {
                 rates.push((demand.family, demand.math));
             }
-            if let Some(format) = demand.format.filter(|format| !formats.contains(&(demand.family, *format))) {
-                formats.push((demand.family, format));
+            each.extend(demand.each.filter(|one| !each.contains(one)));
+            if demand.inputs > 0.0 && !packs.contains(&demand.math) {
+                packs.push(demand.math);
             }
         }
         let place = |at: Option<usize>, first: usize| at.map(|at| first + at);
@@ -76,8 +79,15 @@ impl Search {
             .into_iter()
             .map(|(demand, time)| {
                 let rate = rates.iter().position(|key| *key == (demand.family, demand.math));
-                let format = formats.iter().position(|key| Some(key.1) == demand.format && key.0 == demand.family);
-                Asked { demand, time, rate: place(rate, FIRST), format: place(format, FIRST + rates.len()) }
+                let one = each.iter().position(|one| Some(*one) == demand.each);
+                let pack = packs.iter().position(|math| *math == demand.math).filter(|_| demand.inputs > 0.0);
+                Asked {
+                    demand,
+                    time,
+                    rate: place(rate, FIRST),
+                    each: place(one, FIRST + rates.len()),
+                    pack: place(pack, FIRST + rates.len() + each.len()),
+                }
             })
             .collect();
         // Costs: seconds per call, per byte read, per byte written, per operation, per element.
@@ -87,11 +97,11 @@ impl Search {
         // Every sample has a roof, so every unit here has a peak.
         let peak = |math: Math| device.peaks.of(math).map_or(f64::MAX, FlopRate::value);
         start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
-        start.extend(formats.iter().map(|_| byte / 4.0));
+        start.extend((0..each.len() + packs.len()).map(|_| byte / 4.0));
         let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
         least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
-        least.extend(formats.iter().map(|_| 1e-18));
-        Self { demands, rates, formats, thin_rows, start, least }
+        least.extend((0..each.len() + packs.len()).map(|_| 1e-18));
+        Self { demands, rates, each, packs, thin_rows, start, least }
     }
 
     /// The best of several starts: how much overlaps is the one term with two very different answers.
@@ -137,34 +147,39 @@ impl Search {
         let one = |asked: &Asked| {
             let Asked { demand, time, .. } = asked;
             let cost = |place: Option<usize>| place.map_or(0.0, |at| costs[at]);
-            let element = cost(asked.format);
+            let (element, input) = (cost(asked.each), cost(asked.pack));
             let each = Costs {
                 launch: costs[LAUNCH],
                 byte_read: costs[READ],
                 byte_written: costs[WRITE],
                 operation: cost(asked.rate),
                 element,
+                input,
                 overlap: costs[OVERLAP],
             };
             let off = (demand.parts(&each).time / time).ln();
             (off * off + NOISE * NOISE).sqrt() - NOISE
-                + PLAINER * (demand.elements * element + demand.flops * each.operation) / time
+                + PLAINER * (demand.elements * element + demand.inputs * input + demand.flops * each.operation) / time
         };
         self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
     }
 
     fn terms(&self, costs: &[f64]) -> Plain {
-        let (rates, formats) = (&self.rates, &self.formats);
+        let rates = &self.rates;
         let rate = |(at, (family, math)): (usize, &(Family, Math))| Rate {
             family: *family,
             math: *math,
             rate: FlopRate::new(1.0 / costs[FIRST + at]),
         };
-        let unpack = |(at, (family, format)): (usize, &(Family, Format))| Unpack {
-            family: *family,
-            format: *format,
-            cost: Seconds::new(costs[FIRST + rates.len() + at]),
-        };
+        let cost = |at: usize| Seconds::new(costs[FIRST + rates.len() + at]);
+        let (mut unpack, mut touch) = (Vec::new(), Vec::new());
+        for (at, each) in self.each.iter().enumerate() {
+            match *each {
+                Each::Stored(family, format) => unpack.push(Unpack { family, format, cost: cost(at) }),
+                Each::Touched(kind, format) => touch.push(Touch { kind, format, cost: cost(at) }),
+            }
+        }
+        let pack = |(at, math): (usize, &Math)| Pack { math: *math, cost: cost(self.each.len() + at) };
         Plain {
             launch: Seconds::new(costs[LAUNCH]),
             read: ByteRate::new(1.0 / costs[READ]),
@@ -172,7 +187,9 @@ impl Search {
             overlap: costs[OVERLAP],
             thin_rows: self.thin_rows,
             rates: rates.iter().enumerate().map(rate).collect(),
-            unpack: formats.iter().enumerate().map(unpack).collect(),
+            unpack,
+            pack: self.packs.iter().enumerate().map(pack).collect(),
+            touch,
         }
     }
 }

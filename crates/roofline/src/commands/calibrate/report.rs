@@ -55,6 +55,14 @@ fn plain(terms: &Plain) -> Vec<Term> {
         let name = format!("{} {}", unpack.family, unpack.format);
         term(name, unpack.cost.value() * 1e12, "ps/element", "widening or packing what is stored")
     }));
+    rows.extend(terms.pack.iter().map(|pack| {
+        let name = format!("tiled product {} x", pack.math);
+        term(name, pack.cost.value() * 1e12, "ps/element", "packing rows of x")
+    }));
+    rows.extend(terms.touch.iter().map(|touch| {
+        let name = format!("{} {}", touch.kind.site(), touch.format);
+        term(name, touch.cost.value() * 1e12, "ps/element", "the kernel's own work")
+    }));
     rows
 }
 
