@@ -92,7 +92,9 @@ snapshots! {
     measure_nowhere: "measure gemv --n 4096 --k 4096 --backend null";
     measure_elsewhere: "measure gemv --n 4096 --k 4096 --on h200";
     measure_rates: "measure gemv --n 4096 --k 4096 --backend null --on h200 --bandwidth 1TB/s";
-    measure_saturated: "measure --saturate --quick --backend null --on h200 --json";
+    measure_saturated: "measure --saturate --quick --backend null --on h200";
+    measure_saturated_subject: "measure --saturate gemv --n 4096 --k 4096 --backend null --on h200";
+    measure_on_before: "measure --on h200 gemv --n 4096 --k 4096 --backend null";
     compare_gemv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16";
     compare_gemv_md: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --md";
     compare_gemv_csv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --csv";
@@ -105,6 +107,22 @@ snapshots! {
     calibrate_validate_nothing: "calibrate --validate 20 --backend null --on h200";
     calibrate_validate_count: "calibrate --validate 0 --backend null --on h200";
     calibrate_seed_alone: "calibrate --seed 4 --backend null --on h200";
+}
+
+/// The best of each precision that was asked for; what is stored narrow and multiplied wide only streams.
+#[test]
+fn saturation_takes_precisions() {
+    let home = Home::new("saturation");
+    let said = home.json("measure --saturate --backend null --on h200 --precision bf16,w4a16 --json");
+    let saturation = &said["saturation"];
+    let products = saturation["per_precision"].as_array().unwrap();
+    assert_eq!((products.len(), &products[0]["precision"]), (1, &"bf16".into()));
+    // The null kernels run at 1 / 1.1 of the roof, less their start.
+    let share = products[0]["share"].as_f64().unwrap();
+    assert!((0.88..0.92).contains(&share), "{saturation}");
+    let rows = said["measurements"].as_array().unwrap();
+    let streams = rows.iter().filter(|row| row["site"] == "gemv" && row["precision"] == "w4a16");
+    assert_eq!((rows.len(), streams.count()), (6 + 2 * 4, 4));
 }
 
 /// The newcomer's command, on the null backend: everything is there, and the report is one file.

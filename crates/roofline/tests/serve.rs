@@ -493,6 +493,13 @@ fn a_job_from_its_start_to_its_end() {
             (kept["measured_time_us"].as_f64().unwrap(), answered["measured_time_us"].as_f64().unwrap());
         assert!((kept - answered).abs() < 1e-3, "{kept} {answered}");
     }
+    // The shapes that fill a machine have no subject to name a device for them, and no more right to files than it.
+    let saturating =
+        |on: &str| json!({ "saturate": true, "quick": true, "backend": "null", "on": on, "precision": ["bf16"] });
+    let full = server.create("/api/measure", &saturating("h200"));
+    assert_eq!(server.until(&full, |job| job["state"] == "done")["count"], 5);
+    let (status, detail) = server.post("/api/measure", &saturating("secret.toml")).refusal();
+    assert!(status == 400 && detail.contains("is a path"), "{status} {detail}");
     let events = server.get(&format!("/api/jobs/{id}/events")).body;
     let kinds: Vec<&str> = events.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(kinds, ["progress", "point", "progress", "point", "end"]);

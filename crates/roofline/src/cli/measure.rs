@@ -62,7 +62,7 @@ Examples:
   roofline measure gemv --n 4096 --k 4096 --precision fp32,bf16,w8a16,w4a16
   roofline measure attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192
   roofline measure model llama-3.2-1b --phase decode --precision bf16,w4a16
-  roofline measure --saturate
+  roofline measure --saturate --precision fp32,bf16
   roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume")]
 pub(crate) struct MeasureArgs {
     #[command(subcommand)]
@@ -70,6 +70,12 @@ pub(crate) struct MeasureArgs {
     /// The highest rates: products and matrix-vector products large enough to fill the machine
     #[arg(long)]
     pub(crate) saturate: bool,
+    /// The device that the null backend plays, for --saturate; a subject has its own
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) on: Option<String>,
+    /// Precisions of --saturate; a subject has its own
+    #[arg(short, long, value_name = "PRECISION", value_delimiter = ',')]
+    pub(crate) precision: Vec<String>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

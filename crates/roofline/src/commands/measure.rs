@@ -108,21 +108,18 @@ const PRODUCTS: [(u64, u64, u64); 6] = [
 const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (4096, 14336)];
 
 pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
-    let on = args.subject.as_ref().and_then(|subject| match subject {
-        Subject::Operator(subject) => subject.setting().first(),
-        Subject::Model(args) => args.setting.first(),
-    });
-    let nothing =
-        || Failure::usage("nothing to measure was named", "`roofline measure gemv --n 4096 --k 4096`, or --saturate");
-    if args.subject.is_none() && !args.saturate {
-        return Err(nothing());
-    }
+    refuse_both(args)?;
+    let on = match &args.subject {
+        Some(Subject::Operator(subject)) => subject.setting().first(),
+        Some(Subject::Model(args)) => args.setting.first(),
+        None => args.on.as_deref(),
+    };
     let mut runner = Runner::start(&args.run, on, "measure")?;
     let device = runner.device().clone();
     let subjects = match &args.subject {
         Some(Subject::Operator(subject)) => of_operator(subject, &device)?,
         Some(Subject::Model(args)) => of_model(args, &device)?,
-        None => saturating(&device, args.run.quick)?,
+        None => saturating(&args.precision, &device, args.run.quick)?,
     };
     let outcome = runner.measure(&subjects.all)?;
     if let (true, Some(first)) = (outcome.measured.is_empty(), outcome.skipped.first()) {
@@ -144,6 +141,20 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
     })
 }
 
+/// There is a subject, or the shapes of --saturate, and whatever was said is of the one that there is.
+fn refuse_both(args: &MeasureArgs) -> Result<(), Failure> {
+    let (message, hint) = match (&args.subject, args.saturate) {
+        (None, false) => ("nothing to measure was named", "`roofline measure gemv --n 4096 --k 4096`, or --saturate"),
+        (Some(_), true) => ("--saturate has its own shapes", "leave out the subject, or leave out --saturate"),
+        (Some(_), false) if args.on.is_some() || !args.precision.is_empty() => (
+            "--on and --precision in front of a subject are those of --saturate",
+            "write them behind it: `roofline measure gemv --n 4096 --k 4096 --on h200`",
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(message, hint))
+}
+
 /// A finished measurement, as a report shows it.
 pub(crate) fn shown(measured: &Measurement, device: &Device) -> serde_json::Value {
     serde_json::to_value(row(measured, device)).unwrap_or_default()
@@ -160,8 +171,8 @@ pub(crate) fn saturating_shapes() -> Vec<(u64, u64, u64)> {
     PRODUCTS.into_iter().chain(STREAMS.map(|(n, k)| (1, n, k))).collect()
 }
 
-fn saturating(device: &Device, quick: bool) -> Result<Subjects, Failure> {
-    let specs = precisions(&[], Varies::Product(None), device)?;
+fn saturating(names: &[String], device: &Device, quick: bool) -> Result<Subjects, Failure> {
+    let specs = precisions(names, Varies::Product(None), device)?;
     let products = PRODUCTS.iter().take(if quick { 1 } else { PRODUCTS.len() });
     // What is stored narrow and multiplied wide saturates nothing that its activations' own precision does not.
     let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);

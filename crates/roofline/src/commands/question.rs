@@ -200,7 +200,14 @@ impl Question {
                 extent.results = extent.results.saturating_mul(points).saturating_mul(args.lowering.tp.len());
                 extent
             }
-            Self::Measure(args) => args.subject.as_ref().map_or_else(Extent::default, Extent::of_subject),
+            Self::Measure(args) => match &args.subject {
+                Some(subject) => Extent::of_subject(subject),
+                None => Extent {
+                    devices: args.on.iter().map(String::as_str).collect(),
+                    results: args.precision.len(),
+                    ..Extent::default()
+                },
+            },
             Self::Compare(args) => Extent::of_compare(args),
             Self::Plot(args) => {
                 let mut extent = Extent::of_setting(&args.setting);
