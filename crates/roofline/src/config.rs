@@ -213,11 +213,21 @@ pub(crate) fn read_device(path: &Path) -> Result<Device, Failure> {
     Ok(Device::from_toml(&read_text(path)?, &path.display().to_string())?)
 }
 
-/// The text of a regular file of sensible length; a pipe or a device could go on for ever.
+/// The text of a device file or a `config.json`.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    read_short(path, "name a device file or a `config.json`")
+}
+
+/// The same of points that somebody measured.
+pub(crate) fn read_points(path: &Path) -> Result<String, Failure> {
+    read_short(path, "points are read from a file of 1 MiB at most; split one that is longer")
+}
+
+/// The text of a regular file of sensible length, without the mark that spreadsheets start it with; a pipe or a device
+/// could go on for ever. `hint` says what is expected instead.
+fn read_short(path: &Path, hint: &str) -> Result<String, Failure> {
     let failed = |error| Failure::File { path: path.to_owned(), error };
-    let refuse =
-        |reason: &str| Failure::usage(format!("{}: {reason}", path.display()), "name a device file or a `config.json`");
+    let refuse = |reason: &str| Failure::usage(format!("{}: {reason}", path.display()), hint);
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(refuse("not a regular file"));
     }
@@ -226,7 +236,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     if text.len() as u64 > MAX_LENGTH {
         return Err(refuse("longer than any such file"));
     }
-    Ok(text)
+    Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }
 
 /// Refuses names that commands could not find again.

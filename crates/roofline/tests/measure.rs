@@ -416,6 +416,17 @@ fn somebody_elses_measurements() {
     fs::write(home.path("broken.csv"), "m,n,k,precision,time_us\n1,4096,x,fp16,203.4\n").unwrap();
     insta::assert_snapshot!("compare_measured_broken", home.shown("compare --measured broken.csv --on gb10"));
     insta::assert_snapshot!("compare_from_broken", home.shown("compare --from points.csv"));
+    // As a spreadsheet saves it: the mark at the start is no part of the first column's name.
+    fs::write(home.path("marked.csv"), "\u{feff}m,n,k,precision,time_us\n512,4096,4096,fp16,203.4\n").unwrap();
+    let marked = home.json("compare --measured marked.csv --on gb10 --json");
+    assert_eq!(marked["comparisons"][0]["shape"], "gemm 512 x 4096 x 4096");
+    fs::write(home.path("long.csv"), "m,n,k,precision,time_us\n1,4096,4096,fp16,203.4\n".repeat(1 << 15)).unwrap();
+    let long = home.shown("compare --measured long.csv --on gb10");
+    assert!(long.contains("longer than any such file") && long.contains("1 MiB at most; split"), "{long}");
+    let other = r#"{"hardware_key":"h200","benchmarks":[{"kernel_type":"gemv","shape":[8,8],"precision":"bf16","measured_time_us":9}]}"#;
+    fs::write(home.path("other.json"), other).unwrap();
+    let other = home.shown("compare --measured other.json --on gb10");
+    assert!(other.contains("measured on `h200`, --on says `gb10`"), "{other}");
 }
 
 /// Without a GPU every other command works, and whoever asks for one is told what is missing.

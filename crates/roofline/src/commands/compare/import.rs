@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use roofline_core::{Device, Graph, compare::Observation, precision::PrecisionSpec, units::Seconds};
+use roofline_core::{Device, Graph, compare::Observation, device::key_of, precision::PrecisionSpec, units::Seconds};
 use serde::Deserialize;
 
 use crate::{commands::plot::fields, config, failure::Failure};
@@ -10,6 +10,8 @@ use crate::{commands::plot::fields, config, failure::Failure};
 /// `{"benchmarks": [...]}`; a field that is not needed may be there.
 #[derive(Deserialize)]
 struct Benchmarks {
+    /// The device that they were made on.
+    hardware_key: Option<String>,
     benchmarks: Vec<Benchmark>,
 }
 
@@ -26,7 +28,6 @@ struct Benchmark {
 #[serde(untagged)]
 enum Shape {
     List(Vec<u64>),
-    #[serde(alias = "M")]
     Named {
         #[serde(alias = "M")]
         m: Option<u64>,
@@ -47,9 +48,10 @@ struct Point {
 }
 
 pub(super) fn read(path: &Path, device: &Device) -> Result<Vec<Observation>, Failure> {
-    let text = config::read_text(path)?;
+    let text = config::read_points(path)?;
     let refuse = |reason: String| refused(&format!("{}: {reason}", path.display()));
-    let points = if text.trim_start().starts_with(['{', '[']) { json(&text) } else { csv(&text) }.map_err(refuse)?;
+    let points = if text.trim_start().starts_with(['{', '[']) { json(&text, device) } else { csv(&text) };
+    let points = points.map_err(refuse)?;
     if points.is_empty() {
         return Err(refuse("no measurement".to_owned()));
     }
@@ -58,7 +60,7 @@ pub(super) fn read(path: &Path, device: &Device) -> Result<Vec<Observation>, Fai
 
 /// The same from text in JSON.
 pub(super) fn parse(text: &str, device: &Device) -> Result<Vec<Observation>, Failure> {
-    let points = json(text).map_err(|reason| refused(&reason))?;
+    let points = json(text, device).map_err(|reason| refused(&reason))?;
     if points.is_empty() {
         return Err(refused("no measurement"));
     }
@@ -102,33 +104,57 @@ pub(crate) fn spelled(name: &str) -> String {
     }
 }
 
-fn json(text: &str) -> Result<Vec<Point>, String> {
-    let parsed: Benchmarks = if text.trim_start().starts_with('[') {
-        serde_json::from_str(text).map(|benchmarks| Benchmarks { benchmarks })
+fn json(text: &str, device: &Device) -> Result<Vec<Point>, String> {
+    let Benchmarks { hardware_key, benchmarks } = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map(|benchmarks| Benchmarks { hardware_key: None, benchmarks })
     } else {
         serde_json::from_str(text)
     }
     .map_err(|error| error.to_string())?;
+    if let Some(key) = hardware_key.filter(|key| !names(key, device)) {
+        return Err(format!("it was measured on `{key}`, --on says `{}`", device.label()));
+    }
     let point = |(at, benchmark): (usize, Benchmark)| {
-        let vector = benchmark.kernel_type.eq_ignore_ascii_case("gemv");
-        let (m, n, k) = match benchmark.shape {
-            Shape::List(list) => match list[..] {
-                [n, k] if vector => (1, n, k),
-                [m, n, k] => (m, n, k),
-                _ => return Err(format!("benchmark {}: its shape has {} numbers", at + 1, list.len())),
-            },
-            Shape::Named { m, n, k } => (m.unwrap_or(1), n, k),
-        };
-        let time_us = positive(benchmark.measured_time_us).ok_or_else(|| format!("benchmark {}: no time", at + 1))?;
+        let wrong = |reason: String| format!("benchmark {}: {reason}", at + 1);
+        let (m, n, k) = benchmark.sides().map_err(wrong)?;
+        let time_us = positive(benchmark.measured_time_us).ok_or_else(|| wrong("no time".to_owned()))?;
         Ok(Point { m, n, k, precision: benchmark.precision, time_us })
     };
-    parsed.benchmarks.into_iter().enumerate().map(point).collect()
+    benchmarks.into_iter().enumerate().map(point).collect()
+}
+
+/// Whether `device` answers to `key`; a power mode must be its own.
+fn names(key: &str, device: &Device) -> bool {
+    let (key, mode) = key.split_once('@').map_or((key, None), |(key, mode)| (key, Some(mode)));
+    let own = |mode: &str| device.mode.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(mode));
+    mode.is_none_or(own) && device.names().any(|name| name == key_of(key))
+}
+
+impl Benchmark {
+    /// `m`, `n` and `k`, as the kernel has them.
+    fn sides(&self) -> Result<(u64, u64, u64), String> {
+        let (m, n, k) = match &self.shape {
+            Shape::List(list) => match list[..] {
+                [n, k] => (None, n, k),
+                [m, n, k] => (Some(m), n, k),
+                _ => return Err(format!("its shape has {} numbers", list.len())),
+            },
+            Shape::Named { m, n, k } => (*m, *n, *k),
+        };
+        match (self.kernel_type.to_ascii_lowercase().as_str(), m) {
+            ("gemv", None | Some(1)) => Ok((1, n, k)),
+            ("gemv", Some(m)) => Err(format!("a gemv has one row, not {m}")),
+            ("gemm", Some(m)) => Ok((m, n, k)),
+            ("gemm", None) => Err("a gemm has m, n and k".to_owned()),
+            _ => Err(format!("`{}` is neither gemm nor gemv", self.kernel_type)),
+        }
+    }
 }
 
 fn csv(text: &str) -> Result<Vec<Point>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, header) = lines.next().ok_or("no header")?;
-    let names: Vec<String> = header.split(',').map(|name| name.trim().to_lowercase()).collect();
+    let names: Vec<String> = fields(header).iter().map(|name| name.to_lowercase()).collect();
     let find = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
     let column = |known: &[&str]| find(known).ok_or_else(|| format!("no column `{}`", known[0]));
     let (m, n, k) = (find(&["m"]), column(&["n"])?, column(&["k"])?);
@@ -172,6 +198,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_header_may_be_quoted() {
+        let points = csv("\"m\",\"n\",\"k\",\"precision\",\"us\"\n512,4096,4096,bf16,56.4\n").unwrap();
+        assert_eq!((points[0].m, points[0].time_us), (512, 56.4));
+    }
+
+    /// What contradicts itself or the command is refused, not guessed at.
+    #[test]
+    fn benchmarks_say_what_they_are() {
+        let device = Registry::builtin().find("gb10").unwrap().into_owned();
+        let read = |key: &str, kind: &str, shape: &str| {
+            let text = format!(
+                "{{{key} \"benchmarks\":[{{\"kernel_type\":\"{kind}\",\"shape\":{shape},\"precision\":\"bf16\",\"measured_time_us\":9}}]}}"
+            );
+            json(&text, &device).map(|points| (points[0].m, points[0].n, points[0].k))
+        };
+        assert_eq!(read("", "gemv", "[8,16]"), Ok((1, 8, 16)));
+        assert_eq!(read("", "GEMV", "[1,8,16]"), Ok((1, 8, 16)));
+        assert_eq!(read("\"hardware_key\":\"GB10\",", "gemm", "{\"m\":4,\"n\":8,\"k\":16}"), Ok((4, 8, 16)));
+        for (key, kind, shape, why) in [
+            ("\"hardware_key\":\"h200\",", "gemm", "[4,8,16]", "it was measured on `h200`, --on says `gb10`"),
+            ("\"hardware_key\":\"gb10@1W\",", "gemm", "[4,8,16]", "measured on `gb10@1W`"),
+            ("", "softmax", "[4,8,16]", "`softmax` is neither gemm nor gemv"),
+            ("", "gemv", "[4,8,16]", "benchmark 1: a gemv has one row, not 4"),
+            ("", "gemv", "{\"M\":4,\"N\":8,\"K\":16}", "a gemv has one row, not 4"),
+            ("", "gemm", "[8,16]", "a gemm has m, n and k"),
+            ("", "gemm", "{\"n\":8,\"k\":16}", "a gemm has m, n and k"),
+            ("", "gemm", "[8]", "its shape has 1 numbers"),
+        ] {
+            let said = read(key, kind, shape).unwrap_err();
+            assert!(said.contains(why), "{said} should say {why}");
+        }
+    }
+
     /// Ten timings of a GB10 that a benchmark script of the field printed (PyTorch, FP16 products without a tuned
     /// library): the ideal roofline finds the GEMVs limited by memory, FP8 near it, INT8 far off because it was cast, and
     /// the FP16 product ten times slower than the chip can do.
@@ -191,7 +251,7 @@ mod tests {
             .collect();
         let text = format!("{{\"hardware_key\":\"gb10\",\"benchmarks\":[{}]}}", all.join(","));
         let device = Registry::builtin().find("gb10").unwrap().into_owned();
-        let points = json(&text).unwrap();
+        let points = json(&text, &device).unwrap();
         let observations: Vec<Observation> =
             points.into_iter().map(|point| observation(point, &device)).collect::<Result<_, _>>().unwrap();
         let comparison = compare(&observations, &device, None, Sizes::Exact).unwrap();

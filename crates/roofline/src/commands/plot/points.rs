@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) fn read(path: &Path) -> Result<Vec<Point>, Failure> {
-    let text = config::read_text(path)?;
+    let text = config::read_points(path)?;
     parse(&text).map_err(|reason| {
         let hint = "write a header `label,ai,tflops` and a line per point, such as `q_proj,0.99,4.1`";
         Failure::usage(format!("{}: {reason}", path.display()), hint)
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Point>, Failure> {
 fn parse(text: &str) -> Result<Vec<Point>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, header) = lines.next().ok_or("no header")?;
-    let names: Vec<String> = header.split(',').map(|name| name.trim().to_lowercase()).collect();
+    let names: Vec<String> = fields(header).iter().map(|name| name.to_lowercase()).collect();
     let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
     let label = column(&["label", "name"]).ok_or("no column `label`")?;
     let intensity = column(&["ai", "oi", "intensity"]).ok_or("no column `ai`")?;
@@ -73,6 +73,7 @@ mod tests {
         assert_eq!((points.len(), points[0].label.as_str(), points[1].rate.value()), (2, "q_proj", 5e14));
         assert!(points.iter().all(|point| point.measured && point.series == "measured"));
         assert_eq!(parse("label,ai,tflops\n\"a, b\",1,2").unwrap()[0].label, "a, b");
+        assert_eq!(parse("\"label\",\"AI\",\"tflops\"\nx,1,2").unwrap()[0].label, "x");
         assert_eq!(parse("label,precision,ai,tflops\nx,bf16,1,2").unwrap()[0].series, "bf16");
     }
 
