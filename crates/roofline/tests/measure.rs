@@ -102,6 +102,7 @@ snapshots! {
     compare_sizes: "compare sizes --backend null --on h200 --precision bf16 --n 1024..8192";
     sweep_simulated: "sweep --on h200 --quick";
     sweep_measured: "sweep --measure --backend null --on h200 --quick --precision bf16,fp8,w4a16";
+    sweep_without_power: "sweep --measure --backend null --on h200 --quick --energy";
     calibrate_show_nothing: "calibrate --show --on a100";
     calibrate_show_shipped: "calibrate --show --on h200";
     calibrate_validate_nothing: "calibrate --validate 20 --backend null --on h200";

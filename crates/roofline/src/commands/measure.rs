@@ -121,11 +121,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         Some(Subject::Model(args)) => of_model(args, &device)?,
         None => saturating(&args.precision, &device, args.run.quick)?,
     };
-    let outcome = runner.measure(&subjects.all)?;
-    if let (true, Some(first)) = (outcome.measured.is_empty(), outcome.skipped.first()) {
-        let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
-        return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
-    }
+    let outcome = runner.measure(&subjects.all)?.nonempty()?;
     let ceilings = if args.saturate { runner.backend.ceilings()? } else { Vec::new() };
     let saturation = args.saturate.then(|| Saturation::of(&outcome.measured, &device, ceilings));
     Ok(Measured {

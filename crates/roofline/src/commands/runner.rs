@@ -59,6 +59,19 @@ pub(super) struct Outcome {
     pub(super) skipped: Vec<Skipped>,
 }
 
+impl Outcome {
+    /// Refuses an outcome in which nothing was measured, with the reason of the first that was not.
+    pub(super) fn nonempty(self) -> Result<Self, Failure> {
+        match self.skipped.first() {
+            Some(first) if self.measured.is_empty() => {
+                let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
+                Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
 impl Runner {
     /// Opens the backend and the run file, so that what can fail fails before anything is measured. `verb` names the file.
     pub(super) fn start(args: &RunArgs, on: Option<&str>, verb: &str) -> Result<Self, Failure> {

@@ -6,7 +6,7 @@ use roofline_core::{
     Device, Graph, Op,
     compare::{Comparison, Observation, Pair, compare},
     format::Sizes,
-    measurement::{Path as KernelPath, Residency, Subject, Warning},
+    measurement::{Energy, Path as KernelPath, Residency, Subject, Warning},
     predict::Estimate,
 };
 use serde::Serialize;
@@ -80,6 +80,7 @@ struct Record {
     meas_bandwidth_gb_s: Option<f64>,
     gap_pct: Option<f64>,
     power_w: Option<f64>,
+    /// Per call, by power over time.
     energy_j: Option<f64>,
     kernel_path: Option<KernelPath>,
     warnings: Vec<Warning>,
@@ -138,14 +139,15 @@ fn simulated(args: &SweepArgs) -> Result<Sweep, Failure> {
 fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     let mut runner = Runner::start(&args.run, args.setting.first(), "sweep")?;
     let device = runner.device().clone();
-    let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?;
+    let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?.nonempty()?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
     let calibration = calibrate::stored(&device, calibrate::stack(runner.backend.name()));
     let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
     let skipped = skipped
         .iter()
         .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
-    let points = pairs.iter().map(pair).collect();
+    // Pairs are in the order of what was measured.
+    let points = pairs.iter().zip(&measured).map(|(pair, measured)| record_of(pair, measured.energy)).collect();
     let skipped = skipped.collect();
     let doubts = pairs.iter().flat_map(|pair| {
         let name = format!("{} {}", pair.subject(), pair.label());
@@ -162,7 +164,7 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     })
 }
 
-fn pair(pair: &Pair) -> Record {
+fn record_of(pair: &Pair, energy: Option<Energy>) -> Record {
     let observation = &pair.observation;
     let time = pair.predicted().micros();
     let tier = if pair.expected.is_some() { "expected" } else { "ideal" };
@@ -174,6 +176,8 @@ fn pair(pair: &Pair) -> Record {
         meas_time_us: Some(observation.time.micros()),
         meas_bandwidth_gb_s: Some(pair.bandwidth().value() / 1e9),
         gap_pct: Some(pair.error() * 100.0),
+        power_w: energy.map(|energy| energy.power.value()),
+        energy_j: energy.map(|energy| energy.integrated.value()),
         ..record(&observation.op, &pair.label(), &pair.ideal, tier, time, pair.bound().to_string())
     }
 }
@@ -284,7 +288,9 @@ impl Sweep {
             .column("bound", Align::Left, 1)
             .column("meas TFLOP/s", Align::Right, 2)
             .column("meas us", Align::Right, 0)
-            .column("gap", Align::Right, 0);
+            .column("gap", Align::Right, 0)
+            .column("W", Align::Right, 1)
+            .column("mJ", Align::Right, 1);
         let some = |value: Option<f64>| value.map_or_else(String::new, number);
         for point in &self.points {
             table.row([
@@ -297,6 +303,8 @@ impl Sweep {
                 some(point.meas_tflops).into(),
                 some(point.meas_time_us).into(),
                 point.gap_pct.map_or_else(String::new, |gap| format!("{gap:.0} %")).into(),
+                some(point.power_w).into(),
+                some(point.energy_j.map(|energy| energy * 1e3)).into(),
             ]);
         }
         table.without_empty_columns()
@@ -317,5 +325,30 @@ impl Sweep {
             ]);
         }
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::{
+        Registry,
+        units::{Joules, Watts},
+    };
+    use roofline_run::{Null, Protocol, measure};
+
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_energy_of_its_kernel() {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let specs = precisions(&["bf16".to_owned()], Varies::Product(None), &device).unwrap();
+        let subject = &at_precisions(&Graph::gemm(1, 4096, 4096).unwrap(), &specs, &device).unwrap()[0];
+        let measured = measure(&mut Null::new(device.clone()), subject, &Protocol::default()).unwrap();
+        let compared = compare(&[Observation::from(&measured)], &device, None, Sizes::Exact).unwrap();
+        let (calls, counted_j, clock_mhz) = (100, None, None);
+        let energy = Energy { calls, integrated: Joules::new(0.004), counted_j, power: Watts::new(400.0), clock_mhz };
+        let record = record_of(&compared.pairs[0], Some(energy));
+        assert_eq!((record.power_w, record.energy_j), (Some(400.0), Some(0.004)));
+        assert_eq!(record_of(&compared.pairs[0], None).power_w, None);
     }
 }
