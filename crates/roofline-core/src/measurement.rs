@@ -5,8 +5,7 @@
 mod summary;
 mod warning;
 
-pub use summary::Summary;
-pub(crate) use summary::quantile;
+pub use summary::{Summary, quantile};
 pub use warning::Warning;
 
 use serde::{Deserialize, Serialize};

@@ -58,8 +58,8 @@ impl Summary {
     }
 }
 
-/// Linear interpolation between the closest ranks of sorted values (Hyndman and Fan 1996, definition 7).
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+/// Linear interpolation between the closest ranks of sorted values, of which there must be one (Hyndman and Fan 1996, definition 7).
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);
     sorted[below] + (sorted[above] - sorted[below]) * place.fract()

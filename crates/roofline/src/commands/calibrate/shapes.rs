@@ -85,7 +85,7 @@ impl Draw {
 }
 
 /// `low` to `high`, evenly on a logarithmic scale.
-fn between(at: f64, (low, high): (f64, f64)) -> f64 {
+pub(super) fn between(at: f64, (low, high): (f64, f64)) -> f64 {
     low * (high / low).powf(at)
 }
 
@@ -95,7 +95,7 @@ fn elements(device: &Device) -> f64 {
 }
 
 /// The nearest multiple of `step` that is not below it.
-fn multiple(value: f64, step: f64) -> u64 {
+pub(super) fn multiple(value: f64, step: f64) -> u64 {
     ((value / step).round().max(1.0) * step) as u64
 }
 

@@ -1,15 +1,18 @@
 //! `roofline calibrate --validate`: how far the calibration in use is from kernels it never saw.
 
+mod draw;
+
 use roofline_core::{
     Device,
     calibration::Calibration,
     compare::{Observation, Pair, compare},
     format::Sizes,
-    measurement::Subject,
+    measurement::quantile,
 };
 use serde::Serialize;
 
-use super::{grid, shapes::Points, stack, stored};
+use self::draw::draw;
+use super::{stack, stored};
 use crate::{
     cli::CalibrateArgs,
     commands::runner::Runner,
@@ -69,40 +72,12 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
         runner.protocol.stop = roofline_run::Protocol::quick().stop;
     }
     let subjects = draw(&device, count, args.seed, |subject| runner.backend.supports(subject).is_ok())?;
-    let outcome = runner.measure(&subjects)?;
+    let outcome = runner.measure(&subjects)?.nonempty()?;
     let observations: Vec<Observation> = outcome.measured.iter().map(Observation::from).collect();
     let compared = compare(&observations, &device, Some(&calibration), Sizes::Exact)?;
     style::talk("note", &format!("the run is in {}", runner.path().display()));
     let report = Validation::new(&device, calibration.into_owned(), args.seed, &compared.pairs, outcome.skipped.len());
     Ok(emit(&report, form)?)
-}
-
-/// `count` kernels of the same kinds as the grid's and in the same proportions, none of them in it and none that the
-/// backend has no kernel for.
-fn draw(device: &Device, count: usize, seed: u64, runs: impl Fn(&Subject) -> bool) -> Result<Vec<Subject>, Failure> {
-    let grid = grid::gpu(device, false)?;
-    let known = |subject: &Subject| grid.iter().any(|one| one.op == subject.op && one.formats == subject.formats);
-    let plan = grid::plan(device)?;
-    let total: usize = plan.iter().map(|(_, _, often)| often).sum();
-    let mut points = Points::Random(seed);
-    let mut all = Vec::with_capacity(count);
-    // A few points fall on the grid, some on what does not run; so many do not that this ends.
-    for _ in 0..100 * count {
-        if all.len() >= count {
-            break;
-        }
-        let mut at = (points.next()[0] * total as f64) as usize;
-        let chosen = plan.iter().find(|(_, _, often)| {
-            let here = at < *often;
-            at = at.saturating_sub(*often);
-            here
-        });
-        let Some((draw, spec, _)) = chosen else { continue };
-        let subjects = draw.subject(points.next(), spec, device)?;
-        all.extend(subjects.into_iter().filter(|subject| runs(subject) && !known(subject)));
-    }
-    all.truncate(count);
-    Ok(all)
 }
 
 impl Validation {
@@ -160,10 +135,7 @@ impl Row {
         let ideal = sorted(&|pair| (pair.ideal.time() / pair.observation.time - 1.0).abs());
         let expected = sorted(&Pair::error_vs_measured);
         let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-        let at = |errors: &[f64], share: f64| {
-            let last = errors.len().saturating_sub(1) as f64;
-            errors.get((share * last).round() as usize).copied().unwrap_or_default()
-        };
+        let at = |errors: &[f64], share: f64| if errors.is_empty() { 0.0 } else { quantile(errors, share) };
         Self {
             kernels,
             precision,
@@ -228,17 +200,34 @@ impl Report for Validation {
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Op, Registry};
+    use roofline_core::{Graph, Registry, measurement::Subject, precision::PrecisionSpec};
+    use roofline_run::{Null, Protocol, measure};
 
     use super::*;
 
+    /// The median of two errors is between them.
     #[test]
-    fn as_many_are_drawn_as_asked_for_whatever_does_not_run() {
+    fn errors_have_a_median() {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
-        let linear = |subject: &Subject| matches!(subject.op, Op::Linear(_));
-        let drawn = draw(&device, 60, 4, linear).unwrap();
-        assert_eq!(drawn.len(), 60);
-        assert!(drawn.iter().all(linear));
-        assert!(draw(&device, 5, 4, |_| false).unwrap().is_empty());
+        let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+        let subject = Subject::new(&Graph::gemv(4096, 4096).unwrap().nodes[0], "bf16", formats);
+        let measured = measure(&mut Null::new(device.clone()), &subject, &Protocol::default()).unwrap();
+        let once = compare(&[Observation::from(&measured)], &device, None, Sizes::Exact).unwrap().pairs.remove(0);
+        // Predicted 20 % and 40 % above what was measured.
+        let off = [1.2, 1.4].map(|factor| {
+            let mut pair = once.clone();
+            pair.observation.time = pair.ideal.time() / factor;
+            pair
+        });
+        let row = Row::of("gemv".to_owned(), String::new(), &off.iter().collect::<Vec<_>>());
+        for (said, right) in [
+            (row.expected_mean_pct, 30.0),
+            (row.expected_median_pct, 30.0),
+            (row.ideal_median_pct, 30.0),
+            (row.expected_p90_pct, 38.0),
+        ] {
+            assert!((said - right).abs() < 1e-9, "{said}, not {right}");
+        }
+        assert_eq!(Row::of(String::new(), String::new(), &[]).expected_median_pct, 0.0);
     }
 }
