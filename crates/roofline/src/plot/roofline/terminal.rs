@@ -9,10 +9,26 @@ use super::{
 /// Longest list of names of points that share a letter.
 const LONGEST: usize = 28;
 
-/// Points in one cell that look the same, under one letter.
-struct Group<'a> {
+/// A kernel's points, each with its cell. A name may come more than once; its first prediction goes with its first
+/// measurement, and so on.
+#[derive(Default)]
+struct Kernel<'a> {
+    predicted: Option<Placed<'a>>,
+    measured: Option<Placed<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    point: &'a Point,
     cell: (usize, usize),
-    points: Vec<&'a Point>,
+}
+
+/// What is written in a cell: points that look the same, of one kernel or more.
+struct Mark<'a> {
+    placed: Placed<'a>,
+    /// None where the alphabet has ended.
+    letters: Vec<char>,
+    names: Vec<&'a str>,
 }
 
 impl Roofline {
@@ -42,57 +58,129 @@ impl Roofline {
         render(lines, width, color)
     }
 
-    /// Puts the letters; what they mean comes back.
+    /// Puts the letters; what they mean comes back. A kernel has one letter, small where it is predicted and a capital
+    /// where it is measured. Kernels that share all their cells share their letter; of those that share one, the first is
+    /// shown there.
     fn draw_points(&self, panel: &mut Panel) -> Vec<(String, Option<usize>)> {
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        for point in &self.points {
-            let (intensity, rate) = point.values();
-            let Some(place) = panel.place(intensity, rate) else { continue };
-            let cell = panel.cells.cell(place);
-            let same = |group: &&mut Group<'_>| {
-                let first = group.points[0];
-                group.cell == cell && first.series == point.series && first.measured == point.measured
-            };
-            match groups.iter_mut().find(same) {
-                Some(group) => group.points.push(point),
-                None => groups.push(Group { cell, points: vec![point] }),
+        let mut groups: Vec<Vec<Kernel<'_>>> = Vec::new();
+        for kernel in self.kernels(panel) {
+            match groups.iter_mut().find(|group| group[0].looks_like(&kernel)) {
+                Some(group) => group.push(kernel),
+                None => groups.push(vec![kernel]),
+            }
+        }
+        let lettered = ('a'..='z').map(Some).chain(std::iter::repeat(None)).zip(&groups);
+        let mut marks: Vec<Mark<'_>> = Vec::new();
+        for (letter, group) in lettered {
+            for placed in [group[0].predicted, group[0].measured].into_iter().flatten() {
+                match marks.iter_mut().find(|mark| mark.placed.looks_like(&placed)) {
+                    Some(mark) => mark.add(letter, group),
+                    None => marks.push(Mark::new(placed, letter, group)),
+                }
             }
         }
         let series = self.series();
-        let several = series.len() > 1;
-        // Predicted points have small letters, measured ones capitals.
-        let mut letters = [('a'..='z'), ('A'..='Z')];
         let mut entries = Vec::new();
-        for group in &groups {
-            let first = group.points[0];
-            let number = series.iter().position(|name| *name == first.series);
-            let letter = letters[usize::from(first.measured)].next();
-            let (column, row) = free_cell(panel, group.cell);
-            panel.cells.put(column, row, letter.unwrap_or('•'), number);
-            if let Some(letter) = letter {
-                entries.push((entry(letter, group, several), number));
+        for mark in &marks {
+            let number = series.iter().position(|name| *name == mark.placed.point.series);
+            let (column, row) = free_cell(panel, mark.placed.cell);
+            panel.cells.put(column, row, mark.letters.first().copied().unwrap_or('•'), number);
+            if !mark.letters.is_empty() {
+                entries.push((mark.entry(series.len() > 1), number));
             }
         }
-        let nameless = groups.len() - entries.len();
+        let nameless = marks.len() - entries.len();
         if nameless > 0 {
             entries.push((format!("• {nameless} more"), None));
         }
         entries
     }
+
+    /// The points that are in the picture, by kernel.
+    fn kernels(&self, panel: &Panel) -> Vec<Kernel<'_>> {
+        let mut kernels: Vec<Kernel<'_>> = Vec::new();
+        for point in &self.points {
+            let (intensity, rate) = point.values();
+            let Some(place) = panel.place(intensity, rate) else { continue };
+            let placed = Some(Placed { point, cell: panel.cells.cell(place) });
+            match partner(&kernels, point) {
+                Some(at) if point.measured => kernels[at].measured = placed,
+                Some(at) => kernels[at].predicted = placed,
+                None if point.measured => kernels.push(Kernel { measured: placed, ..Kernel::default() }),
+                None => kernels.push(Kernel { predicted: placed, ..Kernel::default() }),
+            }
+        }
+        kernels
+    }
 }
 
-fn entry(letter: char, group: &Group<'_>, several: bool) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for point in &group.points {
-        if !names.contains(&point.label.as_str()) {
-            names.push(&point.label);
+/// The kernel that `point` is the other half of: of its series, or the only one of its name, since who measures need not
+/// say in which precision.
+fn partner<'a>(kernels: &[Kernel<'a>], point: &Point) -> Option<usize> {
+    let named = |(at, kernel): (usize, &Kernel<'a>)| {
+        let other = kernel.lacks(point.measured).filter(|other| other.label == point.label)?;
+        Some((at, other))
+    };
+    let named: Vec<(usize, &Point)> = kernels.iter().enumerate().filter_map(named).collect();
+    let own = named.iter().find(|(_, other)| other.series == point.series);
+    own.or(if let [only] = &named[..] { Some(only) } else { None }).map(|(at, _)| *at)
+}
+
+impl<'a> Kernel<'a> {
+    /// Its only point, where a measured or a predicted one could join it.
+    fn lacks(&self, measured: bool) -> Option<&'a Point> {
+        match (self.predicted, self.measured) {
+            (Some(only), None) if measured => Some(only.point),
+            (None, Some(only)) if !measured => Some(only.point),
+            _ => None,
         }
     }
-    let first = group.points[0];
-    let (intensity, rate) = first.values();
-    let series = if several { format!(" [{}]", first.series) } else { String::new() };
-    let names = cut(&names.join(", "), LONGEST);
-    format!("{letter}: {names}{series} {}, {}", figure(intensity), figure(rate))
+
+    fn name(&self) -> &'a str {
+        self.predicted.or(self.measured).map_or("", |placed| &placed.point.label)
+    }
+
+    /// Whether both are in the same cells, in the same colours.
+    fn looks_like(&self, other: &Self) -> bool {
+        let same = |one: Option<Placed<'_>>, other: Option<Placed<'_>>| match (one, other) {
+            (Some(one), Some(other)) => one.looks_like(&other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same(self.predicted, other.predicted) && same(self.measured, other.measured)
+    }
+}
+
+impl Placed<'_> {
+    fn looks_like(&self, other: &Self) -> bool {
+        let (one, two) = (self.point, other.point);
+        self.cell == other.cell && one.series == two.series && one.measured == two.measured
+    }
+}
+
+impl<'a> Mark<'a> {
+    fn new(placed: Placed<'a>, letter: Option<char>, group: &[Kernel<'a>]) -> Self {
+        let mut mark = Self { placed, letters: Vec::new(), names: Vec::new() };
+        mark.add(letter, group);
+        mark
+    }
+
+    fn add(&mut self, letter: Option<char>, group: &[Kernel<'a>]) {
+        let measured = self.placed.point.measured;
+        self.letters.extend(letter.map(|letter| if measured { letter.to_ascii_uppercase() } else { letter }));
+        for name in group.iter().map(Kernel::name) {
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+    }
+
+    fn entry(&self, several: bool) -> String {
+        let letters: Vec<String> = self.letters.iter().map(char::to_string).collect();
+        let (intensity, rate) = self.placed.point.values();
+        let series = if several { format!(" [{}]", self.placed.point.series) } else { String::new() };
+        let names = cut(&self.names.join(", "), LONGEST);
+        format!("{}: {names}{series} {}, {}", letters.join(", "), figure(intensity), figure(rate))
+    }
 }
 
 /// The cell itself, or the nearest one without a letter.
@@ -131,5 +219,54 @@ fn write_names(panel: &mut Panel, plan: &Plan) {
             let (column, row) = panel.cells.cell(middle);
             column.checked_sub(name.chars().count() + 1).is_some_and(|column| panel.cells.write(column, row, &name))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Class, samples};
+
+    /// Letters and the names behind them, less the numbers.
+    fn legend(roofline: &Roofline) -> Vec<String> {
+        let plan = roofline.plan();
+        let mut panel = Panel::new(plan.x, plan.y, 80, 22).unwrap();
+        let entries = roofline.draw_points(&mut panel);
+        entries.iter().map(|(text, _)| text.rsplitn(3, ' ').last().unwrap().to_owned()).collect()
+    }
+
+    fn point(label: &str, intensity: f64, efficiency: f64) -> Point {
+        samples::point(label, Class::Product, "bf16", intensity, efficiency)
+    }
+
+    #[test]
+    fn a_capital_is_the_same_kernel_as_its_small_letter() {
+        // Predicted in one cell, measured in two; then one that is measured only, and one more that is both.
+        let points = vec![
+            point("k_proj", 600.0, 1.0),
+            point("v_proj", 600.0, 1.0),
+            point("other", 2.0, 0.5),
+            point("k_proj", 600.0, 0.8),
+            point("v_proj", 600.0, 0.2),
+            point("q_proj", 1.0, 1.0),
+            Point { series: "measured".to_owned(), ..point("q_proj", 1.0, 0.3) },
+        ];
+        let said = legend(&Roofline { points, ..samples::h200() });
+        let expected = [
+            "a, b: k_proj, v_proj [bf16]",
+            "A: k_proj [bf16]",
+            "B: v_proj [bf16]",
+            "C: other [bf16]",
+            "d: q_proj [bf16]",
+            "D: q_proj [measured]",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn kernels_that_share_their_cells_share_their_letter() {
+        let points = ["k", "v"].into_iter().flat_map(|name| [point(name, 600.0, 1.0), point(name, 600.0, 0.5)]);
+        let said = legend(&Roofline { points: points.collect(), ..samples::h200() });
+        assert_eq!(said, ["a: k, v", "A: k, v"]);
     }
 }
