@@ -1,10 +1,60 @@
 //! The sentence to take home, made from the numbers.
 
 use super::{Pair, SpeedupPair};
-use crate::{Op, predict::Bound};
+use crate::{Dim, Op, predict::Bound};
+
+/// Below this an error needs no second look.
+const NEAR: f64 = 0.15;
+
+/// What precisions gain, and what size does to the error where size is all that varies.
+pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
+    let all: Vec<String> = speedup(pairs, speedups).into_iter().chain(sizes(pairs)).collect();
+    (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// For each precision, whether the error of square matrix-vector products changes with their size. Nothing where other
+/// kernels are among the pairs.
+fn sizes(pairs: &[Pair]) -> Vec<String> {
+    let side = |pair: &Pair| match pair.observation.op {
+        Op::Linear(linear) if linear.m == Dim::ONE && linear.n == linear.k => Some(linear.n.get()),
+        _ => None,
+    };
+    let Some(sides) = pairs.iter().map(side).collect::<Option<Vec<u64>>>() else { return Vec::new() };
+    let mut labels: Vec<String> = Vec::new();
+    for pair in pairs {
+        if !labels.contains(&pair.label()) {
+            labels.push(pair.label());
+        }
+    }
+    let sentence = |label: &String| {
+        let here = sides.iter().zip(pairs).filter(|(_, pair)| pair.label() == *label);
+        let mut errors: Vec<(u64, f64)> = here.map(|(side, pair)| (*side, pair.error())).collect();
+        errors.sort_by_key(|(side, _)| *side);
+        trend(label, &errors)
+    };
+    labels.iter().filter_map(sentence).collect()
+}
+
+/// How errors go from the smallest size to the largest, and from which size on they stay small.
+fn trend(label: &str, errors: &[(u64, f64)]) -> Option<String> {
+    let ((smallest, first), (largest, last)) = (*errors.first()?, *errors.last()?);
+    if smallest == largest {
+        return None;
+    }
+    let goes = if last < first { "falls" } else { "grows" };
+    let far = errors.iter().rposition(|(_, error)| *error >= NEAR);
+    let near = match far.map(|far| errors.get(far + 1)) {
+        None => "is below 15 % at every size".to_owned(),
+        Some(Some((side, _))) => format!("stays below 15 % from {side} on"),
+        Some(None) => "never stays below 15 %".to_owned(),
+    };
+    let percent = |error: f64| format!("{:.1} %", error * 100.0);
+    let (first, last) = (percent(first), percent(last));
+    Some(format!("The error of {label} {goes} from {first} at {smallest} to {last} at {largest} and {near}."))
+}
 
 /// What the widest speed-up of a memory-bound product says, and what happens to it where the units are the limit.
-pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
+fn speedup(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
     let limited = |subject: &str, precision: &str, wanted: Bound| {
         let product = |pair: &&Pair| matches!(pair.observation.op, Op::Linear(_) | Op::ActivatedLinear(_));
         let same = |pair: &&Pair| pair.subject() == subject && pair.label() == precision;
@@ -34,5 +84,58 @@ pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String
         (Some(memory), Some(compute)) => Some(format!("{memory}. {compute}.")),
         (Some(one), None) | (None, Some(one)) => Some(format!("{one}.")),
         (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Graph, Registry,
+        compare::{Observation, compare},
+        format::Sizes,
+        precision::PrecisionSpec,
+        predict::Estimate,
+    };
+
+    /// The sentence about products of these shapes that are so far off.
+    fn said(shapes: &[(u64, u64, u64)], errors: &[f64]) -> Option<String> {
+        let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+        let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&h200).unwrap();
+        let observation = |(&(m, n, k), error): (&(u64, u64, u64), &f64)| {
+            let node = Graph::gemm(m, n, k).unwrap().nodes[0];
+            let ideal = Estimate::of(&node.op, &formats, Sizes::Exact, &h200).unwrap();
+            Observation {
+                site: node.site.to_owned(),
+                precision: "bf16".to_owned(),
+                op: node.op,
+                formats,
+                count: 1,
+                time: ideal.time() * (1.0 + error),
+                samples: 1,
+                range: None,
+                residency: None,
+                path: None,
+                kernel: None,
+                warnings: Vec::new(),
+            }
+        };
+        let all: Vec<Observation> = shapes.iter().zip(errors).map(observation).collect();
+        compare(&all, &h200, None, Sizes::Exact).unwrap().insight
+    }
+
+    #[test]
+    fn sizes_have_an_answer() {
+        let squares = [4096, 1024, 2048, 8192].map(|side| (1, side, side));
+        for (errors, sentence) in [
+            ([0.14, 1.2, 0.5, 0.05], "falls from 120.0 % at 1024 to 5.0 % at 8192 and stays below 15 % from 4096 on."),
+            ([0.1, 0.05, 0.2, 0.3], "grows from 5.0 % at 1024 to 30.0 % at 8192 and never stays below 15 %."),
+            ([0.1, 0.14, 0.12, 0.08], "falls from 14.0 % at 1024 to 8.0 % at 8192 and is below 15 % at every size."),
+        ] {
+            assert_eq!(said(&squares, &errors), Some(format!("The error of bf16 {sentence}")));
+        }
+        // One size says nothing about size, and neither do other shapes.
+        assert_eq!(said(&squares[..1], &[0.1]), None);
+        assert_eq!(said(&[(1, 1024, 1024), (1, 2048, 1024)], &[0.1, 0.2]), None);
+        assert_eq!(said(&[(1, 1024, 1024), (8, 2048, 2048)], &[0.1, 0.2]), None);
     }
 }
