@@ -291,8 +291,36 @@ fn a_run_goes_on_where_it_stopped() {
     // Another device has no place in the same run.
     let other = home.run("sweep --measure --backend null --on a100 --precision bf16 --out sweep.jsonl --resume");
     assert!(String::from_utf8_lossy(&other.stderr).contains("start a new run"), "{other:?}");
+    // Another build or machine may go on, but not without a word.
+    let mut header: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+    header["header"]["environment"]["commit"] = "0123abc".into();
+    header["header"]["environment"]["machine"]["name"] = "Abacus".into();
+    fs::write(&path, format!("{header}\n{}\n", lines[1])).unwrap();
+    let output = home.run(&format!("{sweep} --resume"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let commit = find(&serde_json::from_str(lines[0]).unwrap(), "commit").replace('"', "");
+    assert!(output.status.success());
+    assert!(said.contains(&format!("warning: the run was started with commit 0123abc, this is {commit}")), "{said}");
+    assert!(said.contains("warning: the run was started with processor Abacus of "), "{said}");
+    assert_eq!(said.matches("warning").count(), 2, "{said}");
     let missing = home.run("sweep --measure --backend null --on h200 --out nowhere.jsonl --resume");
     assert_eq!(missing.status.code(), Some(1));
+}
+
+/// What was typed wrong leaves nothing in the way of what is typed next.
+#[test]
+fn a_run_starts_when_its_subjects_are_known() {
+    let home = Home::new("typo");
+    for (verb, subject) in
+        [("measure", "gemv --n 64 --k 64"), ("compare", "gemv --n 64 --k 64"), ("sweep", "--measure")]
+    {
+        let typed = |precision: &str| {
+            format!("{verb} {subject} --backend null --on h200 --precision {precision} --out {verb}.jsonl")
+        };
+        assert_eq!(home.run(&typed("fp9")).status.code(), Some(2), "{verb}");
+        assert!(!home.path(&format!("{verb}.jsonl")).exists(), "{verb}");
+        assert!(home.run(&typed("fp8")).status.success(), "{verb}");
+    }
 }
 
 /// `kill -9` in the middle of a sweep on the real processor: what was finished is on disk.

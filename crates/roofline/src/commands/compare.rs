@@ -189,11 +189,7 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
         Some(CompareSubject::Sizes(args)) => squares(args, &device)?,
         None => tour(&args.precision, &device, args.run.quick, runner.backend.name() != "null")?,
     };
-    let Outcome { measured, skipped } = runner.measure(&subjects.all)?;
-    if let (true, Some(first)) = (measured.is_empty(), skipped.first()) {
-        let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
-        return Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint));
-    }
+    let Outcome { measured, skipped } = runner.measure(&subjects.all)?.nonempty()?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
     let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
     let report = args.report.clone().unwrap_or_else(|| beside(runner.path()));

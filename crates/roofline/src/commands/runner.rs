@@ -31,7 +31,10 @@ pub(super) struct Runner {
     pub(super) backend: Box<dyn Backend>,
     pub(super) protocol: Protocol,
     pub(super) environment: Environment,
-    file: RunFile,
+    /// Where the run goes.
+    path: PathBuf,
+    /// The run, as soon as something is measured.
+    file: Option<RunFile>,
     /// What the run held when it was resumed, and what has been measured since.
     measured: Vec<Measurement>,
     skipped: Vec<Skipped>,
@@ -73,7 +76,9 @@ impl Outcome {
 }
 
 impl Runner {
-    /// Opens the backend and the run file, so that what can fail fails before anything is measured. `verb` names the file.
+    /// Opens the backend and the run that is resumed, and looks whether a new one can be written, so that what can fail
+    /// fails before anything is measured. `verb` names the file. A new one is there only once subjects are: a command that
+    /// named none leaves nothing in the way of the next.
     pub(super) fn start(args: &RunArgs, on: Option<&str>, verb: &str) -> Result<Self, Failure> {
         let mut protocol = if args.quick { Protocol::quick() } else { Protocol::default() };
         if let Some(seconds) = args.seconds {
@@ -84,47 +89,55 @@ impl Runner {
             protocol.residency = Residency::Warm;
         }
         let earlier = args.out.as_deref().filter(|_| args.resume).map(RunFile::resume).transpose()?;
-        let path = earlier.is_none().then(|| place(args.out.as_deref(), verb)).transpose()?;
+        let path = match &earlier {
+            Some((file, _)) => file.path().to_owned(),
+            None => place(args.out.as_deref(), verb)?,
+        };
         // A place that cannot be written must not cost the time of a measurement.
-        if let Some(path) = &path {
-            writable(path)?;
+        if earlier.is_none() {
+            writable(&path)?;
         }
         let backend = backend(args, on)?;
         let mut environment = Environment::of(this::machine().clone());
         environment.accelerator = backend.facts();
-        let (file, run) = match (earlier, path) {
-            (Some((file, run)), _) => {
-                same_machine(&run, &*backend)?;
-                (file, Some(run))
-            }
-            (None, path) => {
-                let path = path.unwrap_or_default();
-                (RunFile::create(&path, &header(&*backend, &environment)?)?, None)
-            }
-        };
+        let (file, run) = earlier.unzip();
         if let Some(run) = &run {
+            same_machine(run, &*backend)?;
+            for change in changes(&run.header.environment, &environment) {
+                style::talk("warning", &change);
+            }
             let cut = if run.truncated { "; its last line was cut short and is measured again" } else { "" };
             style::talk("note", &format!("resuming with {} finished measurements{cut}", run.measurements.len()));
         }
         let (measured, skipped, planned) =
             run.map_or_else(Default::default, |run| (run.measurements, run.skipped, run.planned));
         let watcher = args.watcher.clone();
-        Ok(Self { backend, protocol, environment, file, measured, skipped, planned, watcher })
+        Ok(Self { backend, protocol, environment, path, file, measured, skipped, planned, watcher })
     }
 
     pub(super) fn path(&self) -> &Path {
-        self.file.path()
+        &self.path
+    }
+
+    /// The run, started where it is not there yet.
+    fn file(&mut self) -> Result<&mut RunFile, Failure> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => RunFile::create(&self.path, &header(&*self.backend, &self.environment)?)?,
+        };
+        Ok(self.file.insert(file))
     }
 
     /// Measures each subject that the run does not hold yet; every one is on disk before the next starts.
     pub(super) fn measure(&mut self, subjects: &[Subject]) -> Result<Outcome, Failure> {
+        let planned = subjects.len() as u64;
+        let known = self.planned.replace(planned) == Some(planned);
+        let file = self.file()?;
+        if !known {
+            file.write(&Line::Planned(planned))?;
+        }
         let bar = progress(subjects.len());
         let mut outcome = Outcome::default();
-        let planned = Some(subjects.len() as u64);
-        if self.planned != planned {
-            self.planned = planned;
-            self.file.write(&Line::Planned(subjects.len() as u64))?;
-        }
         let watcher = self.watcher.clone();
         for (at, subject) in subjects.iter().enumerate() {
             if watcher.as_ref().is_some_and(|watcher| watcher.cancelled()) {
@@ -171,7 +184,7 @@ impl Runner {
         };
         match result {
             Ok(measured) => {
-                self.file.write(&Line::Measured(Box::new(measured.clone())))?;
+                self.file()?.write(&Line::Measured(Box::new(measured.clone())))?;
                 self.measured.push(measured.clone());
                 Ok(Ok(measured))
             }
@@ -184,7 +197,7 @@ impl Runner {
                 let reason = hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
                 let skipped = Skipped { site, precision, op, reason };
                 if !self.skipped.contains(&skipped) {
-                    self.file.write(&Line::Skipped(skipped.clone()))?;
+                    self.file()?.write(&Line::Skipped(skipped.clone()))?;
                     self.skipped.push(skipped.clone());
                 }
                 Ok(Err(skipped))
@@ -264,6 +277,37 @@ pub(super) fn ready(args: &RunArgs, verb: &str) -> Result<(), Failure> {
         Some(out) if args.resume => Ok(Run::read(out).map(|_| ())?),
         out => writable(&place(out.as_deref(), verb)?),
     }
+}
+
+/// What is not as it was when a run was started, which may explain why its measurements do not fit each other.
+fn changes(then: &serde_json::Value, now: &Environment) -> Vec<String> {
+    let Ok(then) = serde_json::from_value::<Environment>(then.clone()) else {
+        return vec!["the run does not say which machine and which commit it was started with".to_owned()];
+    };
+    let (before, after) = (facts(&then), facts(now));
+    let find = |all: &[(String, String)], wanted: &str| {
+        all.iter().find(|(name, _)| name == wanted).map_or("unknown", |(_, value)| value).to_owned()
+    };
+    let mut names: Vec<&String> = before.iter().chain(&after).map(|(name, _)| name).collect();
+    names.sort();
+    names.dedup();
+    let values = names.into_iter().map(|name| (name, find(&before, name), find(&after, name)));
+    let changed = values.filter(|(_, before, after)| before != after);
+    changed.map(|(name, before, after)| format!("the run was started with {name} {before}, this is {after}")).collect()
+}
+
+/// What measurements depend on: the build, the machine, its system.
+fn facts(of: &Environment) -> Vec<(String, String)> {
+    let Environment { commit, compiler, system, kernel, machine, accelerator, .. } = of;
+    let or_unknown = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let own = [
+        ("commit", commit.clone()),
+        ("compiler", compiler.clone()),
+        ("processor", format!("{} of {} threads", or_unknown(&machine.name), machine.threads)),
+        ("system", or_unknown(system)),
+        ("kernel", or_unknown(kernel)),
+    ];
+    own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(accelerator.iter().cloned()).collect()
 }
 
 /// Where the run goes: the file that was named, which must be new, or one of today's.
