@@ -82,7 +82,10 @@ mod tests {
             std::fs::write(root.join("proc/stat"), text).unwrap();
             stolen(&root)
         };
-        assert!(read("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1\n").unwrap() > Seconds::ZERO);
+        // Summed over the processors of the machine, of which there are one and two.
+        let seconds = |ticks: f64| ticks_per_second().map(|rate| Seconds::new(ticks / rate));
+        assert_eq!(read("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1\n"), seconds(250.0));
+        assert_eq!(read("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1\ncpu1 1\nintr 5\n"), seconds(125.0));
         for broken in ["", "cpu", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7 x"] {
             assert_eq!(read(broken), None);
         }
@@ -91,10 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn counters_only_grow() {
-        let start = Interference::now();
-        let grown = Interference::now().since(start);
-        assert!(grown.stolen.is_none_or(|stolen| stolen >= Seconds::ZERO));
-        assert_eq!(start.since(Interference::default()), Interference::default());
+    fn what_came_on_top_is_the_difference() {
+        let at =
+            |stolen, preemptions| Interference { stolen: Some(Seconds::new(stolen)), preemptions: Some(preemptions) };
+        assert_eq!(at(5.0, 7).since(at(3.0, 4)), at(2.0, 3));
+        // A counter that went back, as after a move to another host, took nothing.
+        assert_eq!(at(3.0, 4).since(at(5.0, 7)), at(0.0, 0));
+        assert_eq!(at(5.0, 7).since(Interference::default()), Interference::default());
+        assert_eq!(Interference::now().preemptions.is_some(), cfg!(unix));
     }
 }
