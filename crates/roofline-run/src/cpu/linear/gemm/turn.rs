@@ -7,7 +7,10 @@
 use std::ops::Range;
 
 use super::{
-    super::{output::Output, stored::Rows},
+    super::{
+        output::Output,
+        stored::{Code, Rows},
+    },
     micro::{Layout, Micro},
     operand::{COLUMNS_PITCH, Operand, PITCH, STEPS, TILE_STEPS, pack},
 };
@@ -37,6 +40,12 @@ pub(in super::super) struct Turn {
     pub(super) put: unsafe fn(&Output, usize, usize, &[f32]),
     /// INT32 sums to FP32: less an offset, times a scale, which is itself times a scale for each.
     pub(super) scale: unsafe fn(&mut [f32], i32, f32, &[f32]),
+}
+
+/// Whether a block of sixteen rows from `first` on is stored as it is multiplied, and all there.
+fn direct(source: &Rows<'_>, first: usize, block: usize, (operand, steps): (Operand, usize)) -> bool {
+    let whole = steps * (block + 1) <= source.stored.k && first + 16 <= source.count;
+    operand == Operand::Fp32 && source.stored.code == Code::Fp32 && whole
 }
 
 impl Turn {
@@ -74,6 +83,15 @@ impl Turn {
                     for (row, out) in rows.zip(out.chunks_exact_mut(PITCH)) {
                         // SAFETY: chosen by what the processor has.
                         unsafe { (self.pack_row)(source, row, block, what, out) };
+                    }
+                }
+                // Sixteen rows that are numbers already are transposed from where they are; two too many do no harm.
+                Layout::Columns if direct(source, first, block, what) => {
+                    let from = source.codes(first)[4 * STEPS * block..].as_ptr();
+                    for step in (0..STEPS).step_by(16) {
+                        let to = out[step * COLUMNS_PITCH..].as_mut_ptr();
+                        // SAFETY: sixteen rows of the source with this block, and as many lines.
+                        unsafe { (self.transpose)(from.add(4 * step), source.stored.row_bytes, to, COLUMNS_PITCH, 16) };
                     }
                 }
                 Layout::Columns => {
