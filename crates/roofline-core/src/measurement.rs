@@ -11,9 +11,10 @@ pub use warning::Warning;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Math, Op, Precision, Work,
+    Device, Math, Op, Precision, Result as CoreResult, Work,
     format::Sizes,
     graph::Node,
+    predict::Estimate,
     units::{ByteRate, Bytes, FlopRate, Flops, FlopsPerJoule, Joules, Seconds, Watts},
 };
 
@@ -158,6 +159,9 @@ pub struct Measurement {
     /// Bytes that had to move at least: the operator's, at their exact stored sizes.
     #[serde(with = "crate::units::number")]
     pub bytes: Bytes,
+    /// Bytes that this kernel read and wrote: those, and what it puts into memory only to read it again.
+    #[serde(with = "crate::units::number")]
+    pub moved: Bytes,
     /// Doubts.
     pub warnings: Vec<Warning>,
     /// Energy, where it was asked for and could be read.
@@ -182,6 +186,9 @@ struct Stored {
     #[serde(rename = "samples_us", with = "micros")]
     samples: Vec<Seconds>,
     discarded: u32,
+    /// Not in files of before it was counted: then as many as had to.
+    #[serde(default)]
+    moved: Option<f64>,
     warnings: Vec<Warning>,
     #[serde(default)]
     energy: Option<Energy>,
@@ -192,17 +199,26 @@ impl TryFrom<Stored> for Measurement {
 
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
-        let Stored { kernel, check, samples, discarded, warnings, energy, .. } = stored;
+        let Stored { kernel, check, samples, discarded, moved, warnings, energy, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
         let right = check.error <= check.limit;
         if count == 0 || !right {
             return Err("a measurement that never ran, or was wrong".to_owned());
         }
+        if moved.is_some_and(|moved| !(moved.is_finite() && moved >= 0.0)) {
+            return Err("a measurement that moved fewer than no bytes".to_owned());
+        }
         let cast = kernel.path == Path::CastEmulated;
         let subject = Subject { site, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);
         measured
-            .map(|measured| Self { discarded, warnings, energy, ..measured })
+            .map(|measured| Self {
+                discarded,
+                moved: moved.map_or(measured.bytes, Bytes::new),
+                warnings,
+                energy,
+                ..measured
+            })
             .ok_or_else(|| "a measurement without positive samples".to_owned())
     }
 }
@@ -265,6 +281,7 @@ impl Measurement {
             samples,
             discarded,
             bytes,
+            moved: bytes,
             warnings,
             energy: None,
             summary,
@@ -303,9 +320,16 @@ impl Measurement {
         self.work().flops / self.time()
     }
 
-    /// Bytes per second.
+    /// Bytes that moved, per second.
     pub fn bandwidth(&self) -> ByteRate {
-        self.bytes / self.time()
+        self.moved / self.time()
+    }
+
+    /// The least time on `device` of what the kernel did: the operator's, or that of the bytes it moved where those are
+    /// more. A kernel that takes a detour may keep the memory as busy as one that does not.
+    pub fn roof(&self, device: &Device) -> CoreResult<Seconds> {
+        let ideal = Estimate::of(&self.op, &self.formats, Sizes::Exact, device)?;
+        Ok(ideal.time().max(self.moved / device.memory.bandwidth))
     }
 
     /// Operations per joule, which is FLOP/s per watt.

@@ -74,6 +74,11 @@ pub trait Case {
     /// Runs once, on the next copy of the operands, and says how long that took.
     fn sample(&mut self) -> Result<Seconds>;
 
+    /// Bytes that a call moves beyond those the operator needs: what it writes to memory only to read it again.
+    fn detour(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
     /// Calls that a sample stands for.
     fn calls(&self) -> u64 {
         1

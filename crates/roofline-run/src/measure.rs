@@ -3,9 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use roofline_core::{
-    format::Sizes,
     measurement::{Energy, Measurement, Residency, Subject, Warning},
-    predict::Estimate,
     units::Seconds,
 };
 
@@ -28,7 +26,6 @@ const ABOVE: f64 = 1.05;
 /// Measures `subject`. Nothing is reported that was not right.
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
     let name = backend.name();
-    let roof = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, backend.device()).map(|roof| roof.time());
     let power = protocol.watch.map(|_| backend.power()).transpose()?;
     let mut case = backend.prepare(subject, protocol.residency)?;
     let kernel = case.kernel();
@@ -36,17 +33,20 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     protocol.warmup.run(|| case.sample())?;
     let sampled = sample(&mut *case, protocol)?;
     let Sampled { samples, instrument, watch, before, after, spent } = sampled;
-    let times_cache = case.times_cache();
+    let (times_cache, detour) = (case.times_cache(), case.detour());
     let energy = match (protocol.watch, power) {
         (Some(time), Some(source)) => watched(&mut *case, source, time)?,
         _ => None,
     };
+    drop(case);
     let none = || Error::NoSamples { reason: format!("{} were discarded because the clock fell", watch.discarded()) };
     let measured = Measurement::new(subject.clone(), protocol.residency, name.to_owned(), kernel, check, samples);
     let mut measured = measured.ok_or_else(none)?;
     measured.discarded = watch.discarded();
+    measured.moved = measured.bytes + detour;
     let summary = *measured.summary();
     let mut warnings = Vec::new();
+    let roof = measured.roof(backend.device());
     if let Some(ratio) = roof.ok().map(|roof| roof / summary.median).filter(|ratio| *ratio > ABOVE) {
         warnings.push(Warning::AboveRoofline { ratio });
     }
@@ -134,3 +134,6 @@ fn interrupted(before: Interference, after: Interference, spent: Seconds) -> Opt
     let often = preemptions as f64 > 10.0 + spent.value() * 100.0;
     (stolen_pct > STOLEN || often).then_some(Warning::Interrupted { stolen_pct, preemptions })
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,7 +157,11 @@ impl Bench {
         let math = product.math();
         let (simd, pool) = (self.simd, &mut self.pool);
         let binding = Binding::new(pool);
-        product.run(pool, (&x).into(), weights.tensor(0), &mut y);
+        let mut between: Vec<Buffer> =
+            (0..copies).map(|_| Buffer::zeroed(product.between()).ok_or("no memory")).collect::<Result<_, &str>>()?;
+        for between in &mut between {
+            product.run_through(pool, (&x).into(), weights.tensor(0), between, &mut y);
+        }
         // As many products as there are copies, where that takes no longer than a few of their largest.
         let count = (4096 / m).clamp(1, copies);
         let mut samples = Vec::new();
@@ -179,7 +183,8 @@ impl Bench {
             let read = read * weights.bytes() as f64 / weights.codes[0].len() as f64;
             let product = seconds(|| {
                 for _ in 0..count {
-                    product.run(pool, (&x).into(), weights.tensor(turn()), &mut y);
+                    let copy = turn();
+                    product.run_through(pool, (&x).into(), weights.tensor(copy), &mut between[copy], &mut y);
                 }
             });
             samples.push(Sample { product: product / count as f64, read: read / count as f64, multiply });

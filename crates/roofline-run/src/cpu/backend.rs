@@ -159,6 +159,10 @@ trait Run {
     fn kernel(&self) -> Kernel;
     /// Runs on copy `copy` of the operands.
     fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize);
+    /// Bytes that a run writes and reads again.
+    fn detour(&self) -> Bytes {
+        Bytes::ZERO
+    }
     /// Overwrites what an earlier case may have left where results go.
     fn poison(&mut self, _memory: &mut [u8]) {}
     /// Keeps what the last run wrote to copy 0, where results are not kept anyway.
@@ -193,6 +197,10 @@ impl<R: Run> Case for CpuCase<'_, R> {
         let start = Instant::now();
         self.run.run(self.pool, self.memory, self.next);
         Ok(Seconds::new(start.elapsed().as_secs_f64()))
+    }
+
+    fn detour(&self) -> Bytes {
+        self.run.detour()
     }
 
     fn overhead(&mut self) -> Seconds {

@@ -152,12 +152,26 @@ impl Product {
         self.math
     }
 
+    /// Bytes that a run writes to memory before it reads them again.
+    pub fn between(&self) -> usize {
+        if let Kernel::CastFirst(cast, _) = &self.kernel { cast.bytes() } else { 0 }
+    }
+
     /// Computes `y`, row-major in the output format of the precision.
     ///
     /// # Panics
     ///
     /// When an operand is not what was planned for, or the pool has more threads.
     pub fn run(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, y: &mut [u8]) {
+        self.run_through(pool, x, w, &mut vec![0; self.between()], y);
+    }
+
+    /// The same by way of `between`: whoever times it says what memory that is, so that it can be as cold as the weights.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::run`] does, or where `between` has not [`Self::between`] bytes.
+    pub fn run_through(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, between: &mut [u8], y: &mut [u8]) {
         assert_eq!((x.rows, x.columns, x.format), (self.m, self.k, self.activations), "x is not what was planned for");
         assert_eq!((w.rows, w.columns, w.format), (self.n, self.k, self.weights), "w is not what was planned for");
         assert_eq!(y.len(), self.m * self.n * self.output.bytes(), "y is not what was planned for");
@@ -170,7 +184,7 @@ impl Product {
             #[cfg(target_arch = "x86_64")]
             Kernel::FixedGemv(gemv) => gemv.run(pool, &x, rows, y),
             Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
-            Kernel::CastFirst(cast, wide) => cast.run(pool, (&x, *wide), rows, y),
+            Kernel::CastFirst(cast, wide) => cast.run(pool, (&x, *wide), rows, between, y),
         }
     }
 }

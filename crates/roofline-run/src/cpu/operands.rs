@@ -14,6 +14,7 @@ use crate::{Result, random::Random};
 const DISTINCT: usize = 61;
 /// Parts of a slot start on cache lines.
 const LINE: usize = 64;
+const PAGE: usize = 4096;
 
 /// The rows of a stored tensor.
 pub(super) struct Pattern {
@@ -172,6 +173,9 @@ impl Slots {
             }));
             before += pattern.bytes();
         }
+        // Touched here, so that no sample waits for a page that nobody has had before.
+        let own = share(self.output, PAGE, part, parts);
+        all.push(Piece { place: before + own.start..before + own.end, pattern: &[0; PAGE], start: own.start });
         all
     }
 
@@ -199,7 +203,6 @@ impl Slots {
 }
 
 fn stride(patterns: &[Pattern], output: usize) -> usize {
-    const PAGE: usize = 4096;
     let bytes = patterns.iter().map(Pattern::bytes).sum::<usize>() + output;
     (bytes.div_ceil(PAGE) | 1) * PAGE
 }
@@ -232,5 +235,19 @@ mod tests {
             assert_ne!(row(0), row(1), "{name}");
             assert_eq!(pattern.row(62), pattern.row(1));
         }
+    }
+
+    /// What is not touched before the first sample is paid for in it.
+    #[test]
+    fn threads_touch_every_byte_of_a_copy() {
+        let pattern = Pattern::new(Format::INT8, 130, 256, 1.0, 7).unwrap();
+        let (read, written) = (pattern.bytes(), 3 * PAGE + 100);
+        let slots = Slots::new(vec![pattern]).with_output(written);
+        let mut slot = vec![0x5a; slots.stride()];
+        for piece in (0..3).flat_map(|part| slots.pieces(part, 3)) {
+            piece.write(&mut slot[piece.place.clone()]);
+        }
+        assert!(slot[read..read + written].iter().all(|byte| *byte == 0));
+        assert!(slot[read + written..].iter().all(|byte| *byte == 0x5a));
     }
 }

@@ -12,7 +12,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use roofline_core::{
     Device, Op,
     measurement::{Check, Kernel, Residency, Subject},
-    units::Seconds,
+    units::{Bytes, Seconds},
 };
 
 use super::{
@@ -100,6 +100,10 @@ trait Work {
     fn copies(&self) -> usize;
     /// Bytes of all copies over the second-level cache.
     fn times_cache(&self) -> f64;
+    /// Bytes that a call writes and reads again.
+    fn detour(&self) -> Bytes {
+        Bytes::ZERO
+    }
     /// Asks for one call on copy `copy`.
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()>;
     /// Overwrites what an earlier call may have left where results go: all bits set, which is NaN in every float.
@@ -140,6 +144,10 @@ impl<W: Work> Case for GpuCase<'_, W> {
             None => time(self.gpu, &self.work)?,
         };
         self.replay.insert(replay).sample(self.gpu)
+    }
+
+    fn detour(&self) -> Bytes {
+        self.work.detour()
     }
 
     fn calls(&self) -> u64 {

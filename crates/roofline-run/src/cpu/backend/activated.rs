@@ -4,6 +4,7 @@ use roofline_core::{
     Format, Math,
     measurement::{Check, Kernel, Residency, Subject},
     op::{ActivatedLinear, Linear},
+    units::Bytes,
 };
 
 use super::{
@@ -64,7 +65,7 @@ pub(super) fn prepare<'a>(
     let size = |format: Format| m * n * format.nominal_bits() as usize / 8;
     let between = products.iter().map(|_| cpu.memory(size(formats.query))).collect::<Result<Vec<Buffer>>>()?;
     let y = cpu.memory(size(formats.activations))?;
-    let slots = Slots::new(weights);
+    let slots = Slots::new(weights).with_output(products.iter().map(Product::between).sum());
     let rotation = cpu.load(&slots, residency)?;
     let (query, output) = (formats.query, formats.activations);
     let run = ActivatedRun { products, kernel, slots, inputs, x, between, y, query, output, m, n };
@@ -93,8 +94,11 @@ impl Run for ActivatedRun {
 
     fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize) {
         let x = self.inputs.tensor(&self.x);
-        for (at, product) in self.products.iter_mut().enumerate() {
-            product.run(pool, x, self.slots.tensor(memory, copy, at), &mut self.between[at]);
+        let (weights, mut rest) = self.slots.split(memory, copy);
+        for ((product, weights), written) in self.products.iter_mut().zip(weights).zip(&mut self.between) {
+            let (between, after) = rest.split_at_mut(product.between());
+            product.run_through(pool, x, weights, between, written);
+            rest = after;
         }
         let (rows, columns, format) = (self.m, self.n, self.query);
         let written = |codes| Tensor { format, rows, columns, codes, scales: &[], tensor: &[] };
@@ -104,6 +108,13 @@ impl Run for ActivatedRun {
             all => kernels.activation(pool, written(&all[0]), out),
         };
         done.expect("formats were looked at when this was planned");
+    }
+
+    /// What the products write and the function reads, and what the products themselves write first.
+    fn detour(&self) -> Bytes {
+        let first: usize = self.products.iter().map(Product::between).sum();
+        let between: usize = self.between.iter().map(|written| written.len()).sum();
+        Bytes::new(2.0 * (first + between) as f64)
     }
 
     /// Every output of a few rows. What the function reads has been rounded once, so twice the usual is allowed.

@@ -4,6 +4,7 @@ use roofline_core::{
     Format, Math,
     measurement::{Check, Kernel, Residency, Subject},
     op::Linear,
+    units::Bytes,
 };
 
 use super::{
@@ -48,7 +49,7 @@ pub(super) fn prepare<'a>(
     let mut x = cpu.memory(inputs.bytes())?;
     inputs.write(&mut x);
     let y = cpu.memory(m * n * formats.output.nominal_bits() as usize / 8)?;
-    let slots = Slots::new(vec![weights]);
+    let slots = Slots::new(vec![weights]).with_output(product.between());
     let rotation = cpu.load(&slots, residency)?;
     let run = LinearRun { product, kernel, slots, inputs, x, y, output: formats.output, n };
     Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
@@ -71,7 +72,13 @@ impl Run for LinearRun {
     }
 
     fn run(&mut self, pool: &mut Pool, memory: &mut [u8], copy: usize) {
-        self.product.run(pool, self.inputs.tensor(&self.x), self.slots.tensor(memory, copy, 0), &mut self.y);
+        let (weights, between) = self.slots.split(memory, copy);
+        self.product.run_through(pool, self.inputs.tensor(&self.x), weights[0], between, &mut self.y);
+    }
+
+    /// Written, then read.
+    fn detour(&self) -> Bytes {
+        Bytes::new(2.0 * self.product.between() as f64)
     }
 
     /// Every output of a few rows; there are only so many distinct columns.
@@ -90,5 +97,31 @@ impl Run for LinearRun {
         }
         let through = if self.kernel.math == Math::Bf16 { Format::BF16 } else { Format::FP32 };
         Check::of(&result, &expected, limit(self.output, through))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roofline_core::{Graph, Registry, precision::PrecisionSpec, units::Bytes};
+
+    use super::*;
+    use crate::{Backend, cpu::machine::Machine};
+
+    /// 64 x 128 weights of a byte, two bytes each where they are cast to: written and read.
+    #[test]
+    fn a_cast_moves_its_matrix_twice_and_has_one_per_copy() {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let formats = "w8a16".parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+        let plain = Subject::new(&Graph::gemv(64, 128).unwrap().nodes[0], "w8a16", formats);
+        let naive = Subject { cast: true, ..plain.clone() };
+        let mut cpu = Cpu::new(&Machine { threads: 2, ..Machine::default() }, device);
+        let mut prepared = |subject: &Subject| {
+            let mut case = cpu.prepare(subject, Residency::Warm).unwrap();
+            case.check().unwrap();
+            (case.detour(), case.times_cache().unwrap() * super::super::CACHE.value())
+        };
+        let ((none, alone), (detour, with)) = (prepared(&plain), prepared(&naive));
+        assert_eq!((none, detour), (Bytes::ZERO, Bytes::new(2.0 * 2.0 * 64.0 * 128.0)));
+        assert!(with - alone >= 2.0 * 64.0 * 128.0, "the cast matrix is part of a copy: {with} after {alone}");
     }
 }

@@ -9,18 +9,16 @@ use super::{
     Unsupported,
     gemm::turn::Turn,
     gemv::Gemv,
-    no_memory,
     number::Wide,
     output::Output,
     stored::{Rows, Stored},
 };
-use crate::cpu::{buffer::Buffer, pool::Pool, simd::Simd, tensor::Tensor};
+use crate::cpu::{pool::Pool, simd::Simd, tensor::Tensor};
 
 /// A planned product of weights that are cast to BF16 first.
 pub(super) struct CastFirst {
     turn: Turn,
-    /// The whole matrix.
-    cast: Buffer,
+    /// The cast matrix.
     stored: Stored,
     gemv: Gemv,
     rows: usize,
@@ -29,16 +27,22 @@ pub(super) struct CastFirst {
 impl CastFirst {
     pub(super) fn plan(simd: Simd, (m, n, k): (usize, usize, usize)) -> Result<Self, Unsupported> {
         let stored = Stored::new(Format::BF16, k)?;
-        let cast = Buffer::zeroed(n * stored.row_bytes).ok_or_else(no_memory)?;
-        Ok(Self { turn: Turn::choose(simd), cast, stored, gemv: Gemv::plan(simd, m, &stored)?, rows: n })
+        Ok(Self { turn: Turn::choose(simd), stored, gemv: Gemv::plan(simd, m, &stored)?, rows: n })
     }
 
-    pub(super) fn run(&mut self, pool: &mut Pool, x: (&Tensor<'_>, Wide), w: Rows<'_>, y: Output) {
+    /// Bytes of the cast matrix.
+    pub(super) fn bytes(&self) -> usize {
+        self.rows * self.stored.row_bytes
+    }
+
+    /// Casts to `matrix`, and multiplies what is there.
+    pub(super) fn run(&mut self, pool: &mut Pool, x: (&Tensor<'_>, Wide), w: Rows<'_>, matrix: &mut [u8], y: Output) {
+        assert_eq!(matrix.len(), self.bytes(), "the cast matrix is not what was planned for");
         let (turn, bytes) = (self.turn, self.stored.row_bytes);
-        let start = self.cast.as_mut_ptr() as usize;
+        let start = matrix.as_mut_ptr() as usize;
         pool.split(self.rows, 1, |_, rows| {
             for row in rows {
-                // SAFETY: rows of a buffer that holds them all, each written by one thread.
+                // SAFETY: rows of a matrix that holds them all, each written by one thread.
                 let out = unsafe { std::slice::from_raw_parts_mut((start + row * bytes) as *mut u8, bytes) };
                 turn.cast(&w, row, out);
             }
@@ -47,7 +51,7 @@ impl CastFirst {
             format: Format::BF16,
             rows: self.rows,
             columns: self.stored.k,
-            codes: &self.cast,
+            codes: matrix,
             scales: &[],
             tensor: &[],
         };

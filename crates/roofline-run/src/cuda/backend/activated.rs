@@ -6,6 +6,7 @@ use roofline_core::{
     Dim, Format, Op, Precision,
     measurement::{Check, Kernel, Residency, Subject},
     op::{ActivatedLinear, Elementwise, ElementwiseKind, Linear},
+    units::Bytes,
 };
 
 use super::{
@@ -190,6 +191,12 @@ impl Work for Sequence<'_> {
 
     fn times_cache(&self) -> f64 {
         self.products.iter().map(Work::times_cache).sum()
+    }
+
+    /// What the products write and the function reads, and the products' own.
+    fn detour(&self) -> Bytes {
+        let own = |product: &many::ManyWork<'_>| product.detour() + Bytes::new(2.0 * product.result().len() as f64);
+        self.products.iter().map(own).sum()
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {

@@ -6,6 +6,7 @@ use roofline_core::{
     Format, Math, Precision,
     measurement::{Check, Kernel, Path, Residency},
     op::Linear,
+    units::Bytes,
 };
 
 use super::{
@@ -24,6 +25,8 @@ const CAST: &str = concat!(include_str!("../../../kernels/common.cuh"), include_
 const THREADS: u32 = 256;
 /// Elements that rows are padded to: what 8-bit products need, and 16-bit ones gain by.
 const ALIGNED: usize = 16;
+/// Bytes that every matrix starts at a multiple of, as those of an allocation of their own do.
+const ALIGNMENT: usize = 256;
 
 /// A product and what goes around it.
 #[derive(Clone, Copy, Debug)]
@@ -154,13 +157,18 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
     } else {
         0
     };
+    let copies = Copies::new(gpu, &[weights], residency)?;
+    // A cast matrix is as cold as the one it is cast from; sums are outputs, and stay where they were left.
+    let stride = if many.cast { between.next_multiple_of(ALIGNMENT) } else { 0 };
     let mut work = ManyWork {
         many,
         algorithm: product.candidates[0],
         product,
-        copies: Copies::new(gpu, &[weights], residency)?,
+        between: gpu.memory(between + stride * (copies.rotation.copies - 1))?,
+        stride,
+        detour: Bytes::new(2.0 * between as f64),
+        copies,
         x,
-        between: gpu.memory(between)?,
         y: gpu.memory(bytes(many.scaled.unwrap_or(many.shape.output)))?,
         scales,
         around,
@@ -178,6 +186,10 @@ pub(super) struct ManyWork<'a> {
     x: Copies,
     /// Cast weights, or sums that are not scaled yet.
     between: CudaSlice<u8>,
+    /// Bytes from one copy of them to the next.
+    stride: usize,
+    /// Those of one copy, written and read.
+    detour: Bytes,
     y: CudaSlice<u8>,
     scales: [CudaSlice<u8>; 2],
     around: Option<CudaFunction>,
@@ -218,11 +230,16 @@ impl Work for ManyWork<'_> {
         self.copies.rotation.times_cache
     }
 
+    fn detour(&self) -> Bytes {
+        self.detour
+    }
+
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
         let Shape { m, n, width, .. } = self.many.shape;
         let (w, x) = (self.copies.at(gpu, copy, 0), self.x.at(gpu, 0, 0));
         let [y, between, w_scales, x_scales] =
             [&self.y, &self.between, &self.scales[0], &self.scales[1]].map(|at| address(gpu, at));
+        let between = between + (copy * self.stride) as u64;
         let geometry = Launch { blocks: gpu.multiprocessors * 16, threads: THREADS, shared: 0 };
         let integer = |value: usize| Argument::Integer(value as i32);
         match &self.around {

@@ -1,0 +1,114 @@
+//! The protocol on a backend whose every answer is a line of a test.
+
+use roofline_core::{
+    Device, Graph, Registry,
+    measurement::{Check, Kernel, Path},
+    precision::PrecisionSpec,
+    units::Bytes,
+};
+
+use super::*;
+
+/// A kernel that takes `time` and moves `detour` bytes beside the operator's own.
+struct Fake {
+    device: Device,
+    time: Seconds,
+    detour: Bytes,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        Self { device, time: Seconds::from_micros(100.0), detour: Bytes::ZERO }
+    }
+}
+
+impl Backend for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn supports(&self, subject: &Subject) -> Result<Kernel> {
+        let path = if subject.cast { Path::CastEmulated } else { Path::FusedDequant };
+        Ok(Kernel { name: "fake".to_owned(), path, math: subject.formats.math })
+    }
+
+    fn prepare(&mut self, subject: &Subject, _: Residency) -> Result<Box<dyn Case + '_>> {
+        Ok(Box::new(FakeCase { kernel: self.supports(subject)?, fake: self }))
+    }
+}
+
+struct FakeCase<'a> {
+    fake: &'a mut Fake,
+    kernel: Kernel,
+}
+
+impl Case for FakeCase<'_> {
+    fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        Check::of(&[1.0], &[1.0], 1e-6).map_err(|reason| Error::NoSamples { reason })
+    }
+
+    fn sample(&mut self) -> Result<Seconds> {
+        Ok(self.fake.time)
+    }
+
+    fn detour(&self) -> Bytes {
+        self.fake.detour
+    }
+}
+
+fn subject(fake: &Fake) -> Subject {
+    let formats = "w8a16".parse::<PrecisionSpec>().unwrap().on(&fake.device).unwrap();
+    Subject::new(&Graph::gemv(4096, 4096).unwrap().nodes[0], "w8a16", formats)
+}
+
+fn measured(fake: &mut Fake) -> Measurement {
+    let subject = subject(fake);
+    measure(fake, &subject, &Protocol::default()).unwrap()
+}
+
+/// INT8 weights that are written as 16 bit and read again: 1 + 2 + 2 bytes a weight.
+#[test]
+fn what_moved_is_what_bandwidth_is_made_of() {
+    let mut fake = Fake::new();
+    let plain = measured(&mut fake);
+    assert_eq!(plain.moved, plain.bytes);
+    assert_eq!(plain.bandwidth(), plain.bytes / plain.time());
+    fake.detour = Bytes::new(4.0 * 4096.0 * 4096.0);
+    let cast = measured(&mut fake);
+    assert_eq!(cast.bytes, plain.bytes, "what had to move stays what it was");
+    let ratio = cast.bandwidth() / plain.bandwidth();
+    assert!((4.9..5.0).contains(&ratio), "{ratio}");
+}
+
+/// The weights alone take 3.5 us at least, all that moved 17.5 us: 10 us are possible for one and not for the other.
+#[test]
+fn the_roof_is_that_of_what_moved() {
+    let mut fake = Fake { time: Seconds::from_micros(10.0), ..Fake::new() };
+    assert!(measured(&mut fake).warnings.is_empty());
+    fake.detour = Bytes::new(4.0 * 4096.0 * 4096.0);
+    let warnings = measured(&mut fake).warnings;
+    let [Warning::AboveRoofline { ratio }] = warnings[..] else { panic!("{warnings:?}") };
+    assert!((1.7..1.8).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_file_of_before_has_moved_what_had_to() {
+    let mut fake = Fake { detour: Bytes::new(1e9), ..Fake::new() };
+    let mut stored = serde_json::to_value(measured(&mut fake)).unwrap();
+    let again: Measurement = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(again.moved, again.bytes + Bytes::new(1e9));
+    stored.as_object_mut().unwrap().remove("moved").unwrap();
+    let before: Measurement = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(before.moved, before.bytes);
+    stored["moved"] = (-1.0).into();
+    assert!(serde_json::from_value::<Measurement>(stored).is_err());
+}
