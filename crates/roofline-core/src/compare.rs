@@ -15,7 +15,7 @@ use crate::{
     format::Sizes,
     measurement::{Measurement, Path, Residency, Warning, quantile},
     predict::{Bound, Estimate},
-    units::{ByteRate, FlopRate, Seconds},
+    units::{ByteRate, Bytes, FlopRate, Seconds},
 };
 
 /// A measured time, whoever measured it.
@@ -43,6 +43,8 @@ pub struct Observation {
     pub path: Option<Path>,
     /// The code that ran, where known.
     pub kernel: Option<String>,
+    /// Bytes that it moved beyond the operator's own, where known.
+    pub detour: Bytes,
     /// Doubts that came with it.
     pub warnings: Vec<Warning>,
 }
@@ -62,6 +64,7 @@ impl From<&Measurement> for Observation {
             residency: Some(measured.residency),
             path: Some(measured.kernel.path),
             kernel: Some(measured.kernel.name.clone()),
+            detour: measured.moved - measured.bytes,
             warnings: measured.warnings.clone(),
         }
     }
@@ -116,9 +119,18 @@ impl Pair {
         (self.observation.time / self.ideal.time() - 1.0).abs()
     }
 
-    /// Ideal over measured: the share of the roof that was reached.
+    /// Bytes that moved: the operator's own, and those of a detour.
+    pub fn moved(&self) -> Bytes {
+        self.ideal.work.bytes() + self.observation.detour
+    }
+
+    /// The share of the roof that was reached: ideal over measured. For a kernel that takes a detour, the roof of all that
+    /// it moved.
     pub fn efficiency(&self) -> f64 {
-        self.ideal.time() / self.observation.time
+        let ideal = self.ideal.time();
+        let detour = self.observation.detour > Bytes::ZERO;
+        let roof = if detour { ideal.max(self.ideal.memory * (self.moved() / self.ideal.work.bytes())) } else { ideal };
+        roof / self.observation.time
     }
 
     /// Measured operations per second.
@@ -128,7 +140,7 @@ impl Pair {
 
     /// Measured bytes per second.
     pub fn bandwidth(&self) -> ByteRate {
-        self.ideal.work.bytes() / self.observation.time
+        self.moved() / self.observation.time
     }
 
     /// Whether the error needs no explaining.

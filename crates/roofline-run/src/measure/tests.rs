@@ -2,6 +2,8 @@
 
 use roofline_core::{
     Device, Graph, Registry,
+    compare::{Observation, compare},
+    format::Sizes,
     measurement::{Check, Kernel, Path},
     precision::PrecisionSpec,
     units::Bytes,
@@ -87,6 +89,13 @@ fn what_moved_is_what_bandwidth_is_made_of() {
     assert_eq!(cast.bytes, plain.bytes, "what had to move stays what it was");
     let ratio = cast.bandwidth() / plain.bandwidth();
     assert!((4.9..5.0).contains(&ratio), "{ratio}");
+    let observed = [Observation::from(&plain), Observation::from(&cast)];
+    let compared = compare(&observed, &fake.device, None, Sizes::Exact).unwrap();
+    for (pair, measured) in compared.pairs.iter().zip([&plain, &cast]) {
+        assert!((pair.bandwidth() / measured.bandwidth() - 1.0).abs() < 1e-12);
+        let roof = measured.roof(&fake.device).unwrap() / measured.time();
+        assert!((pair.efficiency() / roof - 1.0).abs() < 1e-12);
+    }
 }
 
 /// The weights alone take 3.5 us at least, all that moved 17.5 us: 10 us are possible for one and not for the other.

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use roofline_core::{
     Device, Graph, Op,
-    format::Sizes,
     measurement::{Energy, Measurement, Path as KernelPath, Residency, Warning},
     precision::PrecisionSpec,
-    predict::Estimate,
     units::{Bytes, Flops},
 };
 use roofline_run::{Run, Skipped, backend::Ceiling};
@@ -63,7 +61,9 @@ struct Row {
     measured_bandwidth_gb_s: f64,
     ai: f64,
     flops: Flops,
+    /// Bytes that had to move, and those that did.
     bytes: Bytes,
+    moved: Bytes,
     /// Ideal over measured; above 1 the roof or the measurement is wrong.
     roof_share: Option<f64>,
     check_error: f64,
@@ -185,7 +185,6 @@ fn saturating(names: &[String], device: &Device, quick: bool) -> Result<Subjects
 
 fn row(measured: &Measurement, device: &Device) -> Row {
     let (summary, work) = (measured.summary(), measured.work());
-    let ideal = Estimate::of(&measured.op, &measured.formats, Sizes::Exact, device);
     Row {
         site: measured.site.clone(),
         shape: measured.op.words(&measured.site),
@@ -207,7 +206,8 @@ fn row(measured: &Measurement, device: &Device) -> Row {
         ai: work.intensity().value(),
         flops: work.flops,
         bytes: work.bytes(),
-        roof_share: ideal.ok().map(|ideal| ideal.time() / measured.time()),
+        moved: measured.moved,
+        roof_share: measured.roof(device).ok().map(|roof| roof / measured.time()),
         check_error: measured.check.error,
         check_limit: measured.check.limit,
         warnings: measured.warnings.clone(),

@@ -2,7 +2,13 @@
 
 use std::path::Path;
 
-use roofline_core::{Device, Graph, compare::Observation, device::key_of, precision::PrecisionSpec, units::Seconds};
+use roofline_core::{
+    Device, Graph,
+    compare::Observation,
+    device::key_of,
+    precision::PrecisionSpec,
+    units::{Bytes, Seconds},
+};
 use serde::Deserialize;
 
 use crate::{commands::plot::fields, config, failure::Failure};
@@ -87,6 +93,7 @@ fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
         residency: None,
         path: None,
         kernel: None,
+        detour: Bytes::ZERO,
         warnings: Vec::new(),
     })
 }
