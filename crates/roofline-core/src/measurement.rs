@@ -129,6 +129,19 @@ pub struct Energy {
     pub clock_mhz: Option<f64>,
 }
 
+/// What the clock of a core did while a kernel was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// Before the first sample.
+    pub first_mhz: f64,
+    /// After the last one.
+    pub last_mhz: f64,
+    /// The lowest look between two blocks of samples.
+    pub lowest_mhz: f64,
+    /// What the machine is known to reach.
+    pub known_mhz: Option<f64>,
+}
+
 /// One kernel's time on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
@@ -164,6 +177,9 @@ pub struct Measurement {
     pub moved: Bytes,
     /// Doubts.
     pub warnings: Vec<Warning>,
+    /// The clock, where it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clocks>,
     /// Energy, where it was asked for and could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<Energy>,
@@ -191,6 +207,8 @@ struct Stored {
     moved: Option<f64>,
     warnings: Vec<Warning>,
     #[serde(default)]
+    clock: Option<Clocks>,
+    #[serde(default)]
     energy: Option<Energy>,
 }
 
@@ -199,7 +217,7 @@ impl TryFrom<Stored> for Measurement {
 
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
-        let Stored { kernel, check, samples, discarded, moved, warnings, energy, .. } = stored;
+        let Stored { kernel, check, samples, discarded, moved, warnings, clock, energy, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
         let right = check.error <= check.limit;
         if count == 0 || !right {
@@ -216,6 +234,7 @@ impl TryFrom<Stored> for Measurement {
                 discarded,
                 moved: moved.map_or(measured.bytes, Bytes::new),
                 warnings,
+                clock,
                 energy,
                 ..measured
             })
@@ -283,6 +302,7 @@ impl Measurement {
             bytes,
             moved: bytes,
             warnings,
+            clock: None,
             energy: None,
             summary,
         })

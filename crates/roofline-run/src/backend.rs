@@ -99,6 +99,11 @@ pub trait Case {
         None
     }
 
+    /// What the clock is known to reach when everything goes well, by the same reading; none where nobody has looked.
+    fn known_clock(&self) -> Option<Hertz> {
+        None
+    }
+
     /// What others took of the machine since it started.
     fn interference(&mut self) -> Interference {
         Interference::default()

@@ -10,7 +10,10 @@ use roofline_core::{
 use crate::{
     Backend, Case, Error, Protocol, Result,
     interference::Interference,
-    protocol::{clock::Watch, overhead, rotation},
+    protocol::{
+        clock::{Judged, Watch},
+        overhead, rotation,
+    },
     telemetry::{PowerTracker, Source},
 };
 
@@ -32,17 +35,18 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     let check = case.check()?;
     protocol.warmup.run(|| case.sample())?;
     let sampled = sample(&mut *case, protocol)?;
-    let Sampled { samples, instrument, watch, before, after, spent } = sampled;
+    let Sampled { judged, instrument, before, after, spent } = sampled;
+    let Judged { samples, discarded, clocks, warnings: clock_warnings } = judged;
     let (times_cache, detour) = (case.times_cache(), case.detour());
     let energy = match (protocol.watch, power) {
         (Some(time), Some(source)) => watched(&mut *case, source, time)?,
         _ => None,
     };
     drop(case);
-    let none = || Error::NoSamples { reason: format!("{} were discarded because the clock fell", watch.discarded()) };
+    let none = || Error::NoSamples { reason: format!("{discarded} were discarded because the clock fell") };
     let measured = Measurement::new(subject.clone(), protocol.residency, name.to_owned(), kernel, check, samples);
     let mut measured = measured.ok_or_else(none)?;
-    measured.discarded = watch.discarded();
+    (measured.discarded, measured.clock) = (discarded, clocks);
     measured.moved = measured.bytes + detour;
     let summary = *measured.summary();
     let mut warnings = Vec::new();
@@ -58,7 +62,7 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
         }
         Some(_) => {}
     }
-    warnings.extend(watch.warning());
+    warnings.extend(clock_warnings);
     warnings.extend(interrupted(before, after, spent));
     warnings.extend(overhead::warning(summary.median, instrument));
     let leaks = times_cache.filter(|times| protocol.residency == Residency::Cold && *times < rotation::LEAST);
@@ -86,9 +90,8 @@ fn watched(case: &mut dyn Case, source: Arc<dyn Source>, time: Seconds) -> Resul
 }
 
 struct Sampled {
-    samples: Vec<Seconds>,
+    judged: Judged,
     instrument: Seconds,
-    watch: Watch,
     before: Interference,
     after: Interference,
     spent: Seconds,
@@ -98,8 +101,7 @@ struct Sampled {
 fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
     let instrument = case.overhead();
     let (start, before) = (Instant::now(), case.interference());
-    let mut watch = Watch::default();
-    watch.accept(case.clock(), 0);
+    let mut watch = Watch::new(case.known_clock(), case.clock());
     let mut samples: Vec<Seconds> = Vec::new();
     let mut fake = Seconds::ZERO;
     loop {
@@ -113,7 +115,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
             }
         }
         fake += block;
-        if !watch.accept(case.clock(), samples.len() - first) {
+        if !watch.accept(case.clock(), &samples[first..]) {
             samples.truncate(first);
         }
         // A backend with fake times finishes by those; a real one by the clock on the wall.
@@ -121,7 +123,8 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
         // A clock that stays low would discard for ever: what there is by then has to do.
         let hopeless = spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
         if protocol.stop.enough(&samples, spent) || hopeless {
-            return Ok(Sampled { samples, instrument, watch, before, after: case.interference(), spent });
+            let judged = watch.judge(&protocol.stop);
+            return Ok(Sampled { judged, instrument, before, after: case.interference(), spent });
         }
     }
 }

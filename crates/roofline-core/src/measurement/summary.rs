@@ -24,6 +24,10 @@ pub struct Summary {
     /// The fastest.
     #[serde(rename = "min_us", serialize_with = "micros")]
     pub min: Seconds,
+    /// Standard deviation, for whoever compares with tools that have nothing else; none for a single sample. A few slow
+    /// samples make most of it, which is why nothing here is decided by it.
+    #[serde(rename = "std_us", serialize_with = "optional_micros")]
+    pub std: Option<Seconds>,
     /// Half the width of the 95 % confidence interval of the median, over the median; none for fewer than six samples, of
     /// which no two ranks reach 95 %.
     pub confidence: Option<f64>,
@@ -32,6 +36,14 @@ pub struct Summary {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn micros<S: serde::Serializer>(time: &Seconds, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((time.micros() * 1e3).round() / 1e3)
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn optional_micros<S: serde::Serializer>(time: &Option<Seconds>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => micros(time, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 impl Summary {
@@ -53,9 +65,18 @@ impl Summary {
             p95: Seconds::new(quantile(&sorted, 0.95)),
             mad: Seconds::new(quantile(&distances, 0.5)),
             min: Seconds::new(sorted[0]),
+            std: deviation(&sorted).map(Seconds::new),
             confidence: interval.map(|(low, high)| (sorted[high] - sorted[low]) / 2.0 / median),
         })
     }
+}
+
+/// With Bessel's correction; none for fewer than two.
+fn deviation(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (count > 1.0).then(|| (squares / (count - 1.0)).sqrt())
 }
 
 /// Linear interpolation between the closest ranks of sorted values, of which there must be one (Hyndman and Fan 1996, definition 7).
@@ -94,6 +115,9 @@ mod tests {
         // p95 of five: place 3.8, four fifths of the way from 4 to 100.
         assert!((summary.p95.micros() - 80.8).abs() < 1e-9);
         assert!((summary.min.micros() - 1.0).abs() < 1e-9);
+        // Around 22: 19^2 + 21^2 + 20^2 + 78^2 + 18^2 = 7610, over four.
+        assert!((summary.std.unwrap().micros() - (7610.0f64 / 4.0).sqrt()).abs() < 1e-9);
+        assert_eq!(of(&[5.0]).unwrap().std, None);
         assert!(of(&[]).is_none() && of(&[1.0, f64::NAN]).is_none() && of(&[0.0]).is_none() && of(&[-1.0]).is_none());
         assert_eq!(of(&[5.0; 5]).unwrap().confidence, None);
         assert_eq!(of(&[5.0; 6]).unwrap().confidence, Some(0.0));

@@ -30,6 +30,11 @@ pub enum Warning {
         /// Lowest clock seen, over the highest.
         clock_ratio: f64,
     },
+    /// The whole measurement ran below the clock that the machine is known to reach.
+    LowClock {
+        /// The clock while it ran, over the best one that was seen or is known.
+        clock_ratio: f64,
+    },
     /// Somebody else had the processor.
     Interrupted {
         /// Time that a hypervisor gave to others, in percent of the run, averaged over processors.
@@ -57,6 +62,7 @@ impl Warning {
             Self::Noisy { .. } => "noisy",
             Self::FewSamples { .. } => "few samples",
             Self::Throttled { .. } => "slow clock",
+            Self::LowClock { .. } => "low clock",
             Self::Interrupted { .. } => "interrupted",
             Self::TooFast { .. } => "too fast",
             Self::NotCold { .. } => "not cold",
@@ -80,6 +86,12 @@ impl Warning {
             Self::Throttled { discarded, clock_ratio } => format!(
                 "a core ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \
                  meanwhile were discarded: let the machine cool and close other programs",
+                clock_ratio * 100.0
+            ),
+            Self::LowClock { clock_ratio } => format!(
+                "all of it ran at {:.0} % of the clock that this machine reaches: hot, saving power, shared with others, \
+                 or slowed by wide vectors; let it cool and close other programs, or see with `roofline devices this \
+                 --measure` what it reaches now",
                 clock_ratio * 100.0
             ),
             Self::Interrupted { stolen_pct, preemptions } => format!(

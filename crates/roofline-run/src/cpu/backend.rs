@@ -178,6 +178,8 @@ struct CpuCase<'a, R> {
     memory: &'a mut [u8],
     rotation: Rotation,
     next: usize,
+    /// The clock that the device's ceilings were measured at.
+    known: Option<Hertz>,
 }
 
 impl<R: Run> Case for CpuCase<'_, R> {
@@ -217,6 +219,10 @@ impl<R: Run> Case for CpuCase<'_, R> {
 
     fn clock(&mut self) -> Option<Hertz> {
         clock::probe()
+    }
+
+    fn known_clock(&self) -> Option<Hertz> {
+        self.known
     }
 
     fn interference(&mut self) -> Interference {

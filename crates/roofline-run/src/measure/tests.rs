@@ -6,22 +6,25 @@ use roofline_core::{
     format::Sizes,
     measurement::{Check, Kernel, Path},
     precision::PrecisionSpec,
-    units::Bytes,
+    units::{Bytes, Hertz},
 };
 
 use super::*;
 
-/// A kernel that takes `time` and moves `detour` bytes beside the operator's own.
+/// A kernel that takes `time` and moves `detour` bytes beside the operator's own, on a machine that reaches `known` and
+/// runs at `clock`.
 struct Fake {
     device: Device,
     time: Seconds,
     detour: Bytes,
+    known: Option<Hertz>,
+    clock: Option<Hertz>,
 }
 
 impl Fake {
     fn new() -> Self {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
-        Self { device, time: Seconds::from_micros(100.0), detour: Bytes::ZERO }
+        Self { device, time: Seconds::from_micros(100.0), detour: Bytes::ZERO, known: None, clock: None }
     }
 }
 
@@ -64,6 +67,14 @@ impl Case for FakeCase<'_> {
 
     fn detour(&self) -> Bytes {
         self.fake.detour
+    }
+
+    fn clock(&mut self) -> Option<Hertz> {
+        self.fake.clock
+    }
+
+    fn known_clock(&self) -> Option<Hertz> {
+        self.fake.known
     }
 }
 
@@ -118,6 +129,19 @@ fn a_file_of_before_has_moved_what_had_to() {
     stored.as_object_mut().unwrap().remove("moved").unwrap();
     let before: Measurement = serde_json::from_value(stored.clone()).unwrap();
     assert_eq!(before.moved, before.bytes);
+    assert_eq!(before.clock, None);
     stored["moved"] = (-1.0).into();
     assert!(serde_json::from_value::<Measurement>(stored).is_err());
+}
+
+#[test]
+fn the_clock_is_kept_and_one_that_is_low_throughout_is_a_doubt() {
+    let (known, clock) = (Some(Hertz::new(3e9)), Some(Hertz::new(2.4e9)));
+    let slow = measured(&mut Fake { known, clock, ..Fake::new() });
+    assert!(matches!(slow.warnings[..], [Warning::LowClock { .. }]), "{:?}", slow.warnings);
+    let again: Measurement = serde_json::from_value(serde_json::to_value(&slow).unwrap()).unwrap();
+    let clocks = again.clock.unwrap();
+    assert_eq!((clocks.first_mhz, clocks.last_mhz, clocks.lowest_mhz), (2400.0, 2400.0, 2400.0));
+    let unknown = measured(&mut Fake { clock, ..Fake::new() });
+    assert_eq!((unknown.samples().len(), unknown.warnings.len()), (slow.samples().len(), 0), "and takes no longer");
 }

@@ -1,44 +1,108 @@
 //! Hazard: a hot or shared machine lowers its clock or gives the core to somebody else, and samples taken meanwhile
-//! measure that. The clock is read between blocks of samples; a block that ends slower than the best clock seen is
-//! discarded and counted.
+//! measure that. The clock is read between blocks of samples; a block that ends slower than the best clock is discarded
+//! and counted. The best is known only at the end, so all blocks are judged again then, and against what the machine is
+//! known to reach: one that is slow from beginning to end has nothing of its own to be compared with.
 
-use roofline_core::{measurement::Warning, units::Hertz};
+use roofline_core::{
+    measurement::{Clocks, Warning},
+    units::{Hertz, Seconds},
+};
 
-/// A clock below this share of the best one seen is not the machine that is being measured.
+use super::Stop;
+
+/// A clock below this share of the best one is not the machine that is being measured.
 const LOWEST: f64 = 0.93;
 
-/// What the clock did.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the clock does.
+#[derive(Clone, Debug, Default)]
 pub struct Watch {
+    known: Option<Hertz>,
+    /// Of this measurement.
     best: Option<Hertz>,
-    lowest: f64,
-    discarded: u32,
+    clocks: Option<Clocks>,
+    blocks: Vec<Block>,
+}
+
+/// Samples, and the clock after them.
+#[derive(Clone, Debug)]
+struct Block {
+    clock: Option<Hertz>,
+    samples: Vec<Seconds>,
+    /// By what was known when it ended.
+    accepted: bool,
+}
+
+/// What is left of the samples.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Those that count.
+    pub samples: Vec<Seconds>,
+    /// How many were thrown away.
+    pub discarded: u32,
+    /// What the clock did.
+    pub clocks: Option<Clocks>,
+    /// Doubts.
+    pub warnings: Vec<Warning>,
 }
 
 impl Watch {
-    /// Notes the clock after a block of `samples`; false where they are to be discarded.
-    pub fn accept(&mut self, clock: Option<Hertz>, samples: usize) -> bool {
-        let Some(clock) = clock else { return true };
-        let best = self.best.map_or(clock, |best| best.max(clock));
-        self.best = Some(best);
-        let ratio = clock / best;
-        if ratio >= LOWEST {
-            return true;
+    /// On a machine that reaches `known`, where that is known, read at `clock` before the first block.
+    pub fn new(known: Option<Hertz>, clock: Option<Hertz>) -> Self {
+        let mut watch = Self { known, ..Self::default() };
+        watch.look(clock);
+        watch
+    }
+
+    fn look(&mut self, clock: Option<Hertz>) {
+        let Some(clock) = clock else { return };
+        self.best = Some(self.best.map_or(clock, |best| best.max(clock)));
+        let mhz = clock.value() / 1e6;
+        let before = self.clocks.unwrap_or(Clocks { first_mhz: mhz, last_mhz: mhz, lowest_mhz: mhz, known_mhz: None });
+        let known_mhz = self.known.map(|known| known.value() / 1e6);
+        self.clocks = Some(Clocks { last_mhz: mhz, lowest_mhz: before.lowest_mhz.min(mhz), known_mhz, ..before });
+    }
+
+    /// Notes a block of samples and the clock after it; false where they are slow by what has been seen so far. What the
+    /// machine is known to reach waits until the end: on one that is slow throughout, sampling would never.
+    pub fn accept(&mut self, clock: Option<Hertz>, samples: &[Seconds]) -> bool {
+        self.look(clock);
+        let accepted = clock.zip(self.best).is_none_or(|(clock, best)| clock / best >= LOWEST);
+        self.blocks.push(Block { clock, samples: samples.to_vec(), accepted });
+        accepted
+    }
+
+    /// All blocks against the best clock that was seen or is known. Where too few are that fast, what was accepted on the
+    /// way is kept; where too little was, everything is. A doubt says so.
+    pub fn judge(&self, stop: &Stop) -> Judged {
+        let reference = self.best.map(|best| self.known.map_or(best, |known| known.max(best)));
+        let ratio = |block: &Block| block.clock.zip(reference).map(|(clock, reference)| clock / reference);
+        let slow = |block: &Block| ratio(block).is_some_and(|ratio| ratio < LOWEST);
+        let count = |of: &dyn Fn(&Block) -> bool| -> usize {
+            self.blocks.iter().filter(|block| of(block)).map(|block| block.samples.len()).sum()
+        };
+        let (fast, accepted) = (count(&|block| !slow(block)), count(&|block| block.accepted));
+        let keep: &dyn Fn(&Block) -> bool = if fast >= stop.fewest.min(accepted.div_ceil(2)).max(1) {
+            &|block| !slow(block)
+        } else if accepted >= stop.least {
+            &|block| block.accepted
+        } else {
+            &|_| true
+        };
+        let (kept, dropped): (Vec<&Block>, Vec<&Block>) = self.blocks.iter().partition(|block| keep(block));
+        let discarded = dropped.iter().map(|block| block.samples.len() as u32).sum();
+        let lowest = dropped.iter().filter_map(|block| ratio(block)).reduce(f64::min);
+        let throttled = lowest.filter(|_| discarded > 0);
+        let mut ratios: Vec<f64> = kept.iter().filter_map(|block| ratio(block)).collect();
+        ratios.sort_by(f64::total_cmp);
+        let typical = ratios.get(ratios.len() / 2).copied().filter(|ratio| *ratio < LOWEST);
+        Judged {
+            samples: kept.iter().flat_map(|block| &block.samples).copied().collect(),
+            discarded,
+            clocks: self.clocks,
+            warnings: (throttled.map(|clock_ratio| Warning::Throttled { discarded, clock_ratio }).into_iter())
+                .chain(typical.map(|clock_ratio| Warning::LowClock { clock_ratio }))
+                .collect(),
         }
-        self.lowest = if self.discarded == 0 { ratio } else { self.lowest.min(ratio) };
-        self.discarded += samples as u32;
-        false
-    }
-
-    /// Samples thrown away.
-    pub fn discarded(&self) -> u32 {
-        self.discarded
-    }
-
-    /// The doubt, where there is one.
-    pub fn warning(&self) -> Option<Warning> {
-        let Self { discarded, lowest: clock_ratio, .. } = *self;
-        (discarded > 0).then_some(Warning::Throttled { discarded, clock_ratio })
     }
 }
 
@@ -46,15 +110,74 @@ impl Watch {
 mod tests {
     use super::*;
 
+    fn ghz(value: f64) -> Hertz {
+        Hertz::new(value * 1e9)
+    }
+
+    /// Blocks of `samples` each; every sample takes the inverse of its block's clock.
+    fn watch(known: Option<Hertz>, clocks: &[f64], samples: usize) -> (Watch, Vec<bool>) {
+        let mut watch = Watch::new(known, None);
+        let block = |clock: f64| vec![Seconds::new(1.0 / clock); samples];
+        let accepted = clocks.iter().map(|clock| watch.accept(Some(ghz(*clock)), &block(*clock))).collect();
+        (watch, accepted)
+    }
+
     #[test]
     fn slow_blocks_are_discarded_and_counted() {
-        let mut watch = Watch::default();
-        let ghz = |value: f64| Some(Hertz::new(value * 1e9));
-        assert!(watch.accept(None, 5) && watch.warning().is_none());
-        assert!(watch.accept(ghz(3.0), 5) && watch.accept(ghz(2.9), 5) && watch.accept(ghz(3.1), 5));
-        assert!(!watch.accept(ghz(2.0), 4) && !watch.accept(ghz(2.48), 3));
-        assert_eq!(watch.discarded(), 7);
-        let Some(Warning::Throttled { discarded: 7, clock_ratio }) = watch.warning() else { panic!() };
+        let (watch, accepted) = watch(None, &[3.0, 2.9, 3.1, 2.0, 2.48], 4);
+        assert_eq!(accepted, [true, true, true, false, false]);
+        let judged = watch.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded), (12, 8));
+        let [Warning::Throttled { discarded: 8, clock_ratio }] = judged.warnings[..] else { panic!("{judged:?}") };
         assert!((clock_ratio - 2.0 / 3.1).abs() < 1e-9);
+        let clocks = judged.clocks.unwrap();
+        let mhz = [clocks.first_mhz, clocks.last_mhz, clocks.lowest_mhz].map(f64::round);
+        assert_eq!((mhz, clocks.known_mhz), ([3000.0, 2480.0, 2000.0], None));
+    }
+
+    #[test]
+    fn without_a_clock_everything_counts() {
+        let mut watch = Watch::new(Some(ghz(3.0)), None);
+        assert!(watch.accept(None, &[Seconds::new(1.0); 5]));
+        let judged = watch.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded, judged.clocks), (5, 0, None));
+        assert!(judged.warnings.is_empty());
+    }
+
+    /// Blocks that were the best so far are not when the clock rises.
+    #[test]
+    fn what_was_accepted_too_early_is_discarded_in_the_end() {
+        let (watch, accepted) = watch(None, &[2.0, 2.0, 3.0, 3.0], 20);
+        assert_eq!(accepted, [true; 4]);
+        let judged = watch.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded), (40, 40));
+        assert!(judged.samples.iter().all(|sample| sample.value() < 0.4));
+        // One fast moment is too little to throw all the rest away for.
+        let (watch, _) = self::watch(None, &[2.0, 2.0, 2.0, 2.0, 3.0], 5);
+        let judged = watch.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded), (25, 0));
+        assert!(matches!(judged.warnings[..], [Warning::LowClock { .. }]), "{judged:?}");
+    }
+
+    #[test]
+    fn a_machine_that_is_slow_throughout_is_noticed_and_measured() {
+        let (slow, accepted) = watch(Some(ghz(3.0)), &[2.4; 4], 20);
+        assert_eq!(accepted, [true; 4], "no longer than without");
+        let judged = slow.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded), (80, 0));
+        let [Warning::LowClock { clock_ratio }] = judged.warnings[..] else { panic!("{judged:?}") };
+        assert!((clock_ratio - 0.8).abs() < 1e-9);
+        assert_eq!(judged.clocks.unwrap().known_mhz, Some(3000.0));
+        // As fast as is known, and faster: nothing to say.
+        for clock in [2.9, 3.3] {
+            let judged = watch(Some(ghz(3.0)), &[clock; 4], 20).0.judge(&Stop::default());
+            assert!(judged.samples.len() == 80 && judged.warnings.is_empty(), "{judged:?}");
+        }
+        // Slow after the first look, and for good: all that there is.
+        let mut sudden = Watch::new(None, Some(ghz(3.0)));
+        assert!(!sudden.accept(Some(ghz(2.0)), &[Seconds::new(1.0); 5]));
+        let judged = sudden.judge(&Stop::default());
+        assert_eq!((judged.samples.len(), judged.discarded), (5, 0));
+        assert!(matches!(judged.warnings[..], [Warning::LowClock { .. }]), "{judged:?}");
     }
 }

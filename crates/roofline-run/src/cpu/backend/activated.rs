@@ -69,7 +69,8 @@ pub(super) fn prepare<'a>(
     let rotation = cpu.load(&slots, residency)?;
     let (query, output) = (formats.query, formats.activations);
     let run = ActivatedRun { products, kernel, slots, inputs, x, between, y, query, output, m, n };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
+    let known = cpu.device.clock.boost;
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0, known }))
 }
 
 struct ActivatedRun {

@@ -54,7 +54,8 @@ pub(super) fn prepare<'a>(
     let out = cpu.memory(queries * size(shape.value_dim) * formats.query.nominal_bits() as usize / 8)?;
     let rotation = cpu.load(&slots, residency)?;
     let run = AttentionRun { attention, kernel, shape, slots, inputs, q, out, query: formats.query };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
+    let known = cpu.device.clock.boost;
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0, known }))
 }
 
 struct AttentionRun {

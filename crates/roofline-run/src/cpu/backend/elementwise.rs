@@ -82,7 +82,8 @@ pub(super) fn prepare<'a>(
         places: (0..rows).rev().collect(),
         result: Vec::new(),
     };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
+    let known = cpu.device.clock.boost;
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0, known }))
 }
 
 struct ElementwiseRun {

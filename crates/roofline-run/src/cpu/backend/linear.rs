@@ -52,7 +52,8 @@ pub(super) fn prepare<'a>(
     let slots = Slots::new(vec![weights]).with_output(product.between());
     let rotation = cpu.load(&slots, residency)?;
     let run = LinearRun { product, kernel, slots, inputs, x, y, output: formats.output, n };
-    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0 }))
+    let known = cpu.device.clock.boost;
+    Ok(Box::new(CpuCase { run, pool: &mut cpu.pool, memory: &mut cpu.arena, rotation, next: 0, known }))
 }
 
 struct LinearRun {
