@@ -88,6 +88,9 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
             {
                 found.push(Diagnosis::Throttled { clock_ratio: *clock_ratio });
             }
+            Warning::LowClock { clock_ratio } if slower => {
+                found.push(Diagnosis::Throttled { clock_ratio: *clock_ratio });
+            }
             Warning::Noisy { .. } | Warning::Interrupted { .. } => {
                 let spread = observation.range.map_or(1.0, |(low, high)| high / low);
                 let noisy = Diagnosis::NoisyNeighbour { spread };

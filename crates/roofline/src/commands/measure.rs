@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use roofline_core::{
     Device, Graph, Op,
-    measurement::{Energy, Measurement, Path as KernelPath, Residency, Warning},
+    measurement::{Clocks, Energy, Measurement, Path as KernelPath, Residency, Warning},
     precision::PrecisionSpec,
-    units::{Bytes, Flops},
+    units::{Bytes, Flops, Seconds},
 };
 use roofline_run::{Run, Skipped, backend::Ceiling};
 use serde::Serialize;
@@ -54,6 +54,8 @@ struct Row {
     p5_us: f64,
     p95_us: f64,
     mad_us: f64,
+    min_us: f64,
+    std_us: Option<f64>,
     samples: usize,
     discarded: u32,
     confidence_pct: Option<f64>,
@@ -69,6 +71,8 @@ struct Row {
     check_error: f64,
     check_limit: f64,
     warnings: Vec<Warning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock: Option<Clocks>,
     #[serde(skip_serializing_if = "Option::is_none")]
     energy: Option<Energy>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,6 +202,8 @@ fn row(measured: &Measurement, device: &Device) -> Row {
         p5_us: summary.p5.micros(),
         p95_us: summary.p95.micros(),
         mad_us: summary.mad.micros(),
+        min_us: summary.min.micros(),
+        std_us: summary.std.map(Seconds::micros),
         samples: summary.samples,
         discarded: measured.discarded,
         confidence_pct: summary.confidence.map(|known| known * 100.0),
@@ -211,6 +217,7 @@ fn row(measured: &Measurement, device: &Device) -> Row {
         check_error: measured.check.error,
         check_limit: measured.check.limit,
         warnings: measured.warnings.clone(),
+        clock: measured.clock,
         energy: measured.energy,
         gflops_per_w: measured.efficiency().map(|efficiency| efficiency.value() / 1e9),
     }
