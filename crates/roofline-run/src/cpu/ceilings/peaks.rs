@@ -114,6 +114,32 @@ impl Kernel for Fma {
     }
 }
 
+/// Integers that the plain loop multiplies per turn: more than any vector, and never further away than the first cache.
+const INTEGERS: usize = 256;
+
+/// What kernels do with INT8 where there are no instructions for it: widen it once, and whatever the compiler makes of a sum
+/// of products.
+fn plain_int16(turns: u64) {
+    let (left, right) = ([3i16; INTEGERS], [-5i16; INTEGERS]);
+    let mut total = 0i32;
+    for _ in 0..turns {
+        let (left, right) = black_box((&left, &right));
+        let products = left.iter().zip(right).map(|(left, right)| i32::from(*left) * i32::from(*right));
+        total = total.wrapping_add(products.sum());
+    }
+    black_box(total);
+}
+
+fn plain() -> Unit {
+    Unit {
+        math: Math::Int8,
+        name: "plain INT16 loop",
+        run: plain_int16,
+        operations: 2.0 * INTEGERS as f64,
+        per_cycle: None,
+    }
+}
+
 /// The units of this processor.
 pub(super) fn units() -> Vec<Unit> {
     let isa = Isa::best();
@@ -132,18 +158,21 @@ pub(super) fn units() -> Vec<Unit> {
     #[cfg(target_arch = "x86_64")]
     let others = x86::units().into_iter().chain(super::tiles::units());
     #[cfg(not(target_arch = "x86_64"))]
-    let others = std::iter::empty();
+    let others = std::iter::once(plain());
     std::iter::once(vectors).chain(others).collect()
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::{
-        arch::x86_64::{
-            __m512bh, __m512i, _mm256_dpbusd_avx_epi32, _mm256_fmadd_pd, _mm256_set1_epi8, _mm256_set1_pd,
-            _mm256_setzero_pd, _mm256_setzero_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_pd,
-            _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_pd, _mm512_setzero_pd, _mm512_setzero_ps,
-            _mm512_setzero_si512,
+        arch::{
+            asm,
+            x86_64::{
+                __m512bh, __m512i, _mm256_dpbusd_avx_epi32, _mm256_fmadd_pd, _mm256_set1_epi8, _mm256_set1_epi16,
+                _mm256_set1_pd, _mm256_setzero_pd, _mm256_setzero_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32,
+                _mm512_fmadd_pd, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_pd, _mm512_setzero_pd,
+                _mm512_setzero_ps, _mm512_setzero_si512,
+            },
         },
         hint::black_box,
         mem::transmute,
@@ -151,7 +180,7 @@ mod x86 {
 
     use roofline_core::Math;
 
-    use super::{ACCUMULATORS, UNITS, Unit};
+    use super::{ACCUMULATORS, UNITS, Unit, plain};
 
     macro_rules! spin {
         ($name:ident, $features:literal, $zero:expr, $operand:expr, |$x:ident, $y:ident, $sum:ident| $step:expr) => {
@@ -191,14 +220,75 @@ mod x86 {
         sum, x, y
     ));
 
-    pub(super) fn units() -> Vec<Unit> {
-        let unit = |math, name, run: fn(u64), lanes: f64, dot: f64, known: bool| Unit {
+    /// Pairs of INT16 into INT32, and a sum of those: what kernels do with INT8 where nothing multiplies it as it is. In
+    /// assembly, because the product of two registers that never change would be computed once.
+    #[target_feature(enable = "avx2")]
+    unsafe fn int16_256(turns: u64) {
+        let (x, y) = black_box((_mm256_set1_epi16(3), _mm256_set1_epi16(-5)));
+        let mut sums = [_mm256_setzero_si256(); ACCUMULATORS];
+        for _ in 0..turns {
+            for sum in &mut sums {
+                // SAFETY: registers only.
+                unsafe {
+                    asm!(
+                        "vpmaddwd {product}, {x}, {y}",
+                        "vpaddd {sum}, {sum}, {product}",
+                        product = out(ymm_reg) _,
+                        x = in(ymm_reg) x,
+                        y = in(ymm_reg) y,
+                        sum = inout(ymm_reg) *sum,
+                        options(nomem, nostack, preserves_flags),
+                    );
+                }
+            }
+        }
+        black_box(sums);
+    }
+
+    /// What multiplies INT8 outside of tiles, best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Integers {
+        Vnni512,
+        Vnni256,
+        Avx2,
+        Plain,
+    }
+
+    impl Integers {
+        pub(super) fn best() -> Self {
+            if is_x86_feature_detected!("avx512vnni") {
+                Self::Vnni512
+            } else if is_x86_feature_detected!("avxvnni") {
+                Self::Vnni256
+            } else if is_x86_feature_detected!("avx2") {
+                Self::Avx2
+            } else {
+                Self::Plain
+            }
+        }
+
+        pub(super) fn unit(self) -> Unit {
+            // SAFETY of the calls: as below.
+            match self {
+                Self::Vnni512 => unit(Math::Int8, "AVX-512 VNNI", |turns| unsafe { int8_512(turns) }, 16.0, 4.0, false),
+                Self::Vnni256 => unit(Math::Int8, "AVX-VNNI", |turns| unsafe { int8_256(turns) }, 8.0, 4.0, false),
+                Self::Avx2 => unit(Math::Int8, "AVX2 vpmaddwd", |turns| unsafe { int16_256(turns) }, 8.0, 2.0, false),
+                Self::Plain => plain(),
+            }
+        }
+    }
+
+    fn unit(math: Math, name: &'static str, run: fn(u64), lanes: f64, dot: f64, known: bool) -> Unit {
+        Unit {
             math,
             name,
             run,
             operations: 2.0 * lanes * dot * ACCUMULATORS as f64,
             per_cycle: known.then_some(2.0 * lanes * dot * UNITS),
-        };
+        }
+    }
+
+    pub(super) fn units() -> Vec<Unit> {
         let mut units = Vec::new();
         // SAFETY of the calls: each is listed only where the processor has its features.
         if is_x86_feature_detected!("avx512f") {
@@ -209,11 +299,7 @@ mod x86 {
         if is_x86_feature_detected!("avx512bf16") {
             units.push(unit(Math::Bf16, "AVX-512 BF16", |turns| unsafe { bf16_512(turns) }, 16.0, 2.0, false));
         }
-        if is_x86_feature_detected!("avx512vnni") {
-            units.push(unit(Math::Int8, "AVX-512 VNNI", |turns| unsafe { int8_512(turns) }, 16.0, 4.0, false));
-        } else if is_x86_feature_detected!("avxvnni") {
-            units.push(unit(Math::Int8, "AVX-VNNI", |turns| unsafe { int8_256(turns) }, 8.0, 4.0, false));
-        }
+        units.push(Integers::best().unit());
         units
     }
 }
@@ -243,6 +329,31 @@ mod tests {
             assert_eq!(unit.operations, 2.0 * bits / element * ACCUMULATORS as f64, "{} by {}", unit.math, unit.name);
             let built = unit.per_cycle.map(|rate| rate * ACCUMULATORS as f64 / UNITS);
             assert!(built.is_none_or(|built| built == unit.operations), "{} by {}", unit.math, unit.name);
+        }
+    }
+
+    /// Kernels multiply INT8 on every processor, so every processor has a peak for it.
+    #[test]
+    fn int8_has_a_unit_everywhere() {
+        assert!(units().iter().any(|unit| unit.math == Math::Int8));
+        let mut without = vec![plain()];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            without.push(x86::Integers::Avx2.unit());
+        }
+        for (unit, name) in without.iter().zip(["plain INT16 loop", "AVX2 vpmaddwd"]) {
+            assert_eq!((unit.math, unit.name), (Math::Int8, name));
+            // Twice the turns take about twice the time: nothing was computed before the loop, or not at all.
+            let time = |turns: u64| {
+                let timed = |_| {
+                    let start = Instant::now();
+                    (unit.run)(turns);
+                    start.elapsed().as_secs_f64()
+                };
+                (0..9).map(timed).fold(f64::INFINITY, f64::min)
+            };
+            let ratio = time(40_000) / time(10_000);
+            assert!((2.0..8.0).contains(&ratio), "{name}: {ratio}");
         }
     }
 }
