@@ -156,6 +156,7 @@ fn a_speedup_is_of_one_tier() {
         path: None,
         kernel: None,
         warnings: Vec::new(),
+        detour: roofline_core::units::Bytes::ZERO,
     };
     let both = [observed("bf16"), observed("w4a16")];
     let speedup = |calibration: &Calibration| {

@@ -216,6 +216,7 @@ mod tests {
             path: Some(Path::Native),
             kernel: None,
             warnings: Vec::new(),
+            detour: crate::units::Bytes::ZERO,
         };
         change(&mut observation);
         observation

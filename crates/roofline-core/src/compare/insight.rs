@@ -117,6 +117,7 @@ mod tests {
                 path: None,
                 kernel: None,
                 warnings: Vec::new(),
+                detour: crate::units::Bytes::ZERO,
             }
         };
         let all: Vec<Observation> = shapes.iter().zip(errors).map(observation).collect();

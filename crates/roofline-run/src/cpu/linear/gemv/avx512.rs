@@ -21,7 +21,8 @@ use std::{
 
 use super::{
     super::stored::{Code, Scale, Stored},
-    Ahead, BLOCK, Job, Kernel,
+    Job, Kernel,
+    ahead::{Ahead, BLOCK},
     spread::{Absmax, Group, Micro, Spread, TwoLevel},
 };
 

@@ -32,7 +32,8 @@ use super::{
         output::Output,
         stored::{Code, Rows, Scale, Stored},
     },
-    Ahead, BLOCK as LINE, piece,
+    ahead::{Ahead, BLOCK as LINE},
+    piece,
     spread::{Group, Micro, Spread, TwoLevel},
 };
 use crate::cpu::{buffer::Buffer, pool::Pool, tensor::Tensor};

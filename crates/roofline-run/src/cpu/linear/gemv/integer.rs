@@ -8,7 +8,7 @@
 use std::{ops::Range, slice};
 
 use super::super::{Unsupported, no_memory, output::Output, stored::Rows};
-use super::{Ahead, piece};
+use super::piece;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Level;
 use crate::cpu::{buffer::Buffer, linear::number::from_bf16, pool::Pool, simd::Simd, tensor::Tensor};
@@ -23,6 +23,7 @@ struct Job<'a> {
     pitch: usize,
     m: usize,
     /// `128 * sum(x)` of each row of `x`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     offsets: &'a [i32],
     /// The scale of each row of `x`.
     scales: &'a [u8],
@@ -138,7 +139,7 @@ unsafe fn vnni_row<const M: usize>(job: &Job<'_>, row: usize, first: usize) {
         _mm512_setzero_si512, _mm512_xor_si512,
     };
     let w = job.w.codes(row);
-    let ahead = Ahead::new(job.w.stored, 1);
+    let ahead = super::ahead::Ahead::new(job.w.stored, 1);
     let x: [*const i8; M] = std::array::from_fn(|index| job.x(first + index).as_ptr());
     let top = _mm512_set1_epi8(-128);
     let mut sums = [_mm512_setzero_si512(); M];
