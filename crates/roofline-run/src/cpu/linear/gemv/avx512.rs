@@ -183,9 +183,9 @@ unsafe fn columns<D: Decoder>(job: &Job<'_>, rows: Range<usize>) {
             for first in (0..job.m).step_by(4) {
                 match job.m - first {
                     1 => batch::<D, 1, 4>(decoder, job, rows.clone(), first),
-                    2 => batch::<D, 2, 2>(decoder, job, rows.clone(), first),
-                    3 => batch::<D, 3, 2>(decoder, job, rows.clone(), first),
-                    _ => batch::<D, 4, 2>(decoder, job, rows.clone(), first),
+                    2 => batch::<D, 2, 4>(decoder, job, rows.clone(), first),
+                    3 => batch::<D, 3, 4>(decoder, job, rows.clone(), first),
+                    _ => batch::<D, 4, 4>(decoder, job, rows.clone(), first),
                 }
             }
         }
