@@ -57,6 +57,8 @@ maths! {
     Fp6 = "fp6", "FP6";
     /// MXFP4 and NVFP4, block-scaled.
     Fp4 = "fp4", "FP4";
+    /// INT16 with INT32 accumulation: how processors multiply narrow integer weights with 16-bit activations, in fixed point.
+    Int16 = "int16", "INT16";
     /// INT8 with INT32 accumulation.
     Int8 = "int8", "INT8";
     /// INT8 dot products on the vector units.
@@ -70,7 +72,7 @@ impl Math {
     pub const fn accumulator(self) -> Format {
         match self {
             Self::Fp64 | Self::Fp64Tensor => Format::FP64,
-            Self::Int8 | Self::Int8Dp4a | Self::Int4 => Format::INT32,
+            Self::Int16 | Self::Int8 | Self::Int8Dp4a | Self::Int4 => Format::INT32,
             Self::Fp16Acc16 | Self::Fp8Acc16 => Format::FP16,
             _ => Format::FP32,
         }

@@ -1,19 +1,15 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
 pub mod affinity;
-pub mod attention;
 pub mod backend;
 pub mod buffer;
 pub mod ceilings;
 pub mod clock;
-pub mod elementwise;
-pub mod linear;
+pub mod kernels;
 pub mod machine;
 mod operands;
 pub mod pool;
-pub mod simd;
 pub mod tensor;
 #[cfg(target_arch = "x86_64")]
 mod tile;
 pub mod unsupported;
-pub mod vector;

@@ -13,7 +13,8 @@ use roofline_core::{
     units::{Bytes, Hertz, Seconds},
 };
 
-use super::{affinity::Binding, buffer::Buffer, clock, machine::Machine, operands::Slots, pool::Pool, simd::Simd};
+use super::{affinity::Binding, buffer::Buffer, clock, machine::Machine, operands::Slots, pool::Pool};
+use roofline_isa::Isa;
 use crate::{Backend, Case, Error, Result, interference::Interference, protocol::rotation::Rotation};
 
 /// Caches of a processor that does not say.
@@ -24,7 +25,7 @@ const MEMORY: Bytes = Bytes::new(4e9);
 /// All cores of this machine.
 pub struct Cpu {
     device: Device,
-    simd: Simd,
+    isa: Isa,
     pool: Pool,
     binding: Binding,
     /// Copies of the operands; kept from one case to the next, because touching memory for the first time is slow.
@@ -45,7 +46,7 @@ impl Cpu {
         let binding = Binding::new(&mut pool);
         Self {
             device,
-            simd: Simd::detect(),
+            isa: Isa::best(),
             pool,
             binding,
             arena,

@@ -15,6 +15,8 @@ pub struct Tensor<'a> {
     pub codes: &'a [u8],
     /// Scales, in the order of their blocks.
     pub scales: &'a [u8],
+    /// Zero points, in the order of their blocks.
+    pub zeros: &'a [u8],
     /// What there is once per tensor.
     pub tensor: &'a [u8],
 }
@@ -27,6 +29,7 @@ impl<'a> From<&'a Encoded> for Tensor<'a> {
             columns: encoded.columns(),
             codes: &encoded.codes,
             scales: &encoded.scales,
+            zeros: &encoded.zeros,
             tensor: &encoded.tensor,
         }
     }

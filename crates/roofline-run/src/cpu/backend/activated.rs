@@ -10,8 +10,8 @@ use roofline_core::{
 use super::{
     super::{
         buffer::Buffer,
-        elementwise::{Elementwise, Target},
-        linear::Product,
+        kernels::elementwise::{Elementwise, Target},
+        kernels::linear::Product,
         operands::{Pattern, Slots},
         pool::Pool,
         tensor::Tensor,

@@ -8,7 +8,7 @@ use roofline_core::{
 
 use super::{
     super::{
-        attention::Attention,
+        kernels::attention::Attention,
         buffer::Buffer,
         operands::{Pattern, Slots},
         pool::Pool,

@@ -8,7 +8,7 @@ use roofline_core::{
 
 use super::{
     super::{
-        elementwise::{Elementwise, Rotations, Target},
+        kernels::elementwise::{Elementwise, Rotations, Target},
         operands::{Pattern, Slots},
         pool::Pool,
     },

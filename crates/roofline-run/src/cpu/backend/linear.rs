@@ -10,7 +10,7 @@ use roofline_core::{
 use super::{
     super::{
         buffer::Buffer,
-        linear::Product,
+        kernels::linear::Product,
         operands::{Pattern, Slots},
         pool::Pool,
     },
@@ -24,7 +24,7 @@ use crate::{
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {
     let plan = if subject.cast { Product::cast_first } else { Product::plan };
-    let product = plan(cpu.simd, shape, &subject.formats, cpu.pool.threads());
+    let product = plan(cpu.isa, shape, &subject.formats, cpu.pool.threads());
     product.map_err(|reason| unsupported(reason.to_string()))
 }
 

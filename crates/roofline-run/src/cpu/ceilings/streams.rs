@@ -9,13 +9,13 @@
 use std::{sync::Mutex, time::Instant};
 
 use roofline_core::units::{ByteRate, Bytes};
+use roofline_isa::{Isa, Kernel, Vector, launch};
 
 use super::{Effort, Level, Stream, StreamKind, Trials, Way};
 use crate::cpu::{
     buffer::Buffer,
     machine::Machine,
     pool::{Pool, share},
-    vector::{Isa, Kernel, Vector, launch},
 };
 
 /// What a trial over a cache takes at least, in seconds: a thousand times what starting it costs.
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn streams_do_what_they_say() {
-        for isa in Isa::available() {
+        for isa in Isa::restrictions() {
             for way in [Way::Plain, Way::Ahead, Way::Streaming] {
                 let n = GRANULE / 4;
                 let mut buffer = Buffer::zeroed(3 * n * 4).unwrap();

@@ -1,0 +1,294 @@
+//! Sums of integer products: stored weights as bytes, times numbers in fixed point.
+//!
+//! A weight is a byte. What it meets, `x`, is a 16-bit integer (a block of numbers over a power of two), so that nothing
+//! that BF16 or FP16 can tell apart within a block is lost. Two ways to multiply them, one layout of `x` each:
+//!
+//! * [`Words`]: bytes are widened to words and multiplied as words: every processor can.
+//! * Digits: `x` is cut into two signed bytes, `256 a + b`, and bytes are multiplied four at a time: where the
+//!   processor has an instruction for that, and twice as fast there.
+
+use crate::{Isa, Level, Plain, Vector};
+
+/// A way to multiply bytes of weights with `x`.
+///
+/// # Safety
+///
+/// Every method needs the instructions of its type and of `V`, which is what [`launch_dot`] sees to.
+pub trait Dot<V: Vector> {
+    /// What is added to signed bytes so that they can be multiplied; whoever starts a sum takes it off again.
+    const OFFSET: i32;
+    /// Weights as they are multiplied.
+    type Weights: Copy;
+    /// INT32 sums.
+    type Sums: Copy;
+
+    /// Of the `V::BYTES` values of `x` that meet a register, the weights' byte that the one at `place` meets.
+    fn byte(place: usize) -> usize;
+    /// Writes `V::BYTES` values of `x`, in that order, where `add` looks for them: `2 * V::BYTES` bytes.
+    unsafe fn place(x: &[i16], to: *mut u8);
+    /// Weights that are bytes from 0 to 127.
+    unsafe fn small(bytes: V::Bits) -> Self::Weights;
+    /// Weights that are signed bytes.
+    unsafe fn signed(bytes: V::Bits) -> Self::Weights;
+    /// Weights that are words: those that meet the first and the second half of the `V::BYTES` values of `x`.
+    ///
+    /// # Panics
+    ///
+    /// Where weights are multiplied as bytes; [`launch_words`] is for kernels that need this.
+    unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights;
+    /// Sums that start from one number per dword.
+    unsafe fn start(from: *const i32) -> Self::Sums;
+    /// Sums that start from nothing.
+    unsafe fn nothing() -> Self::Sums;
+    /// Adds the products of `V::BYTES` weights with `x`, four bytes of a dword to a sum.
+    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: *const u8) -> Self::Sums;
+    /// The sums, one per dword.
+    unsafe fn totals(sums: Self::Sums) -> V::Bits;
+
+    /// Bytes that `V::BYTES` INT8 values of `x` take.
+    const EXACT: usize;
+    /// Writes INT8 values, in the order of `byte`, where `add_exact` looks for them.
+    unsafe fn place_exact(x: &[i16], to: *mut u8);
+    /// As `add`, for an `x` of INT8.
+    unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits;
+}
+
+/// By words, on any processor.
+#[derive(Clone, Copy)]
+pub struct Words;
+
+impl<V: Vector> Dot<V> for Words {
+    const OFFSET: i32 = 0;
+    type Weights = (V::Bits, V::Bits);
+    type Sums = V::Sums;
+
+    /// The even ones, then the odd ones.
+    fn byte(place: usize) -> usize {
+        2 * place % V::BYTES + 2 * place / V::BYTES
+    }
+    #[inline(always)]
+    unsafe fn place(x: &[i16], to: *mut u8) {
+        std::ptr::copy_nonoverlapping(x.as_ptr().cast(), to, 2 * V::BYTES);
+    }
+    #[inline(always)]
+    unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights {
+        (first, second)
+    }
+    #[inline(always)]
+    unsafe fn small(bytes: V::Bits) -> Self::Weights {
+        (V::and(bytes, V::splat16(0xff)), V::shr16::<8>(bytes))
+    }
+    #[inline(always)]
+    unsafe fn signed(bytes: V::Bits) -> Self::Weights {
+        (V::sar16::<8>(V::shl16::<8>(bytes)), V::sar16::<8>(bytes))
+    }
+    #[inline(always)]
+    unsafe fn start(from: *const i32) -> Self::Sums {
+        V::sums(from)
+    }
+    #[inline(always)]
+    unsafe fn nothing() -> Self::Sums {
+        V::no_sums()
+    }
+    #[inline(always)]
+    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: *const u8) -> Self::Sums {
+        let sums = V::multiply16(sums, weights.0, V::bits(x));
+        V::multiply16(sums, weights.1, V::bits(x.add(V::BYTES)))
+    }
+    #[inline(always)]
+    unsafe fn totals(sums: Self::Sums) -> V::Bits {
+        V::totals(sums)
+    }
+
+    const EXACT: usize = 2 * V::BYTES;
+    #[inline(always)]
+    unsafe fn place_exact(x: &[i16], to: *mut u8) {
+        <Self as Dot<V>>::place(x, to);
+    }
+    #[inline(always)]
+    unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits {
+        V::add32(sums, V::totals(<Self as Dot<V>>::add(V::no_sums(), weights, x)))
+    }
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! digits {
+    ($name:ident, $vector:ident, $bits:ty, $offset:literal, $multiply:expr, $flip:expr) => {
+        impl Dot<$vector> for $name {
+            const OFFSET: i32 = $offset;
+            type Weights = $bits;
+            /// Of the upper and of the lower digits.
+            type Sums = ($bits, $bits);
+
+            fn byte(place: usize) -> usize {
+                place
+            }
+            /// The signed bytes of `256 a + b`: first all `a`, then all `b`.
+            #[inline(always)]
+            unsafe fn place(x: &[i16], to: *mut u8) {
+                for (at, value) in x.iter().enumerate() {
+                    let low = *value as i8;
+                    to.add(at).write(((*value - i16::from(low)) >> 8) as u8);
+                    to.add($vector::BYTES + at).write(low.cast_unsigned());
+                }
+            }
+            #[inline(always)]
+            unsafe fn words(_: $bits, _: $bits) -> $bits {
+                unreachable!("bytes are multiplied here")
+            }
+            #[inline(always)]
+            unsafe fn small(bytes: $bits) -> $bits {
+                bytes
+            }
+            #[inline(always)]
+            unsafe fn signed(bytes: $bits) -> $bits {
+                $flip(bytes)
+            }
+            #[inline(always)]
+            unsafe fn start(from: *const i32) -> Self::Sums {
+                ($vector::splat32(0), $vector::bits(from.cast()))
+            }
+            #[inline(always)]
+            unsafe fn nothing() -> Self::Sums {
+                ($vector::splat32(0), $vector::splat32(0))
+            }
+            #[inline(always)]
+            unsafe fn add(sums: Self::Sums, weights: $bits, x: *const u8) -> Self::Sums {
+                let (upper, lower) = ($vector::bits(x), $vector::bits(x.add($vector::BYTES)));
+                ($multiply(sums.0, weights, upper), $multiply(sums.1, weights, lower))
+            }
+            #[inline(always)]
+            unsafe fn totals(sums: Self::Sums) -> $bits {
+                $vector::add32($vector::shl32::<8>(sums.0), sums.1)
+            }
+
+            const EXACT: usize = $vector::BYTES;
+            #[inline(always)]
+            unsafe fn place_exact(x: &[i16], to: *mut u8) {
+                for (at, value) in x.iter().enumerate() {
+                    to.add(at).write(*value as u8);
+                }
+            }
+            #[inline(always)]
+            unsafe fn add_exact(sums: $bits, weights: $bits, x: *const u8) -> $bits {
+                $multiply(sums, weights, $vector::bits(x))
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_set1_epi8, _mm512_xor_si512};
+
+    use super::Dot;
+    use crate::{V512, Vector};
+
+    /// AVX512_VNNI: unsigned bytes of weights by signed bytes of `x`.
+    #[derive(Clone, Copy)]
+    pub struct Vnni;
+
+    digits!(
+        Vnni,
+        V512,
+        __m512i,
+        128,
+        _mm512_dpbusd_epi32,
+        |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(-128))
+    );
+}
+#[cfg(target_arch = "x86_64")]
+pub use x86::Vnni;
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::{aarch64::uint8x16_t, asm};
+
+    use super::Dot;
+    use crate::{V128, Vector};
+
+    /// SDOT: signed bytes.
+    #[derive(Clone, Copy)]
+    pub struct Sdot;
+
+    /// In assembly, so that compilers that do not know the intrinsic build it too.
+    #[inline(always)]
+    unsafe fn sdot(mut sums: uint8x16_t, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+        sums
+    }
+
+    digits!(Sdot, V128, uint8x16_t, 0, sdot, |bytes| bytes);
+}
+#[cfg(target_arch = "aarch64")]
+pub use arm::Sdot;
+
+/// A computation that is generic over the width and the way to multiply integers.
+pub trait DotKernel {
+    /// # Safety
+    ///
+    /// The processor has the instructions of `V` and `D`.
+    unsafe fn run<V: Vector, D: Dot<V>>(self);
+}
+
+/// Runs `kernel` with the vectors of `isa` and its best way to multiply integers. AVX-512 without VNNI multiplies words in
+/// 256-bit vectors: a third copy of every kernel would serve two generations of servers.
+#[inline]
+pub fn launch_dot<K: DotKernel>(isa: Isa, kernel: K) {
+    match isa.level() {
+        // SAFETY: an `Isa` holds only what the processor has.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 if isa.has_dot() => unsafe { on_vnni(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx2 => unsafe { on_avx2(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon if isa.has_dot() => unsafe { on_sdot(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => unsafe { kernel.run::<crate::V128, Words>() },
+        // SAFETY: plain Rust.
+        _ => unsafe { kernel.run::<Plain, Words>() },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn on_vnni<K: DotKernel>(kernel: K) {
+    kernel.run::<crate::V512, Vnni>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn on_avx2<K: DotKernel>(kernel: K) {
+    kernel.run::<crate::V256, Words>();
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "dotprod")]
+unsafe fn on_sdot<K: DotKernel>(kernel: K) {
+    kernel.run::<crate::V128, Sdot>();
+}
+
+/// Runs `kernel` with the vectors of `isa`, multiplying words.
+#[inline]
+pub fn launch_words<K: DotKernel>(isa: Isa, kernel: K) {
+    crate::launch(isa, InWords(kernel));
+}
+
+struct InWords<K>(K);
+
+impl<K: DotKernel> crate::Kernel for InWords<K> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        self.0.run::<V, Words>();
+    }
+}

@@ -1,0 +1,297 @@
+//! Eight lanes in plain Rust: two NEON registers, or whatever the target has.
+
+use super::Vector;
+use crate::number::{from_bf16, from_fp16, to_bf16, to_fp16};
+
+const LANES: usize = 8;
+
+#[derive(Clone, Copy)]
+/// Eight numbers, whatever the target has for them.
+pub struct Plain([f32; LANES]);
+
+impl Plain {
+    #[inline(always)]
+    fn each(self, f: impl Fn(f32) -> f32) -> Self {
+        Self(self.0.map(f))
+    }
+
+    #[inline(always)]
+    fn both(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+    }
+
+    #[inline(always)]
+    unsafe fn words(from: *const u8) -> [u16; LANES] {
+        from.cast::<[u16; LANES]>().read_unaligned().map(u16::from_le)
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> [u8; LANES] {
+        from.cast::<[u8; LANES]>().read_unaligned()
+    }
+}
+
+type Bytes = [u8; BYTES];
+const BYTES: usize = 4 * LANES;
+
+#[inline(always)]
+fn words(a: Bytes) -> [u16; BYTES / 2] {
+    std::array::from_fn(|at| u16::from_le_bytes([a[2 * at], a[2 * at + 1]]))
+}
+
+#[inline(always)]
+fn of_words(a: [u16; BYTES / 2]) -> Bytes {
+    std::array::from_fn(|at| a[at / 2].to_le_bytes()[at % 2])
+}
+
+#[inline(always)]
+fn dwords(a: Bytes) -> [u32; LANES] {
+    std::array::from_fn(|at| u32::from_le_bytes([a[4 * at], a[4 * at + 1], a[4 * at + 2], a[4 * at + 3]]))
+}
+
+#[inline(always)]
+fn of_dwords(a: [u32; LANES]) -> Bytes {
+    std::array::from_fn(|at| a[at / 4].to_le_bytes()[at % 4])
+}
+
+impl Vector for Plain {
+    const LANES: usize = LANES;
+    type Bits = Bytes;
+    type Sums = [i32; LANES];
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        Self([value; LANES])
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        Self(from.cast::<[f32; LANES]>().read_unaligned())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> Self {
+        Self(Self::words(from).map(from_bf16))
+    }
+    #[inline(always)]
+    unsafe fn load_fp16(from: *const u8) -> Self {
+        Self(Self::words(from).map(from_fp16))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        Self(Self::bytes(from).map(|code| f32::from(code.cast_signed())))
+    }
+    #[inline(always)]
+    unsafe fn load_e4m3(from: *const u8) -> Self {
+        Self(Self::bytes(from).map(|code| from_fp16((i16::from(code.cast_signed()) << 7).cast_unsigned() & 0xbfff)))
+    }
+    #[inline(always)]
+    unsafe fn load_e5m2(from: *const u8) -> Self {
+        Self(Self::bytes(from).map(|code| from_fp16(u16::from(code) << 8)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        to.cast::<[f32; LANES]>().write_unaligned(self.0);
+    }
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32) {
+        self.store(to);
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u8) {
+        to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_bf16(value).to_le()));
+    }
+    #[inline(always)]
+    unsafe fn store_fp16(self, to: *mut u8) {
+        to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_fp16(value).to_le()));
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, to: *mut u8) {
+        to.cast::<[i8; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i8));
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        self.both(other, |a, b| a + b)
+    }
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        self.both(other, |a, b| a - b)
+    }
+    #[inline(always)]
+    unsafe fn mul(self, other: Self) -> Self {
+        self.both(other, |a, b| a * b)
+    }
+    #[inline(always)]
+    unsafe fn div(self, other: Self) -> Self {
+        self.both(other, |a, b| a / b)
+    }
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        self.both(other, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn min(self, other: Self) -> Self {
+        self.both(other, |a, b| if a < b { a } else { b })
+    }
+    /// Rounded once only where the target has the instruction: calling a library for each lane would cost more than the
+    /// bit is worth.
+    #[inline(always)]
+    unsafe fn fma(self, factor: Self, addend: Self) -> Self {
+        let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+        Self(std::array::from_fn(|lane| {
+            let (a, b, c) = (self.0[lane], factor.0[lane], addend.0[lane]);
+            if fused { a.mul_add(b, c) } else { a * b + c }
+        }))
+    }
+    /// Adding and taking away 3 * 2^22 leaves no place for a fraction; exact for what `exp2` asks.
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        self.each(|value| (value + 12_582_912.0) - 12_582_912.0)
+    }
+    #[inline(always)]
+    unsafe fn scale2(self, power: Self) -> Self {
+        self.both(power, |value, power| value * f32::from_bits((((power as i32) + 127) as u32) << 23))
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let v = self.0;
+        ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]))
+    }
+    #[inline(always)]
+    unsafe fn maximum(self) -> f32 {
+        self.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+    #[inline(always)]
+    unsafe fn sum4(vectors: [Self; 4], to: *mut f32) {
+        to.cast::<[f32; 4]>().write_unaligned(vectors.map(|vector| vector.sum()));
+    }
+
+    #[inline(always)]
+    unsafe fn bits(from: *const u8) -> Bytes {
+        from.cast::<Bytes>().read_unaligned()
+    }
+    #[inline(always)]
+    unsafe fn pieces16(from: *const u8, stride: usize) -> Bytes {
+        std::array::from_fn(|at| *from.add(at / 16 * stride + at % 16))
+    }
+    #[inline(always)]
+    unsafe fn pieces32(from: *const u8, _: usize) -> Bytes {
+        from.cast::<Bytes>().read_unaligned()
+    }
+    #[inline(always)]
+    unsafe fn dwords(from: *const u8, stride: usize) -> Bytes {
+        std::array::from_fn(|at| *from.add(at / 16 * stride + at % 4))
+    }
+    #[inline(always)]
+    unsafe fn repeated16(from: *const u8) -> Bytes {
+        std::array::from_fn(|at| *from.add(at % 16))
+    }
+    #[inline(always)]
+    unsafe fn store_bits(bits: Bytes, to: *mut u8) {
+        to.cast::<Bytes>().write_unaligned(bits);
+    }
+    #[inline(always)]
+    unsafe fn splat8(value: u8) -> Bytes {
+        [value; BYTES]
+    }
+    #[inline(always)]
+    unsafe fn splat16(value: u16) -> Bytes {
+        of_words([value; BYTES / 2])
+    }
+    #[inline(always)]
+    unsafe fn splat32(value: u32) -> Bytes {
+        of_dwords([value; LANES])
+    }
+    #[inline(always)]
+    unsafe fn and(a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|at| a[at] & b[at])
+    }
+    #[inline(always)]
+    unsafe fn or(a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|at| a[at] | b[at])
+    }
+    #[inline(always)]
+    unsafe fn xor(a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|at| a[at] ^ b[at])
+    }
+    #[inline(always)]
+    unsafe fn shl16<const N: i32>(a: Bytes) -> Bytes {
+        of_words(words(a).map(|word| word << N))
+    }
+    #[inline(always)]
+    unsafe fn shr16<const N: i32>(a: Bytes) -> Bytes {
+        of_words(words(a).map(|word| word >> N))
+    }
+    #[inline(always)]
+    unsafe fn sar16<const N: i32>(a: Bytes) -> Bytes {
+        of_words(words(a).map(|word| (word.cast_signed() >> N).cast_unsigned()))
+    }
+    #[inline(always)]
+    unsafe fn shl32<const N: i32>(a: Bytes) -> Bytes {
+        of_dwords(dwords(a).map(|dword| dword << N))
+    }
+    #[inline(always)]
+    unsafe fn mul16(a: Bytes, b: Bytes) -> Bytes {
+        let (a, b) = (words(a), words(b));
+        of_words(std::array::from_fn(|at| a[at].wrapping_mul(b[at])))
+    }
+    #[inline(always)]
+    unsafe fn has8(a: Bytes, mask: Bytes) -> Bytes {
+        std::array::from_fn(|at| if a[at] & mask[at] == mask[at] { 0xff } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn lookup(table: Bytes, index: Bytes) -> Bytes {
+        std::array::from_fn(|at| table[at / 16 * 16 + usize::from(index[at] & 15)])
+    }
+    #[inline(always)]
+    unsafe fn shuffle(a: Bytes, index: Bytes) -> Bytes {
+        std::array::from_fn(|at| if index[at] > 127 { 0 } else { a[at / 16 * 16 + usize::from(index[at] & 15)] })
+    }
+    #[inline(always)]
+    unsafe fn zip_low(a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|at| if at % 2 == 0 { a[at / 16 * 16 + at % 16 / 2] } else { b[at / 16 * 16 + at % 16 / 2] })
+    }
+    #[inline(always)]
+    unsafe fn zip_high(a: Bytes, b: Bytes) -> Bytes {
+        std::array::from_fn(|at| if at % 2 == 0 { a[at / 16 * 16 + 8 + at % 16 / 2] } else { b[at / 16 * 16 + 8 + at % 16 / 2] })
+    }
+    #[inline(always)]
+    unsafe fn as_floats(a: Bytes) -> Self {
+        Self(dwords(a).map(f32::from_bits))
+    }
+    #[inline(always)]
+    unsafe fn floats(a: Bytes) -> Self {
+        Self(dwords(a).map(|dword| dword.cast_signed() as f32))
+    }
+    #[inline(always)]
+    unsafe fn add32(a: Bytes, b: Bytes) -> Bytes {
+        let (a, b) = (dwords(a), dwords(b));
+        of_dwords(std::array::from_fn(|at| a[at].wrapping_add(b[at])))
+    }
+    #[inline(always)]
+    unsafe fn sums(from: *const i32) -> [i32; LANES] {
+        from.cast::<[i32; LANES]>().read_unaligned()
+    }
+    #[inline(always)]
+    unsafe fn no_sums() -> [i32; LANES] {
+        [0; LANES]
+    }
+    #[inline(always)]
+    unsafe fn multiply16(mut sums: [i32; LANES], a: Bytes, b: Bytes) -> [i32; LANES] {
+        let (a, b) = (words(a).map(u16::cast_signed), words(b).map(u16::cast_signed));
+        for (at, sum) in sums.iter_mut().enumerate() {
+            let (low, high) = (i32::from(a[2 * at]) * i32::from(b[2 * at]), i32::from(a[2 * at + 1]) * i32::from(b[2 * at + 1]));
+            *sum = sum.wrapping_add(low).wrapping_add(high);
+        }
+        sums
+    }
+    #[inline(always)]
+    unsafe fn totals(sums: [i32; LANES]) -> Bytes {
+        of_dwords(sums.map(i32::cast_unsigned))
+    }
+    #[inline(always)]
+    unsafe fn spread<const SPAN: usize>(from: *const f32) -> Self {
+        Self(std::array::from_fn(|lane| *from.add(lane / SPAN)))
+    }
+}

@@ -1,0 +1,178 @@
+//! Linear layers on the processor: `y[m,n] = x[m,k] * W[n,k]^T`, with `W` read at its stored size.
+//!
+//! [`Product::plan`] decides once how a product runs; [`Product::run`] runs it as often as wanted without allocating:
+//!
+//! ```text
+//! few rows of x   ──▶ gemv: decode W in registers, multiply, sum along k; as fast as W can be read
+//! many rows of x  ──▶ gemm: decode W into panels that fit the caches, multiply tiles; as fast as the units multiply
+//! ```
+
+// Code is inlined into functions that enable wider vectors; without that it would be compiled for the narrowest ones.
+#![allow(clippy::inline_always)]
+// Tensors and packed rows are bytes; vectors load them at any alignment.
+#![allow(clippy::cast_ptr_alignment)]
+// m, n, k, x, w and y are what everyone calls them.
+#![allow(clippy::many_single_char_names)]
+
+mod cast;
+mod gemm;
+mod output;
+mod thin;
+mod weights;
+mod wide;
+
+use std::fmt;
+
+use roofline_core::{Format, Math, Precision, measurement::Path, op::Linear};
+use roofline_isa::Isa;
+
+use self::{
+    cast::CastFirst,
+    gemm::Gemm,
+    output::Output,
+    thin::Thin,
+    weights::{Code, Stored},
+    wide::Wide,
+};
+use crate::cpu::{pool::Pool, tensor::Tensor, unsupported::Unsupported};
+
+/// A product that is ready to run.
+pub struct Product {
+    m: usize,
+    n: usize,
+    k: usize,
+    weights: Format,
+    activations: Format,
+    output: Wide,
+    stored: Stored,
+    threads: usize,
+    kernel: Kernel,
+    /// The instructions that the kernel's name ends with.
+    unit: &'static str,
+    math: Math,
+}
+
+enum Kernel {
+    Thin(Box<Thin>),
+    Gemm(Box<Gemm>),
+    CastFirst(Box<CastFirst>),
+}
+
+/// Rows of `x` up to which decoding in registers beats packing.
+pub const THIN_ROWS: u64 = 16;
+const THIN: usize = THIN_ROWS as usize;
+
+impl Product {
+    /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
+    pub fn plan(isa: Isa, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
+        let Precision { weights, activations, output, .. } = *precision;
+        let output = Wide::of(output)
+            .ok_or_else(|| Unsupported(format!("no processor kernel writes outputs stored as {output}")))?;
+        let stored = Stored::new(weights, k)?;
+        let integers = activations == Format::INT8;
+        if integers && stored.code != Code::Int8 {
+            return Err(Unsupported(format!("no processor kernel multiplies {weights} weights with int8 activations")));
+        }
+        let wide = Wide::of(activations);
+        if wide.is_none() && !integers {
+            return Err(Unsupported(format!("no processor kernel reads activations stored as {activations}")));
+        }
+        let (kernel, unit, math) = if m > THIN {
+            let math = if integers { Math::Int8 } else { precision.math };
+            let gemm = Gemm::plan(isa, math, (m, n), Stored::new(activations, k)?, threads)?;
+            let (unit, math) = (gemm.unit(), gemm.math());
+            (Kernel::Gemm(Box::new(gemm)), unit, math)
+        } else {
+            let thin = Thin::plan(isa, m, wide, &stored)?;
+            let (unit, math) = (thin.unit(), thin.math());
+            (Kernel::Thin(Box::new(thin)), unit, math)
+        };
+        Ok(Self { m, n, k, weights, activations, output, stored, threads, kernel, unit, math })
+    }
+
+    /// The same product the naive way: the weights are cast to BF16 in memory and multiplied from there. It is here to show
+    /// what that costs, and takes at most a few rows of `x`.
+    pub fn cast_first(isa: Isa, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        let planned = Self::plan(isa, shape, precision, threads)?;
+        let Some(wide) = Wide::of(planned.activations).filter(|_| planned.m <= THIN) else {
+            return Err(Unsupported(format!("casting first is for up to {THIN} rows of wide activations")));
+        };
+        let cast = CastFirst::plan(isa, (planned.m, planned.n, planned.k), wide)?;
+        let (kernel, unit) = (Kernel::CastFirst(Box::new(cast)), isa.level().name());
+        Ok(Self { kernel, unit, math: Math::Fp32, ..planned })
+    }
+
+    /// What runs: the shape's kind, the stored weights and the instructions, such as `gemv int4-g128 avx512`.
+    pub fn kernel_name(&self) -> String {
+        let kind = match self.kernel {
+            Kernel::Thin(_) => "gemv",
+            Kernel::Gemm(_) => "gemm",
+            Kernel::CastFirst(..) => "cast, then gemv",
+        };
+        let weights = if self.activations == Format::INT8 { "w8a8".to_owned() } else { self.weights.to_string() };
+        format!("{kind} {weights} {}", self.unit)
+    }
+
+    /// How the stored weights reach the unit that multiplies.
+    pub fn path(&self) -> Path {
+        let native = match &self.kernel {
+            Kernel::Thin(_) => self.stored.code == Code::Fp32 || self.math == Math::Int8,
+            Kernel::Gemm(gemm) => gemm.is_native(self.stored.code),
+            Kernel::CastFirst(..) => return Path::CastEmulated,
+        };
+        if native { Path::Native } else { Path::FusedDequant }
+    }
+
+    /// The unit that really multiplies.
+    pub fn math(&self) -> Math {
+        self.math
+    }
+
+    /// Bytes that a run writes to memory before it reads them again.
+    pub fn between(&self) -> usize {
+        if let Kernel::CastFirst(cast) = &self.kernel { cast.bytes() } else { 0 }
+    }
+
+    /// Computes `y`, row-major in the output format of the precision.
+    ///
+    /// # Panics
+    ///
+    /// When an operand is not what was planned for, or the pool has more threads.
+    pub fn run(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, y: &mut [u8]) {
+        self.run_through(pool, x, w, &mut vec![0; self.between()], y);
+    }
+
+    /// The same by way of `between`: whoever times it says what memory that is, so that it can be as cold as the weights.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::run`] does, or where `between` has not [`Self::between`] bytes.
+    pub fn run_through(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, between: &mut [u8], y: &mut [u8]) {
+        assert_eq!((x.rows, x.columns, x.format), (self.m, self.k, self.activations), "x is not what was planned for");
+        assert_eq!((w.rows, w.columns, w.format), (self.n, self.k, self.weights), "w is not what was planned for");
+        assert_eq!(y.len(), self.m * self.n * self.output.bytes(), "y is not what was planned for");
+        assert!(pool.threads() <= self.threads, "the pool has more threads than were planned for");
+        let rows = self.stored.rows(&w);
+        let y = Output::new(y, self.n, self.output);
+        match &mut self.kernel {
+            Kernel::Thin(thin) => thin.run(pool, &x, 0, rows, y),
+            Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
+            Kernel::CastFirst(cast) => cast.run(pool, &x, rows, between, y),
+        }
+    }
+}
+
+impl fmt::Debug for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}x{}x{}", self.kernel_name(), self.m, self.n, self.k)
+    }
+}
+
+/// Memory that a plan could not have.
+fn no_memory() -> Unsupported {
+    Unsupported("there is no memory for what the kernel keeps beside its operands".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Weights that become FP32 in a few shifts, times `x` in FP32.
+//!
+//! * BF16: a dword holds two; the even one is shifted up, the odd one masked.
+//! * FP8 (E4M3): a byte's fields, moved to their FP32 places, are a number of 2^-120 times the value. `x` is multiplied by a
+//!   power of two so that no product comes near what FP32 cannot hold, and sums are multiplied back.
+//!
+//! `x` was laid out in the order that weights come out in.
+
+use std::{marker::PhantomData, ops::Range};
+
+use roofline_core::Math;
+use roofline_isa::{Kernel, Vector, launch};
+
+use super::{
+    super::{
+        weights::{Code, Stored},
+        wide::Wide,
+    },
+    At, Fill, Job, Lane, Shape, Tile, columns,
+};
+
+/// Elements of a step.
+const STEP: usize = 64;
+
+/// How weights become vectors.
+trait Form {
+    /// Bytes of an element.
+    const BYTES: usize;
+    /// Weights that a dword holds.
+    const PER_DWORD: usize = 1;
+    /// Vector `index` of a step.
+    unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V;
+}
+
+struct Fp32;
+
+impl Form for Fp32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
+        V::load(codes.cast::<f32>().add(index * V::LANES))
+    }
+}
+
+struct Fp16;
+
+impl Form for Fp16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
+        V::load_fp16(codes.add(2 * index * V::LANES))
+    }
+}
+
+struct Bf16;
+
+impl Form for Bf16 {
+    const BYTES: usize = 2;
+    const PER_DWORD: usize = 2;
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
+        let both = V::bits(codes.add(index / 2 * V::BYTES));
+        V::as_floats(if index.is_multiple_of(2) {
+            V::shl32::<16>(both)
+        } else {
+            V::and(both, V::splat32(0xffff_0000))
+        })
+    }
+}
+
+struct Fp8;
+
+/// Sign, and the fields of an E4M3 number where FP32 has its last exponent and first mantissa bits.
+const E4M3: u32 = 0x87f0_0000;
+
+impl Form for Fp8 {
+    const BYTES: usize = 1;
+    const PER_DWORD: usize = 4;
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
+        let four = V::bits(codes.add(index / 4 * V::BYTES));
+        // Odd bytes are at the top of words, even ones are brought there; four bits down they have room for their sign.
+        let words = V::sar16::<4>(if index.is_multiple_of(2) { V::shl16::<8>(four) } else { four });
+        let dwords = if index % 4 < 2 { V::shl32::<16>(words) } else { words };
+        V::as_floats(V::and(dwords, V::splat32(E4M3)))
+    }
+}
+
+/// What `x` is multiplied by: nothing but for FP8, where the largest becomes 2^90.
+pub(super) fn factor(stored: &Stored, codes: &[u8], wide: Wide) -> f32 {
+    if stored.code != Code::Fp8 {
+        return 1.0;
+    }
+    let mut largest = 0.0f32;
+    let mut values = [0.0; 256];
+    for codes in codes.chunks(256 * wide.bytes()) {
+        let values = &mut values[..codes.len() / wide.bytes()];
+        wide.decode(codes, values);
+        largest = values.iter().fold(largest, |largest, value| largest.max(value.abs()));
+    }
+    let exponent = (largest.to_bits() >> 23).clamp(91, 250);
+    f32::from_bits((127 + 90 + 127 - exponent).min(254) << 23)
+}
+
+/// What sums of weights in form `F` are multiplied by.
+pub(super) fn unit(stored: &Stored) -> f32 {
+    if stored.code == Code::Fp8 { f32::from_bits((127 + 120) << 23) } else { 1.0 }
+}
+
+struct Float<V, F>(PhantomData<(V, F)>);
+
+impl<V: Vector, F: Form> Tile for Float<V, F> {
+    type Sum = V;
+
+    #[inline(always)]
+    unsafe fn zero() -> V {
+        V::zero()
+    }
+
+    #[inline(always)]
+    unsafe fn step<const R: usize, const M: usize>(at: [At; R], x: *const u8, pitch: usize, sums: &mut [[V; M]; R]) {
+        for index in 0..STEP / V::LANES {
+            for r in 0..R {
+                let weights = F::vector::<V>(at[r].codes, index);
+                for m in 0..M {
+                    let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
+                    sums[r][m] = weights.fma(x, sums[r][m]);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sum: V) -> f32 {
+        sum.sum()
+    }
+}
+
+struct Describe<'a, F>(&'a mut Shape, PhantomData<F>);
+
+impl<F: Form> Kernel for Describe<'_, F> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        // Vector `index` holds every `PER_DWORD`th element of as many vectors' worth.
+        let element = |at: usize| {
+            let (index, lane) = (at / V::LANES, at % V::LANES);
+            let (group, within) = (index / F::PER_DWORD, index % F::PER_DWORD);
+            // FP8 comes out as bytes 0, 1, 2, 3 of dwords: even words' ones first.
+            (group * V::LANES * F::PER_DWORD + lane * F::PER_DWORD + within) as u16
+        };
+        *self.0 = Shape {
+            step: STEP,
+            codes: STEP * F::BYTES,
+            block: 4 * STEP,
+            order: (0..STEP).map(element).collect(),
+            ..Shape::default()
+        };
+    }
+}
+
+struct Place<'a>(&'a Fill<'a>);
+
+impl Kernel for Place<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let fill = self.0;
+        for step in fill.steps.clone() {
+            let values = fill.values::<STEP>(step);
+            let to = fill.to.add(step * fill.shape.block).cast::<f32>();
+            for (at, from) in fill.shape.order.iter().enumerate() {
+                to.add(at).write(values[usize::from(*from) % STEP] * fill.factor);
+            }
+        }
+    }
+}
+
+struct Run<'a, F>(&'a Job<'a>, Range<usize>, PhantomData<F>);
+
+impl<F: Form> Kernel for Run<'_, F> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        columns::<V, Float<V, F>>(self.0, self.1);
+    }
+}
+
+/// The lane of weights that are floats; none where they are not.
+pub(super) fn lane(stored: &Stored) -> Option<Lane> {
+    Some(match stored.code {
+        Code::Fp32 => of::<Fp32>(),
+        Code::Fp16 => of::<Fp16>(),
+        Code::Bf16 => of::<Bf16>(),
+        Code::Fp8 => of::<Fp8>(),
+        _ => return None,
+    })
+}
+
+fn of<F: Form>() -> Lane {
+    Lane {
+        shape: |isa| {
+            let mut shape = Shape::default();
+            launch(isa, Describe::<F>(&mut shape, PhantomData));
+            shape
+        },
+        fill: |isa, fill| launch(isa, Place(fill)),
+        run: |isa, job, rows| launch(isa, Run::<F>(job, rows, PhantomData)),
+        math: Math::Fp32,
+        unit: |isa| isa.level().name(),
+    }
+}

@@ -1,0 +1,280 @@
+//! The blocks of GGUF files, as ggml lays them out: scales stand between the codes.
+
+use roofline_isa::{Dot, Vector, number::from_fp16};
+
+use super::{At, Form, spread};
+
+#[inline(always)]
+unsafe fn half(from: *const u8) -> f32 {
+    from_fp16(from.cast::<u16>().read_unaligned())
+}
+
+/// The scales of the four blocks of a step of 128, `stride` bytes apart.
+#[inline(always)]
+unsafe fn four(from: *const u8, stride: usize) -> [f32; 4] {
+    let mut scales = [0.0; 4];
+    for (index, scale) in scales.iter_mut().enumerate() {
+        *scale = half(from.add(index * stride));
+    }
+    scales
+}
+
+/// FP16 scale, 32 signed bytes.
+pub(super) struct Q8_0;
+
+impl Form for Q8_0 {
+    const STEP: usize = 128;
+    const CODES: usize = 4 * 34;
+    const SCALES: usize = 0;
+    const OFFSET: i32 = 0;
+    const SIGNED: bool = true;
+    type Open = (*const u8, [f32; 4]);
+
+    #[inline(always)]
+    fn registers<V: Vector>() -> usize {
+        if V::BYTES < 32 { 32 / V::BYTES } else { 1 }
+    }
+    fn element<V: Vector>(group: usize, register: usize, byte: usize) -> usize {
+        (group * Self::registers::<V>() + register) * V::BYTES + byte
+    }
+    #[inline(always)]
+    unsafe fn open<V: Vector>(at: At) -> Self::Open {
+        (at.codes, four(at.codes, 34))
+    }
+    #[inline(always)]
+    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
+        let block = group * V::BYTES.max(32) / 32;
+        D::signed(V::pieces32(open.0.add(block * 34 + 2 + register * V::BYTES), 34))
+    }
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
+        spread::<V>(open.1.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
+    }
+}
+
+/// Blocks of 32 nibbles, the lower halves of 16 bytes first: each 16-byte part of a register is a block.
+trait Halves {
+    const BYTES: usize;
+    const OFFSET: i32;
+    /// Bytes before the nibbles.
+    const BEFORE: usize;
+    /// The weights of the lower (`upper == false`) or the upper halves of blocks.
+    unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits;
+}
+
+/// FP16 scale, nibbles less 8.
+pub(super) struct Q4_0;
+
+impl Halves for Q4_0 {
+    const BYTES: usize = 18;
+    const OFFSET: i32 = 8;
+    const BEFORE: usize = 2;
+    #[inline(always)]
+    unsafe fn value<V: Vector>(_: *const u8, half: V::Bits, _: bool) -> V::Bits {
+        half
+    }
+}
+
+/// FP16 scale, 32 fifth bits, nibbles; less 16.
+pub(super) struct Q5_0;
+
+/// Which byte of 32 bits has a byte's fifth bit, for the lower and for the upper halves; and which bit it is.
+const FIFTH: [[u8; 16]; 2] = [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
+const BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
+
+impl Halves for Q5_0 {
+    const BYTES: usize = 22;
+    const OFFSET: i32 = 16;
+    const BEFORE: usize = 6;
+    #[inline(always)]
+    unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits {
+        let fifths = V::dwords(block.add(2), Self::BYTES);
+        let own = V::shuffle(fifths, V::repeated16(FIFTH[usize::from(upper)].as_ptr()));
+        V::or(half, V::and(V::has8(own, V::repeated16(BIT.as_ptr())), V::splat8(16)))
+    }
+}
+
+impl<H: Halves> Form for H {
+    const STEP: usize = 128;
+    const CODES: usize = 4 * H::BYTES;
+    const SCALES: usize = 0;
+    const OFFSET: i32 = <H as Halves>::OFFSET;
+    type Open = (*const u8, [f32; 4]);
+
+    #[inline(always)]
+    fn registers<V: Vector>() -> usize {
+        2
+    }
+    fn element<V: Vector>(group: usize, register: usize, byte: usize) -> usize {
+        (group * V::BYTES / 16 + byte / 16) * 32 + register * 16 + byte % 16
+    }
+    #[inline(always)]
+    unsafe fn open<V: Vector>(at: At) -> Self::Open {
+        (at.codes, four(at.codes, H::BYTES))
+    }
+    #[inline(always)]
+    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
+        let block = open.0.add(group * V::BYTES / 16 * H::BYTES);
+        let codes = V::pieces16(block.add(H::BEFORE), H::BYTES);
+        let half = V::and(if register == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+        D::small(H::value::<V>(block, half, register == 1))
+    }
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
+        spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4)
+    }
+}
+
+/// 256 nibbles (`FIVE`: with a fifth bit each) in eight parts of 32, each with a scale and a minimum of 6 bits, times an FP16
+/// number for all scales and one for all minima. 32 bytes hold two parts, one in their lower and one in their upper halves.
+pub(super) struct Q45K<const FIVE: bool>;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Parts {
+    block: *const u8,
+    /// In the order of groups: of two pairs of 32 bytes the lower halves, then their upper halves.
+    scales: [f32; 8],
+    mins: [f32; 16],
+}
+
+/// The part that stands at `place` of that order.
+const fn part(place: usize) -> usize {
+    place / 4 * 4 + place % 4 / 2 + place % 2 * 2
+}
+
+/// The bit of the eight fifths that belongs to each part, where 64 bytes of codes are two pairs of 32.
+const PART: [[u8; 64]; 4] = {
+    let mut masks = [[0; 64]; 4];
+    let mut at = 0;
+    while at < 256 {
+        masks[at / 64][at % 64] = 1 << part(at / 32);
+        at += 1;
+    }
+    masks
+};
+
+impl<const FIVE: bool> Q45K<FIVE> {
+    const BYTES: usize = if FIVE { 176 } else { 144 };
+    const NIBBLES: usize = if FIVE { 48 } else { 16 };
+}
+
+impl<const FIVE: bool> Form for Q45K<FIVE> {
+    const STEP: usize = 256;
+    const CODES: usize = Self::BYTES;
+    const SCALES: usize = 0;
+    const OFFSET: i32 = 0;
+    const MINS: usize = 8;
+    type Open = Parts;
+
+    #[inline(always)]
+    fn registers<V: Vector>() -> usize {
+        if V::BYTES < 32 { 32 / V::BYTES } else { 1 }
+    }
+    fn element<V: Vector>(group: usize, register: usize, byte: usize) -> usize {
+        let at = (group * Self::registers::<V>() + register) * V::BYTES + byte;
+        part(at / 32) * 32 + at % 32
+    }
+    #[inline(always)]
+    unsafe fn open<V: Vector>(at: At) -> Parts {
+        let block = at.codes;
+        let (d, least) = (half(block), half(block.add(2)));
+        let word = |index: usize| block.add(4 + 4 * index).cast::<u32>().read_unaligned();
+        let (a, b, c) = (word(0), word(1), word(2));
+        // The first four of each in 6 bits of a byte; of the others four bits in the third dword, two above the first ones.
+        let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
+        let scales = [a & 0x3f3f_3f3f, c & low | a >> 2 & high].map(u32::to_le_bytes);
+        let mins = [b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high].map(u32::to_le_bytes);
+        let mut parts = Parts { block, scales: [0.0; 8], mins: [0.0; 16] };
+        for index in 0..8 {
+            let from = part(index);
+            parts.scales[index] = f32::from(scales[from / 4][from % 4]) * d;
+            parts.mins[index] = f32::from(mins[index / 4][index % 4]) * least;
+        }
+        parts
+    }
+    #[inline(always)]
+    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Parts, group: usize, register: usize) -> D::Weights {
+        let at = (group * Self::registers::<V>() + register) * V::BYTES;
+        // 64 bytes are 128 elements: two registers' worth of places for each half.
+        let (pair, upper, within) = (at / 128, at / 64 % 2, at % 64);
+        let codes = V::bits(open.block.add(Self::NIBBLES + pair * 64 + within));
+        let half = V::and(if upper == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+        if !FIVE {
+            return D::small(half);
+        }
+        let fifths = V::pieces32(open.block.add(16 + at % 32), 0);
+        let own = V::has8(fifths, V::bits(PART[at / 64].as_ptr().add(within)));
+        D::small(V::or(half, V::and(own, V::splat8(16))))
+    }
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(open: &Parts, group: usize) -> V {
+        spread::<V>(open.scales.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
+    }
+    #[inline(always)]
+    unsafe fn mins(open: &Parts) -> *const f32 {
+        open.mins.as_ptr()
+    }
+}
+
+/// 256 numbers of 6 bits less 32, four in nibbles and two elsewhere; a signed byte per 16 times an FP16 number.
+///
+/// Halves of the block are alike: 64 bytes of nibbles, 32 of upper bits. Nibbles of 32 bytes and a pair of bits of each upper
+/// byte are 32 elements; a wide register takes those of both halves.
+pub(super) struct Q6K;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Sixteens {
+    block: *const u8,
+    /// Of each quarter, those of the first half and those of the second.
+    scales: [f32; 16],
+}
+
+impl Form for Q6K {
+    const STEP: usize = 256;
+    const CODES: usize = 210;
+    const SCALES: usize = 0;
+    const OFFSET: i32 = 32;
+    type Open = Sixteens;
+
+    #[inline(always)]
+    fn registers<V: Vector>() -> usize {
+        1
+    }
+    /// Places in the order quarter, half, element.
+    fn element<V: Vector>(group: usize, _: usize, byte: usize) -> usize {
+        let at = group * V::BYTES + byte;
+        at / 32 % 2 * 128 + at / 64 * 32 + at % 32
+    }
+    #[inline(always)]
+    unsafe fn open<V: Vector>(at: At) -> Sixteens {
+        let (block, d) = (at.codes, half(at.codes.add(208)));
+        let mut open = Sixteens { block, scales: [0.0; 16] };
+        let bytes = block.add(192).cast::<[i8; 16]>().read_unaligned();
+        for index in 0..16 {
+            let (quarter, half, part) = (index / 4, index / 2 % 2, index % 2);
+            open.scales[index] = f32::from(bytes[8 * half + 2 * quarter + part]) * d;
+        }
+        open
+    }
+    #[inline(always)]
+    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Sixteens, group: usize, _: usize) -> D::Weights {
+        let at = group * V::BYTES;
+        let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
+        let codes = V::pieces32(open.block.add(half * 64 + quarter % 2 * 32 + within), 64);
+        let low = V::and(if quarter < 2 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+        let upper = V::pieces32(open.block.add(128 + half * 32 + within), 32);
+        let high = match quarter {
+            0 => V::shl16::<4>(upper),
+            1 => V::shl16::<2>(upper),
+            2 => upper,
+            _ => V::shr16::<2>(upper),
+        };
+        D::small(V::or(low, V::and(high, V::splat8(0x30))))
+    }
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(open: &Sixteens, group: usize) -> V {
+        spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4)
+    }
+}
