@@ -26,12 +26,12 @@ fn what_is_no_whole_block_is_refused() {
     GgufBlock::Q4K.encode(&[0.0; 300], &mut [0; 144]);
 }
 
-/// A code that is the value of a Q6_K weight by hand: the first of 256, with d = 1, a scale of 3 and the code 37 - 32.
+/// A code that is the value of a Q6_K weight by hand: the first of 256, with d = 1, a scale of 3 and the code 0b10_0101 = 37 = 32 + 5.
 #[test]
 fn a_block_written_by_hand_is_read() {
     let mut bytes = [0; 210];
-    bytes[0] = 37 & 15;
-    bytes[128] = 37 >> 4;
+    bytes[0] = 0b0101;
+    bytes[128] = 0b10;
     bytes[192] = 3;
     bytes[208..].copy_from_slice(&[0x00, 0x3c]);
     let values = GgufBlock::Q6K.decoded(&bytes);
@@ -59,7 +59,7 @@ proptest! {
         let values: Vec<f32> = values.iter().map(|value| value * 2f32.powi(exponent)).collect();
         let bytes = block.encoded(&values);
         let decoded = block.decoded(&bytes);
-        let codes = (1u16 << block.element().bits()) as f32;
+        let codes = f32::from(1u16 << block.element().bits());
         let lowest = if block.has_minimum() { 0.0 } else { -codes / 2.0 };
         for (at, (x, y)) in values.iter().zip(&decoded).enumerate() {
             let own = &bytes[at / block.elements() * block.bytes()..][..block.bytes()];
