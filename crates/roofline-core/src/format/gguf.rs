@@ -122,7 +122,7 @@ impl GgufBlock {
         match self {
             Self::Q8_0 | Self::Q5_0 | Self::Q4_0 => "FP16 per block",
             Self::Q6K => "8 bit per 16, FP16 per block",
-            Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, FP16 for each per block",
+            Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",
         }
     }
 
