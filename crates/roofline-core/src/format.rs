@@ -8,6 +8,8 @@ mod catalogue;
 mod codec;
 mod dynamic;
 mod element;
+pub mod gguf;
+mod layout;
 mod loss;
 mod minifloat;
 mod name;
@@ -16,11 +18,13 @@ mod scale;
 pub use catalogue::{CATALOGUE, Entry};
 pub use codec::Encoded;
 pub use element::{Element, NF4};
+pub use gguf::GgufBlock;
 pub use loss::Distribution;
 pub use minifloat::Overflow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use self::layout::Layout;
 use crate::{Dim, units::Bytes};
 
 /// A storage format: an element and how its scale is shared.
@@ -45,6 +49,8 @@ enum Scaling {
     Absmax,
     /// The same, with those maxima themselves quantized to 8 bits in blocks of 256.
     AbsmaxDouble,
+    /// A block type of ggml: scales and codes are interleaved, and a row is whole blocks.
+    Gguf(GgufBlock),
 }
 
 /// Which elements share a linear scale.
@@ -163,6 +169,18 @@ impl Format {
     pub const NVFP4: Self = Self { element: Element::Fp4E2M1, scaling: Scaling::TwoLevel };
     /// NF4 with FP32 maxima per 64 elements.
     pub const NF4: Self = Self { element: Element::Nf4, scaling: Scaling::Absmax };
+    /// ggml's 8-bit blocks of 32.
+    pub const Q8_0: Self = Self::blocks(GgufBlock::Q8_0);
+    /// ggml's 6-bit blocks of 256.
+    pub const Q6_K: Self = Self::blocks(GgufBlock::Q6K);
+    /// ggml's 5-bit blocks of 32.
+    pub const Q5_0: Self = Self::blocks(GgufBlock::Q5_0);
+    /// ggml's 5-bit blocks of 256, with minima.
+    pub const Q5_K: Self = Self::blocks(GgufBlock::Q5K);
+    /// ggml's 4-bit blocks of 32.
+    pub const Q4_0: Self = Self::blocks(GgufBlock::Q4_0);
+    /// ggml's 4-bit blocks of 256, with minima.
+    pub const Q4_K: Self = Self::blocks(GgufBlock::Q4K);
 
     const fn plain(element: Element) -> Self {
         Self { element, scaling: Scaling::None }
@@ -176,18 +194,32 @@ impl Format {
         Self { element, scaling: Scaling::Linear(Span::Group(group), Zero::None) }
     }
 
+    const fn blocks(block: GgufBlock) -> Self {
+        Self { element: block.element(), scaling: Scaling::Gguf(block) }
+    }
+
+    /// The block type of ggml that it is, if it is one.
+    pub const fn gguf(self) -> Option<GgufBlock> {
+        match self.scaling {
+            Scaling::Gguf(block) => Some(block),
+            _ => None,
+        }
+    }
+
     /// The stored number.
     pub const fn element(self) -> Element {
         self.element
     }
 
-    /// How many elements share a scale; none where that depends on the tensor's shape or there is no scale.
+    /// How many elements share a scale; none where that depends on the tensor's shape or there is no scale. For ggml's
+    /// blocks, whose scales are stored among the codes, the elements of a block.
     pub const fn block(self) -> Option<u64> {
         match self.scaling {
             Scaling::Linear(Span::Group(group), _) => Some(group as u64),
             Scaling::Micro => Some(MICRO_BLOCK),
             Scaling::TwoLevel => Some(NVFP4_BLOCK),
             Scaling::Absmax | Scaling::AbsmaxDouble => Some(ABSMAX_BLOCK),
+            Scaling::Gguf(block) => Some(block.elements() as u64),
             Scaling::None | Scaling::Linear(Span::Channel | Span::Tensor, _) => None,
         }
     }
@@ -209,18 +241,19 @@ impl Format {
             Scaling::TwoLevel => "E4M3 per block, FP32 per tensor",
             Scaling::Absmax => "FP32 maximum per block",
             Scaling::AbsmaxDouble => "8-bit maximum per block, FP32 per 256 blocks",
+            Scaling::Gguf(block) => block.scale(),
         }
     }
 
     /// Every distinct value a code can stand for before its scale, ascending, for elements of at most 8 bits. Above a
-    /// zero point codes are unsigned.
+    /// zero point or a minimum codes are unsigned.
     pub fn codebook(self) -> Option<Vec<f32>> {
-        match self.scaling {
-            Scaling::Linear(_, Zero::Integer | Zero::Float16) => {
-                Some((0..1u16 << self.element.bits()).map(f32::from).collect())
-            }
-            _ => self.element.codebook(),
-        }
+        let unsigned = match self.scaling {
+            Scaling::Linear(_, zero) => zero != Zero::None,
+            Scaling::Gguf(block) => block.has_minimum(),
+            _ => false,
+        };
+        if unsigned { Some((0..1u16 << self.element.bits()).map(f32::from).collect()) } else { self.element.codebook() }
     }
 
     /// The largest value it can hold with the largest scale; none where the scale is a 16- or 32-bit float, whose range is
@@ -242,14 +275,14 @@ impl Format {
     /// The size of a tensor in memory.
     ///
     /// Exact: rows of elements packed bit by bit and padded to whole bytes, plus every scale, zero point and tensor
-    /// scale. Formats over the flattened tensor (NF4) pad once at the end. Nominal: element bits only.
+    /// scale. Formats over the flattened tensor (NF4) pad once at the end, ggml's block types pad rows to whole blocks.
+    /// Nominal: element bits only.
     pub fn bytes(self, shape: Shape, sizes: Sizes) -> Bytes {
         let bits = u64::from(self.element.bits());
         if sizes == Sizes::Nominal {
             return Bytes::new(shape.elements() as f64 * bits as f64 / 8.0);
         }
-        let layout = Layout::new(self, shape);
-        Bytes::new((layout.codes + layout.scales + layout.zeros + layout.tensor) as f64)
+        Bytes::new(Layout::new(self, shape).bytes() as f64)
     }
 
     /// Average stored bits per element of a tensor of that shape.
@@ -258,54 +291,9 @@ impl Format {
     }
 }
 
-/// Byte counts of the parts of a packed tensor.
-struct Layout {
-    codes: u128,
-    scales: u128,
-    zeros: u128,
-    tensor: u128,
-}
-
-impl Layout {
-    fn new(format: Format, shape: Shape) -> Self {
-        let bits = u64::from(format.element.bits());
-        let columns = shape.columns.get();
-        let by_row = |bytes: u64| shape.rows * u128::from(bytes);
-        let rows_of_codes = by_row((columns * bits).div_ceil(8));
-        let plain = Self { codes: rows_of_codes, scales: 0, zeros: 0, tensor: 0 };
-        match format.scaling {
-            Scaling::None => plain,
-            Scaling::Linear(Span::Tensor, zero) => Self {
-                tensor: 4 + match zero {
-                    Zero::None => 0,
-                    Zero::Integer => u128::from(bits.div_ceil(8)),
-                    Zero::Float16 => 2,
-                },
-                ..plain
-            },
-            Scaling::Linear(span, zero) => {
-                let groups = if let Span::Group(group) = span { columns.div_ceil(u64::from(group)) } else { 1 };
-                let zeros = match zero {
-                    Zero::None => 0,
-                    Zero::Integer => (groups * bits).div_ceil(8),
-                    Zero::Float16 => 2 * groups,
-                };
-                Self { scales: by_row(2 * groups), zeros: by_row(zeros), ..plain }
-            }
-            Scaling::Micro => Self { scales: by_row(columns.div_ceil(MICRO_BLOCK)), ..plain },
-            Scaling::TwoLevel => Self { scales: by_row(columns.div_ceil(NVFP4_BLOCK)), tensor: 4, ..plain },
-            Scaling::Absmax | Scaling::AbsmaxDouble => {
-                let codes = (shape.elements() * u128::from(bits)).div_ceil(8);
-                let blocks = shape.elements().div_ceil(u128::from(ABSMAX_BLOCK));
-                if format.scaling == Scaling::Absmax {
-                    Self { codes, scales: 4 * blocks, ..plain }
-                } else {
-                    // 8-bit maxima, an FP32 scale per 256 of them, and their common FP32 offset.
-                    let second = 4 * blocks.div_ceil(u128::from(DOUBLE_BLOCK));
-                    Self { codes, scales: blocks, zeros: second, tensor: 4 }
-                }
-            }
-        }
+impl From<GgufBlock> for Format {
+    fn from(block: GgufBlock) -> Self {
+        Self::blocks(block)
     }
 }
 
@@ -351,6 +339,14 @@ mod tests {
         // 4 + 8/64 + 32/(64*256), and one offset per tensor.
         let double = 4.0 + 0.125 + 32.0 / 16_384.0 + 32.0 / (4096.0 * 4096.0);
         assert_eq!(bits("nf4-dq", 4096, 4096), double);
+        // An f16 per 32.
+        assert_eq!(bits("q8_0", 4096, 4096), 8.5);
+        assert_eq!(bits("q5_0", 4096, 4096), 5.5);
+        assert_eq!(bits("q4_0", 4096, 4096), 4.5);
+        // 2 * 6 bits per 32 and two f16 per 256; 8 bits per 16 and one f16 per 256.
+        assert_eq!(bits("q4_k", 4096, 4096), 4.5);
+        assert_eq!(bits("q5_k", 4096, 4096), 5.5);
+        assert_eq!(bits("q6_k", 4096, 4096), 6.5625);
     }
 
     #[test]
@@ -359,5 +355,7 @@ mod tests {
         assert_eq!(bits("int4-g128", 1, 3), 8.0 * 4.0 / 3.0);
         // NF4 pads once: 5 elements are 3 bytes and one 4-byte maximum.
         assert_eq!(bits("nf4", 5, 1), 8.0 * 7.0 / 5.0);
+        // Two blocks of 144 bytes hold a row of 257.
+        assert_eq!(bits("q4_k", 3, 257), 8.0 * 288.0 / 257.0);
     }
 }

@@ -4,6 +4,7 @@
 //! a [`Precision`]: "16 bit" becomes BF16 or FP16, and the unit that multiplies is chosen among those the device has.
 //! Weight-only formats move fewer bytes and keep the 16-bit ceiling; only narrower *activations* reach a faster unit.
 
+mod multiply;
 mod table;
 
 pub(crate) use table::advisable;
@@ -13,11 +14,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Device, Error, Format, Math, Result,
-    device::Kind,
-    format::{BlockScaling, Element},
-};
+use self::multiply::{FP32, units_for};
+use crate::{Device, Error, Format, Math, Result, device::Kind, format::BlockScaling};
 
 /// A precision as asked for: a name of the table, or `weights/activations[/kv]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +116,7 @@ impl PrecisionSpec {
             Slot::Fixed(format) => format,
         };
         let (weights, activations) = (format(self.weights), format(self.activations));
-        let units = multiplying_units(weights.element(), activations.element())
+        let units = units_for(weights, activations)
             .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
         let math = unit(device, units).ok_or_else(|| self.missing(device, units[0], activations))?;
         if !device.takes(activations) {
@@ -131,7 +129,7 @@ impl PrecisionSpec {
             Some(Output::Activations) => activations,
             Some(Output::Accumulator) => math.accumulator(),
         };
-        let attention_units = multiplying_units(query.element(), query.element()).unwrap_or(units);
+        let attention_units = units_for(query, query).unwrap_or(units);
         let attention = unit(device, attention_units).unwrap_or(attention_units[0]);
         Ok(Precision { weights, activations, kv: format(self.kv), output, query, math, attention })
     }
@@ -177,56 +175,6 @@ fn unit(device: &Device, units: &[Math]) -> Option<Math> {
     device.fastest(units).or_else(|| device.fastest(FP32).filter(|_| widens))
 }
 
-/// The units that can multiply a pair of elements, or none: a narrower operand is converted to the wider type on the fly.
-fn multiplying_units(weights: Element, activations: Element) -> Option<&'static [Math]> {
-    use Element as E;
-    let either = |element: E| weights == element || activations == element;
-    let sixteen = |element: E| matches!(element, E::Fp16 | E::Bf16);
-    let float = |element: E| matches!(element, E::Fp8E4M3 | E::Fp8E5M2 | E::Fp6E3M2 | E::Fp6E2M3 | E::Fp4E2M1);
-    let widest = weights.bits().max(activations.bits());
-    if either(E::Fp64) {
-        Some(FP64)
-    } else if either(E::Fp32) {
-        Some(FP32)
-    } else if either(E::Tf32) {
-        Some(TF32)
-    } else if sixteen(activations) || sixteen(weights) {
-        let wide = if sixteen(activations) { activations } else { weights };
-        Some(if wide == E::Fp16 { FP16 } else { BF16 })
-    } else if matches!(activations, E::Int8 | E::Int4) && weights.is_integer() {
-        Some(if widest == 8 { INT8 } else { INT4 })
-    } else if float(activations) && float(weights) {
-        Some(match widest {
-            8 => FP8,
-            6 => FP6,
-            _ => FP4,
-        })
-    } else if matches!(activations, E::Fp8E4M3 | E::Fp8E5M2) && weights.is_integer() && weights.bits() <= 4 {
-        Some(FP8) // every INT4 level is an E4M3 and an E5M2 number
-    } else {
-        None
-    }
-}
-
-const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];
-const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
-const TF32: &[Math] = &[Math::Tf32];
-const FP16: &[Math] = &[Math::Fp16];
-const BF16: &[Math] = &[Math::Bf16];
-const FP8: &[Math] = &[Math::Fp8];
-/// FP6 runs at the FP8 rate on Blackwell and at one of its own on CDNA4; nothing older takes it.
-const FP6: &[Math] = &[Math::Fp8, Math::Fp6];
-const FP4: &[Math] = &[Math::Fp4];
-const INT8: &[Math] = &[Math::Int8, Math::Int8Dp4a];
-const INT4: &[Math] = &[Math::Int4];
-
-impl Format {
-    /// The units that multiply two operands of this format as they are; none for a storage format.
-    pub fn native_units(self) -> Option<&'static [Math]> {
-        multiplying_units(self.element(), self.element())
-    }
-}
-
 impl FromStr for PrecisionSpec {
     type Err = Error;
 
@@ -260,11 +208,17 @@ fn long_form(name: &str) -> Result<PrecisionSpec> {
             return Err(Error::unknown("precision", name, [], hint));
         }
     };
+    // `_` has become `-` by now; ggml's names are written with `_`.
+    let spelled = |part: &&str| match part.parse::<Format>() {
+        Ok(format) if format.gguf().is_some() => format.to_string(),
+        _ => (*part).to_owned(),
+    };
+    let name = parts.iter().map(spelled).collect::<Vec<_>>().join("/");
     let activations: Format = activations.parse()?;
     // Wide activations stay what they are; narrow ones are the inputs of products that write 16 bit.
     let wide = if activations.nominal_bits() >= 16 { Slot::Fixed(activations) } else { Slot::Sixteen };
     Ok(PrecisionSpec {
-        name: name.to_owned(),
+        name,
         weights: Slot::Fixed(weights.parse()?),
         activations: Slot::Fixed(activations),
         kv: kv.map(|kv| kv.parse().map(Slot::Fixed)).transpose()?.unwrap_or(wide),
@@ -336,6 +290,24 @@ mod tests {
         assert_eq!(on("fp32", "mi250x").unwrap().math, Math::Fp32Matrix);
         assert_eq!(on("fp8", "h200").unwrap().attention, Math::Bf16);
         assert_eq!(on("fp32", "h200").unwrap().attention, Math::Fp32);
+    }
+
+    #[test]
+    fn blocks_of_ggml_are_weights_and_caches() {
+        let spec: PrecisionSpec = "Q4_K/BF16/q8-0".parse().unwrap();
+        assert_eq!(spec.to_string(), "q4_k/bf16/q8_0");
+        let precision = on("Q4_K/BF16/q8-0", "h200").unwrap();
+        assert_eq!((precision.weights, precision.activations), (Format::Q4_K, Format::BF16));
+        assert_eq!((precision.kv, precision.output, precision.math), (Format::Q8_0, Format::BF16, Math::Bf16));
+        for name in ["q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0"] {
+            assert_eq!(on(&format!("{name}/bf16"), "h200").unwrap().math, Math::Bf16, "{name}");
+            assert_eq!(on(&format!("{name}/fp16"), "t4").unwrap().math, Math::Fp16, "{name}");
+            assert_eq!(on(&format!("{name}/int8"), "h200").unwrap().math, Math::Int8, "{name}");
+        }
+        assert_eq!(on("q6_k/int4", "t4").unwrap().math, Math::Int8);
+        assert!(matches!(on("bf16/q4_k", "h200"), Err(Error::NoUnit { .. })));
+        assert_eq!(Format::Q8_0.native_units(), Some(&[Math::Int8, Math::Int8Dp4a][..]));
+        assert!(Format::Q4_0.native_units().is_none() && Format::Q6_K.native_units().is_none());
     }
 
     #[test]

@@ -137,12 +137,16 @@ fn hex(value: &Value) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
+/// The matrix of `golden/blocks.py`.
+fn matrix() -> Vec<f32> {
+    let halves = hex(&json("blocks.json")["input_bf16"]);
+    halves.chunks(2).map(|half| Element::Bf16.decode(u64::from(u16::from_le_bytes([half[0], half[1]])))).collect()
+}
+
 #[test]
 fn packed_tensors_are_those_of_the_libraries() {
     let blocks = json("blocks.json");
-    let halves = hex(&blocks["input_bf16"]);
-    let values: Vec<f32> =
-        halves.chunks(2).map(|half| Element::Bf16.decode(u64::from(u16::from_le_bytes([half[0], half[1]])))).collect();
+    let values = matrix();
     let columns = Dim::new("columns", blocks["columns"].as_u64().unwrap()).unwrap();
     let encode = |name: &str| name.parse::<Format>().unwrap().encode(&values, columns).unwrap();
 
@@ -167,6 +171,31 @@ fn packed_tensors_are_those_of_the_libraries() {
     assert_eq!(double.zeros, hex(&blocks["nf4-dq"]["second"]));
     let offset = f32::from_le_bytes(double.tensor[..4].try_into().unwrap());
     assert!((f64::from(offset) / blocks["nf4-dq"]["offset"].as_f64().unwrap() - 1.0).abs() < 1e-6);
+}
+
+/// Whole blocks, row after row, as a GGUF file holds them.
+#[test]
+fn blocks_of_ggml_are_those_of_ggml() {
+    let values = matrix();
+    let golden = json("gguf.json");
+    let types = golden["types"].as_object().unwrap();
+    assert_eq!(types.len(), 6);
+    for (name, of) in types {
+        let format: Format = name.parse().unwrap();
+        let encoded = format.encode(&values, Dim::new("columns", 256).unwrap()).unwrap();
+        let different = encoded.codes.iter().zip(hex(&of["bytes"])).position(|(ours, theirs)| *ours != theirs);
+        assert_eq!((different, encoded.codes.len()), (None, hex(&of["bytes"]).len()), "{name}");
+        assert_eq!(encoded.len(), encoded.codes.len(), "{name} has nothing beside its blocks");
+        assert_eq!(format!("{:016x}", fnv(&encoded.decode())), of["decoded"].as_str().unwrap(), "{name}");
+    }
+}
+
+/// 64-bit FNV-1a.
+fn fnv(values: &[f32]) -> u64 {
+    values
+        .iter()
+        .flat_map(|x| x.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// compressed-tensors drops the sign of zero codes; we keep it. Both decode to zero.

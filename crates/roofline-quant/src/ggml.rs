@@ -2,26 +2,23 @@
 //!
 //! A row of weights is a run of blocks; a block has a fixed number of weights and a fixed number of bytes. Bytes are
 //! those that ggml's own reference quantizers write, to the last bit: a file made here and one made by llama.cpp from
-//! the same weights hold the same tensors. The differences lie where ggml's result could not be used: a scale that f16
-//! cannot hold saturates instead of becoming infinite ([`Type::limit`] says where), and blocks of magnitudes below about
-//! 1e-37, whose inverse scale overflows, get codes that are defined (their scale is zero, so they decode to the same).
+//! the same weights hold the same tensors. The arithmetic of the integer types is that of `roofline_core::format::gguf`,
+//! which also says where the bytes differ and why; [`Type::limit`] has the magnitudes at which that begins.
 
 #![expect(clippy::inline_always, reason = "what `widest!` calls is compiled for any CPU unless it is inlined")]
 
 mod fp4;
-pub(crate) mod half;
-mod lanes;
 mod others;
-mod q45k;
-mod q6k;
 mod simple;
 mod stored;
 
 pub use fp4::divisor;
 pub use stored::Stored;
 
+use roofline_core::format::gguf::{Codec, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+
 macro_rules! types {
-    ($($name:ident $id:literal $text:literal $block:literal $bytes:literal,)*) => {
+    ($($name:ident $id:literal $text:literal $block:tt $bytes:tt,)*) => {
         /// How a tensor of a GGUF file is stored.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "the names are ggml's")]
@@ -57,17 +54,17 @@ macro_rules! types {
 types! {
     F32 0 "F32" 1 4,
     F16 1 "F16" 1 2,
-    Q4_0 2 "Q4_0" 32 18,
+    Q4_0 2 "Q4_0" { Q4_0::ELEMENTS } { Q4_0::BYTES },
     Q4_1 3 "Q4_1" 32 20,
-    Q5_0 6 "Q5_0" 32 22,
-    Q5_1 7 "Q5_1" 32 24,
-    Q8_0 8 "Q8_0" 32 34,
+    Q5_0 6 "Q5_0" { Q5_0::ELEMENTS } { Q5_0::BYTES },
+    Q5_1 7 "Q5_1" { Q5_1::ELEMENTS } { Q5_1::BYTES },
+    Q8_0 8 "Q8_0" { Q8_0::ELEMENTS } { Q8_0::BYTES },
     Q8_1 9 "Q8_1" 32 36,
     Q2K 10 "Q2_K" 256 84,
     Q3K 11 "Q3_K" 256 110,
-    Q4K 12 "Q4_K" 256 144,
-    Q5K 13 "Q5_K" 256 176,
-    Q6K 14 "Q6_K" 256 210,
+    Q4K 12 "Q4_K" { Q4K::ELEMENTS } { Q4K::BYTES },
+    Q5K 13 "Q5_K" { Q5K::ELEMENTS } { Q5K::BYTES },
+    Q6K 14 "Q6_K" { Q6K::ELEMENTS } { Q6K::BYTES },
     Q8K 15 "Q8_K" 256 292,
     Iq2Xxs 16 "IQ2_XXS" 256 66,
     Iq2Xs 17 "IQ2_XS" 256 74,
@@ -152,13 +149,13 @@ pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
         Type::F32 => simple::encode_f32(values, out),
         Type::F16 => simple::encode_f16(values, out),
         Type::Bf16 => simple::encode_bf16(values, out),
-        Type::Q4_0 => simple::encode_q4_0(values, out),
-        Type::Q5_0 => simple::encode_q5_0(values, out),
-        Type::Q8_0 => simple::encode_q8_0(values, out),
-        Type::Q5_1 => simple::encode_q5_1(values, out),
-        Type::Q4K => q45k::encode::<q45k::Four>(values, out),
-        Type::Q5K => q45k::encode::<q45k::Five>(values, out),
-        Type::Q6K => q6k::encode(values, out),
+        Type::Q4_0 => simple::encode::<Q4_0>(values, out),
+        Type::Q5_0 => simple::encode::<Q5_0>(values, out),
+        Type::Q8_0 => simple::encode::<Q8_0>(values, out),
+        Type::Q5_1 => simple::encode::<Q5_1>(values, out),
+        Type::Q4K => simple::encode::<Q4K>(values, out),
+        Type::Q5K => simple::encode::<Q5K>(values, out),
+        Type::Q6K => simple::encode::<Q6K>(values, out),
         Type::Mxfp4 => fp4::encode_mxfp4(values, out),
         Type::Nvfp4 => fp4::encode_nvfp4(values, out),
         _ => panic!("{ty} is read, not written"),
@@ -188,13 +185,13 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         Type::F32 => simple::decode_f32(bytes, out),
         Type::F16 => simple::decode_f16(bytes, out),
         Type::Bf16 => simple::decode_bf16(bytes, out),
-        Type::Q4_0 => simple::decode_q4_0(bytes, out),
-        Type::Q5_0 => simple::decode_q5_0(bytes, out),
-        Type::Q8_0 => simple::decode_q8_0(bytes, out),
-        Type::Q5_1 => simple::decode_q5_1(bytes, out),
-        Type::Q4K => q45k::decode::<q45k::Four>(bytes, out),
-        Type::Q5K => q45k::decode::<q45k::Five>(bytes, out),
-        Type::Q6K => q6k::decode(bytes, out),
+        Type::Q4_0 => simple::decode::<Q4_0>(bytes, out),
+        Type::Q5_0 => simple::decode::<Q5_0>(bytes, out),
+        Type::Q8_0 => simple::decode::<Q8_0>(bytes, out),
+        Type::Q5_1 => simple::decode::<Q5_1>(bytes, out),
+        Type::Q4K => simple::decode::<Q4K>(bytes, out),
+        Type::Q5K => simple::decode::<Q5K>(bytes, out),
+        Type::Q6K => simple::decode::<Q6K>(bytes, out),
         Type::Mxfp4 => fp4::decode_mxfp4(bytes, out),
         Type::Nvfp4 => fp4::decode_nvfp4(bytes, scale, out),
         _ => return others::decode(ty, bytes, out),

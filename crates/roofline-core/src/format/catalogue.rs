@@ -21,11 +21,13 @@ const CT: &[&str] = &["vLLM", "transformers (compressed-tensors)", "llama.cpp co
 const CT_INT4: &[&str] = &["vLLM (Marlin, Machete)", "transformers (compressed-tensors)", "llama.cpp converter"];
 const AWQ: &[&str] = &["vLLM (AWQ, compressed-tensors)", "transformers", "mlx-lm (AWQ)"];
 const MX: &[&str] = &["vLLM", "transformers (compressed-tensors >= 0.15)"];
+const GGUF: &[&str] = &["llama.cpp", "Ollama", "LM Studio", "candle", "transformers (dequantized)"];
 const NONE: &[&str] = &[];
 
 const IEEE: &str = "IEEE 754-2019";
 const OCP8: &str = "OCP 8-bit Floating Point Specification 1.0";
 const OCPMX: &str = "OCP Microscaling Formats Specification 1.0";
+const GGML: &str = "ggml, block layouts of ggml-common.h";
 const CTS: &str = "compressed-tensors pack-quantized and int-quantized layouts";
 
 macro_rules! entries {
@@ -47,10 +49,14 @@ pub const CATALOGUE: &[Entry] = entries! {
     "mxfp8-e4m3", "E4M3 in blocks of 32 with a power-of-two scale", MX, OCPMX;
     "mxfp8-e5m2", "E5M2 in blocks of 32 with a power-of-two scale", NONE, OCPMX;
     "mxint8", "fixed point in blocks of 32 with a power-of-two scale", NONE, OCPMX;
+    "q8_0", "ggml: 8-bit integer, an FP16 scale per 32", GGUF, GGML;
     "fp6-e3m2", "6-bit float, a 16-bit scale per row", &["torchao (fpx)"], "FP6-LLM, arXiv 2401.14112";
     "fp6-e2m3", "6-bit float with more precision and less range", NONE, OCPMX;
     "mxfp6-e3m2", "E3M2 in blocks of 32 with a power-of-two scale", NONE, OCPMX;
     "mxfp6-e2m3", "E2M3 in blocks of 32 with a power-of-two scale", NONE, OCPMX;
+    "q6_k", "ggml: 6-bit integer in blocks of 256, an 8-bit scale per 16 and an FP16 one for all", GGUF, GGML;
+    "q5_k", "ggml: 5-bit integer in blocks of 256, a 6-bit scale and minimum per 32 and an FP16 scale of each", GGUF, GGML;
+    "q5_0", "ggml: 5-bit integer, an FP16 scale per 32", GGUF, GGML;
     "int4-g32", "4-bit integer, a 16-bit scale per 32", CT_INT4, CTS;
     "int4-g64", "4-bit integer, a 16-bit scale per 64", CT_INT4, CTS;
     "int4-g128", "4-bit integer, a 16-bit scale per 128", CT_INT4, CTS;
@@ -65,6 +71,8 @@ pub const CATALOGUE: &[Entry] = entries! {
         "QLoRA, arXiv 2305.14314";
     "mxfp4", "E2M1 in blocks of 32 with a power-of-two scale",
         &["vLLM", "transformers (compressed-tensors >= 0.15)", "llama.cpp"], OCPMX;
+    "q4_k", "ggml: 4-bit integer in blocks of 256, a 6-bit scale and minimum per 32 and an FP16 scale of each", GGUF, GGML;
+    "q4_0", "ggml: 4-bit integer, an FP16 scale per 32", GGUF, GGML;
     "int3-g64", "3-bit integer, a 16-bit scale per 64", &["transformers (compressed-tensors >= 0.19)"], CTS;
     "int2-g64", "2-bit integer, a 16-bit scale per 64", NONE, CTS;
 };

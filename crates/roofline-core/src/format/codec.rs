@@ -1,7 +1,8 @@
 //! Packing a tensor and reading it back: the reference that faster code paths are checked against.
 //!
 //! Blocks are contiguous in row-major order whatever their kind, so the flow is the same for every format:
-//! cut into blocks, choose and store a scale per block (`scale.rs`), code the elements, pack the bits.
+//! cut into blocks, choose and store a scale per block (`scale.rs`), code the elements, pack the bits. Blocks of ggml are
+//! the exception: their bytes are ggml's own business (`gguf.rs`).
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ pub struct Encoded {
     pub(super) format: Format,
     rows: usize,
     pub(super) columns: usize,
-    /// Elements, bit-packed.
+    /// Elements, bit-packed; of ggml's block types whole blocks, row after row, as in a GGUF file.
     pub codes: Vec<u8>,
     /// One entry per block: BF16, E8M0, E4M3, FP32 or an 8-bit maximum, as the format says.
     pub scales: Vec<u8>,
@@ -39,14 +40,24 @@ impl Format {
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             return Err(refuse(format!("value {at} is {}", values[at])));
         }
+        if let Some(block) = self.gguf().filter(|block| !width.is_multiple_of(block.elements())) {
+            return Err(refuse(format!("rows of {width} are no whole number of blocks of {}", block.elements())));
+        }
         let mut encoded = Encoded::new(self, values.len() / width, width);
-        let codes = encoded.code(values);
-        encoded.codes = encoded.pack_elements(&codes);
+        encoded.codes = if let Some(block) = self.gguf() {
+            block.encoded(values)
+        } else {
+            let codes = encoded.code(values);
+            encoded.pack_elements(&codes)
+        };
         Ok(encoded)
     }
 
     /// What finite `values` become: encoded and decoded, without packing the bits in between.
     pub(super) fn rounded(self, values: &[f32], columns: usize) -> Vec<f32> {
+        if let Some(block) = self.gguf() {
+            return block.decoded(&block.encoded(values));
+        }
         let mut encoded = Encoded::new(self, values.len() / columns, columns);
         let codes = encoded.code(values);
         encoded.values(&codes)
@@ -128,7 +139,10 @@ impl Encoded {
 
     /// The values, row-major.
     pub fn decode(&self) -> Vec<f32> {
-        self.values(&self.unpack_elements())
+        match self.format.gguf() {
+            Some(block) => block.decoded(&self.codes),
+            None => self.values(&self.unpack_elements()),
+        }
     }
 
     /// Elements of a row that share a scale.
@@ -211,9 +225,20 @@ mod tests {
         prop::sample::select(names).prop_map(|name| name.parse().unwrap())
     }
 
+    /// A format, and a matrix it can hold: rows of ggml's block types are whole blocks.
+    fn cases() -> impl Strategy<Value = (Format, (Vec<f32>, usize))> {
+        formats().prop_flat_map(|format| {
+            let columns = match format.gguf() {
+                Some(block) => (1..3usize).prop_map(move |blocks| blocks * block.elements()).boxed(),
+                None => (1..200usize).boxed(),
+            };
+            (Just(format), matrices(columns))
+        })
+    }
+
     /// Matrices whose rows differ in magnitude, some of them zero.
-    fn matrices() -> impl Strategy<Value = (Vec<f32>, usize)> {
-        (1usize..6, 1usize..200).prop_flat_map(|(rows, columns)| {
+    fn matrices(columns: BoxedStrategy<usize>) -> impl Strategy<Value = (Vec<f32>, usize)> {
+        (1usize..6, columns).prop_flat_map(|(rows, columns)| {
             let row = (prop::collection::vec(-1f32..1.0, columns), -30i32..30, prop::bool::weighted(0.1)).prop_map(
                 |(row, exponent, zero)| {
                     let factor = if zero { 0.0 } else { exp2(exponent) };
@@ -230,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stored_size_is_the_packed_length(format in formats(), (values, columns) in matrices()) {
+        fn stored_size_is_the_packed_length((format, (values, columns)) in cases()) {
             let encoded = format.encode(&values, Dim::new("columns", columns as u64).unwrap()).unwrap();
             let bytes = format.bytes(encoded.shape(), Sizes::Exact);
             prop_assert_eq!(bytes.value(), encoded.len() as f64, "{}", format);
@@ -238,14 +263,15 @@ mod tests {
 
         /// Every element lands on a level at most half a step away, whatever the block around it looks like.
         #[test]
-        fn decoding_is_within_half_a_step(format in formats(), (values, columns) in matrices()) {
-            // Double quantization changes the scale after the codes were chosen; bitsandbytes is its test.
-            if format.scaling == Scaling::AbsmaxDouble {
-                return Ok(());
-            }
+        fn decoding_is_within_half_a_step((format, (values, columns)) in cases()) {
             let encoded = format.encode(&values, Dim::new("columns", columns as u64).unwrap()).unwrap();
             let decoded = encoded.decode();
             prop_assert_eq!(&decoded, &format.rounded(&values, columns));
+            // Double quantization changes the scale after the codes were chosen; bitsandbytes is its test. What blocks of
+            // ggml may lose is said beside them.
+            if format.scaling == Scaling::AbsmaxDouble || format.gguf().is_some() {
+                return Ok(());
+            }
             for (range, affine) in encoded.blocks().into_iter().zip(encoded.read_scales()) {
                 if affine.scale == 0.0 {
                     prop_assert!(range.into_iter().all(|at| values[at] == 0.0 && decoded[at] == 0.0));
@@ -293,6 +319,8 @@ mod tests {
         assert_eq!(why(&[1.0; 3]), "cannot encode as nvfp4: 3 values do not make rows of 4");
         assert_eq!(why(&[]), "cannot encode as nvfp4: 0 values do not make rows of 4");
         assert_eq!(why(&[1.0, f32::NAN, 0.0, 0.0]), "cannot encode as nvfp4: value 1 is NaN");
+        let ragged = Format::Q4_K.encode(&[1.0; 600], Dim::new("columns", 300).unwrap()).unwrap_err().to_string();
+        assert_eq!(ragged, "cannot encode as q4_k: rows of 300 are no whole number of blocks of 256");
     }
 
     #[test]
@@ -302,8 +330,9 @@ mod tests {
             for value in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), 1.7e38] {
                 // Two NF4 blocks, so that double quantization has something to quantize.
                 let values: Vec<f32> =
-                    [[value, -value, value / 2.0, 0.0]; 16].concat().into_iter().chain([0.0; 64]).collect();
-                let encoded = format.encode(&values, Dim::new("columns", 4).unwrap()).unwrap();
+                    [[value, -value, value / 2.0, 0.0]; 16].concat().into_iter().chain([0.0; 192]).collect();
+                let columns = format.gguf().map_or(4, |block| block.elements() as u64);
+                let encoded = format.encode(&values, Dim::new("columns", columns).unwrap()).unwrap();
                 assert!(encoded.decode().iter().all(|value| value.is_finite()), "{format} {value:e}");
             }
         }

@@ -29,6 +29,10 @@ pub enum Element {
     Int32,
     /// Two's complement, 8 bits.
     Int8,
+    /// Two's complement, 6 bits.
+    Int6,
+    /// Two's complement, 5 bits.
+    Int5,
     /// Two's complement, 4 bits.
     Int4,
     /// Two's complement, 3 bits.
@@ -69,7 +73,8 @@ impl Element {
             Self::Fp32 | Self::Tf32 | Self::Int32 => 32,
             Self::Fp16 | Self::Bf16 => 16,
             Self::Fp8E4M3 | Self::Fp8E5M2 | Self::Int8 | Self::FixedInt8 => 8,
-            Self::Fp6E3M2 | Self::Fp6E2M3 => 6,
+            Self::Fp6E3M2 | Self::Fp6E2M3 | Self::Int6 => 6,
+            Self::Int5 => 5,
             Self::Fp4E2M1 | Self::Int4 | Self::Nf4 => 4,
             Self::Int3 => 3,
             Self::Int2 => 2,
@@ -101,6 +106,8 @@ impl Element {
             Self::Fp64
             | Self::Int32
             | Self::Int8
+            | Self::Int6
+            | Self::Int5
             | Self::Int4
             | Self::Int3
             | Self::Int2
@@ -111,14 +118,14 @@ impl Element {
 
     /// Whether this is an integer that weights are quantized to, with a linear scale.
     pub(crate) const fn is_integer(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2)
+        matches!(self, Self::Int8 | Self::Int6 | Self::Int5 | Self::Int4 | Self::Int3 | Self::Int2)
     }
 
     /// The largest value an element can hold.
     pub fn max(self) -> f64 {
         match self {
             Self::Fp64 => f64::MAX,
-            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => {
+            Self::Int32 | Self::Int8 | Self::Int6 | Self::Int5 | Self::Int4 | Self::Int3 | Self::Int2 => {
                 f64::from((1u32 << (self.bits() - 1)) - 1)
             }
             Self::FixedInt8 => 127.0 / 64.0,
@@ -132,7 +139,9 @@ impl Element {
         let signed = |bits: u32| ((code << (64 - bits)) as i64 >> (64 - bits)) as f32;
         match self {
             Self::Fp64 => f64::from_bits(code) as f32,
-            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => signed(self.bits()),
+            Self::Int32 | Self::Int8 | Self::Int6 | Self::Int5 | Self::Int4 | Self::Int3 | Self::Int2 => {
+                signed(self.bits())
+            }
             Self::FixedInt8 => signed(8) / 64.0,
             Self::Nf4 => NF4[(code & 15) as usize],
             Self::Tf32 => f32::from_bits(code as u32),
@@ -150,7 +159,9 @@ impl Element {
         };
         match self {
             Self::Fp64 => f64::from(value).to_bits(),
-            Self::Int32 | Self::Int8 | Self::Int4 | Self::Int3 | Self::Int2 => integer(value, self.bits()),
+            Self::Int32 | Self::Int8 | Self::Int6 | Self::Int5 | Self::Int4 | Self::Int3 | Self::Int2 => {
+                integer(value, self.bits())
+            }
             Self::FixedInt8 => integer((value * 64.0).clamp(-127.0, 127.0), 8),
             Self::Nf4 => NF4.windows(2).take_while(|pair| value > f32::midpoint(pair[0], pair[1])).count() as u64,
             Self::Tf32 => Minifloat::TF32.decode(Minifloat::TF32.encode(value, overflow)).to_bits().into(),
@@ -208,6 +219,8 @@ mod tests {
             Element::Fp6E2M3,
             Element::Fp4E2M1,
             Element::Int8,
+            Element::Int6,
+            Element::Int5,
             Element::Int4,
             Element::Int3,
             Element::Int2,

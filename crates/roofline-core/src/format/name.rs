@@ -1,11 +1,11 @@
 //! Names of formats: `ELEMENT[-SPAN][-ZERO]`, and the fixed block formats.
 //!
-//! `int4-g128`, `int8-channel`, `fp8-e4m3-tensor`, `int4-g64-zp`; `mxfp4`, `nvfp4`, `nf4-dq`. Case does not matter and
-//! `_` reads as `-`, so `FP8_E4M3` and `MXFP6_E3M2` work too.
+//! `int4-g128`, `int8-channel`, `fp8-e4m3-tensor`, `int4-g64-zp`; `mxfp4`, `nvfp4`, `nf4-dq`, `q4_k`. Case does not matter
+//! and `_` reads as `-`, so `FP8_E4M3`, `MXFP6_E3M2` and `Q4-K` work too.
 
 use std::{fmt, str::FromStr};
 
-use super::{CATALOGUE, Element, Format, Scaling, Span, Zero};
+use super::{CATALOGUE, Element, Format, GgufBlock, Scaling, Span, Zero};
 use crate::Error;
 
 const ELEMENTS: &[(&str, Element)] = &[
@@ -35,6 +35,16 @@ const BLOCKS: &[(&str, Element, Scaling)] = &[
     ("nvfp4", Element::Fp4E2M1, Scaling::TwoLevel),
     ("nf4", Element::Nf4, Scaling::Absmax),
     ("nf4-dq", Element::Nf4, Scaling::AbsmaxDouble),
+];
+
+/// ggml's block types, spelled as ggml does.
+const GGUF: &[(&str, GgufBlock)] = &[
+    ("q8_0", GgufBlock::Q8_0),
+    ("q6_k", GgufBlock::Q6K),
+    ("q5_0", GgufBlock::Q5_0),
+    ("q5_k", GgufBlock::Q5K),
+    ("q4_0", GgufBlock::Q4_0),
+    ("q4_k", GgufBlock::Q4K),
 ];
 
 /// Short names, and what they stand for. Also tried on the first word, so that `fp8-tensor` works.
@@ -96,6 +106,9 @@ impl FromStr for Format {
         if ["fp4", "e2m1", "fp4-e2m1"].contains(&name.as_str()) {
             let hint = "FP4 is never stored without block scales: `mxfp4` or `nvfp4`".to_owned();
             return Err(Error::Unknown { what: "format", name: text.to_owned(), nearest: None, hint });
+        }
+        if let Some((_, block)) = GGUF.iter().find(|(block, _)| block.replace('_', "-") == name) {
+            return Ok(Self::blocks(*block));
         }
         let name = expand(&name);
         if let Some((_, element, scaling)) = BLOCKS.iter().find(|(block, ..)| *block == name) {
@@ -165,6 +178,9 @@ impl fmt::Display for Format {
         if let Some((name, ..)) = block {
             return f.pad(name);
         }
+        if let Some((name, _)) = GGUF.iter().find(|(_, block)| self.scaling == Scaling::Gguf(*block)) {
+            return f.pad(name);
+        }
         let element = ELEMENTS.iter().find(|(_, element)| *element == self.element).map_or("", |(name, _)| name);
         let Scaling::Linear(span, zero) = self.scaling else { return f.pad(element) };
         let span = match span {
@@ -205,6 +221,9 @@ mod tests {
         same("int8-channel", "int8");
         same("INT2", "int2-g64");
         same("bfloat16", "bf16");
+        same("Q4_K", "q4_k");
+        same("Q6-K", "q6_k");
+        same(" q8-0", "q8_0");
     }
 
     #[test]
@@ -212,9 +231,20 @@ mod tests {
         let why = |text: &str| text.parse::<Format>().unwrap_err().to_string();
         assert_eq!(why("int4-g12O"), "unknown format `int4-g12O`; did you mean `int4-g128`?");
         assert_eq!(why("nvfp5"), "unknown format `nvfp5`; did you mean `nvfp4`?");
-        for text in
-            ["", "int4-g0", "int4-g4", "int4-g+128", "int4-g99999999999", "bf16-g128", "fp8-zp", "int4--", "mxfp4-g32"]
-        {
+        assert_eq!(why("q4_j"), "unknown format `q4_j`; did you mean `q4_k`?");
+        for text in [
+            "",
+            "int4-g0",
+            "int4-g4",
+            "int4-g+128",
+            "int4-g99999999999",
+            "bf16-g128",
+            "fp8-zp",
+            "int4--",
+            "mxfp4-g32",
+            "q4_k-g32",
+            "int5",
+        ] {
             assert!(text.parse::<Format>().is_err(), "{text}");
         }
     }

@@ -41,7 +41,8 @@ impl Encoded {
     /// Chooses a scale per block, stores it, and returns what the elements are to be coded with.
     pub(super) fn store_scales(&mut self, blocks: &[&[f32]]) -> Vec<Affine> {
         match self.format.scaling {
-            Scaling::None => {}
+            // Blocks of ggml keep their scales among the codes.
+            Scaling::None | Scaling::Gguf(_) => {}
             Scaling::Linear(span, Zero::None) => {
                 let divisor = symmetric_divisor(self.format);
                 for block in blocks {
@@ -73,7 +74,7 @@ impl Encoded {
         let blocks = 0..self.blocks().len();
         let tensor = || f64::from(read_f32(&self.tensor, 0));
         match self.format.scaling {
-            Scaling::None => vec![Affine::scale(1.0)],
+            Scaling::None | Scaling::Gguf(_) => vec![Affine::scale(1.0)],
             Scaling::Linear(span, zero) => blocks.map(|block| self.read_linear(span, zero, block)).collect(),
             Scaling::Micro => self.scales.iter().map(|code| Affine::scale(exp2(i32::from(*code) - 127))).collect(),
             Scaling::TwoLevel => {

@@ -4,7 +4,8 @@
 //! several are as near: a tie goes to the smaller magnitude and zero is positive. That is how many of the midpoints lie
 //! below the magnitude: seven comparisons in place of sixteen distances.
 
-use super::{half, simple::peak_bits};
+use roofline_core::format::gguf::{half, peak_bits};
+
 use crate::simd::widest;
 
 /// Twice the magnitudes, so that they are whole.

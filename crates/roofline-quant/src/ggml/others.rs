@@ -1,6 +1,8 @@
 //! Types that are read and not written, because there is a better one of their size; plain loops do.
 
-use super::{Type, half};
+use roofline_core::format::gguf::half;
+
+use super::Type;
 
 /// The sixteen values of `IQ4_NL` and `IQ4_XS`, denser around zero.
 const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];

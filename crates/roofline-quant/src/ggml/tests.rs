@@ -1,6 +1,8 @@
 //! Against what ggml's own C and gguf's Python give.
 
-use super::{half::from_bf16, *};
+use roofline_core::format::{GgufBlock, gguf::half::from_bf16};
+
+use super::*;
 
 struct Golden(serde_json::Value);
 
@@ -141,6 +143,20 @@ fn errors_are_of_the_size_of_a_step() {
         let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         let error = norm(&mut values.iter().zip(&decoded).map(|(a, b)| a - b)) / norm(&mut values.iter().copied());
         assert!((error / expected - 1.0).abs() < 0.15, "{ty}: {error}");
+    }
+}
+
+/// What a format of `roofline_core` predicts for a tensor is what a file of it takes.
+#[test]
+fn formats_are_types_of_the_same_size_and_name() {
+    for block in GgufBlock::ALL {
+        let format = roofline_core::Format::from(block);
+        let ty = Type::named(&format.to_string()).unwrap();
+        assert_eq!((ty.block(), ty.block_bytes()), (block.elements(), block.bytes()), "{ty}");
+        let values = assorted(512);
+        let mut bytes = vec![0; encoded(ty, &values).len()];
+        block.encode(&values, &mut bytes);
+        assert_eq!(bytes, encoded(ty, &values), "{ty}");
     }
 }
 

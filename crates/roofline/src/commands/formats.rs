@@ -157,13 +157,16 @@ impl Catalogue {
             ]);
         }
         vec![
-            Section::Heading(format!("Number formats, stored bits per weight of a {} x {} tensor", self.rows, self.columns)),
+            Section::Heading(format!(
+                "Number formats, stored bits per weight of a {} x {} tensor",
+                self.rows, self.columns
+            )),
             Section::Table(table),
             Section::Paragraph(
                 "error: ||W - Q(W)|| / ||W|| on Gaussian weights, and on Student-t weights with 5 degrees of freedom \
-                 (heavy tails), computed by encoding and decoding, scales chosen by the block maximum. devices: how many \
-                 of the registry multiply it as it is; `-` is a storage format, converted on the way to the multiplier. \
-                 `roofline formats NAME` explains one."
+                 (heavy tails), computed by encoding and decoding, scales chosen by the block maximum, those of ggml's \
+                 types as ggml chooses them. devices: how many of the registry multiply it as it is; `-` is a storage \
+                 format, converted on the way to the multiplier. `roofline formats NAME` explains one."
                     .to_owned(),
             ),
         ]

@@ -5,20 +5,18 @@
 //! error with the best scale, `sum w x l / sum w l^2`. The 16 sub-blocks are the 16 lanes.
 
 use super::{
-    half,
+    Codec, half,
     lanes::{LANES, Lanes, columns, nearest},
 };
-use crate::simd::widest;
 
 /// Weights of a super-block.
 const SUPER: usize = 256;
 /// Weights of a sub-block.
 const SUB: usize = 16;
-/// Bytes of a super-block: `u8 low[128] | u8 high[64] | i8 scales[16] | f16 d`.
-const BYTES: usize = 210;
+/// Where the parts of a super-block are; the low bits come first.
 const HIGH: usize = 128;
-const SCALES: usize = 192;
-const D: usize = 208;
+pub(super) const SCALES: usize = 192;
+pub(super) const D: usize = 208;
 /// Below this nothing is worth a scale.
 const NOTHING: f32 = 1e-15;
 
@@ -150,19 +148,26 @@ fn write(x: &[f32], found: &Found, out: &mut [u8]) {
     }
 }
 
-widest! {
+/// Six bits: `u8 low[128] | u8 high[64] | i8 scales[16] | f16 d`.
+#[derive(Clone, Copy, Debug)]
+pub struct Q6K;
+
+impl Codec for Q6K {
+    const ELEMENTS: usize = SUPER;
+    const BYTES: usize = D + 2;
+
     /// Super-blocks.
-    pub(super) fn encode(values: &[f32], out: &mut [u8]) {
-        for (x, out) in values.chunks_exact(SUB * LANES).zip(out.chunks_exact_mut(BYTES)) {
+    #[inline(always)]
+    fn encode(values: &[f32], out: &mut [u8]) {
+        for (x, out) in values.chunks_exact(SUB * LANES).zip(out.chunks_exact_mut(Self::BYTES)) {
             write(x, &search(&columns(x)), out);
         }
     }
-}
 
-widest! {
     /// `d s (q - 32)`.
-    pub(super) fn decode(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(BYTES).zip(out.chunks_exact_mut(SUPER)) {
+    #[inline(always)]
+    fn decode(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.chunks_exact(Self::BYTES).zip(out.chunks_exact_mut(SUPER)) {
             let d = half::read(&block[D..]);
             for (half, out) in out.chunks_exact_mut(128).enumerate() {
                 let (low, high) = (&block[64 * half..][..64], &block[HIGH + 32 * half..][..32]);

@@ -7,10 +7,9 @@
 //! order of the weights in f32, without fused products: two super-blocks are searched at once, a sub-block to a lane.
 
 use super::{
-    half,
+    Codec, half,
     lanes::{LANES, Lanes, columns, nearest},
 };
-use crate::simd::widest;
 
 /// Weights of a super-block.
 const SUPER: usize = 256;
@@ -20,7 +19,7 @@ const SUB: usize = 32;
 const LOW: usize = 128;
 
 /// How many bits a code has.
-pub(super) trait Bits {
+trait Bits {
     /// The largest code.
     const LARGEST: i32;
     /// How many steps fewer the first candidate has.
@@ -31,20 +30,22 @@ pub(super) trait Bits {
     const HEAD: usize;
 }
 
-/// Four bits.
-pub(super) struct Four;
+/// Four bits: `f16 d | f16 dmin | u8 scales[12] | u8 q[128]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Q4K;
 
-impl Bits for Four {
+impl Bits for Q4K {
     const LARGEST: i32 = 15;
     const FIRST: f32 = -1.0;
     const CANDIDATES: u8 = 21;
     const HEAD: usize = 16;
 }
 
-/// Five bits.
-pub(super) struct Five;
+/// Five bits: `f16 d | f16 dmin | u8 scales[12] | u8 fifth[32] | u8 q[128]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Q5K;
 
-impl Bits for Five {
+impl Bits for Q5K {
     const LARGEST: i32 = 31;
     const FIRST: f32 = -0.5;
     const CANDIDATES: u8 = 16;
@@ -129,7 +130,7 @@ fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
 
 /// The scale and the minimum of a sub-block in the packed 12 bytes.
 #[inline(always)]
-fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
+pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
     if sub < 4 {
         (packed[sub] & 63, packed[sub + 4] & 63)
     } else {
@@ -188,37 +189,55 @@ fn write<B: Bits>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
     }
 }
 
-widest! {
-    /// Super-blocks, two at a time.
-    pub(super) fn encode<B: Bits>(values: &[f32], out: &mut [u8]) {
-        let bytes = B::HEAD + LOW;
-        for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * bytes)) {
-            let found = search::<B>(&columns(pair));
-            for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(bytes)).enumerate() {
-                write::<B>(x, &found, 8 * at, out);
+macro_rules! codec {
+    ($name:ident) => {
+        impl Codec for $name {
+            const ELEMENTS: usize = SUPER;
+            const BYTES: usize = Self::HEAD + LOW;
+
+            #[inline(always)]
+            fn encode(values: &[f32], out: &mut [u8]) {
+                encode::<Self>(values, out);
             }
+
+            #[inline(always)]
+            fn decode(bytes: &[u8], out: &mut [f32]) {
+                decode::<Self>(bytes, out);
+            }
+        }
+    };
+}
+codec!(Q4K);
+codec!(Q5K);
+
+/// Super-blocks, two at a time.
+#[inline(always)]
+fn encode<B: Bits + Codec>(values: &[f32], out: &mut [u8]) {
+    for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * B::BYTES)) {
+        let found = search::<B>(&columns(pair));
+        for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(B::BYTES)).enumerate() {
+            write::<B>(x, &found, 8 * at, out);
         }
     }
 }
 
-widest! {
-    /// `d s q - dmin m`.
-    pub(super) fn decode<B: Bits>(bytes: &[u8], out: &mut [f32]) {
-        for (block, out) in bytes.chunks_exact(B::HEAD + LOW).zip(out.chunks_exact_mut(SUPER)) {
-            let (d, dmin) = (half::read(block), half::read(&block[2..]));
-            let (head, low) = block.split_at(B::HEAD);
-            for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
-                let (scale, min) = unpack(&head[4..16], sub);
-                let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
-                let low = &low[sub / 2 * SUB..][..SUB];
-                if B::LARGEST > 15 {
-                    for ((x, q), fifth) in out.iter_mut().zip(low).zip(&head[16..]) {
-                        *x = d * f32::from((q >> (sub % 2 * 4)) & 15 | (fifth >> sub & 1) << 4) - m;
-                    }
-                } else {
-                    for (x, q) in out.iter_mut().zip(low) {
-                        *x = d * f32::from((q >> (sub % 2 * 4)) & 15) - m;
-                    }
+/// `d s q - dmin m`.
+#[inline(always)]
+fn decode<B: Bits + Codec>(bytes: &[u8], out: &mut [f32]) {
+    for (block, out) in bytes.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(SUPER)) {
+        let (d, dmin) = (half::read(block), half::read(&block[2..]));
+        let (head, low) = block.split_at(B::HEAD);
+        for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
+            let (scale, min) = unpack(&head[4..16], sub);
+            let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
+            let low = &low[sub / 2 * SUB..][..SUB];
+            if B::LARGEST > 15 {
+                for ((x, q), fifth) in out.iter_mut().zip(low).zip(&head[16..]) {
+                    *x = d * f32::from((q >> (sub % 2 * 4)) & 15 | (fifth >> sub & 1) << 4) - m;
+                }
+            } else {
+                for (x, q) in out.iter_mut().zip(low) {
+                    *x = d * f32::from((q >> (sub % 2 * 4)) & 15) - m;
                 }
             }
         }

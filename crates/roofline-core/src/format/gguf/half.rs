@@ -3,7 +3,7 @@
 /// The nearest f16, ties to even. What is too large becomes the largest finite number, 65504, never infinity: an
 /// infinite scale would turn a whole block into infinities and NaNs.
 #[inline(always)]
-pub(crate) fn to_f16(x: f32) -> u16 {
+pub fn to_f16(x: f32) -> u16 {
     const LARGEST: u32 = 65504f32.to_bits();
     const SMALLEST_NORMAL: u32 = 0x3880_0000;
     let sign = (x.to_bits() >> 16) & 0x8000;
@@ -17,7 +17,7 @@ pub(crate) fn to_f16(x: f32) -> u16 {
 
 /// The value of an f16.
 #[inline(always)]
-pub(crate) fn from_f16(half: u16) -> f32 {
+pub fn from_f16(half: u16) -> f32 {
     let exponent = u32::from(half & 0x7c00);
     let sign = u32::from(half & 0x8000) << 16;
     let normal = (u32::from(half & 0x7fff) << 13) + (112 << 23) + if exponent == 0x7c00 { 112 << 23 } else { 0 };
@@ -27,7 +27,7 @@ pub(crate) fn from_f16(half: u16) -> f32 {
 
 /// The nearest bf16, ties to even; the largest finite one where that would be infinite.
 #[inline(always)]
-pub(crate) fn to_bf16(x: f32) -> u16 {
+pub fn to_bf16(x: f32) -> u16 {
     let sign = x.to_bits() & 0x8000_0000;
     let magnitude = (x.to_bits() & 0x7fff_ffff).min(0x7f7f_0000);
     ((sign | (magnitude + 0x7fff + ((magnitude >> 16) & 1))) >> 16) as u16
@@ -35,19 +35,19 @@ pub(crate) fn to_bf16(x: f32) -> u16 {
 
 /// The value of a bf16.
 #[inline(always)]
-pub(crate) fn from_bf16(half: u16) -> f32 {
+pub fn from_bf16(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
 /// The two bytes of a stored f16 as a value.
 #[inline(always)]
-pub(super) fn read(bytes: &[u8]) -> f32 {
+pub fn read(bytes: &[u8]) -> f32 {
     from_f16(u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
 /// Stores `scale` as an f16.
 #[inline(always)]
-pub(super) fn write(scale: f32, bytes: &mut [u8]) {
+pub fn write(scale: f32, bytes: &mut [u8]) {
     bytes[..2].copy_from_slice(&to_f16(scale).to_le_bytes());
 }
 

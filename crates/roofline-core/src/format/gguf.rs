@@ -1,0 +1,168 @@
+//! ggml's block types: what the tensors of a GGUF file are made of.
+//!
+//! A row is a run of blocks, each with its own scales between the codes of its weights. The bytes are those that ggml's
+//! reference quantizers write, to the last bit, so a tensor packed here is a tensor of a file that llama.cpp wrote. They
+//! differ where ggml's could not be used: a scale that f16 cannot hold saturates instead of becoming infinite, and blocks
+//! of magnitudes below about 1e-37, whose inverse scale overflows, get codes that are defined (their scale is zero, so
+//! they decode to the same).
+//!
+//! A [`Codec`] is nothing but loops over slices, inlined into whoever calls it: a caller that is compiled for wider vectors
+//! makes vector code of them, and no second copy of the arithmetic is needed for that.
+//!
+//! Source: `ggml-common.h` (layouts) and `ggml-quants.c` (`quantize_row_*_ref`, `dequantize_row_*`) of llama.cpp.
+
+#![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
+
+pub mod half;
+mod lanes;
+mod q45k;
+mod q6k;
+mod simple;
+
+pub use q6k::Q6K;
+pub use q45k::{Q4K, Q5K};
+pub use simple::{Q4_0, Q5_0, Q5_1, Q8_0, peak_bits};
+
+use super::Element;
+
+/// How weights become blocks, and what blocks stand for.
+pub trait Codec {
+    /// Weights of a block.
+    const ELEMENTS: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+
+    /// Codes finite `values`, a whole number of blocks, into as many blocks of `out`.
+    fn encode(values: &[f32], out: &mut [u8]);
+
+    /// What the blocks of `bytes` stand for.
+    fn decode(bytes: &[u8], out: &mut [f32]);
+}
+
+/// A block type of ggml whose blocks stand alone: no scale of the tensor beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GgufBlock {
+    /// 32 codes of 8 bits, an f16 scale.
+    Q8_0,
+    /// 256 codes of 6 bits, an 8-bit scale per 16 and an f16 one for all.
+    Q6K,
+    /// 32 codes of 5 bits, an f16 scale.
+    Q5_0,
+    /// 256 codes of 5 bits, a 6-bit scale and minimum per 32 and an f16 scale of each.
+    Q5K,
+    /// 32 codes of 4 bits, an f16 scale.
+    Q4_0,
+    /// 256 codes of 4 bits, a 6-bit scale and minimum per 32 and an f16 scale of each.
+    Q4K,
+}
+
+/// Calls `$body` with `$codec` standing for the codec of `$block`.
+macro_rules! with_codec {
+    ($block:expr, $codec:ident => $body:expr) => {
+        match $block {
+            GgufBlock::Q8_0 => {
+                type $codec = Q8_0;
+                $body
+            }
+            GgufBlock::Q6K => {
+                type $codec = Q6K;
+                $body
+            }
+            GgufBlock::Q5_0 => {
+                type $codec = Q5_0;
+                $body
+            }
+            GgufBlock::Q5K => {
+                type $codec = Q5K;
+                $body
+            }
+            GgufBlock::Q4_0 => {
+                type $codec = Q4_0;
+                $body
+            }
+            GgufBlock::Q4K => {
+                type $codec = Q4K;
+                $body
+            }
+        }
+    };
+}
+
+impl GgufBlock {
+    /// All of them, wide to narrow.
+    pub const ALL: [Self; 6] = [Self::Q8_0, Self::Q6K, Self::Q5_0, Self::Q5K, Self::Q4_0, Self::Q4K];
+
+    /// Weights of a block.
+    pub const fn elements(self) -> usize {
+        with_codec!(self, C => C::ELEMENTS)
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> usize {
+        with_codec!(self, C => C::BYTES)
+    }
+
+    /// What one code is, before its scale.
+    pub(super) const fn element(self) -> Element {
+        match self {
+            Self::Q8_0 => Element::Int8,
+            Self::Q6K => Element::Int6,
+            Self::Q5_0 | Self::Q5K => Element::Int5,
+            Self::Q4_0 | Self::Q4K => Element::Int4,
+        }
+    }
+
+    /// Whether codes are counted from a minimum up: `x = scale * code - minimum`.
+    pub(super) const fn has_minimum(self) -> bool {
+        matches!(self, Self::Q5K | Self::Q4K)
+    }
+
+    /// The scales of a block, in words.
+    pub(super) const fn scale(self) -> &'static str {
+        match self {
+            Self::Q8_0 | Self::Q5_0 | Self::Q4_0 => "FP16 per block",
+            Self::Q6K => "8 bit per 16, FP16 per block",
+            Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",
+        }
+    }
+
+    /// Codes finite `values` as ggml would.
+    ///
+    /// # Panics
+    ///
+    /// When `values` are no whole number of blocks, or `out` has not the length of as many.
+    pub fn encode(self, values: &[f32], out: &mut [u8]) {
+        self.check(values.len(), out.len());
+        with_codec!(self, C => C::encode(values, out));
+    }
+
+    /// What `bytes` stand for.
+    ///
+    /// # Panics
+    ///
+    /// As [`GgufBlock::encode`].
+    pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
+        self.check(out.len(), bytes.len());
+        with_codec!(self, C => C::decode(bytes, out));
+    }
+
+    pub(super) fn encoded(self, values: &[f32]) -> Vec<u8> {
+        let mut bytes = vec![0; values.len() / self.elements() * self.bytes()];
+        self.encode(values, &mut bytes);
+        bytes
+    }
+
+    pub(super) fn decoded(self, bytes: &[u8]) -> Vec<f32> {
+        let mut values = vec![0.0; bytes.len() / self.bytes() * self.elements()];
+        self.decode(bytes, &mut values);
+        values
+    }
+
+    fn check(self, weights: usize, bytes: usize) {
+        assert!(weights.is_multiple_of(self.elements()), "{weights} weights are no whole number of {self:?} blocks");
+        assert_eq!(weights / self.elements() * self.bytes(), bytes, "bytes of {weights} weights in {self:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

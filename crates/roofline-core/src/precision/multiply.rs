@@ -1,0 +1,60 @@
+//! Which units can multiply which pair of operands.
+
+use crate::{Format, Math, format::Element};
+
+/// The units that can multiply a pair of formats, or none. Of ggml's block types only `q8_0` holds activations: the
+/// others are weights and caches, widened on the way to the multiplier.
+pub(super) fn units_for(weights: Format, activations: Format) -> Option<&'static [Math]> {
+    let stored = activations.gguf().is_some() && activations != Format::Q8_0;
+    if stored { None } else { multiplying_units(weights.element(), activations.element()) }
+}
+
+/// The units that can multiply a pair of elements, or none: a narrower operand is converted to the wider type on the fly.
+fn multiplying_units(weights: Element, activations: Element) -> Option<&'static [Math]> {
+    use Element as E;
+    let either = |element: E| weights == element || activations == element;
+    let sixteen = |element: E| matches!(element, E::Fp16 | E::Bf16);
+    let float = |element: E| matches!(element, E::Fp8E4M3 | E::Fp8E5M2 | E::Fp6E3M2 | E::Fp6E2M3 | E::Fp4E2M1);
+    let widest = weights.bits().max(activations.bits());
+    if either(E::Fp64) {
+        Some(FP64)
+    } else if either(E::Fp32) {
+        Some(FP32)
+    } else if either(E::Tf32) {
+        Some(TF32)
+    } else if sixteen(activations) || sixteen(weights) {
+        let wide = if sixteen(activations) { activations } else { weights };
+        Some(if wide == E::Fp16 { FP16 } else { BF16 })
+    } else if matches!(activations, E::Int8 | E::Int4) && weights.is_integer() {
+        Some(if widest > 4 { INT8 } else { INT4 })
+    } else if float(activations) && float(weights) {
+        Some(match widest {
+            8 => FP8,
+            6 => FP6,
+            _ => FP4,
+        })
+    } else if matches!(activations, E::Fp8E4M3 | E::Fp8E5M2) && weights.is_integer() && weights.bits() <= 4 {
+        Some(FP8) // every INT4 level is an E4M3 and an E5M2 number
+    } else {
+        None
+    }
+}
+
+const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];
+pub(super) const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
+const TF32: &[Math] = &[Math::Tf32];
+const FP16: &[Math] = &[Math::Fp16];
+const BF16: &[Math] = &[Math::Bf16];
+const FP8: &[Math] = &[Math::Fp8];
+/// FP6 runs at the FP8 rate on Blackwell and at one of its own on CDNA4; nothing older takes it.
+const FP6: &[Math] = &[Math::Fp8, Math::Fp6];
+const FP4: &[Math] = &[Math::Fp4];
+const INT8: &[Math] = &[Math::Int8, Math::Int8Dp4a];
+const INT4: &[Math] = &[Math::Int4];
+
+impl Format {
+    /// The units that multiply two operands of this format as they are; none for a storage format.
+    pub fn native_units(self) -> Option<&'static [Math]> {
+        units_for(self, self)
+    }
+}
