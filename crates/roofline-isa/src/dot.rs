@@ -186,19 +186,12 @@ mod x86 {
 
     /// AVX512_VNNI: unsigned bytes of weights by signed bytes of `x`.
     #[derive(Clone, Copy)]
-    pub struct Vnni;
+    pub(super) struct Vnni;
 
-    digits!(
-        Vnni,
-        V512,
-        __m512i,
-        128,
-        _mm512_dpbusd_epi32,
-        |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(-128))
-    );
+    digits!(Vnni, V512, __m512i, 128, _mm512_dpbusd_epi32, |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)));
 }
 #[cfg(target_arch = "x86_64")]
-pub use x86::Vnni;
+use x86::Vnni;
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
@@ -209,7 +202,7 @@ mod arm {
 
     /// SDOT: signed bytes.
     #[derive(Clone, Copy)]
-    pub struct Sdot;
+    pub(super) struct Sdot;
 
     /// In assembly, so that compilers that do not know the intrinsic build it too.
     #[inline(always)]
@@ -228,7 +221,7 @@ mod arm {
     digits!(Sdot, V128, uint8x16_t, 0, sdot, |bytes| bytes);
 }
 #[cfg(target_arch = "aarch64")]
-pub use arm::Sdot;
+use arm::Sdot;
 
 /// A computation that is generic over the width and the way to multiply integers.
 pub trait DotKernel {

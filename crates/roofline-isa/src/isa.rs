@@ -185,9 +185,11 @@ pub struct NoSuchIsa {
 impl fmt::Display for NoSuchIsa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut known = vec![Level::Portable.to_string()];
-        known.extend([Level::Neon, Level::Avx2, Level::Avx512].into_iter().filter_map(|level| {
-            self.has.at(level).map(|_| level.to_string())
-        }));
+        known.extend(
+            [Level::Neon, Level::Avx2, Level::Avx512]
+                .into_iter()
+                .filter_map(|level| self.has.at(level).map(|_| level.to_string())),
+        );
         known.extend(self.has.tiles.then(|| "amx".to_owned()));
         write!(f, "{VARIABLE} is `{}`; this processor can be held to {}", self.name, known.join(", "))
     }

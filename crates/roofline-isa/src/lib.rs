@@ -26,10 +26,10 @@ mod widest;
 
 pub use dot::{Dot, DotKernel, Words, launch_dot, launch_words};
 pub use isa::{Isa, Level, NoSuchIsa, VARIABLE};
+pub use vector::Plain;
+#[cfg(target_arch = "aarch64")]
+pub use vector::V128;
 pub use vector::{Kernel, Vector, launch};
 #[cfg(target_arch = "x86_64")]
 pub use vector::{V256, V512};
-#[cfg(target_arch = "aarch64")]
-pub use vector::V128;
-pub use vector::Plain;
 pub use widest::{at_every_level, current};

@@ -37,28 +37,43 @@ pub trait Vector: Copy {
     /// INT32 sums of INT16 products that are not yet in the order of dwords.
     type Sums: Copy;
 
+    /// One number in every lane.
     unsafe fn splat(value: f32) -> Self;
+    /// `LANES` numbers.
     unsafe fn load(from: *const f32) -> Self;
+    /// BF16 numbers.
     unsafe fn load_bf16(from: *const u8) -> Self;
+    /// FP16 numbers.
     unsafe fn load_fp16(from: *const u8) -> Self;
+    /// Signed bytes.
     unsafe fn load_i8(from: *const u8) -> Self;
     /// The values times 2^-8: E4M3 bits are read as FP16, whose exponent is biased by 8 more.
     unsafe fn load_e4m3(from: *const u8) -> Self;
+    /// E5M2 numbers.
     unsafe fn load_e5m2(from: *const u8) -> Self;
 
+    /// All lanes.
     unsafe fn store(self, to: *mut f32);
     /// Past the caches.
     unsafe fn stream(self, to: *mut f32);
+    /// Rounded to even.
     unsafe fn store_bf16(self, to: *mut u8);
+    /// Rounded to even.
     unsafe fn store_fp16(self, to: *mut u8);
     /// Rounded to even, saturating.
     unsafe fn store_i8(self, to: *mut u8);
 
+    /// `self + other`.
     unsafe fn add(self, other: Self) -> Self;
+    /// `self - other`.
     unsafe fn sub(self, other: Self) -> Self;
+    /// `self * other`.
     unsafe fn mul(self, other: Self) -> Self;
+    /// `self / other`.
     unsafe fn div(self, other: Self) -> Self;
+    /// The larger of each lane.
     unsafe fn max(self, other: Self) -> Self;
+    /// The smaller of each lane.
     unsafe fn min(self, other: Self) -> Self;
     /// `self * factor + addend`, rounded once.
     unsafe fn fma(self, factor: Self, addend: Self) -> Self;
@@ -67,7 +82,9 @@ pub trait Vector: Copy {
     /// `self * 2^power` for whole powers between -126 and 127.
     unsafe fn scale2(self, power: Self) -> Self;
 
+    /// All lanes together.
     unsafe fn sum(self) -> f32;
+    /// The largest lane.
     unsafe fn maximum(self) -> f32;
     /// The sums of four vectors, written side by side.
     unsafe fn sum4(vectors: [Self; 4], to: *mut f32);
@@ -82,12 +99,19 @@ pub trait Vector: Copy {
     unsafe fn dwords(from: *const u8, stride: usize) -> Self::Bits;
     /// 16 bytes to each 16-byte part.
     unsafe fn repeated16(from: *const u8) -> Self::Bits;
+    /// All bytes.
     unsafe fn store_bits(bits: Self::Bits, to: *mut u8);
+    /// One byte everywhere.
     unsafe fn splat8(value: u8) -> Self::Bits;
+    /// One word everywhere.
     unsafe fn splat16(value: u16) -> Self::Bits;
+    /// One dword everywhere.
     unsafe fn splat32(value: u32) -> Self::Bits;
+    /// Bits of both.
     unsafe fn and(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Bits of either.
     unsafe fn or(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Bits of one alone.
     unsafe fn xor(a: Self::Bits, b: Self::Bits) -> Self::Bits;
     /// Words shifted left.
     unsafe fn shl16<const N: i32>(a: Self::Bits) -> Self::Bits;
@@ -113,10 +137,12 @@ pub trait Vector: Copy {
     unsafe fn as_floats(a: Self::Bits) -> Self;
     /// INT32 numbers as FP32.
     unsafe fn floats(a: Self::Bits) -> Self;
+    /// Sums of dwords.
     unsafe fn add32(a: Self::Bits, b: Self::Bits) -> Self::Bits;
 
     /// Sums that start from one number per dword.
     unsafe fn sums(from: *const i32) -> Self::Sums;
+    /// Sums that start from nothing.
     unsafe fn no_sums() -> Self::Sums;
     /// Adds the products of INT16 words; two words that share a dword end up in one sum.
     unsafe fn multiply16(sums: Self::Sums, a: Self::Bits, b: Self::Bits) -> Self::Sums;
@@ -149,11 +175,13 @@ pub trait Vector: Copy {
         let _ = at;
     }
 
+    /// Zero in every lane.
     #[inline(always)]
     unsafe fn zero() -> Self {
         Self::splat(0.0)
     }
 
+    /// Magnitudes.
     #[inline(always)]
     unsafe fn abs(self) -> Self {
         self.max(Self::zero().sub(self))

@@ -150,7 +150,10 @@ impl Vector for V256 {
     }
     #[inline(always)]
     unsafe fn pieces16(from: *const u8, stride: usize) -> __m256i {
-        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(_mm_loadu_si128(from.cast())), _mm_loadu_si128(from.add(stride).cast()))
+        _mm256_inserti128_si256::<1>(
+            _mm256_castsi128_si256(_mm_loadu_si128(from.cast())),
+            _mm_loadu_si128(from.add(stride).cast()),
+        )
     }
     #[inline(always)]
     unsafe fn pieces32(from: *const u8, _: usize) -> __m256i {

@@ -279,7 +279,10 @@ impl Vector for V512 {
                 let fours = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
                 _mm512_permutexvar_ps(fours, _mm512_castps128_ps512(_mm_loadu_ps(from)))
             }
-            8 => _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_broadcast_ss(&*from)), _mm256_broadcast_ss(&*from.add(1))),
+            8 => _mm512_insertf32x8::<1>(
+                _mm512_castps256_ps512(_mm256_broadcast_ss(&*from)),
+                _mm256_broadcast_ss(&*from.add(1)),
+            ),
             _ => _mm512_set1_ps(*from),
         })
     }

@@ -250,11 +250,15 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn zip_low(a: Bytes, b: Bytes) -> Bytes {
-        std::array::from_fn(|at| if at % 2 == 0 { a[at / 16 * 16 + at % 16 / 2] } else { b[at / 16 * 16 + at % 16 / 2] })
+        std::array::from_fn(
+            |at| if at % 2 == 0 { a[at / 16 * 16 + at % 16 / 2] } else { b[at / 16 * 16 + at % 16 / 2] },
+        )
     }
     #[inline(always)]
     unsafe fn zip_high(a: Bytes, b: Bytes) -> Bytes {
-        std::array::from_fn(|at| if at % 2 == 0 { a[at / 16 * 16 + 8 + at % 16 / 2] } else { b[at / 16 * 16 + 8 + at % 16 / 2] })
+        std::array::from_fn(|at| {
+            if at % 2 == 0 { a[at / 16 * 16 + 8 + at % 16 / 2] } else { b[at / 16 * 16 + 8 + at % 16 / 2] }
+        })
     }
     #[inline(always)]
     unsafe fn as_floats(a: Bytes) -> Self {
@@ -281,7 +285,8 @@ impl Vector for Plain {
     unsafe fn multiply16(mut sums: [i32; LANES], a: Bytes, b: Bytes) -> [i32; LANES] {
         let (a, b) = (words(a).map(u16::cast_signed), words(b).map(u16::cast_signed));
         for (at, sum) in sums.iter_mut().enumerate() {
-            let (low, high) = (i32::from(a[2 * at]) * i32::from(b[2 * at]), i32::from(a[2 * at + 1]) * i32::from(b[2 * at + 1]));
+            let (low, high) =
+                (i32::from(a[2 * at]) * i32::from(b[2 * at]), i32::from(a[2 * at + 1]) * i32::from(b[2 * at + 1]));
             *sum = sum.wrapping_add(low).wrapping_add(high);
         }
         sums

@@ -1,7 +1,7 @@
 //! How good the linear kernels are: each against the machine's own best at the same moment.
 //!
 //! ```sh
-//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [level|all] [side]
+//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [side]
 //! ```
 //!
 //! A product takes at least as long as its weights take to read and as its operations take to multiply. Every sample
@@ -10,20 +10,19 @@
 //! twice what the largest of last-level caches holds; with many rows of `x`, where they are read once for hours of
 //! multiplying, over fewer.
 
-mod yardstick;
-
 use std::{env, time::Instant};
 
 use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
+use roofline_isa::Isa;
 use roofline_run::cpu::{
-    affinity::Binding, buffer::Buffer, ceilings, linear::Product, pool::Pool, simd::Simd, tensor::Tensor,
+    affinity::Binding, buffer::Buffer, ceilings, kernels::linear::Product, pool::Pool, tensor::Tensor,
 };
 
 const COLD: usize = 640 << 20;
 /// How long each kernel is sampled for, in seconds.
 const SECONDS: f64 = 3.0;
 /// Weights, then INT8 times INT8, and the naive way.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 23] = [
     "fp32",
     "fp16",
     "bf16",
@@ -32,6 +31,16 @@ const NAMES: [&str; 13] = [
     "int4-g32",
     "int4-g64",
     "int4-g128",
+    "int4-g128-zp",
+    "int4-g128-zp16",
+    "int3-g64",
+    "int2-g64",
+    "q8_0",
+    "q6_k",
+    "q5_0",
+    "q5_k",
+    "q4_0",
+    "q4_k",
     "nf4",
     "mxfp4",
     "nvfp4",
@@ -46,12 +55,9 @@ fn main() -> Outcome {
     let wants = |index: usize, name: &str| {
         arguments.get(index).is_none_or(|argument| argument == "all" || argument.split(',').any(|part| part == name))
     };
-    let side = arguments.get(4).map_or(Ok(4096), |side| side.parse())?;
-    let mut bench = Bench { pool: Pool::all(), simd: Simd::detect(), side };
-    if let Some(level) = arguments.get(3).filter(|level| *level != "all") {
-        bench.simd = *Simd::restrictions().iter().find(|simd| simd.to_string() == *level).ok_or("no such level")?;
-    }
-    println!("{} threads, {}", bench.pool.threads(), bench.simd);
+    let side = arguments.get(3).map_or(Ok(4096), |side| side.parse())?;
+    let mut bench = Bench { pool: Pool::all(), isa: Isa::from_environment()?, side };
+    println!("{} threads, {}", bench.pool.threads(), bench.isa);
     println!("{:<28} {:>6} {:>9} {:>9} {:>9} {:>9}  share of the larger", "", "", "best", "median", "read", "multiply");
     for (kind, rows) in [("gemv", &[1][..]), ("thin", &[2, 4, 8, 16]), ("gemm", &[32, 64, 128, 512, 1024, 4096])] {
         for m in rows.iter().filter(|m| wants(0, kind) && wants(2, &m.to_string())) {
@@ -65,7 +71,7 @@ fn main() -> Outcome {
 
 struct Bench {
     pool: Pool,
-    simd: Simd,
+    isa: Isa,
     /// Rows and columns of the weights.
     side: usize,
 }
@@ -76,6 +82,7 @@ struct Weights {
     encoded: Encoded,
     codes: Vec<Buffer>,
     scales: Vec<Buffer>,
+    zeros: Vec<Buffer>,
 }
 
 impl Weights {
@@ -87,16 +94,18 @@ impl Weights {
         let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(side / ROWS)).ok_or("no memory");
         let codes = (0..copies).map(|_| repeat(&encoded.codes)).collect::<Result<_, _>>()?;
         let scales = (0..copies).map(|_| repeat(&encoded.scales)).collect::<Result<_, _>>()?;
-        Ok(Self { rows: side, encoded, codes, scales })
+        let zeros = (0..copies).map(|_| repeat(&encoded.zeros)).collect::<Result<_, _>>()?;
+        Ok(Self { rows: side, encoded, codes, scales, zeros })
     }
 
     fn tensor(&self, copy: usize) -> Tensor<'_> {
         let whole = Tensor::from(&self.encoded);
-        Tensor { rows: self.rows, codes: &self.codes[copy], scales: &self.scales[copy], ..whole }
+        let (codes, scales, zeros) = (&self.codes[copy], &self.scales[copy], &self.zeros[copy]);
+        Tensor { rows: self.rows, codes, scales, zeros, ..whole }
     }
 
     fn bytes(&self) -> usize {
-        self.codes[0].len() + self.scales[0].len()
+        self.codes[0].len() + self.scales[0].len() + self.zeros[0].len()
     }
 }
 
@@ -152,10 +161,10 @@ impl Bench {
         let x = encode(precision.activations, (m, side), 1)?;
         let mut y = Buffer::zeroed(m * side * (precision.output.nominal_bits() as usize / 8)).ok_or("no memory")?;
         let plan = if name == "cast" { Product::cast_first } else { Product::plan };
-        let mut product = plan(self.simd, shape, &precision, self.pool.threads())?;
+        let mut product = plan(self.isa, shape, &precision, self.pool.threads())?;
         let flops = 2.0 * m as f64 * (side * side) as f64;
         let math = product.math();
-        let (simd, pool) = (self.simd, &mut self.pool);
+        let (isa, pool) = (self.isa, &mut self.pool);
         let binding = Binding::new(pool);
         let mut between: Vec<Buffer> =
             (0..copies).map(|_| Buffer::zeroed(product.between()).ok_or("no memory")).collect::<Result<_, &str>>()?;
@@ -172,9 +181,7 @@ impl Bench {
         };
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < SECONDS || samples.len() < 5 {
-            let mut operations = 0;
-            let multiply = seconds(|| operations = yardstick::multiply(pool, simd, math, 1 << 18).unwrap_or(0));
-            let multiply = if operations == 0 { 0.0 } else { multiply * flops / operations as f64 };
+            let multiply = ceilings::multiply(pool, isa, math, 1e-3).map_or(0.0, |rate| flops / rate);
             let read = seconds(|| {
                 for _ in 0..count {
                     ceilings::read(pool, &weights.codes[turn()]);

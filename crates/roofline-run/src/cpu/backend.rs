@@ -14,8 +14,8 @@ use roofline_core::{
 };
 
 use super::{affinity::Binding, buffer::Buffer, clock, machine::Machine, operands::Slots, pool::Pool};
-use roofline_isa::Isa;
 use crate::{Backend, Case, Error, Result, interference::Interference, protocol::rotation::Rotation};
+use roofline_isa::Isa;
 
 /// Caches of a processor that does not say.
 const CACHE: Bytes = Bytes::new(64e6);

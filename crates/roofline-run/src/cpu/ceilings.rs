@@ -18,6 +18,7 @@ use roofline_core::{
     Math,
     units::{ByteRate, Bytes, FlopRate, Hertz},
 };
+use roofline_isa::Isa;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -25,14 +26,10 @@ use crate::{
     stored,
 };
 
-/// The loop that a tile peak is measured by, with the operations of a turn: runs as many turns as it is told, on the thread
-/// that calls it. For setting a kernel beside it at the same moment; none where there are no tiles.
-pub fn tile_loop(math: Math) -> Option<(fn(u64), f64)> {
-    #[cfg(target_arch = "x86_64")]
-    let units = tiles::units();
-    #[cfg(not(target_arch = "x86_64"))]
-    let units: Vec<peaks::Unit> = Vec::new();
-    units.into_iter().find(|unit| unit.math == math).map(|unit| (unit.run, unit.operations))
+/// Multiplies for about `seconds` on every thread by the loop that the peak of `math` is measured with, and returns the
+/// operations per second of all together. For setting a kernel beside it at the same moment; none where there is no unit.
+pub fn multiply(pool: &mut Pool, isa: Isa, math: Math, seconds: f64) -> Option<f64> {
+    peaks::rate(pool, isa, math, seconds)
 }
 
 /// Reads `bytes` once, each thread a part, by the loop that memory is measured with. For setting a kernel beside it at the

@@ -52,16 +52,23 @@ impl Pattern {
         self.encoded.scales.len() * self.rows / self.distinct()
     }
 
-    /// Where codes and scales are in a slot that starts at zero, and where it ends.
-    fn parts(&self) -> (Range<usize>, Range<usize>, usize) {
-        let scales = self.codes().next_multiple_of(LINE);
-        let end = scales + self.scales();
-        (0..self.codes(), scales..end, end.next_multiple_of(LINE))
+    fn zeros(&self) -> usize {
+        self.encoded.zeros.len() * self.rows / self.distinct()
+    }
+
+    /// Where codes, scales and zero points are in a slot that starts at zero.
+    fn parts(&self) -> [Range<usize>; 3] {
+        let mut start = 0;
+        [self.codes(), self.scales(), self.zeros()].map(|length| {
+            let part = start..start + length;
+            start = part.end.next_multiple_of(LINE);
+            part
+        })
     }
 
     /// Bytes of the whole tensor in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.parts().2
+        self.parts()[2].end.next_multiple_of(LINE)
     }
 
     /// Writes the whole tensor.
@@ -73,9 +80,10 @@ impl Pattern {
 
     /// Part `part` of `parts`, whole rows where rows are whole bytes: kernels cut in the same way, so that a page belongs to
     /// the socket that reads it.
-    fn pieces(&self, part: usize, parts: usize) -> [Piece<'_>; 2] {
-        let (codes, scales, _) = self.parts();
-        [(codes, &self.encoded.codes), (scales, &self.encoded.scales)].map(|(place, pattern)| {
+    fn pieces(&self, part: usize, parts: usize) -> [Piece<'_>; 3] {
+        let [codes, scales, zeros] = self.parts();
+        let Encoded { codes: code, scales: scale, zeros: zero, .. } = &self.encoded;
+        [(codes, code), (scales, scale), (zeros, zero)].map(|(place, pattern)| {
             let row = (place.len() / self.rows).max(1);
             let own = share(place.len(), row, part, parts);
             Piece { place: place.start + own.start..place.start + own.end, pattern, start: own.start }
@@ -84,13 +92,14 @@ impl Pattern {
 
     /// The tensor that was written to `slot`.
     pub(super) fn tensor<'a>(&'a self, slot: &'a [u8]) -> Tensor<'a> {
-        let (codes, scales, _) = self.parts();
+        let [codes, scales, zeros] = self.parts();
         Tensor {
             format: self.encoded.format(),
             rows: self.rows,
             columns: self.columns,
             codes: &slot[codes],
             scales: &slot[scales],
+            zeros: &slot[zeros],
             tensor: &self.encoded.tensor,
         }
     }
@@ -225,7 +234,7 @@ mod tests {
                 piece.write(&mut slot[piece.place.clone()]);
             }
             let tensor = pattern.tensor(&slot);
-            let stored = tensor.codes.len() + tensor.scales.len() + tensor.tensor.len();
+            let stored = tensor.codes.len() + tensor.scales.len() + tensor.zeros.len() + tensor.tensor.len();
             let shape = Shape::matrix(Dim::new("rows", 130).unwrap(), Dim::new("columns", 256).unwrap());
             assert_eq!(stored as f64, format.bytes(shape, Sizes::Exact).value(), "{name}");
             // Rows 61 and 122 are row 0 again, bytes and all.

@@ -102,7 +102,7 @@ impl Run for ActivatedRun {
             rest = after;
         }
         let (rows, columns, format) = (self.m, self.n, self.query);
-        let written = |codes| Tensor { format, rows, columns, codes, scales: &[], tensor: &[] };
+        let written = |codes| Tensor { format, rows, columns, codes, scales: &[], zeros: &[], tensor: &[] };
         let (kernels, out) = (Elementwise::default(), Target::plain(self.output, &mut self.y));
         let done = match &self.between[..] {
             [gate, up] => kernels.gated(pool, written(gate), written(up), out),

@@ -8,8 +8,8 @@ use roofline_core::{
 
 use super::{
     super::{
-        kernels::attention::Attention,
         buffer::Buffer,
+        kernels::attention::Attention,
         operands::{Pattern, Slots},
         pool::Pool,
     },

@@ -42,7 +42,7 @@ pub(super) fn kernel(shape: &op::Elementwise, subject: &Subject) -> Result<Kerne
     if shape.kind == Kind::Rope && (!shape.width.get().is_multiple_of(2) || shape.width.get() > 2048) {
         return Err(unsupported(format!("heads of {} features cannot be turned in halves", shape.width)));
     }
-    let name = format!("{} {input} {}", shape.kind.site(), Elementwise::default().isa().name());
+    let name = format!("{} {input} {}", shape.kind.site(), Elementwise::default().isa().level());
     Ok(Kernel { name, path: Path::Native, math: Math::Fp32 })
 }
 

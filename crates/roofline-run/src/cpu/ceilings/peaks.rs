@@ -12,11 +12,10 @@ use roofline_core::{
     units::{FlopRate, Hertz},
 };
 
+use roofline_isa::{Dot, DotKernel, Isa, Kernel, Level, Vector, launch, launch_dot};
+
 use super::{Peak, Trials};
-use crate::cpu::{
-    pool::Pool,
-    vector::{Isa, Kernel, Vector, launch},
-};
+use crate::cpu::pool::Pool;
 
 const ACCUMULATORS: usize = 12;
 /// Vector units per core that the theory assumes.
@@ -28,8 +27,9 @@ const TRIAL: f64 = 2e-3;
 pub(super) struct Unit {
     pub(super) math: Math,
     pub(super) name: &'static str,
-    /// Runs that many turns.
-    pub(super) run: fn(u64),
+    /// Runs that many turns with its instructions.
+    pub(super) run: fn(Isa, u64),
+    pub(super) isa: Isa,
     /// Operations of a turn.
     pub(super) operations: f64,
     /// Operations per cycle and core that it is built for, where that is known.
@@ -51,7 +51,7 @@ impl<'a> Trial<'a> {
             progress(&format!("{} by {}", unit.math, unit.name));
             let alone = |turns: u64| {
                 let start = Instant::now();
-                (unit.run)(turns);
+                (unit.run)(unit.isa, turns);
                 start.elapsed().as_secs_f64()
             };
             let mut turns = 1000;
@@ -86,11 +86,28 @@ pub(super) fn turns(pool: &mut Pool, trials: &mut [Trial<'_>], count: usize) {
     for _ in 0..count {
         for trial in trials.iter_mut() {
             let start = Instant::now();
-            pool.run(|_| (trial.unit.run)(trial.turns));
+            pool.run(|_| (trial.unit.run)(trial.unit.isa, trial.turns));
             let operations = trial.unit.operations * trial.turns as f64 * pool.threads() as f64;
             trial.rates.push(operations / start.elapsed().as_secs_f64());
         }
     }
+}
+
+/// What the fastest unit for `math` does in about so many seconds, on all threads.
+pub(super) fn rate(pool: &mut Pool, isa: Isa, math: Math, seconds: f64) -> Option<f64> {
+    let best = units_of(isa).into_iter().filter(|unit| unit.math == math).map(|unit| {
+        let mut turns = 1000;
+        loop {
+            let start = Instant::now();
+            pool.run(|_| (unit.run)(isa, turns));
+            let took = start.elapsed().as_secs_f64();
+            if took >= seconds / 2.0 {
+                return unit.operations * turns as f64 * pool.threads() as f64 / took;
+            }
+            turns *= if took < seconds / 16.0 { 8 } else { 2 };
+        }
+    });
+    best.reduce(f64::max)
 }
 
 /// FP32 multiply-adds at any width.
@@ -114,73 +131,124 @@ impl Kernel for Fma {
     }
 }
 
-/// Integers that the plain loop multiplies per turn: more than any vector, and never further away than the first cache.
-const INTEGERS: usize = 256;
-
-/// What kernels do with INT8 where there are no instructions for it: widen it once, and whatever the compiler makes of a sum
-/// of products.
-fn plain_int16(turns: u64) {
-    let (left, right) = ([3i16; INTEGERS], [-5i16; INTEGERS]);
-    let mut total = 0i32;
-    for _ in 0..turns {
-        let (left, right) = black_box((&left, &right));
-        let products = left.iter().zip(right).map(|(left, right)| i32::from(*left) * i32::from(*right));
-        total = total.wrapping_add(products.sum());
-    }
-    black_box(total);
+/// Sums of integer products at any width, as kernels form them: bytes of weights with `x` in 16 bits (`exact`: in 8). `x`
+/// comes from the first cache, behind a pointer that the compiler knows nothing of: the product of two registers that never
+/// change would be computed once.
+struct Products {
+    turns: u64,
+    exact: bool,
 }
 
-fn plain() -> Unit {
-    Unit {
-        math: Math::Int8,
-        name: "plain INT16 loop",
-        run: plain_int16,
-        operations: 2.0 * INTEGERS as f64,
-        per_cycle: None,
+impl DotKernel for Products {
+    #[inline(always)]
+    unsafe fn run<V: Vector, D: Dot<V>>(self) {
+        let x = [3u8; 128 * ACCUMULATORS];
+        let weights = D::small(V::splat8(black_box(5)));
+        let mut at = x.as_ptr();
+        if self.exact {
+            let mut sums = [V::splat32(0); ACCUMULATORS];
+            for _ in 0..self.turns {
+                at = black_box(at);
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    *sum = D::add_exact(*sum, weights, at.add(index * D::EXACT));
+                }
+            }
+            black_box(sums);
+        } else {
+            let mut sums = [D::nothing(); ACCUMULATORS / 2];
+            for _ in 0..self.turns {
+                at = black_box(at);
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    *sum = D::add(*sum, weights, at.add(index * 2 * V::BYTES));
+                }
+            }
+            black_box(sums);
+        }
+        black_box(&x);
     }
 }
 
-/// The units of this processor.
+/// Bytes of weights that an instruction set multiplies at a time.
+fn bytes(isa: Isa) -> usize {
+    struct Width<'a>(&'a mut usize);
+    impl DotKernel for Width<'_> {
+        unsafe fn run<V: Vector, D: Dot<V>>(self) {
+            *self.0 = V::BYTES;
+        }
+    }
+    let mut width = 0;
+    launch_dot(isa, Width(&mut width));
+    width
+}
+
+/// The units that kernels use on this processor.
 pub(super) fn units() -> Vec<Unit> {
-    let isa = Isa::best();
+    units_of(Isa::best())
+}
+
+fn units_of(isa: Isa) -> Vec<Unit> {
     let lanes = isa.lanes() as f64;
     let vectors = Unit {
         math: Math::Fp32,
-        name: match isa {
-            Isa::Avx512 => "AVX-512 FMA",
-            Isa::Avx2 => "AVX2 FMA",
-            Isa::Portable => "vector FMA",
+        name: match isa.level() {
+            Level::Avx512 => "AVX-512 FMA",
+            Level::Avx2 => "AVX2 FMA",
+            Level::Neon => "NEON FMA",
+            Level::Portable => "vector FMA",
         },
-        run: |turns| launch(Isa::best(), Fma(turns)),
+        run: |isa, turns| launch(isa, Fma(turns)),
+        isa,
         operations: 2.0 * lanes * ACCUMULATORS as f64,
-        per_cycle: (isa != Isa::Portable).then_some(2.0 * lanes * UNITS),
+        per_cycle: (isa.level() != Level::Portable).then_some(2.0 * lanes * UNITS),
     };
+    let names = match isa.level() {
+        Level::Avx512 if isa.has_dot() => ["AVX-512 VNNI", "AVX-512 VNNI, two digits"],
+        Level::Avx512 | Level::Avx2 => ["AVX2 vpmaddwd", "AVX2 vpmaddwd"],
+        Level::Neon if isa.has_dot() => ["NEON SDOT", "NEON SDOT, two digits"],
+        Level::Neon => ["NEON SMLAL", "NEON SMLAL"],
+        Level::Portable => ["plain INT16 loop", "plain INT16 loop"],
+    };
+    let integers = 2.0 * bytes(isa) as f64 * ACCUMULATORS as f64;
+    let int8 = Unit {
+        math: Math::Int8,
+        name: names[0],
+        run: |isa, turns| launch_dot(isa, Products { turns, exact: true }),
+        isa,
+        operations: integers,
+        per_cycle: None,
+    };
+    let int16 = Unit {
+        math: Math::Int16,
+        name: names[1],
+        run: |isa, turns| launch_dot(isa, Products { turns, exact: false }),
+        isa,
+        operations: integers / 2.0,
+        per_cycle: None,
+    };
+    let mut units = vec![vectors, int8, int16];
     #[cfg(target_arch = "x86_64")]
-    let others = x86::units().into_iter().chain(super::tiles::units());
-    #[cfg(not(target_arch = "x86_64"))]
-    let others = std::iter::once(plain());
-    std::iter::once(vectors).chain(others).collect()
+    {
+        units.extend(x86::units(isa));
+        units.extend(super::tiles::units(isa));
+    }
+    units
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::{
-        arch::{
-            asm,
-            x86_64::{
-                __m512bh, __m512i, _mm256_dpbusd_avx_epi32, _mm256_fmadd_pd, _mm256_set1_epi8, _mm256_set1_epi16,
-                _mm256_set1_pd, _mm256_setzero_pd, _mm256_setzero_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32,
-                _mm512_fmadd_pd, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_pd, _mm512_setzero_pd,
-                _mm512_setzero_ps, _mm512_setzero_si512,
-            },
+        arch::x86_64::{
+            __m512bh, __m512i, _mm256_fmadd_pd, _mm256_set1_pd, _mm256_setzero_pd, _mm512_dpbf16_ps, _mm512_fmadd_pd,
+            _mm512_set1_epi16, _mm512_set1_pd, _mm512_setzero_pd, _mm512_setzero_ps,
         },
         hint::black_box,
         mem::transmute,
     };
 
     use roofline_core::Math;
+    use roofline_isa::{Isa, Level};
 
-    use super::{ACCUMULATORS, UNITS, Unit, plain};
+    use super::{ACCUMULATORS, UNITS, Unit};
 
     macro_rules! spin {
         ($name:ident, $features:literal, $zero:expr, $operand:expr, |$x:ident, $y:ident, $sum:ident| $step:expr) => {
@@ -209,97 +277,30 @@ mod x86 {
         unsafe { transmute::<__m512i, __m512bh>(_mm512_set1_epi16(0x3c00)) },
         |x, y, sum| _mm512_dpbf16_ps(sum, x, y)
     );
-    spin!(
-        int8_512,
-        "avx512f,avx512vnni",
-        _mm512_setzero_si512(),
-        _mm512_set1_epi8(1),
-        |x, y, sum| _mm512_dpbusd_epi32(sum, x, y)
-    );
-    spin!(int8_256, "avx2,avxvnni", _mm256_setzero_si256(), _mm256_set1_epi8(1), |x, y, sum| _mm256_dpbusd_avx_epi32(
-        sum, x, y
-    ));
 
-    /// Pairs of INT16 into INT32, and a sum of those: what kernels do with INT8 where nothing multiplies it as it is. In
-    /// assembly, because the product of two registers that never change would be computed once.
-    #[target_feature(enable = "avx2")]
-    unsafe fn int16_256(turns: u64) {
-        let (x, y) = black_box((_mm256_set1_epi16(3), _mm256_set1_epi16(-5)));
-        let mut sums = [_mm256_setzero_si256(); ACCUMULATORS];
-        for _ in 0..turns {
-            for sum in &mut sums {
-                // SAFETY: registers only.
-                unsafe {
-                    asm!(
-                        "vpmaddwd {product}, {x}, {y}",
-                        "vpaddd {sum}, {sum}, {product}",
-                        product = out(ymm_reg) _,
-                        x = in(ymm_reg) x,
-                        y = in(ymm_reg) y,
-                        sum = inout(ymm_reg) *sum,
-                        options(nomem, nostack, preserves_flags),
-                    );
-                }
-            }
-        }
-        black_box(sums);
-    }
-
-    /// What multiplies INT8 outside of tiles, best first.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) enum Integers {
-        Vnni512,
-        Vnni256,
-        Avx2,
-        Plain,
-    }
-
-    impl Integers {
-        pub(super) fn best() -> Self {
-            if is_x86_feature_detected!("avx512vnni") {
-                Self::Vnni512
-            } else if is_x86_feature_detected!("avxvnni") {
-                Self::Vnni256
-            } else if is_x86_feature_detected!("avx2") {
-                Self::Avx2
-            } else {
-                Self::Plain
-            }
-        }
-
-        pub(super) fn unit(self) -> Unit {
-            // SAFETY of the calls: as below.
-            match self {
-                Self::Vnni512 => unit(Math::Int8, "AVX-512 VNNI", |turns| unsafe { int8_512(turns) }, 16.0, 4.0, false),
-                Self::Vnni256 => unit(Math::Int8, "AVX-VNNI", |turns| unsafe { int8_256(turns) }, 8.0, 4.0, false),
-                Self::Avx2 => unit(Math::Int8, "AVX2 vpmaddwd", |turns| unsafe { int16_256(turns) }, 8.0, 2.0, false),
-                Self::Plain => plain(),
-            }
-        }
-    }
-
-    fn unit(math: Math, name: &'static str, run: fn(u64), lanes: f64, dot: f64, known: bool) -> Unit {
-        Unit {
+    pub(super) fn units(isa: Isa) -> Vec<Unit> {
+        let unit = |math, name, run, lanes: f64, dot: f64, known: bool| Unit {
             math,
             name,
             run,
+            isa,
             operations: 2.0 * lanes * dot * ACCUMULATORS as f64,
             per_cycle: known.then_some(2.0 * lanes * dot * UNITS),
-        }
-    }
-
-    pub(super) fn units() -> Vec<Unit> {
+        };
         let mut units = Vec::new();
-        // SAFETY of the calls: each is listed only where the processor has its features.
-        if is_x86_feature_detected!("avx512f") {
-            units.push(unit(Math::Fp64, "AVX-512 FMA", |turns| unsafe { fp64_512(turns) }, 8.0, 1.0, true));
-        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            units.push(unit(Math::Fp64, "AVX2 FMA", |turns| unsafe { fp64_256(turns) }, 4.0, 1.0, true));
+        // SAFETY of the calls: an `Isa` holds only what the processor has.
+        match isa.level() {
+            Level::Avx512 => {
+                units.push(unit(Math::Fp64, "AVX-512 FMA", |_, turns| unsafe { fp64_512(turns) }, 8.0, 1.0, true));
+            }
+            Level::Avx2 => {
+                units.push(unit(Math::Fp64, "AVX2 FMA", |_, turns| unsafe { fp64_256(turns) }, 4.0, 1.0, true));
+            }
+            _ => {}
         }
-        if is_x86_feature_detected!("avx512bf16") {
-            units.push(unit(Math::Bf16, "AVX-512 BF16", |turns| unsafe { bf16_512(turns) }, 16.0, 2.0, false));
+        if isa.has_bf16() {
+            units.push(unit(Math::Bf16, "AVX-512 BF16", |_, turns| unsafe { bf16_512(turns) }, 16.0, 2.0, false));
         }
-        units.push(Integers::best().unit());
         units
     }
 }
@@ -308,52 +309,38 @@ mod x86 {
 mod tests {
     use super::*;
 
+    /// A product and a sum for each element of each accumulator; 16-bit numbers in two digits, or in words, are half as many.
     #[test]
     fn a_turn_counts_what_its_registers_hold() {
-        for unit in units() {
-            (unit.run)(10);
+        for unit in Isa::restrictions().into_iter().flat_map(units_of) {
+            (unit.run)(unit.isa, 10);
             let bits = match unit.name {
                 name if name.starts_with("AVX-512") => 512.0,
-                name if name.starts_with("AVX") => 256.0,
+                name if name.starts_with("AVX") || name.starts_with("plain") => 256.0,
+                name if name.starts_with("NEON") => 128.0,
                 // Neither tiles nor what the compiler makes of portable code.
                 _ => continue,
             };
             let element = match unit.math {
                 Math::Fp64 => 64.0,
                 Math::Fp32 => 32.0,
-                Math::Bf16 => 16.0,
+                Math::Bf16 | Math::Int16 => 16.0,
                 Math::Int8 => 8.0,
                 math => panic!("{math} by {}", unit.name),
             };
-            // A product and a sum for each element of each accumulator.
             assert_eq!(unit.operations, 2.0 * bits / element * ACCUMULATORS as f64, "{} by {}", unit.math, unit.name);
             let built = unit.per_cycle.map(|rate| rate * ACCUMULATORS as f64 / UNITS);
             assert!(built.is_none_or(|built| built == unit.operations), "{} by {}", unit.math, unit.name);
         }
     }
 
-    /// Kernels multiply INT8 on every processor, so every processor has a peak for it.
+    /// Kernels multiply integers on every processor, so every processor has peaks for them.
     #[test]
-    fn int8_has_a_unit_everywhere() {
-        assert!(units().iter().any(|unit| unit.math == Math::Int8));
-        let mut without = vec![plain()];
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            without.push(x86::Integers::Avx2.unit());
-        }
-        for (unit, name) in without.iter().zip(["plain INT16 loop", "AVX2 vpmaddwd"]) {
-            assert_eq!((unit.math, unit.name), (Math::Int8, name));
-            // Twice the turns take about twice the time: nothing was computed before the loop, or not at all.
-            let time = |turns: u64| {
-                let timed = |_| {
-                    let start = Instant::now();
-                    (unit.run)(turns);
-                    start.elapsed().as_secs_f64()
-                };
-                (0..9).map(timed).fold(f64::INFINITY, f64::min)
-            };
-            let ratio = time(40_000) / time(10_000);
-            assert!((2.0..8.0).contains(&ratio), "{name}: {ratio}");
+    fn integers_have_units_everywhere() {
+        for isa in Isa::restrictions() {
+            for math in [Math::Fp32, Math::Int16, Math::Int8] {
+                assert!(units_of(isa).iter().any(|unit| unit.math == math), "{math} on {isa}");
+            }
         }
     }
 }

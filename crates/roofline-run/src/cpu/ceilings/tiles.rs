@@ -6,12 +6,10 @@
 
 #![allow(unsafe_code)]
 
-use std::{
-    arch::{asm, x86_64::__cpuid_count},
-    sync::OnceLock,
-};
+use std::arch::asm;
 
 use roofline_core::Math;
+use roofline_isa::Isa;
 
 use super::peaks::Unit;
 
@@ -61,22 +59,6 @@ const fn operands(bf16: bool) -> Operands {
     Operands(bytes)
 }
 
-/// Whether this process may use the tiles: asks the kernel once.
-fn permitted() -> bool {
-    static PERMITTED: OnceLock<bool> = OnceLock::new();
-    *PERMITTED.get_or_init(|| {
-        #[cfg(target_os = "linux")]
-        {
-            const REQUEST: libc::c_int = 0x1023; // ARCH_REQ_XCOMP_PERM
-            const TILE_DATA: libc::c_int = 18;
-            // SAFETY: asks for a permission; changes nothing else.
-            unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
-        }
-        #[cfg(not(target_os = "linux"))]
-        false
-    })
-}
-
 macro_rules! tiles {
     ($name:ident, $product:literal, $operands:ident) => {
         fn $name(turns: u64) {
@@ -114,23 +96,18 @@ macro_rules! tiles {
 tiles!(bf16, "tdpbf16ps", BF16_OPERANDS);
 tiles!(int8, "tdpbssd", INT8_OPERANDS);
 
-/// The tile products that this processor has and the kernel allows.
-pub(super) fn units() -> Vec<Unit> {
-    let flags = __cpuid_count(7, 0).edx;
-    let (has_bf16, has_tiles, has_int8) = (flags >> 22 & 1 == 1, flags >> 24 & 1 == 1, flags >> 25 & 1 == 1);
-    if !has_tiles || !permitted() {
-        return Vec::new();
-    }
-    let unit = |math, run: fn(u64), operations: f64| Unit {
+/// The tile products of `isa`.
+pub(super) fn units(isa: Isa) -> Vec<Unit> {
+    let unit = |math, run: fn(Isa, u64), operations: f64| Unit {
         math,
         name: "AMX",
         run,
+        isa,
         operations: PRODUCTS * operations,
         per_cycle: Some(operations / CYCLES),
     };
-    let bf16 = has_bf16.then(|| unit(Math::Bf16, bf16, BF16));
-    let int8 = has_int8.then(|| unit(Math::Int8, int8, INT8));
-    bf16.into_iter().chain(int8).collect()
+    let all = || vec![unit(Math::Bf16, |_, turns| bf16(turns), BF16), unit(Math::Int8, |_, turns| int8(turns), INT8)];
+    if isa.has_tiles() { all() } else { Vec::new() }
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Attention {
             Scratch::Decode(_) => "decode",
             Scratch::Prefill(_) => "prefill",
         };
-        format!("attention-{path}-{}-{}", self.isa.name(), self.cache_format)
+        format!("attention-{path}-{}-{}", self.isa.level(), self.cache_format)
     }
 
     /// What it multiplies with: everything is widened to FP32.

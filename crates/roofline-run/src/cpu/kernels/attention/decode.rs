@@ -12,8 +12,11 @@ use roofline_isa::{Isa, Kernel, Vector, launch};
 use super::{BLOCK, Call, NOTHING, Parts, Shape};
 use crate::cpu::{
     buffer::Buffer,
+    kernels::{
+        convert::{narrow, widen},
+        element::{Fp32, Stored, with_kind},
+    },
     pool::{Pool, share},
-    kernels::{convert::{narrow, widen}, element::{Fp32, Stored, with_kind}},
 };
 
 /// A cache line: one prefetch fetches all of it.

@@ -15,8 +15,8 @@ use roofline_isa::{Isa, Kernel, Vector, launch};
 use super::{BLOCK, Call, NOTHING, Parts, Shape};
 use crate::cpu::{
     buffer::Buffer,
+    kernels::convert::{narrow, widen},
     pool::Pool,
-    kernels::{convert::{narrow, widen}},
 };
 
 /// Query rows per job: enough to make converting keys and values cheap, few enough for the second cache.

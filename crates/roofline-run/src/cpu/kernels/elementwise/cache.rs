@@ -2,14 +2,20 @@
 
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
 
-use roofline_isa::{Kernel, Vector, launch, number::{to_e4m3, to_e5m2}};
+use roofline_isa::{
+    Kernel, Vector, launch,
+    number::{to_e4m3, to_e5m2},
+};
 
 use super::{Elementwise, PIECE, Pointers, Target, plain, split, target};
 use crate::cpu::{
+    kernels::{
+        convert::{narrow, widen},
+        element::Kind,
+    },
     pool::Pool,
     tensor::Tensor,
     unsupported::Unsupported,
-    kernels::{convert::{narrow, widen}, element::Kind},
 };
 
 impl Elementwise {

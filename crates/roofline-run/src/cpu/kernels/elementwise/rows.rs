@@ -7,10 +7,13 @@ use roofline_isa::{Kernel, Vector, launch};
 
 use super::{Elementwise, PIECE, Pointers, Target, plain, split, target};
 use crate::cpu::{
+    kernels::{
+        convert::{narrow, widen},
+        element::Kind,
+    },
     pool::Pool,
     tensor::Tensor,
     unsupported::Unsupported,
-    kernels::{convert::{narrow, widen}, element::Kind},
 };
 
 #[derive(Clone, Copy)]

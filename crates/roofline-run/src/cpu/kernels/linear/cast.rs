@@ -27,9 +27,9 @@ pub(super) struct CastFirst {
 }
 
 impl CastFirst {
-    pub(super) fn plan(simd: Simd, (m, n, k): (usize, usize, usize)) -> Result<Self, Unsupported> {
+    pub(super) fn plan(isa: Isa, (m, n, k): (usize, usize, usize), wide: Wide) -> Result<Self, Unsupported> {
         let stored = Stored::new(Format::BF16, k)?;
-        Ok(Self { pack: Pack::choose(simd), stored, thin: Thin::plan(simd, m, &stored)?, rows: n })
+        Ok(Self { pack: Pack::choose(isa), stored, thin: Thin::plan(isa, m, Some(wide), &stored)?, rows: n })
     }
 
     /// Bytes of the cast matrix.

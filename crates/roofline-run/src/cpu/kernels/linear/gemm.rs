@@ -32,6 +32,7 @@ pub(super) mod pack;
 use std::{ops::Range, sync::Mutex};
 
 use roofline_core::Math;
+use roofline_isa::{Isa, number::from_bf16};
 
 use self::{
     micro::{Layout, Micro, Tile},

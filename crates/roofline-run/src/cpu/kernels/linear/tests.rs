@@ -4,9 +4,35 @@ use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
 
 use super::*;
 use crate::reference::linear::{Deviation, linear};
+use roofline_isa::Level;
 
-const WEIGHTS: [&str; 11] =
-    ["fp32", "fp16", "bf16", "int8", "fp8", "int4-g32", "int4-g64", "int4-g128", "nf4", "mxfp4", "nvfp4"];
+pub(super) const WEIGHTS: [&str; 25] = [
+    "fp32",
+    "fp16",
+    "bf16",
+    "int8",
+    "fp8",
+    "int4-g32",
+    "int4-g64",
+    "int4-g128",
+    "int4-g32-zp",
+    "int4-g64-zp",
+    "int4-g128-zp",
+    "int4-g32-zp16",
+    "int4-g64-zp16",
+    "int4-g128-zp16",
+    "int3-g64",
+    "int2-g64",
+    "nf4",
+    "mxfp4",
+    "nvfp4",
+    "q8_0",
+    "q5_0",
+    "q4_0",
+    "q4_k",
+    "q5_k",
+    "q6_k",
+];
 
 fn format(name: &str) -> Format {
     name.parse().unwrap()
@@ -47,11 +73,13 @@ fn reference(x: &Encoded, w: &Encoded) -> Vec<f64> {
 }
 
 /// What rounding may cost, as a relative root mean square and for the worst element: FP32 sums in any order, operands
-/// rounded to BF16 (2^-9 each, independently), or a BF16 `x` in two digits (at most 2^-14 of a block's largest).
+/// rounded to BF16 (2^-9 each, independently), or a 16-bit `x` in fixed point (at most 2^-14 of a block's largest).
 fn tolerance(product: &Product) -> (f64, f64) {
     match (product.math(), product.path()) {
         (Math::Bf16, Path::FusedDequant) => (4e-3, 2e-2),
-        (Math::Int8, Path::FusedDequant) if product.activations == Format::BF16 => (1e-5, 1e-4),
+        // NF4's quantiles are words of 15 bits.
+        (Math::Int16, _) if product.weights == Format::NF4 => (3e-5, 3e-4),
+        (Math::Int16, _) if product.activations != Format::FP32 => (1e-5, 1e-4),
         _ => (1e-6, 1e-5),
     }
 }
@@ -61,20 +89,32 @@ fn check(shape: (usize, usize, usize), weights: &str, activations: Format, math:
     let x = encode(activations, m, k, 1);
     let w = encode(format(weights), n, k, 2);
     let want = reference(&x, &w);
-    for simd in Simd::restrictions() {
+    for isa in Isa::restrictions() {
         let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
         let precision = precision(format(weights), activations, math);
-        let mut product = Product::plan(simd, shape, &precision, pool.threads()).unwrap();
+        let mut product = Product::plan(isa, shape, &precision, pool.threads()).unwrap();
         let off = Deviation::between(&run(&mut product, pool, &x, &w), &want);
         let (rms, worst) = tolerance(&product);
-        assert!(off.within(rms, worst), "{product:?} {simd} {activations}: {off:?}");
+        assert!(off.within(rms, worst), "{product:?} {isa} {activations}: {off:?}");
     }
 }
 
 fn shapes(weights: &str) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-    let narrow = weights != "nf4";
-    let list = [(1, 130, 256), (1, 7, 200), (2, 61, 384), (3, 1, 128), (5, 7, 200), (17, 61, 256), (33, 130, 200)];
-    list.into_iter().map(move |(m, n, k)| (m, n, if narrow || k % 64 == 0 { k } else { 192 }))
+    let format = format(weights);
+    let whole = format.gguf().map_or(if format == Format::NF4 { 64 } else { 1 }, |block| block.elements());
+    let list = [
+        (1, 130, 256),
+        (1, 7, 200),
+        (2, 61, 384),
+        (3, 1, 128),
+        (4, 21, 8448),
+        (5, 7, 200),
+        (7, 19, 640),
+        (16, 33, 2600),
+        (17, 61, 256),
+        (33, 130, 200),
+    ];
+    list.into_iter().map(move |(m, n, k): (usize, usize, usize)| (m, n, k.next_multiple_of(whole)))
 }
 
 #[test]
@@ -102,7 +142,7 @@ fn every_weight_format_multiplies_in_bf16() {
 #[test]
 fn blocks_meet_at_their_edges() {
     let mut pool = Pool::new(2);
-    let all = Simd::restrictions();
+    let all = Isa::restrictions();
     for (weights, activations, math) in
         [("fp32", Format::FP32, Math::Fp32), ("bf16", Format::BF16, Math::Bf16), ("int8", Format::BF16, Math::Bf16)]
     {
@@ -110,12 +150,12 @@ fn blocks_meet_at_their_edges() {
         let (x, w) = (encode(activations, m, k, 1), encode(format(weights), n, k, 2));
         let want = reference(&x, &w);
         let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
-        for simd in all.iter().filter(|simd| simd.level != Level::Portable) {
+        for isa in all.iter().filter(|isa| isa.level() != Level::Portable) {
             let precision = precision(format(weights), activations, math);
-            let mut product = Product::plan(*simd, shape, &precision, pool.threads()).unwrap();
+            let mut product = Product::plan(*isa, shape, &precision, pool.threads()).unwrap();
             let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &want);
             let (rms, worst) = tolerance(&product);
-            assert!(off.within(rms, 4.0 * worst), "{product:?} {simd}: {off:?}");
+            assert!(off.within(rms, 4.0 * worst), "{product:?} {isa}: {off:?}");
         }
     }
 }
@@ -137,7 +177,7 @@ fn fp16_activations_and_outputs() {
     let (x, w) = (encode(Format::FP16, 3, 128, 1), encode(Format::FP16, 5, 128, 2));
     for output in [Format::FP16, Format::BF16] {
         let precision = Precision { output, ..precision(Format::FP16, Format::FP16, Math::Fp16) };
-        let mut product = Product::plan(Simd::detect(), Linear::new(3, 5, 128).unwrap(), &precision, 1).unwrap();
+        let mut product = Product::plan(Isa::detect(), Linear::new(3, 5, 128).unwrap(), &precision, 1).unwrap();
         let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &reference(&x, &w));
         assert!(off.within(4e-3, 1e-2), "{output}: {off:?}");
     }
@@ -153,7 +193,7 @@ fn integers_sum_exactly() {
         let shape = Linear::new(m as u64, n as u64, k as u64).unwrap();
         let precision = precision(Format::INT8, Format::INT8, Math::Int8);
         let scale = |encoded: &Encoded, row: usize| {
-            number::from_bf16(u16::from_le_bytes([encoded.scales[2 * row], encoded.scales[2 * row + 1]]))
+            roofline_isa::number::from_bf16(u16::from_le_bytes([encoded.scales[2 * row], encoded.scales[2 * row + 1]]))
         };
         let want: Vec<f32> = (0..m * n)
             .map(|at| {
@@ -163,8 +203,8 @@ fn integers_sum_exactly() {
                 sum as f32 * (scale(&x, row) * scale(&w, column))
             })
             .collect();
-        for simd in Simd::restrictions() {
-            let mut product = Product::plan(simd, shape, &precision, 2).unwrap();
+        for isa in Isa::restrictions() {
+            let mut product = Product::plan(isa, shape, &precision, 2).unwrap();
             assert_eq!(run(&mut product, &mut pool, &x, &w), want, "{product:?}");
             assert_eq!((product.math(), product.path()), (Math::Int8, Path::Native));
         }
@@ -176,15 +216,15 @@ fn casting_first_gives_the_same_within_bf16() {
     let mut pool = Pool::new(2);
     let (x, w) = (encode(Format::BF16, 2, 200, 1), encode(Format::INT8, 61, 200, 2));
     let precision = precision(Format::INT8, Format::BF16, Math::Bf16);
-    for simd in Simd::restrictions() {
-        let mut product = Product::cast_first(simd, Linear::new(2, 61, 200).unwrap(), &precision, 2).unwrap();
+    for isa in Isa::restrictions() {
+        let mut product = Product::cast_first(isa, Linear::new(2, 61, 200).unwrap(), &precision, 2).unwrap();
         let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &reference(&x, &w));
         assert!(off.within(4e-3, 2e-2), "{product:?}: {off:?}");
         assert_eq!(product.path(), Path::CastEmulated);
         assert!(product.kernel_name().starts_with("cast, then gemv int8 "));
     }
     let many = Linear::new(17, 61, 200).unwrap();
-    assert!(Product::cast_first(Simd::detect(), many, &precision, 2).is_err());
+    assert!(Product::cast_first(Isa::detect(), many, &precision, 2).is_err());
 }
 
 #[test]
@@ -192,9 +232,10 @@ fn what_has_no_kernel_is_refused_in_words() {
     let shape = Linear::new(1, 8, 200).unwrap();
     let why = |weights: &str, activations: &str| {
         let precision = precision(format(weights), format(activations), Math::Fp32);
-        Product::plan(Simd::detect(), shape, &precision, 1).unwrap_err().to_string()
+        Product::plan(Isa::detect(), shape, &precision, 1).unwrap_err().to_string()
     };
-    assert_eq!(why("int4-g128-zp", "bf16"), "no processor kernel reads weights stored as int4-g128-zp");
+    assert_eq!(why("int4-g256", "bf16"), "no processor kernel reads weights stored as int4-g256");
+    assert_eq!(why("q4_k", "bf16"), "rows of 200 elements are no whole q4_k blocks of 256");
     assert_eq!(why("nf4", "bf16"), "nf4 blocks of 64 straddle rows of 200 elements");
     assert_eq!(why("bf16", "fp8"), "no processor kernel reads activations stored as fp8-e4m3");
     assert_eq!(why("nf4", "int8"), "nf4 blocks of 64 straddle rows of 200 elements");

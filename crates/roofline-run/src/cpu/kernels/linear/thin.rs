@@ -303,9 +303,9 @@ impl Thin {
     pub(super) fn plan(isa: Isa, m: usize, wide: Option<Wide>, stored: &Stored) -> Result<Self, Unsupported> {
         let lane = match wide {
             None => exact::lane(),
-            Some(_) => float::lane(stored).or_else(|| fixed::lane(stored)).ok_or_else(|| {
-                Unsupported(format!("no processor kernel reads weights stored as {}", stored.format))
-            })?,
+            Some(_) => float::lane(stored)
+                .or_else(|| fixed::lane(stored))
+                .ok_or_else(|| Unsupported(format!("no processor kernel reads weights stored as {}", stored.format)))?,
         };
         let parts = if wide == Some(Wide::Fp32) && lane.math == Math::Int16 { 2 } else { 1 };
         let shape = (lane.shape)(isa);
@@ -367,15 +367,8 @@ impl Thin {
                 }
             });
         }
-        let job = Job {
-            w,
-            shape,
-            x: self.x.as_ptr(),
-            rows: m * parts,
-            parts,
-            factors: &self.factors,
-            y: y.from_row(first),
-        };
+        let job =
+            Job { w, shape, x: self.x.as_ptr(), rows: m * parts, parts, factors: &self.factors, y: y.from_row(first) };
         pool.deal(w.count, 4, piece(w.stored, pool.threads(), w.count), |_, rows| (lane.run)(isa, &job, rows));
     }
 }

@@ -5,7 +5,7 @@ use std::arch::x86_64::{
     _mm512_loadu_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_ps, _mm512_storeu_ps,
 };
 
-use super::super::weights::{Code, Rows};
+use super::super::weights::{Code, Rows, Zero};
 
 /// As [`Rows::decode`], with vectors for what the compiler cannot vectorise by itself.
 ///
@@ -14,7 +14,7 @@ use super::super::weights::{Code, Rows};
 /// AVX-512 (F, BW, DQ, VL) is enabled where this is inlined.
 #[inline(always)]
 pub(super) unsafe fn decode(rows: &Rows<'_>, row: usize, start: usize, out: &mut [f32]) {
-    if rows.stored.code != Code::Nibble {
+    if rows.stored.code != Code::Nibble || rows.stored.zero != Zero::None {
         rows.decode(row, start, out);
         return;
     }

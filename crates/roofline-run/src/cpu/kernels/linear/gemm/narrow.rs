@@ -11,16 +11,21 @@ use std::{
 };
 
 use super::{
-    super::weights::{Code, Rows},
+    super::weights::{Code, Rows, Zero},
     operand::Operand,
 };
 
 /// Elements of a row in a tile.
 const WIDTH: usize = 32;
 
-/// Whether [`pack`] can: whole blocks of weights that are not BF16 already.
+/// Whether [`pack`] can: whole blocks of weights that are not BF16 already, nor need more than a look-up.
 pub(super) fn can(rows: &Rows<'_>, block: usize, (operand, steps): (Operand, usize)) -> bool {
-    operand == Operand::Bf16 && rows.stored.code != Code::Bf16 && 2 * steps * (block + 1) <= rows.stored.k
+    let simple = match rows.stored.code {
+        Code::Fp32 | Code::Fp16 | Code::Int8 | Code::Fp8 => true,
+        Code::Nibble => rows.stored.zero == Zero::None,
+        Code::Bf16 | Code::Int3 | Code::Int2 | Code::Gguf(_) => false,
+    };
+    operand == Operand::Bf16 && simple && 2 * steps * (block + 1) <= rows.stored.k
 }
 
 /// One block of up to 32 rows, cut to tiles. Subnormal results become zero, which is what tile products take them for.
@@ -39,7 +44,7 @@ pub(super) unsafe fn pack(rows: &Rows<'_>, range: Range<usize>, block: usize, st
         unsafe {
             let to = out.as_mut_ptr().add(64 * index);
             match rows.stored.code {
-                Code::Fp32 | Code::Bf16 => line(count, to, |at| _mm512_loadu_ps(codes.cast::<f32>().add(start + at))),
+                Code::Fp32 => line(count, to, |at| _mm512_loadu_ps(codes.cast::<f32>().add(start + at))),
                 Code::Fp16 => line(count, to, |at| {
                     _mm512_cvtph_ps(_mm256_loadu_si256(codes.cast::<u16>().add(start + at).cast()))
                 }),
@@ -59,6 +64,7 @@ pub(super) unsafe fn pack(rows: &Rows<'_>, range: Range<usize>, block: usize, st
                         _mm512_mul_ps(_mm512_cvtph_ps(half), scale)
                     });
                 }
+                Code::Bf16 | Code::Int3 | Code::Int2 | Code::Gguf(_) => unreachable!("refused by `can`"),
                 Code::Nibble => {
                     let table = _mm512_loadu_ps(rows.stored.table.as_ptr());
                     // Blocks of 4-bit formats are powers of two, and a shift takes a twentieth of a division.

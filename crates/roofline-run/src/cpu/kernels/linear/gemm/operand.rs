@@ -6,8 +6,8 @@
 use std::slice;
 
 use super::super::{
-    wide::Wide,
     weights::{Code, Rows},
+    wide::Wide,
 };
 
 /// Dwords of a row in one block along `k`: with 32 lanes a third of a first-level cache of 48 KiB, beside packed rows and

@@ -14,9 +14,9 @@ use super::{
     micro::{Layout, Micro},
     operand::{COLUMNS_PITCH, Operand, PITCH, STEPS, TILE_STEPS, pack},
 };
+use roofline_isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use roofline_isa::Level;
-use roofline_isa::Isa;
 
 /// Transposes 16 steps of up to 16 lanes: rows of dwords at `from` become columns at `to`. Strides in bytes; the last
 /// argument is the number of rows at `from`.

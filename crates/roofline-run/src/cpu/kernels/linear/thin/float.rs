@@ -60,11 +60,7 @@ impl Form for Bf16 {
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
         let both = V::bits(codes.add(index / 2 * V::BYTES));
-        V::as_floats(if index.is_multiple_of(2) {
-            V::shl32::<16>(both)
-        } else {
-            V::and(both, V::splat32(0xffff_0000))
-        })
+        V::as_floats(if index.is_multiple_of(2) { V::shl32::<16>(both) } else { V::and(both, V::splat32(0xffff_0000)) })
     }
 }
 

@@ -79,7 +79,8 @@ impl Halves for Q4_0 {
 pub(super) struct Q5_0;
 
 /// Which byte of 32 bits has a byte's fifth bit, for the lower and for the upper halves; and which bit it is.
-const FIFTH: [[u8; 16]; 2] = [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
+const FIFTH: [[u8; 16]; 2] =
+    [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
 const BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
 
 impl Halves for Q5_0 {

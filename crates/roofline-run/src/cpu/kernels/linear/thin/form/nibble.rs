@@ -223,7 +223,12 @@ pub(super) fn element<V: Vector>(share: usize, group: usize, register: usize, by
 
 /// A register of halves, as it is cut out of the codes.
 #[inline(always)]
-pub(super) unsafe fn half<V: Vector, C: Code>(codes: *const u8, share: usize, group: usize, register: usize) -> V::Bits {
+pub(super) unsafe fn half<V: Vector, C: Code>(
+    codes: *const u8,
+    share: usize,
+    group: usize,
+    register: usize,
+) -> V::Bits {
     let codes = C::flip::<V>(V::bits(codes.add(group * share / 2 + register / 2 * V::BYTES)));
     let half = if register.is_multiple_of(2) { codes } else { V::shr16::<4>(codes) };
     V::and(half, V::splat8(15))
