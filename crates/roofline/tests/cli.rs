@@ -111,9 +111,11 @@ snapshots! {
     error_plot_devices: "plot roofline llama-3-8b --on h200,a100";
     error_plot_range: "plot roofline llama-3-8b --on h200 --batch 1..8";
     error_plot_file: "plot roofline llama-3-8b --on h200 --out picture.gif";
+    gemv_gguf: "predict gemv --n 4096 --k 4096 --on h200 --tier ideal -p int4-g128/bf16,Q4_K/bf16,q8-0/bf16";
     tiling: "tiling --m 4096 --n 4096 --k 4096 --on h200";
     formats: "formats";
     formats_detail: "formats nvfp4 int4-g64-zp fp6";
+    formats_gguf: "formats Q4_K q6-k --shape 1x300";
     formats_shape: "formats int8 --shape 1x7";
     precisions: "precisions";
     precisions_on: "precisions --on t4";

@@ -110,7 +110,7 @@ impl Codec for Q4_0 {
     const ELEMENTS: usize = BLOCK;
     const BYTES: usize = 18;
 
-    /// As [`centred`] around 8.
+    /// `d` is the weight of largest magnitude over -8, which gets the code 0.
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<{ Self::BYTES }>().0) {
@@ -168,7 +168,7 @@ impl Codec for Q5_0 {
     const ELEMENTS: usize = BLOCK;
     const BYTES: usize = 22;
 
-    /// As [`centred`] around 16.
+    /// `d` is the weight of largest magnitude over -16, which gets the code 0.
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<{ Self::BYTES }>().0) {
