@@ -30,6 +30,9 @@ use crate::{Isa, Level};
 pub trait Vector: Copy {
     /// FP32 numbers of a vector.
     const LANES: usize;
+    /// Whether there are enough registers, and instructions worth having, to multiply several rows with several others in
+    /// them; plain loops are compiled once, for any processor, and are quick to compile rather than quick.
+    const TILED: bool = true;
     /// Bytes of a register.
     const BYTES: usize = 4 * Self::LANES;
     /// A register as bytes, words or dwords.

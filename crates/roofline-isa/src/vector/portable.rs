@@ -56,6 +56,7 @@ fn of_dwords(a: [u32; LANES]) -> Bytes {
 
 impl Vector for Plain {
     const LANES: usize = LANES;
+    const TILED: bool = false;
     type Bits = Bytes;
     type Sums = [i32; LANES];
 

@@ -20,7 +20,7 @@ use roofline_run::cpu::{
 
 const COLD: usize = 640 << 20;
 /// How long each kernel is sampled for, in seconds.
-const SECONDS: f64 = 3.0;
+const SECONDS: f64 = 1.0;
 /// Weights, then INT8 times INT8, and the naive way.
 const NAMES: [&str; 23] = [
     "fp32",

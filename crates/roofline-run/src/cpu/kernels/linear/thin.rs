@@ -156,6 +156,7 @@ unsafe fn columns<V: Vector, T: Tile>(job: &Job<'_>, rows: Range<usize>) {
             while first < job.rows {
                 let place = (job, few.clone(), block.clone(), first, sums);
                 first += match job.rows - first {
+                    _ if !V::TILED => part::<V, T, 1, 1>(place),
                     1 => part::<V, T, 4, 1>(place),
                     2 => part::<V, T, 2, 2>(place),
                     _ => part::<V, T, 2, 4>(place),
@@ -168,9 +169,9 @@ unsafe fn columns<V: Vector, T: Tile>(job: &Job<'_>, rows: Range<usize>) {
             for index in 0..job.rows / job.parts {
                 let mut value = 0.0;
                 for part in index * job.parts..(index + 1) * job.parts {
-                    value += T::total(*sums.add((row - start) * MOST + part)) * job.factors[part];
+                    value += T::total(*sums.add((row - start) * MOST + part)) * (job.factors[part] * scale);
                 }
-                job.y.put(index, row, value * scale);
+                job.y.put(index, row, value);
             }
         }
     }
@@ -339,7 +340,7 @@ impl Thin {
                 Some(_) => 1.0,
                 None => wide_scale(x.scales, first + index),
             };
-            let inverse = if self.wide.is_some() { 1.0 / own } else { own };
+            let inverse = if self.wide.is_some() { float::unit(w.stored) / own } else { own };
             *scale = own;
             self.factors[index * parts..(index + 1) * parts].fill(inverse);
         }

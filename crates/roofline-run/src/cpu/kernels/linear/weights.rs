@@ -49,7 +49,7 @@ pub(super) enum Zero {
     None,
     /// Of four bits, per group.
     Integer,
-    /// BF16, per group.
+    /// What the middle code, 8, stands for: BF16, per group.
     Float,
 }
 
@@ -184,13 +184,13 @@ impl<'a> Rows<'a> {
         &self.zeros[row * self.stored.row_zeros..][..self.stored.row_zeros]
     }
 
-    /// The zero point of block `index` of a row.
+    /// The code that stands for zero in block `index` of a row, and what is added to every value.
     #[inline(always)]
-    fn block_zero(&self, zeros: &[u8], index: usize) -> f32 {
+    fn block_zero(&self, zeros: &[u8], index: usize) -> (f32, f32) {
         match self.stored.zero {
-            Zero::None => 0.0,
-            Zero::Integer => f32::from(zeros[index / 2] >> (4 * (index % 2)) & 15),
-            Zero::Float => bf16_at(zeros, index),
+            Zero::None => (0.0, 0.0),
+            Zero::Integer => (f32::from(zeros[index / 2] >> (4 * (index % 2)) & 15), 0.0),
+            Zero::Float => (8.0, bf16_at(zeros, index)),
         }
     }
 
@@ -286,9 +286,9 @@ impl<'a> Rows<'a> {
             let first = start / block;
             for (index, values) in out.chunks_mut(block - start % block).enumerate() {
                 let scale = self.block_scale(scales, first + index);
-                let zero = self.block_zero(self.zeros(row), first + index);
+                let (zero, middle) = self.block_zero(self.zeros(row), first + index);
                 for value in values {
-                    *value = (*value - zero) * scale;
+                    *value = (*value - zero) * scale + middle;
                 }
             }
         }

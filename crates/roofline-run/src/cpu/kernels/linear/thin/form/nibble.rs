@@ -121,7 +121,7 @@ impl<const G: usize> Scales for Bf16<G> {
     }
 }
 
-/// BF16 per `G`, with a zero point: of four bits, or (`WIDE`) BF16.
+/// BF16 per `G`, with a zero point: a code of four bits, or (`WIDE`) what the middle code stands for, in BF16.
 #[derive(Clone, Copy)]
 pub(super) struct Zeros<const G: usize, const WIDE: bool>;
 
@@ -134,15 +134,15 @@ impl<const G: usize, const WIDE: bool> Scales for Zeros<G, WIDE> {
         let mut scale = Scale::NONE;
         for index in 0..STEP / G {
             let group = at.step * (STEP / G) + index;
-            let zero = if group >= at.groups {
+            let step = from_bf16(word(at.scales, index));
+            scale.values[index] = step;
+            scale.mins[index] = if group >= at.groups {
                 0.0
             } else if WIDE {
-                from_bf16(word(at.zeros, group))
+                8.0 * step - from_bf16(word(at.zeros, group))
             } else {
-                f32::from(*at.zeros.add(group / 2) >> (4 * (group % 2)) & 15)
+                step * f32::from(*at.zeros.add(group / 2) >> (4 * (group % 2)) & 15)
             };
-            scale.values[index] = from_bf16(word(at.scales, index));
-            scale.mins[index] = scale.values[index] * zero;
         }
         scale
     }

@@ -15,8 +15,8 @@ use super::{
 pub(super) struct Int8;
 
 impl Form for Int8 {
-    const STEP: usize = 256;
-    const CODES: usize = 256;
+    const STEP: usize = 128;
+    const CODES: usize = 128;
     const SCALES: usize = 0;
     const OFFSET: i32 = 0;
     const SIGNED: bool = true;
