@@ -272,7 +272,8 @@ impl Pair {
         }
     }
 
-    fn emulated(&self) -> bool {
+    /// Whether it is a kernel that casts its weights to memory first: a demonstration of a bad way.
+    pub fn emulated(&self) -> bool {
         self.observation.path == Some(Path::CastEmulated)
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Roofline {
     /// The horizontal roofs, one for each math unit.
     pub(crate) ceilings: Vec<Ceiling>,
     pub(crate) points: Vec<Point>,
+    /// Whether the legend of a terminal has names alone, since the numbers stand beside the picture.
+    pub(crate) brief: bool,
 }
 
 /// A memory that work waits for.

@@ -39,6 +39,7 @@ pub(super) fn h200() -> Roofline {
         memories: vec![Memory { label: "HBM3e".to_owned(), bandwidth: ByteRate::new(BANDWIDTH * 1e12) }],
         ceilings: PEAKS.map(ceiling).to_vec(),
         points: Vec::new(),
+        brief: false,
     }
 }
 
@@ -172,6 +173,7 @@ pub(super) fn hostile() -> Roofline {
         memories: values.map(|value| Memory { label: label.clone(), bandwidth: ByteRate::new(value) }).to_vec(),
         ceilings: values.map(|value| Ceiling { label: label.clone(), peak: FlopRate::new(value) }).to_vec(),
         points: pairs.map(|(x, y)| point(x, y)).collect(),
+        brief: false,
     }
 }
 
