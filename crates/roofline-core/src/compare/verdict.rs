@@ -76,9 +76,9 @@ pub(super) fn sentence(totals: &Totals, tier: &str, slow: &[SlowKernel], quality
 fn slow_kernels(slow: &[SlowKernel]) -> Option<String> {
     let one = |(at, slow): (usize, &SlowKernel)| {
         let reach = if at == 0 { " reaches" } else { "" };
-        let (shape, precision, share) = (&slow.shape, &slow.precision, percent(slow.of_roof_pct / 100.0));
+        let (shape, precision, reached) = (&slow.shape, &slow.precision, percent(slow.of_roof_pct / 100.0));
         let end = if at == 0 { " of its roof" } else { "" };
-        format!("{shape} {precision}{reach} {share} %{end}")
+        format!("{shape} {precision}{reach} {reached} %{end}")
     };
     let names: Vec<String> = slow.iter().take(NAMED).enumerate().map(one).collect();
     let more = slow.len() - names.len();
@@ -93,7 +93,7 @@ fn slow_kernels(slow: &[SlowKernel]) -> Option<String> {
 /// What was judged, in words.
 pub(super) fn tier(pairs: &[&Pair]) -> String {
     match pairs.iter().filter(|pair| pair.expected.is_some()).count() {
-        0 => "ideal tier, there is no calibration".to_owned(),
+        0 => "ideal tier, no calibration".to_owned(),
         all if all == pairs.len() => "expected tier".to_owned(),
         some => format!("expected tier for {some}, ideal for the others"),
     }

@@ -96,7 +96,8 @@ impl Point {
     fn summary(&self) -> String {
         let (intensity, rate) = self.values();
         let kind = if self.measured { ", measured" } else { "" };
-        format!("{}: {} FLOP/B, {} TFLOP/s{kind}", self.label, figure(intensity), figure(rate))
+        let series = if self.series.is_empty() { String::new() } else { format!(" {}", self.series) };
+        format!("{}{series}: {} FLOP/B, {} TFLOP/s{kind}", self.label, figure(intensity), figure(rate))
     }
 
     /// Whether two points look the same but for their place.

@@ -10,7 +10,7 @@ use super::{
     theme::Theme,
 };
 
-/// Times in any unit, which is in the subtitle; the longest of a group fills its width.
+/// Times in any unit, which the subtitle should say; the longest of a group fills its width.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) title: String,
@@ -46,7 +46,7 @@ const ROW: f64 = 22.0;
 const HEADING: f64 = 30.0;
 /// Longest name of a bar, and the narrowest column of numbers.
 const LONGEST: f64 = 150.0;
-const COLUMN: f64 = 62.0;
+const COLUMN: f64 = 74.0;
 /// Fewest cells in which a bar says anything.
 const SHORTEST: usize = 12;
 /// The colours of a bar in a terminal: blue, and red for one that is slow.
@@ -188,7 +188,9 @@ impl Times {
             first += 1;
         }
         let room = width.saturating_sub(taken(first));
-        let heading: String = (first..headings.len()).map(|at| format!("{:>1$}", headings[at], wide(at))).collect();
+        let field = |cells: &[String], at: usize| format!("{:>1$}", cells[at], wide(at));
+        let fields = |cells: &[String]| (first..headings.len()).map(|at| field(cells, at)).collect::<String>();
+        let heading = fields(&headings);
         lines.push(vec![(" ".repeat(name + 3 + room) + &heading, None)]);
         let mut numbers = all.iter();
         for group in &self.groups {
@@ -200,9 +202,7 @@ impl Times {
                 let label = cut(&bar.label, name);
                 let mut line: Line = vec![(format!("  {label}{} ", " ".repeat(name - text_width(&label))), None)];
                 line.extend(bar.cells(whole, room));
-                let numbers: String =
-                    (first..headings.len()).map(|at| format!("{:>1$}", numbers[at], wide(at))).collect();
-                line.push((numbers, None));
+                line.push((fields(numbers), None));
                 line.push((format!("  {}", bar.note), bar.bad.then_some(SLOW)));
                 lines.push(line);
             }
@@ -223,9 +223,8 @@ impl Times {
     }
 
     fn headings(&self) -> Vec<String> {
-        let unit = &self.unit;
         let expected = self.expects().then(|| "expected".to_owned());
-        let last = [format!("measured {unit}"), "of roof".to_owned()];
+        let last = ["measured".to_owned(), "of roof".to_owned()];
         ["ideal".to_owned()].into_iter().chain(expected).chain(last).collect()
     }
 }
@@ -236,7 +235,8 @@ impl Time {
         let (ideal, expected, measured) = self.ends(whole);
         let cells = |part: f64| ((part * room as f64).round() as usize).clamp(usize::from(part > 0.0).min(room), room);
         let (ideal, measured) = (cells(ideal.min(measured)), cells(measured));
-        let tick = expected.map(|part| cells(part).saturating_sub(1));
+        // Behind the cell it ends in, so that a short bar is still seen.
+        let tick = expected.map(|part| cells(part).min(room.saturating_sub(1)));
         let series = Some(if self.bad { SLOW } else { FINE });
         let cell = |at: usize| match at {
             at if tick == Some(at) => ('┃', None),

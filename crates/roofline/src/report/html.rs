@@ -11,7 +11,7 @@ const STYLE: &str = "\
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:74rem;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.35rem;font-weight:600;margin:0 0 1rem}h2{font-size:1.15rem;margin-top:2rem}\
 .lead{border-left:.3rem solid var(--tone);background:var(--row);border-radius:.4rem;padding:.9rem 1.25rem;margin:0 0 1.5rem}\
-.lead p{margin:.45rem 0 0;max-width:62rem}.lead .word{font-size:1.6rem;line-height:1.2;font-weight:700;letter-spacing:.03em;\
+.lead p{margin:.45rem 0 0;max-width:66rem}.lead .word{font-size:1.6rem;line-height:1.2;font-weight:700;letter-spacing:.03em;\
 color:var(--tone);margin:0}.lead .first{font-size:1.08rem}.lead .name{color:var(--muted)}\
 .good{--tone:var(--good)}.fair{--tone:var(--fair)}.bad{--tone:var(--bad)}\
 details{border-top:1px solid var(--line);padding:.6rem 0}summary{cursor:pointer;font-weight:600}\

@@ -127,14 +127,14 @@ impl Compared {
             }
         }
         let causes: Vec<String> = causes.iter().map(|(name, count)| format!("{name} ({count})")).collect();
-        let explained =
-            if causes.is_empty() { String::new() } else { format!(", what explains {}", causes.join(", ")) };
-        let made_of = if self.made_of.is_empty() { "" } else { ", what the machine is made of" };
+        let found = if causes.is_empty() { String::new() } else { format!("Diagnoses: {}. ", causes.join(", ")) };
+        let explained = if causes.is_empty() { "shows" } else { "explains them, and shows" };
+        let made_of = if self.made_of.is_empty() { "" } else { ", and what the machine is made of" };
         let skipped = match self.skipped.len() {
             0 => String::new(),
             1 => " One kernel was not measured.".to_owned(),
             count => format!(" {count} kernels were not measured."),
         };
-        format!("--all shows the rest: every time, rate and speed-up{explained}{made_of}.{skipped}")
+        format!("{found}--all {explained} every time, rate and speed-up{made_of}.{skipped}")
     }
 }

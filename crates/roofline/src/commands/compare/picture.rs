@@ -8,6 +8,9 @@ use crate::{
     plot::{Class, Group, Memory, Point, Roofline, Time, Times},
 };
 
+/// Most bars of a chart: a file of somebody's measurements may have thousands.
+const MOST: usize = 64;
+
 impl Compared {
     /// Measured points hollow, predicted ones filled, under the device's roofs.
     pub(super) fn picture(&self) -> Roofline {
@@ -18,7 +21,7 @@ impl Compared {
                 OpClass::Elementwise | OpClass::Network => Class::Elementwise,
                 OpClass::Gemm => Class::Product,
             };
-            let (label, series) = (format!("{} {}", pair.label(), pair.subject()), pair.label());
+            let (label, series) = (pair.subject(), pair.label());
             let (intensity, flops) = (pair.ideal.intensity(), pair.ideal.work.flops);
             let predicted = flops / pair.predicted();
             let point = |rate, measured| Point {
@@ -33,7 +36,7 @@ impl Compared {
             points.push(point(pair.rate(), true));
         }
         Roofline {
-            title: format!("{} on {}", self.subject, self.device_name),
+            title: format!("Under the roofs of {}", self.device_name),
             subtitle: format!("predicted ({} tier) filled, measured hollow", self.tier),
             memories: vec![Memory { label: "memory".to_owned(), bandwidth: self.on.memory.bandwidth }],
             ceilings: ceilings(&self.on),
@@ -45,7 +48,7 @@ impl Compared {
     /// Ideal, expected and measured time of each kernel, those of one operator together.
     pub(super) fn times(&self) -> Times {
         let mut groups: Vec<Group> = Vec::new();
-        for (row, pair) in self.comparisons.iter().zip(&self.pairs) {
+        for (row, pair) in self.comparisons.iter().zip(&self.pairs).take(MOST) {
             let slow = pair.diagnoses.iter().any(|found| matches!(found, Diagnosis::SlowKernel { .. }));
             let note = match slow {
                 true => "slow",
@@ -67,15 +70,19 @@ impl Compared {
             }
         }
         // Where nothing shares its operator with another, a line for each is enough.
-        if groups.iter().all(|group| group.bars.len() == 1) {
+        let apart = groups.iter().all(|group| group.bars.len() == 1);
+        if apart {
             for group in &mut groups {
                 let shape = std::mem::take(&mut group.label);
                 group.bars.iter_mut().for_each(|bar| bar.label = format!("{shape} {}", bar.label));
             }
         }
+        let scale = if apart { "the longest of each kernel" } else { "the longest of an operator" };
+        let more = self.pairs.len().saturating_sub(MOST);
+        let more = if more > 0 { format!("; {more} more kernels by --all") } else { String::new() };
         Times {
             title: "Time of each kernel".to_owned(),
-            subtitle: "the longest of an operator fills the width".to_owned(),
+            subtitle: format!("in us; {scale} fills the width{more}"),
             unit: "us".to_owned(),
             groups,
         }

@@ -94,12 +94,15 @@ impl Compared {
         let mut against: Vec<&str> = self.gains.iter().map(|gains| gains.against.as_str()).collect();
         against.dedup();
         let mut table = Table::default().column(format!("speed-up over {}", against.join(", ")), Align::Left, 0);
+        // Where the ideal is all that is known, it is the prediction.
+        let expected = self.tier == "expected";
         for gains in &self.gains {
             let rows = if gains.rows == 1 { "1 row".to_owned() } else { format!("{} rows", gains.rows) };
-            table = table
-                .column(format!("{rows}: measured"), Align::Right, 0)
-                .column("predicted", Align::Right, 1)
-                .column("ideal", Align::Right, 2);
+            table = table.column(format!("{rows}: measured"), Align::Right, 0);
+            if expected {
+                table = table.column("predicted", Align::Right, 1);
+            }
+            table = table.column("ideal", Align::Right, 2);
         }
         let mut formats: Vec<&str> = Vec::new();
         for gain in self.gains.iter().flat_map(|gains| &gains.formats) {
@@ -110,8 +113,10 @@ impl Compared {
         for format in formats {
             let cells = self.gains.iter().flat_map(|gains| {
                 let gain = gains.formats.iter().find(|gain| gain.to == format);
+                let predicted = expected.then(|| gain.map(|gain| gain.predicted));
+                let values = [Some(gain.map(|gain| gain.measured)), predicted, Some(gain.map(|gain| gain.ideal))];
                 let cell = |value: Option<f64>| value.map(|value| format!("{value:.2}x")).unwrap_or_default();
-                [gain.map(|gain| gain.measured), gain.map(|gain| gain.predicted), gain.map(|gain| gain.ideal)].map(cell)
+                values.into_iter().flatten().map(cell)
             });
             table.row([format.into()].into_iter().chain(cells.map(Cell::from)).collect::<Vec<Cell>>());
         }

@@ -127,7 +127,9 @@ fn brief_entries(groups: &[Vec<Kernel<'_>>], series: &[&str]) -> Vec<(String, Op
         names.dedup();
         let point = group[0].predicted.or(group[0].measured).map(|placed| placed.point);
         let number = point.and_then(|point| series.iter().position(|name| *name == point.series));
-        (format!("{letter} {}", cut(&names.join(", "), LONGEST)), number)
+        let kind = point.map(|point| point.series.as_str()).filter(|kind| !kind.is_empty());
+        let names = kind.map(|kind| format!("{kind} ")).unwrap_or_default() + &names.join(", ");
+        (format!("{letter} {}", cut(&names, LONGEST)), number)
     };
     let mut entries: Vec<(String, Option<usize>)> = ('a'..='z').zip(groups).map(entry).collect();
     if groups.len() > entries.len() {
