@@ -200,7 +200,7 @@ fn a_well_predicted_run_of_slow_kernels_is_not_excellent() {
     assert!(home.run("compare --backend null --on xeon_8480p --out tour.jsonl").status.success());
     let fast = home.json("compare --from tour.jsonl --json");
     assert_eq!((&fast["summary"]["verdict"], &fast["slow_kernels"]), (&"excellent".into(), &serde_json::json!([])));
-    ["grid.jsonl", "tour.jsonl"].map(slow);
+    ["grid.jsonl", "tour.jsonl"].into_iter().for_each(slow);
     assert!(home.run("calibrate --from grid.jsonl").status.success());
     let said = home.json("compare --from tour.jsonl --json");
     let summary = &said["summary"];

@@ -188,11 +188,11 @@ impl Diagnosis {
                                  dense products reach half of it"
                 .to_owned(),
             Self::SlowKernel { of_roof, share } => format!(
-                "it reaches {} % of its roof and takes {:.0} % of the time of what it belongs to: the machine could do at \
-                 least {:.0} times better; look at the kernel, or take another format",
+                "it reaches {} % of its roof and takes {:.0} % of the time of what it belongs to: the roof allows {:.1} \
+                 times its speed; look at the kernel, or take another format",
                 percent(*of_roof),
                 share * 100.0,
-                (1.0 / of_roof).floor()
+                1.0 / of_roof
             ),
             Self::Unexplained { ratio } if *ratio > 1.0 => format!(
                 "{ratio:.2} times slower than predicted and no known cause: a kernel that leaves something on the table, \

@@ -1,8 +1,8 @@
 //! What a comparison says in sentences: its first words, its figures, what is wrong and why.
 
-use roofline_core::compare::Verdict;
+use roofline_core::compare::{Diagnosis, Verdict};
 
-use super::Compared;
+use super::{Compared, row::Explained};
 use crate::report::{Lead, Tone, number};
 
 impl Compared {
@@ -93,11 +93,16 @@ impl Compared {
         let mut causes: Vec<(&str, Vec<(f64, String)>)> = Vec::new();
         for row in &self.comparisons {
             let kernel = format!("{} {}", row.shape, row.precision);
-            let off = row.error_pct;
-            let diagnosed = row.diagnoses.iter().map(|found| (found.diagnosis.name(), found.text.clone()));
-            let doubts = row.warnings.iter().filter(|_| row.diagnoses.is_empty());
-            let doubted = doubts.map(|warning| (warning.name(), warning.sentence()));
-            for (name, text) in diagnosed.chain(doubted) {
+            let slow = |found: &&Explained| matches!(found.diagnosis, Diagnosis::SlowKernel { .. });
+            let diagnosed = row.diagnoses.iter().map(|found| {
+                // The worst of the slow is the furthest from the roof.
+                let off = if slow(&found) { row.ideal_error_pct } else { row.error_pct };
+                (off, found.diagnosis.name(), found.text.clone())
+            });
+            // A doubt needs no words where the error is explained; that a kernel is slow explains none.
+            let doubts = row.warnings.iter().filter(|_| row.diagnoses.iter().all(|found| slow(&found)));
+            let doubted = doubts.map(|warning| (row.error_pct, warning.name(), warning.sentence()));
+            for (off, name, text) in diagnosed.chain(doubted) {
                 let said = (off, format!("{kernel}: {text}"));
                 match causes.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, all)) => all.push(said),
@@ -105,6 +110,8 @@ impl Compared {
                 }
             }
         }
+        // What the verdict names comes first.
+        causes.sort_by_key(|(name, _)| *name != "slow kernel");
         let paragraph = |(name, mut all): (&str, Vec<(f64, String)>)| {
             all.sort_by(|one, other| other.0.total_cmp(&one.0));
             let more = if all.len() > 1 { format!(" ({} kernels)", all.len()) } else { String::new() };
