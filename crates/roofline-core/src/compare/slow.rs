@@ -79,7 +79,7 @@ fn share(pair: &Pair, pairs: &[Pair]) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::{
-        compare::{Comparison, Observation, compare, samples},
+        compare::{Comparison, Observation, Verdict, compare, samples},
         format::Sizes,
         measurement::Path,
     };
@@ -130,6 +130,9 @@ mod tests {
     fn a_demonstration_of_a_bad_way_is_not_slow() {
         let mut cast = samples::product("w8a16", (1, 16384, 16384), 50.0);
         cast.path = Some(Path::CastEmulated);
-        assert!(slow(&[samples::product("bf16", (1, 16384, 16384), 1.1), cast]).is_empty());
+        let all = [samples::product("bf16", (1, 16384, 16384), 1.05), cast];
+        assert!(slow(&all).is_empty());
+        let comparison = compare(&all, &samples::device(), None, Sizes::Exact).unwrap();
+        assert_eq!(comparison.totals.verdict, Verdict::Excellent, "{}", comparison.verdict);
     }
 }
