@@ -56,10 +56,12 @@ pub(super) fn mark(pairs: &mut [Pair]) -> Vec<SlowKernel> {
     slow
 }
 
-/// Whether a kernel that should be near its roof is far below it, and not for its start.
+/// Whether a kernel that should be near its roof is far below it, and not for its start: what starting it is expected to
+/// take is taken away first.
 fn low(pair: &Pair) -> bool {
     let heavy = matches!(pair.observation.op.class(), Class::Gemm | Class::Attention);
-    heavy && !pair.emulated() && pair.efficiency() < SLOW && !diagnosis::mostly_launch(pair)
+    let launch = pair.expected.map_or(0.0, |expected| expected.launch / pair.observation.time);
+    heavy && !pair.emulated() && pair.efficiency() < SLOW * (1.0 - launch) && !diagnosis::mostly_launch(pair)
 }
 
 /// The part of the measured time that a kernel takes: of its precision's pass where kernels are counted, and where they
@@ -79,9 +81,11 @@ fn share(pair: &Pair, pairs: &[Pair]) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::{
-        compare::{Comparison, Observation, Verdict, compare, samples},
+        calibration::Expected,
+        compare::{Comparison, Observation, Pair, Verdict, compare, samples},
         format::Sizes,
         measurement::Path,
+        units::Seconds,
     };
 
     fn slow(observations: &[Observation]) -> Vec<String> {
@@ -104,6 +108,24 @@ mod tests {
     fn what_is_mostly_its_start_is_not_slow() {
         // Eight microseconds, of which the roof explains 0.03.
         assert!(slow(&[samples::product("bf16", (1, 256, 256), 300.0)]).is_empty());
+    }
+
+    #[test]
+    fn a_start_that_is_known_is_taken_away_first() {
+        let observation = samples::product("bf16", (128, 4096, 4096), 3.3);
+        let ideal = observation.time.value() / 3.3;
+        let compared = compare(&[observation], &samples::device(), None, Sizes::Exact).unwrap();
+        let expected = |launch: f64| Expected {
+            time: Seconds::new(3.0 * ideal),
+            low: Seconds::new(2.0 * ideal),
+            high: Seconds::new(4.0 * ideal),
+            launch: Seconds::new(launch * ideal),
+            memory: Seconds::new(2.0 * ideal),
+            compute: Seconds::new(ideal),
+        };
+        // 30 % of its roof, and 33.1 or 33.6 % of it without its start.
+        let low = |launch| super::low(&Pair { expected: Some(expected(launch)), ..compared.pairs[0].clone() });
+        assert!(low(0.28) && !low(0.32));
     }
 
     #[test]
