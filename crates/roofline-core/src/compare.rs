@@ -2,16 +2,22 @@
 
 mod diagnosis;
 mod insight;
+#[cfg(test)]
+mod samples;
+mod slow;
+mod speedup;
 mod verdict;
 
 pub use diagnosis::Diagnosis;
+pub use slow::SlowKernel;
+pub use speedup::{Gains, SpeedupPair};
 pub use verdict::{Status, Verdict};
 
 use serde::Serialize;
 
 use crate::{
     Device, Op, Precision, Result,
-    calibration::{Calibration, Expected},
+    calibration::{Calibration, Expected, Quality},
     format::Sizes,
     measurement::{Measurement, Path, Residency, Warning, quantile},
     predict::{Bound, Estimate},
@@ -149,30 +155,6 @@ impl Pair {
     }
 }
 
-/// A speed-up between two precisions of one operator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SpeedupPair {
-    /// The operator, in words.
-    pub subject: String,
-    /// From this precision.
-    pub from: String,
-    /// To this one.
-    pub to: String,
-    /// By the ideal roofline.
-    pub ideal: f64,
-    /// By the expected tier where it covers both, else by the ideal one.
-    pub predicted: f64,
-    /// In fact.
-    pub measured: f64,
-}
-
-impl SpeedupPair {
-    /// `|predicted - measured| / predicted`.
-    pub fn error(&self) -> f64 {
-        (self.measured / self.predicted - 1.0).abs()
-    }
-}
-
 /// All pairs together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Totals {
@@ -190,7 +172,9 @@ pub struct Totals {
     pub ideal_mean_error_pct: f64,
     /// Its median.
     pub ideal_median_error_pct: f64,
-    /// The verdict on the mean.
+    /// The word on the mean error alone.
+    pub prediction: Verdict,
+    /// The word on both: the prediction, and the kernels.
     pub verdict: Verdict,
 }
 
@@ -201,10 +185,20 @@ pub struct Comparison {
     pub pairs: Vec<Pair>,
     /// Precisions of one operator against each other.
     pub speedups: Vec<SpeedupPair>,
+    /// Each format against 16 bit, for one row and for many.
+    pub gains: Vec<Gains>,
+    /// Narrower formats that ran slower than a wider one of the same operator, the worst first.
+    pub losses: Vec<SpeedupPair>,
+    /// Kernels that matter and are far below their roof, the worst first.
+    pub slow: Vec<SlowKernel>,
     /// Over all pairs.
     pub totals: Totals,
+    /// The verdict with its reasons, in a sentence or two.
+    pub verdict: String,
     /// What to take home, in a sentence with its numbers.
     pub insight: Option<String>,
+    /// What kernels that take a bad way on purpose show.
+    pub demonstration: Option<String>,
 }
 
 /// Sets measurements beside what theory says of them on `device`.
@@ -225,19 +219,27 @@ pub fn compare(
         pair.diagnoses = diagnosis::diagnose(&pair, device);
         Ok(pair)
     };
-    let pairs: Vec<Pair> = observations.iter().map(pair).collect::<Result<_>>()?;
+    let mut pairs: Vec<Pair> = observations.iter().map(pair).collect::<Result<_>>()?;
     if pairs.is_empty() {
         return Err(crate::Error::Shape("nothing was measured, so there is nothing to compare".to_owned()));
     }
-    let speedups = speedups(&pairs);
+    let slow = slow::mark(&mut pairs);
     // An emulated kernel is shown and explained, but it is not what was predicted.
     let comparable: Vec<&Pair> = pairs.iter().filter(|pair| !pair.emulated()).collect();
     let comparable = if comparable.is_empty() { pairs.iter().collect() } else { comparable };
-    let (totals, insight) = (totals(&comparable), insight::insight(&pairs, &speedups));
-    Ok(Comparison { pairs, speedups, totals, insight })
+    let quality = calibration.map(|calibration| &calibration.quality);
+    let quality = quality.filter(|_| comparable.iter().any(|pair| pair.expected.is_some()));
+    let totals = totals(&comparable, !slow.is_empty(), quality.is_some_and(Quality::doubtful));
+    let verdict = verdict::sentence(&totals, &verdict::tier(&comparable), &slow, quality);
+    let speedups = speedup::speedups(&pairs);
+    let losses = speedup::losses(&speedups);
+    let insight = insight::insight(&pairs, &speedups, &losses);
+    let demonstration = insight::demonstration(&speedups);
+    let gains = speedup::gains(&pairs);
+    Ok(Comparison { pairs, speedups, gains, losses, slow, totals, verdict, insight, demonstration })
 }
 
-fn totals(pairs: &[&Pair]) -> Totals {
+fn totals(pairs: &[&Pair], slow: bool, doubtful: bool) -> Totals {
     let sorted = |error: fn(&Pair) -> f64| {
         let mut errors: Vec<f64> = pairs.iter().map(|pair| error(pair) * 100.0).collect();
         errors.sort_by(f64::total_cmp);
@@ -245,6 +247,7 @@ fn totals(pairs: &[&Pair]) -> Totals {
     };
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len() as f64;
     let (errors, ideal) = (sorted(Pair::error), sorted(Pair::ideal_error));
+    let prediction = if doubtful { Verdict::Undecided } else { Verdict::of(mean(&errors) / 100.0) };
     Totals {
         count: errors.len(),
         mean_error_pct: mean(&errors),
@@ -253,34 +256,9 @@ fn totals(pairs: &[&Pair]) -> Totals {
         within_15_pct: errors.iter().filter(|error| **error < 15.0).count(),
         ideal_mean_error_pct: mean(&ideal),
         ideal_median_error_pct: quantile(&ideal, 0.5),
-        verdict: Verdict::of(mean(&errors) / 100.0),
+        prediction,
+        verdict: prediction.given(slow),
     }
-}
-
-/// Each narrower precision over each baseline of the same operator; a baseline stores its weights or, in attention, its
-/// cache in at least 16 bits.
-fn speedups(pairs: &[Pair]) -> Vec<SpeedupPair> {
-    let mut all = Vec::new();
-    for base in pairs.iter().filter(|pair| pair.stored_bits() >= 16 && !pair.emulated()) {
-        for pair in pairs.iter().filter(|pair| pair.stored_bits() < base.stored_bits()) {
-            if pair.observation.op != base.observation.op || pair.observation.residency != base.observation.residency {
-                continue;
-            }
-            all.push(SpeedupPair {
-                subject: pair.subject(),
-                from: base.observation.precision.clone(),
-                to: pair.label(),
-                ideal: base.ideal.time() / pair.ideal.time(),
-                // One tier for both, or a prediction could beat the speed of light.
-                predicted: match (base.expected, pair.expected) {
-                    (Some(base), Some(expected)) => base.time / expected.time,
-                    _ => base.ideal.time() / pair.ideal.time(),
-                },
-                measured: base.observation.time / pair.observation.time,
-            });
-        }
-    }
-    all
 }
 
 impl Pair {
@@ -294,7 +272,8 @@ impl Pair {
         }
     }
 
-    fn emulated(&self) -> bool {
+    /// Whether it is a kernel that casts its weights to memory first: a demonstration of a bad way.
+    pub fn emulated(&self) -> bool {
         self.observation.path == Some(Path::CastEmulated)
     }
 

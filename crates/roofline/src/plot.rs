@@ -1,4 +1,4 @@
-//! Pictures of results: rooflines, lines and stacked bars, as SVG, as PNG and as characters in a terminal.
+//! Pictures of results: rooflines, lines, bars and stacked bars, as SVG, as PNG and as characters in a terminal.
 //!
 //! A picture is plain data and computes nothing but where its lines meet. Labels may come from model files, so whatever
 //! they hold is escaped, and a value that cannot be drawn (not finite, or not positive on a logarithmic axis) is left out.
@@ -14,12 +14,14 @@ mod lines;
 mod roofline;
 mod shares;
 mod theme;
+mod times;
 
 pub(crate) use front::{Front, Spotted};
 pub(crate) use lines::{Lines, Series};
 pub(crate) use roofline::{Ceiling, Class, Memory, Point, Roofline};
 pub(crate) use shares::{Bar, Shares};
 pub(crate) use theme::Theme;
+pub(crate) use times::{Group, Time, Times};
 
 use std::sync::Arc;
 
@@ -34,6 +36,7 @@ pub(crate) enum Picture {
     Lines(Lines),
     Shares(Shares),
     Front(Front),
+    Times(Times),
 }
 
 impl Picture {
@@ -43,6 +46,7 @@ impl Picture {
             Self::Lines(picture) => picture.svg(theme),
             Self::Shares(picture) => picture.svg(theme),
             Self::Front(picture) => picture.svg(theme),
+            Self::Times(picture) => picture.svg(theme),
         }
     }
 
@@ -53,6 +57,7 @@ impl Picture {
             Self::Lines(picture) => picture.terminal(width, height, color),
             Self::Shares(picture) => picture.terminal(width, height, color),
             Self::Front(picture) => picture.terminal(width, height, color),
+            Self::Times(picture) => picture.terminal(width, color),
         }
     }
 }

@@ -42,6 +42,10 @@ pub(crate) trait Report: Serialize {
 /// A part of a text report.
 pub(crate) enum Section {
     Heading(String),
+    /// The first words: what it comes to.
+    Lead(Lead),
+    /// What few will look for, under its name: closed in a page until somebody opens it.
+    Folded(String, Vec<Section>),
     Table(Table),
     /// Names and values, the values wrapped.
     Facts(Vec<(String, String)>),
@@ -53,6 +57,21 @@ pub(crate) enum Section {
     Code(Vec<String>),
     /// A picture, in whatever the form can show.
     Picture(Box<Picture>),
+}
+
+/// What a report comes to: a word, and the facts behind it, of which the first begins with that word.
+pub(crate) struct Lead {
+    pub(crate) word: String,
+    pub(crate) tone: Tone,
+    pub(crate) facts: Vec<(String, String)>,
+}
+
+/// How a word is meant; said by its colour, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Fair,
+    Bad,
 }
 
 /// Prints a result, all at once.
@@ -96,6 +115,11 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
         Section::Heading(heading) => {
             wrap(heading, measure, "  ").lines().map(style::bold).collect::<Vec<_>>().join("\n") + "\n"
         }
+        Section::Lead(lead) => {
+            let text = facts_text(&lead.facts, width.unwrap_or(MEASURE + 20));
+            text.replacen(&lead.word, &style::toned(&lead.word, lead.tone), 1)
+        }
+        Section::Folded(name, sections) => style::bold(name) + "\n\n" + &self::text(sections, width),
         Section::Table(table) => table.text(width),
         Section::Facts(facts) => facts_text(facts, width.unwrap_or(MEASURE + 20)),
         Section::Paragraph(paragraph) => wrap(&style::printable(paragraph), measure, "  "),
@@ -119,8 +143,9 @@ fn facts_text(facts: &[(String, String)], width: usize) -> String {
 fn markdown(sections: &[Section]) -> String {
     let parts = sections.iter().map(|section| match section {
         Section::Heading(heading) => format!("### {}\n", style::printable(heading)),
+        Section::Folded(name, sections) => format!("#### {}\n\n{}", style::printable(name), self::markdown(sections)),
         Section::Table(table) => table.markdown(),
-        Section::Facts(facts) => {
+        Section::Lead(Lead { facts, .. }) | Section::Facts(facts) => {
             let mut table = Table::default().column("", Align::Left, 0).column("", Align::Left, 0);
             for (name, value) in facts {
                 table.row([name.as_str().into(), value.as_str().into()]);

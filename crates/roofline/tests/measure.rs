@@ -96,6 +96,7 @@ snapshots! {
     measure_saturated_subject: "measure --saturate gemv --n 4096 --k 4096 --backend null --on h200";
     measure_on_before: "measure --on h200 gemv --n 4096 --k 4096 --backend null";
     compare_gemv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16";
+    compare_gemv_all: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --all";
     compare_gemv_md: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --md";
     compare_gemv_csv: "compare gemv --n 4096 --k 4096 --backend null --on h200 --precision bf16,w4a16 --csv";
     compare_model: "compare model llama-3.2-1b --backend null --on h200 --precision bf16,w4a16 --context 4096";
@@ -144,9 +145,20 @@ fn a_tour_writes_a_run_and_a_report() {
     }
     let page = fs::read_to_string(tour["report"].as_str().unwrap()).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("</html>"));
-    for word in ["theory against measurement", "verdict", "Environment", "speed-up of"] {
-        assert!(page.contains(word), "{word}");
-    }
+    // What matters comes first and open, the rest folded.
+    let words = [
+        "theory against measurement",
+        "class=\"word\">",
+        "Insight:",
+        "Under the roofs of",
+        "Time of each kernel",
+        "speed-up over bf16",
+        "<details><summary>Every kernel",
+        "<details><summary>Every speed-up",
+        "<details><summary>Environment",
+    ];
+    let places = words.map(|word| page.find(word).unwrap_or_else(|| panic!("{word}")));
+    assert!(places.is_sorted(), "{places:?}");
     // Nothing is asked of the network: the only addresses are names of XML.
     assert!(page.matches("http").count() == page.matches("http://www.w3.org/").count());
     // The same comparison again from the run, on a machine that never saw the device.
@@ -154,6 +166,87 @@ fn a_tour_writes_a_run_and_a_report() {
     let again = Home::new("tour-elsewhere").json(&format!("compare --from {run} --json"));
     assert_eq!(again["comparisons"].as_array().unwrap().len(), rows.len());
     assert_eq!(again["summary"]["verdict"], tour["summary"]["verdict"]);
+}
+
+/// A run of products whose four-bit weights cost 83 ps each: a fiftieth of what memory allows for one row.
+fn with_slow_weights(run: &str) -> String {
+    let line = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let slow = line.get_mut("measured").filter(|measured| {
+            let weights = measured["formats"]["weights"].as_str().unwrap();
+            weights.starts_with("int4") && measured["op"]["linear"].is_object()
+        });
+        if let Some(measured) = slow {
+            let side = |name: &str| measured["op"]["linear"][name].as_f64().unwrap();
+            let more = side("n") * side("k") * 83e-6;
+            for sample in measured["samples_us"].as_array_mut().unwrap() {
+                *sample = (sample.as_f64().unwrap() + more).into();
+            }
+        }
+        line.to_string() + "\n"
+    };
+    run.lines().map(line).collect()
+}
+
+/// Kernels at a fiftieth of the roof that a calibration knows are well predicted, and that is no praise.
+#[test]
+fn a_well_predicted_run_of_slow_kernels_is_not_excellent() {
+    let home = Home::new("slow");
+    let slow = |name: &str| {
+        let text = fs::read_to_string(home.path(name)).unwrap();
+        fs::write(home.path(name), with_slow_weights(&text)).unwrap();
+    };
+    assert!(home.run("calibrate --quick --backend null --on xeon_8480p --out grid.jsonl").status.success());
+    assert!(home.run("compare --backend null --on xeon_8480p --out tour.jsonl").status.success());
+    let fast = home.json("compare --from tour.jsonl --json");
+    assert_eq!((&fast["summary"]["verdict"], &fast["slow_kernels"]), (&"excellent".into(), &serde_json::json!([])));
+    ["grid.jsonl", "tour.jsonl"].into_iter().for_each(slow);
+    assert!(home.run("calibrate --from grid.jsonl").status.success());
+    let said = home.json("compare --from tour.jsonl --json");
+    let summary = &said["summary"];
+    assert!(summary["mean_error_pct"].as_f64().unwrap() < 5.0, "the calibration knows them: {summary}");
+    assert_eq!((&summary["verdict"], &summary["prediction"]), (&"mixed".into(), &"excellent".into()));
+    let verdict = said["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("MIXED: the prediction was off by "), "{verdict}");
+    assert!(verdict.contains("4 kernels are slow: gemv 1 x 4096 x 4096 w4a16 reaches 2 % of its roof, "), "{verdict}");
+    let kernels = said["slow_kernels"].as_array().unwrap();
+    assert!(kernels.iter().all(|kernel| kernel["precision"] == "w4a16"), "{kernels:?}");
+    assert!(kernels.iter().any(|kernel| kernel["of_roof_pct"].as_f64().unwrap() < 3.0), "{kernels:?}");
+    let insight = said["insight"].as_str().unwrap();
+    assert!(
+        insight.contains("Narrower, yet slower: w4a16 ran at 0.09 to 0.19 times the speed of bf16 in "),
+        "{insight}"
+    );
+    assert_eq!(said["losses"].as_array().unwrap().len(), 4);
+    let shown = home.shown("compare --from tour.jsonl");
+    insta::assert_snapshot!("compare_slow", shown);
+    assert!(!shown.contains("EXCELLENT") && !shown.contains("GOOD"));
+    let unfolded = home.shown("compare --from tour.jsonl --all");
+    assert!(unfolded.contains("slow kernel (4 kernels): "), "{unfolded}");
+}
+
+/// Where the calibration is bad, nothing is said about theory, but what to do.
+#[test]
+fn a_bad_calibration_carries_no_verdict() {
+    let home = Home::new("doubtful");
+    assert!(home.run("calibrate --quick --backend null --on xeon_8480p").status.success());
+    let path = home.path("calibrations").join("xeon_8480p.null.json");
+    let mut kept: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut said = |mean: f64| {
+        kept["quality"]["mean"] = mean.into();
+        fs::write(&path, kept.to_string()).unwrap();
+        home.json("compare --quick --backend null --on xeon_8480p --json")
+    };
+    let fine = said(0.2);
+    assert_eq!((&fine["summary"]["verdict"], &fine["calibration"]["doubtful"]), (&"excellent".into(), &false.into()));
+    let bad = said(0.342);
+    assert_eq!((&bad["summary"]["verdict"], &bad["calibration"]["doubtful"]), (&"undecided".into(), &true.into()));
+    let verdict = bad["verdict"].as_str().unwrap();
+    assert!(
+        verdict.starts_with("UNDECIDED: the calibration itself is off by 34.2 % on shapes it never saw"),
+        "{verdict}"
+    );
+    assert!(verdict.contains("Close other programs, run `roofline calibrate`"), "{verdict}");
 }
 
 /// Calibrating the null machine finds its two numbers, and predictions use them.

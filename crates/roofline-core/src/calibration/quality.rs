@@ -79,6 +79,14 @@ impl Spread {
 }
 
 impl Quality {
+    /// A mean error on held-out shapes above this carries no verdict on theory: what differs may be the calibration.
+    pub const DOUBTFUL: f64 = 0.20;
+
+    /// Whether too much is wrong with it to judge anything by.
+    pub fn doubtful(&self) -> bool {
+        self.mean > Self::DOUBTFUL
+    }
+
     pub(super) fn of(
         terms: &Terms,
         seen: &[Sample],

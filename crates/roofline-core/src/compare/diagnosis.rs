@@ -44,6 +44,13 @@ pub enum Diagnosis {
     },
     /// Half of the predicted rate, on a device whose vendor quotes rates with structured sparsity.
     SparsePeak,
+    /// A product or an attention that reaches less than a third of its roof and takes a visible part of the time.
+    SlowKernel {
+        /// The share of the roof.
+        of_roof: f64,
+        /// The part of the time.
+        share: f64,
+    },
     /// None of these.
     Unexplained {
         /// Measured over predicted.
@@ -103,7 +110,7 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
             _ => {}
         }
     }
-    if slower && observation.time < TINY && pair.expected.is_none() {
+    if slower && tiny(pair) {
         found.push(Diagnosis::LaunchOverhead { overhead_us: (observation.time - pair.ideal.time()).micros() });
     }
     let half = (1.8..2.3).contains(&(observation.time / pair.ideal.time()));
@@ -122,6 +129,16 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
     found
 }
 
+/// Whether a kernel is so small that, without a calibration, what it takes beyond the ideal is put down to its start.
+fn tiny(pair: &Pair) -> bool {
+    pair.observation.time < TINY && pair.expected.is_none()
+}
+
+/// Whether starting it is most of what a kernel does: then its roof says nothing about its code.
+pub(super) fn mostly_launch(pair: &Pair) -> bool {
+    pair.bound() == Bound::Launch || tiny(pair)
+}
+
 impl Diagnosis {
     /// A name for tables.
     pub fn name(&self) -> &'static str {
@@ -133,6 +150,7 @@ impl Diagnosis {
             Self::Throttled { .. } => "throttled",
             Self::NoisyNeighbour { .. } => "noisy neighbour",
             Self::SparsePeak => "sparse peak",
+            Self::SlowKernel { .. } => "slow kernel",
             Self::Unexplained { .. } => "unexplained",
         }
     }
@@ -169,6 +187,13 @@ impl Diagnosis {
             Self::SparsePeak => "half of the predicted rate: the peak may have been quoted with structured sparsity; \
                                  dense products reach half of it"
                 .to_owned(),
+            Self::SlowKernel { of_roof, share } => format!(
+                "it reaches {} % of its roof and takes {:.0} % of the time of what it belongs to: the roof allows {:.1} \
+                 times its speed; look at the kernel, or take another format",
+                percent(*of_roof),
+                share * 100.0,
+                1.0 / of_roof
+            ),
             Self::Unexplained { ratio } if *ratio > 1.0 => format!(
                 "{ratio:.2} times slower than predicted and no known cause: a kernel that leaves something on the table, \
                  or a cost that only a calibration knows; `roofline calibrate`, then look at the kernel"
@@ -182,42 +207,24 @@ impl Diagnosis {
     }
 }
 
+/// A share in percent, with a digit more where it would be nothing.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 1.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        Graph, Registry,
-        compare::{Comparison, Observation, compare},
+        compare::{Comparison, Observation, compare, samples},
         format::Sizes,
-        precision::PrecisionSpec,
         units::ByteRate,
     };
 
-    fn device() -> Device {
-        Registry::builtin().find("h200").unwrap().into_owned()
-    }
-
     /// A product that took `ratio` times its ideal time.
     fn observed(rows: u64, side: u64, ratio: f64, change: impl Fn(&mut Observation)) -> Observation {
-        let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&device()).unwrap();
-        let node = Graph::gemm(rows, side, side).unwrap().nodes[0];
-        let ideal = crate::predict::Estimate::of(&node.op, &formats, Sizes::Exact, &device()).unwrap().time();
-        let time = ideal * ratio;
-        let mut observation = Observation {
-            site: "gemm".to_owned(),
-            precision: "bf16".to_owned(),
-            op: node.op,
-            formats,
-            count: 1,
-            time,
-            samples: 100,
-            range: Some((time * 0.99, time * 1.01)),
-            residency: Some(Residency::Cold),
-            path: Some(Path::Native),
-            kernel: None,
-            warnings: Vec::new(),
-            detour: crate::units::Bytes::ZERO,
-        };
+        let mut observation = samples::product("bf16", (rows, side, side), ratio);
         change(&mut observation);
         observation
     }
@@ -228,7 +235,7 @@ mod tests {
     }
 
     fn names(observation: Observation) -> Vec<&'static str> {
-        names_on(&device(), observation)
+        names_on(&samples::device(), observation)
     }
 
     fn noisy(observation: &mut Observation, spread: f64) {
@@ -268,7 +275,7 @@ mod tests {
     fn a_sparse_peak_is_suspected_only_of_figures_that_somebody_copied() {
         let half = observed(8192, 8192, 2.0, |_| {});
         assert_eq!(names(half.clone()), ["unexplained"]);
-        let copied = Device { origin: Origin::User, ..device() };
+        let copied = Device { origin: Origin::User, ..samples::device() };
         assert_eq!(names_on(&copied, half.clone()), ["sparse peak"]);
         let mut slow = copied.clone();
         slow.memory.bandwidth = ByteRate::new(1e9);

@@ -6,10 +6,47 @@ use crate::{Dim, Op, predict::Bound};
 /// Below this an error needs no second look.
 const NEAR: f64 = 0.15;
 
-/// What precisions gain, and what size does to the error where size is all that varies.
-pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
-    let all: Vec<String> = speedup(pairs, speedups).into_iter().chain(sizes(pairs)).collect();
+/// What precisions gain, where they lose, and what size does to the error where size is all that varies.
+pub(super) fn insight(pairs: &[Pair], speedups: &[SpeedupPair], losses: &[SpeedupPair]) -> Option<String> {
+    let all: Vec<String> = speedup(pairs, speedups).into_iter().chain(loss(losses)).chain(sizes(pairs)).collect();
     (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// Operators that a sentence names for a loss; further ones are counted.
+const NAMED: usize = 3;
+
+/// Formats that are stored narrower and ran slower: from what to what, how much, and where.
+fn loss(losses: &[SpeedupPair]) -> Option<String> {
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for loss in losses {
+        if !kinds.contains(&(&loss.from, &loss.to)) {
+            kinds.push((&loss.from, &loss.to));
+        }
+    }
+    let kind = |(from, to): &(&str, &str)| {
+        let here: Vec<&SpeedupPair> = losses.iter().filter(|loss| loss.from == *from && loss.to == *to).collect();
+        let speed = |loss: Option<&&SpeedupPair>| loss.map(|loss| format!("{:.2}", loss.measured)).unwrap_or_default();
+        // The worst is the first.
+        let (worst, best) = (speed(here.first()), speed(here.last()));
+        let range = if worst == best { worst } else { format!("{worst} to {best}") };
+        let subjects: Vec<&str> = here.iter().take(NAMED).map(|loss| loss.subject.as_str()).collect();
+        let more = here.len() - subjects.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{to} ran at {range} times the speed of {from} in {}{more}", subjects.join(", "))
+    };
+    let kinds: Vec<String> = kinds.iter().map(kind).collect();
+    (!kinds.is_empty()).then(|| format!("Narrower, yet slower: {}.", kinds.join("; ")))
+}
+
+/// What kernels that take a bad way on purpose show: the worst speed-up among them.
+pub(super) fn demonstration(speedups: &[SpeedupPair]) -> Option<String> {
+    let cast = speedups.iter().filter(|speedup| speedup.emulated);
+    let worst = cast.min_by(|one, other| one.measured.total_cmp(&other.measured))?;
+    let SpeedupPair { subject, from, to, measured, .. } = worst;
+    Some(format!(
+        "{to} casts its weights to memory before it multiplies, a bad way that is shown on purpose: {measured:.2} times the \
+         speed of {from} in {subject}. It is no part of the verdict."
+    ))
 }
 
 /// For each precision, whether the error of square matrix-vector products changes with their size. Nothing where other
@@ -65,7 +102,7 @@ fn speedup(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
         let both = |speedup: &&SpeedupPair| {
             limited(&speedup.subject, &speedup.from, wanted) && limited(&speedup.subject, &speedup.to, wanted)
         };
-        let told = |speedup: &&SpeedupPair| !speedup.to.ends_with("(cast)");
+        let told = |speedup: &&SpeedupPair| !speedup.emulated;
         speedups.iter().filter(told).filter(both).max_by(|one, other| one.ideal.total_cmp(&other.ideal))
     };
     let memory = bound(Bound::Memory).map(|best| {
@@ -90,38 +127,19 @@ fn speedup(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Graph, Registry,
-        compare::{Observation, compare},
+        compare::{Comparison, Observation, compare, samples},
         format::Sizes,
-        precision::PrecisionSpec,
-        predict::Estimate,
+        measurement::Path,
     };
+
+    fn compared(all: &[Observation]) -> Comparison {
+        compare(all, &samples::device(), None, Sizes::Exact).unwrap()
+    }
 
     /// The sentence about products of these shapes that are so far off.
     fn said(shapes: &[(u64, u64, u64)], errors: &[f64]) -> Option<String> {
-        let h200 = Registry::builtin().find("h200").unwrap().into_owned();
-        let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&h200).unwrap();
-        let observation = |(&(m, n, k), error): (&(u64, u64, u64), &f64)| {
-            let node = Graph::gemm(m, n, k).unwrap().nodes[0];
-            let ideal = Estimate::of(&node.op, &formats, Sizes::Exact, &h200).unwrap();
-            Observation {
-                site: node.site.to_owned(),
-                precision: "bf16".to_owned(),
-                op: node.op,
-                formats,
-                count: 1,
-                time: ideal.time() * (1.0 + error),
-                samples: 1,
-                range: None,
-                residency: None,
-                path: None,
-                kernel: None,
-                warnings: Vec::new(),
-                detour: crate::units::Bytes::ZERO,
-            }
-        };
-        let all: Vec<Observation> = shapes.iter().zip(errors).map(observation).collect();
-        compare(&all, &h200, None, Sizes::Exact).unwrap().insight
+        let all = shapes.iter().zip(errors).map(|(shape, error)| samples::product("bf16", *shape, 1.0 + error));
+        compared(&all.collect::<Vec<_>>()).insight
     }
 
     #[test]
@@ -138,5 +156,37 @@ mod tests {
         assert_eq!(said(&squares[..1], &[0.1]), None);
         assert_eq!(said(&[(1, 1024, 1024), (1, 2048, 1024)], &[0.1, 0.2]), None);
         assert_eq!(said(&[(1, 1024, 1024), (8, 2048, 2048)], &[0.1, 0.2]), None);
+    }
+
+    #[test]
+    fn a_format_that_loses_is_named() {
+        let (row, rows) = ((1, 8192, 8192), (4096, 4096, 4096));
+        let all = [
+            samples::product("bf16", row, 1.0),
+            samples::product("w4a16", row, 1.0),
+            samples::product("bf16", rows, 1.0),
+            samples::product("w4a16", rows, 4.0),
+        ];
+        let insight = compared(&all).insight.unwrap();
+        let loss = "Narrower, yet slower: w4a16 ran at 0.25 times the speed of bf16 in gemm 4096 x 4096 x 4096.";
+        assert!(insight.ends_with(loss), "{insight}");
+        // Several operators are one statement.
+        let both = [samples::product("bf16", row, 1.0), samples::product("w4a16", row, 8.0)];
+        let insight = compared(&[&both[..], &all[2..]].concat()).insight.unwrap();
+        let loss =
+            "w4a16 ran at 0.25 to 0.48 times the speed of bf16 in gemm 4096 x 4096 x 4096, gemv 1 x 8192 x 8192.";
+        assert!(insight.ends_with(loss), "{insight}");
+        assert!(!compared(&all[..3]).insight.unwrap().contains("slower"));
+    }
+
+    #[test]
+    fn a_bad_way_is_told_apart() {
+        let row = (1, 8192, 8192);
+        let mut cast = samples::product("w8a16", row, 8.0);
+        cast.path = Some(Path::CastEmulated);
+        let Comparison { insight, demonstration, losses, .. } = compared(&[samples::product("bf16", row, 1.0), cast]);
+        assert_eq!((insight, losses), (None, Vec::new()));
+        let told = demonstration.unwrap();
+        assert!(told.starts_with("w8a16 (cast) casts") && told.contains("0.25 times the speed of bf16"), "{told}");
     }
 }

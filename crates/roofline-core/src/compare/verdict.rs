@@ -1,27 +1,101 @@
-//! One ladder for all errors.
+//! Two ladders: one word for a whole comparison, one mark for a line.
 
 use serde::Serialize;
 
-/// How good a prediction is, by its mean error: excellent below 10 %, good below 25 %.
+use super::{Pair, SlowKernel, Totals, diagnosis::percent};
+use crate::calibration::Quality;
+
+/// What a comparison comes to: how right the prediction was, and how good the kernels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Below 10 %.
+    /// Mean error below 10 %, and no slow kernel.
     Excellent,
-    /// Below 25 %.
+    /// Mean error below 25 %, and no slow kernel.
     Good,
-    /// Something is not understood.
+    /// Predicted well, but kernels are slow: theory is right, and it says that something is left on the table.
+    Mixed,
+    /// The prediction is far off: something is not understood.
     Investigate,
+    /// The calibration is too far off itself for any verdict on the prediction.
+    Undecided,
 }
 
 impl Verdict {
-    /// The verdict on a relative error.
+    /// The word on a prediction alone, by its relative error.
     pub fn of(error: f64) -> Self {
         match error {
             error if error < 0.10 => Self::Excellent,
             error if error < 0.25 => Self::Good,
             _ => Self::Investigate,
         }
+    }
+
+    /// The word on both, where this is the one on the prediction: praise is only for kernels that deserve it.
+    #[must_use]
+    pub fn given(self, slow: bool) -> Self {
+        match self {
+            Self::Excellent | Self::Good if slow => Self::Mixed,
+            word => word,
+        }
+    }
+}
+
+/// Slow kernels that a sentence names; further ones are counted.
+const NAMED: usize = 3;
+
+/// The verdict with its reasons: the error of what was predicted in `tier`, and the kernels that are slow.
+pub(super) fn sentence(totals: &Totals, tier: &str, slow: &[SlowKernel], quality: Option<&Quality>) -> String {
+    let Totals { count, mean_error_pct: mean, median_error_pct: median, max_error_pct: worst, verdict, .. } = totals;
+    let off = if *count == 1 {
+        format!("the prediction was off by {mean:.1} % ({tier})")
+    } else {
+        let spread = format!("median {median:.1} %, worst {worst:.0} %; {count} kernels, {tier}");
+        format!("the prediction was off by {mean:.1} % on average ({spread})")
+    };
+    let named = slow_kernels(slow);
+    match (verdict, named, quality) {
+        (Verdict::Undecided, named, Some(quality)) => {
+            let basis = format!(
+                "the calibration itself is off by {:.1} % on shapes it never saw, and above {:.0} % it can carry no \
+                 verdict on theory. Close other programs, run `roofline calibrate`, and compare again.",
+                quality.mean * 100.0,
+                Quality::DOUBTFUL * 100.0
+            );
+            let slow = named.map(|named| format!(" Whatever theory says, {named}.")).unwrap_or_default();
+            format!("{verdict}: {basis}{slow}")
+        }
+        (Verdict::Investigate, Some(named), _) => format!("{verdict}: {off}, and {named}."),
+        (_, Some(named), _) => format!("{verdict}: {off}, but {named}."),
+        (Verdict::Excellent | Verdict::Good, None, _) => format!("{verdict}: {off}, and no kernel is slow."),
+        (_, None, _) => format!("{verdict}: {off}."),
+    }
+}
+
+/// The slow kernels in words.
+fn slow_kernels(slow: &[SlowKernel]) -> Option<String> {
+    let one = |(at, slow): (usize, &SlowKernel)| {
+        let reach = if at == 0 { " reaches" } else { "" };
+        let (shape, precision, reached) = (&slow.shape, &slow.precision, percent(slow.of_roof_pct / 100.0));
+        let end = if at == 0 { " of its roof" } else { "" };
+        format!("{shape} {precision}{reach} {reached} %{end}")
+    };
+    let names: Vec<String> = slow.iter().take(NAMED).enumerate().map(one).collect();
+    let more = slow.len() - names.len();
+    let names = names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() };
+    match slow.len() {
+        0 => None,
+        1 => Some(format!("one kernel is slow: {names}")),
+        count => Some(format!("{count} kernels are slow: {names}")),
+    }
+}
+
+/// What was judged, in words.
+pub(super) fn tier(pairs: &[&Pair]) -> String {
+    match pairs.iter().filter(|pair| pair.expected.is_some()).count() {
+        0 => "ideal tier, no calibration".to_owned(),
+        all if all == pairs.len() => "expected tier".to_owned(),
+        some => format!("expected tier for {some}, ideal for the others"),
     }
 }
 
@@ -30,7 +104,9 @@ impl std::fmt::Display for Verdict {
         f.pad(match self {
             Self::Excellent => "EXCELLENT",
             Self::Good => "GOOD",
+            Self::Mixed => "MIXED",
             Self::Investigate => "INVESTIGATE",
+            Self::Undecided => "UNDECIDED",
         })
     }
 }
@@ -71,5 +147,55 @@ mod tests {
         assert_eq!([0.10, 0.2499].map(Verdict::of), [Verdict::Good; 2]);
         assert_eq!([0.25, 9.0, f64::NAN].map(Verdict::of), [Verdict::Investigate; 3]);
         assert_eq!([0.1999, 0.20].map(Status::of), [Status::Ok, Status::High]);
+    }
+
+    #[test]
+    fn slow_kernels_take_praise_away_and_nothing_else() {
+        let all = [Verdict::Excellent, Verdict::Good, Verdict::Investigate, Verdict::Undecided];
+        assert_eq!(all.map(|word| word.given(false)), all);
+        let slow = [Verdict::Mixed, Verdict::Mixed, Verdict::Investigate, Verdict::Undecided];
+        assert_eq!(all.map(|word| word.given(true)), slow);
+    }
+
+    fn totals(mean: f64, verdict: Verdict) -> Totals {
+        Totals {
+            count: 22,
+            mean_error_pct: mean,
+            median_error_pct: mean / 2.0,
+            max_error_pct: mean * 3.0,
+            within_15_pct: 20,
+            ideal_mean_error_pct: 400.0,
+            ideal_median_error_pct: 300.0,
+            prediction: Verdict::of(mean / 100.0),
+            verdict,
+        }
+    }
+
+    fn slow(of_roof_pct: f64) -> SlowKernel {
+        SlowKernel { shape: "gemm 8 x 64 x 64".to_owned(), precision: "w4a16".to_owned(), of_roof_pct, share_pct: 40.0 }
+    }
+
+    #[test]
+    fn the_sentence_has_the_error_and_the_slow_kernels() {
+        let said = |mean, verdict, slow: &[SlowKernel]| sentence(&totals(mean, verdict), "expected tier", slow, None);
+        let off = |mean: &str, rest: &str| {
+            format!("the prediction was off by {mean} % on average ({rest}; 22 kernels, expected tier)")
+        };
+        let good = off("8.0", "median 4.0 %, worst 24 %");
+        assert_eq!(said(8.0, Verdict::Excellent, &[]), format!("EXCELLENT: {good}, and no kernel is slow."));
+        assert_eq!(
+            said(8.0, Verdict::Mixed, &[slow(2.1)]),
+            format!("MIXED: {good}, but one kernel is slow: gemm 8 x 64 x 64 w4a16 reaches 2 % of its roof.")
+        );
+        let four = [0.4, 2.0, 3.0, 4.0].map(slow);
+        let bad = off("60.0", "median 30.0 %, worst 180 %");
+        assert_eq!(
+            said(60.0, Verdict::Investigate, &four),
+            format!(
+                "INVESTIGATE: {bad}, and 4 kernels are slow: gemm 8 x 64 x 64 w4a16 reaches 0.4 % of its roof, \
+                 gemm 8 x 64 x 64 w4a16 2 %, gemm 8 x 64 x 64 w4a16 3 % and 1 more."
+            )
+        );
+        assert_eq!(said(60.0, Verdict::Investigate, &[]), format!("INVESTIGATE: {bad}."));
     }
 }

@@ -109,6 +109,9 @@ pub(crate) struct CompareArgs {
     /// Precisions of the tour
     #[arg(short, long, value_name = "PRECISION", value_delimiter = ',')]
     pub(crate) precision: Vec<String>,
+    /// Show everything: each time, rate and speed-up, what explains the errors, what the machine is made of
+    #[arg(long = "all", global = true, help_heading = "Output")]
+    pub(crate) unfolded: bool,
     /// Where the report in HTML goes; beside the run when left out
     #[arg(long, global = true, value_name = "FILE", help_heading = "Output")]
     pub(crate) report: Option<PathBuf>,

@@ -1,40 +1,46 @@
 //! `roofline compare`: theory against measurement.
 
+mod basis;
+mod explanation;
 mod import;
+mod judged;
 mod page;
+mod pass;
+mod picture;
+mod row;
 mod table;
+mod text;
+mod tour;
 
-pub(crate) use import::spelled;
+pub(crate) use self::{import::spelled, judged::judged};
 
-use std::{
-    borrow::Cow,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use roofline_core::{
-    Device, Dim, Graph,
-    calibration::{Calibration, Quality},
-    compare::{Comparison, Diagnosis, Observation, Pair, SpeedupPair, Status, Totals, compare as compared},
-    device::Kind,
+    Device,
+    calibration::Calibration,
+    compare::{Comparison, Gains, Observation, Pair, SlowKernel, SpeedupPair, Totals, compare as compared},
     format::Sizes,
-    measurement::{Path as KernelPath, Residency, Subject as Measurable, Warning},
-    op::{Attention, Cache},
-    precision::PrecisionSpec,
-    units::{Bytes, Flops},
+    measurement::Residency,
 };
 use roofline_run::{Run, Skipped};
 use serde::Serialize;
 
+use self::{
+    basis::{Basis, calibration},
+    pass::{Pass, passes},
+    row::{Row, row, tier},
+    tour::{squares, tour},
+};
 use super::{
-    calibrate, gpu,
-    range::range,
+    calibrate,
     runner::{Outcome, Runner, ready, writable},
-    setting::{self, Varies, precisions},
-    subjects::{Subjects, at_precisions, of_model, of_operator, refuse_theory},
+    setting,
+    subjects::{of_model, of_operator},
     this,
 };
 use crate::{
-    cli::{BackendArg, CompareArgs, CompareSubject, RunArgs, SquaresArgs},
+    cli::{CompareArgs, CompareSubject, RunArgs},
     config,
     failure::Failure,
     report::{Format, emit, style},
@@ -54,8 +60,17 @@ pub(crate) struct Compared {
     /// Whole passes, where kernels were counted as often as they run.
     passes: Vec<Pass>,
     speedups: Vec<SpeedupPair>,
+    /// Each format against 16 bit, for one row and for many.
+    gains: Vec<Gains>,
+    /// Narrower formats that ran slower than a wider one.
+    losses: Vec<SpeedupPair>,
+    slow_kernels: Vec<SlowKernel>,
     summary: Totals,
+    /// The verdict of the summary, in a sentence with its reasons.
+    verdict: String,
     insight: Option<String>,
+    /// What kernels that take a bad way on purpose show.
+    demonstration: Option<String>,
     calibration: Option<Basis>,
     skipped: Vec<Skipped>,
     run: Option<PathBuf>,
@@ -67,80 +82,9 @@ pub(crate) struct Compared {
     made_of: Vec<(String, String)>,
     #[serde(skip)]
     pairs: Vec<Pair>,
-}
-
-/// What the expected tier rests on.
-#[derive(Serialize)]
-struct Basis {
-    provenance: String,
-    quality: Quality,
-}
-
-#[derive(Serialize)]
-struct Row {
-    site: String,
-    shape: String,
-    precision: String,
-    count: u64,
-    tier: &'static str,
-    predicted_time_us: f64,
-    ideal_time_us: f64,
-    lo_us: Option<f64>,
-    hi_us: Option<f64>,
-    measured_time_us: f64,
-    p5_us: Option<f64>,
-    p95_us: Option<f64>,
-    error_pct: f64,
-    signed_pct: f64,
-    error_vs_measured_pct: f64,
-    ideal_error_pct: f64,
-    ratio: f64,
-    /// Ideal over measured: the share of the roof that was reached.
-    efficiency: f64,
-    status: Status,
-    bottleneck: String,
-    flops: Flops,
-    bytes: Bytes,
-    moved: Bytes,
-    ai: f64,
-    critical_ai: f64,
-    predicted_tflops: f64,
-    measured_tflops: f64,
-    measured_bandwidth_gb_s: f64,
-    kernel: Option<String>,
-    kernel_path: Option<KernelPath>,
-    residency: Option<Residency>,
-    warnings: Vec<Warning>,
-    diagnoses: Vec<Explained>,
-}
-
-#[derive(Serialize)]
-struct Explained {
-    #[serde(flatten)]
-    diagnosis: Diagnosis,
-    text: String,
-}
-
-/// A pass of a model at one precision.
-#[derive(Serialize)]
-struct Pass {
-    precision: String,
-    kernels: u64,
-    /// Kinds of kernels that were not measured: the sums are without them.
-    missing: u64,
-    /// Kernels whose predicted time is the ideal one, because no calibration covers them.
-    ideal_kernels: u64,
-    ideal_time_us: f64,
-    predicted_time_us: f64,
-    measured_time_us: f64,
-    error_pct: f64,
-}
-
-impl Pass {
-    /// Whether its predicted time is a sum of expected and of ideal ones.
-    fn mixed(&self) -> bool {
-        self.ideal_kernels > 0 && self.ideal_kernels < self.kernels
-    }
+    /// Whether the text has everything.
+    #[serde(skip)]
+    unfolded: bool,
 }
 
 pub(crate) fn compare(args: &CompareArgs, form: Format) -> Result<(), Failure> {
@@ -161,7 +105,7 @@ pub(crate) fn answer(args: &CompareArgs) -> Result<Compared, Failure> {
     } else {
         fresh(args)?
     };
-    let mut compared = compared;
+    let mut compared = Compared { unfolded: args.unfolded, ..compared };
     let written = compared.report.as_ref().map(|path| config::replace(path, page::page(&compared).as_bytes()));
     // The answer was measured; that its page cannot be kept must not cost it.
     if let Some(Err(failure)) = written {
@@ -262,99 +206,12 @@ fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     Ok(compared)
 }
 
-/// Measurements in the form of a benchmark script, as an answer to whoever sent them.
-#[derive(Serialize)]
-pub(crate) struct Judged {
-    hardware: String,
-    results: Vec<Row>,
-    summary: Summary,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    mean_error_pct: f64,
-    max_error_pct: f64,
-    num_benchmarks: usize,
-    verdict: String,
-}
-
-/// Compares measurements in JSON with the ideal roofline of `device`.
-pub(crate) fn judged(text: &str, device: &Device) -> Result<Judged, Failure> {
-    let observations = import::parse(text, device)?;
-    let Comparison { pairs, totals, .. } = compared(&observations, device, None, Sizes::Exact)?;
-    let tenth = |value: f64| (value * 10.0).round() / 10.0;
-    let mut results: Vec<Row> = pairs.iter().map(row).collect();
-    for row in &mut results {
-        row.error_pct = tenth(row.error_pct);
-    }
-    let summary = Summary {
-        mean_error_pct: tenth(totals.mean_error_pct),
-        max_error_pct: tenth(totals.max_error_pct),
-        num_benchmarks: totals.count,
-        verdict: totals.verdict.to_string(),
-    };
-    Ok(Judged { hardware: device.name.clone(), results, summary })
-}
-
 /// The device that a run was made on: its own description, else the registry's.
 pub(super) fn device_of(run: &Run) -> Result<Device, Failure> {
     match &run.header.device_toml {
         Some(text) => Ok(Device::from_toml(text, &run.header.device)?),
         None => setting::device(&config::registry(), &run.header.device),
     }
-}
-
-/// Square matrix-vector products from small to large.
-fn squares(args: &SquaresArgs, device: &Device) -> Result<Subjects, Failure> {
-    refuse_theory(&args.setting)?;
-    let names =
-        if args.setting.precision.is_empty() { vec!["fp32".to_owned()] } else { args.setting.precision.clone() };
-    let specs = precisions(&names, Varies::Product(None), device)?;
-    let mut all = Vec::new();
-    for side in range("n", &args.n)? {
-        all.extend(at_precisions(&Graph::gemv(side, side)?, &specs, device)?);
-    }
-    Ok(Subjects { words: "square matrix-vector products".to_owned(), all })
-}
-
-/// What a newcomer sees: products from decode to prefill, attention, and what not to do.
-fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -> Result<Subjects, Failure> {
-    let specs = precisions(names, Varies::Product(None), device)?;
-    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
-    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
-    let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
-    // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow has no kernel there.
-    let shapes: &[(u64, u64)] = match (gpu, quick) {
-        (false, true) => &[(1, 4096), (128, 4096)],
-        (false, false) => &[(1, 4096), (8, 4096), (128, 4096), (1024, 4096)],
-        (true, true) => &[(1, 4096), (1, 28_672), (2048, 4096)],
-        (true, false) => &[(1, 4096), (1, 28_672), (16, 4096), (128, 4096), (4096, 4096)],
-    };
-    let mut all = Vec::new();
-    for (m, n) in shapes {
-        let specs = if gpu && *m > 16 { &native } else { &specs };
-        all.extend(at_precisions(&Graph::gemm(*m, *n, 4096)?, specs, device)?);
-    }
-    let narrow = all.iter().find(|subject| subject.precision == "w8a16").cloned();
-    all.extend(narrow.filter(|_| cast).map(|subject| Measurable { cast: true, ..subject }));
-    let dim = |value| Dim::new("attention", value);
-    let attention = Attention {
-        batch: Dim::ONE,
-        heads: dim(32)?,
-        kv_heads: dim(8)?,
-        head_dim: dim(128)?,
-        value_dim: dim(128)?,
-        queries: Dim::ONE,
-        context: dim(8192)?,
-        causal: true,
-        window: None,
-        cache: Cache::Separate,
-    };
-    let wide: Vec<_> = specs.iter().filter(|spec| matches!(spec.name(), "fp32" | "bf16" | "fp16")).cloned().collect();
-    if !wide.is_empty() {
-        all.extend(at_precisions(&Graph::attention(attention, true), &wide, device)?);
-    }
-    Ok(Subjects { words: "A tour".to_owned(), all })
 }
 
 impl Compared {
@@ -368,7 +225,7 @@ impl Compared {
     }
 
     fn new(subject: String, device: &Device, calibration: Option<&Calibration>, comparison: Comparison) -> Self {
-        let Comparison { pairs, speedups, totals, insight } = comparison;
+        let Comparison { pairs, speedups, gains, losses, slow, totals, verdict, insight, demonstration } = comparison;
         let expected = pairs.iter().any(|pair| pair.expected.is_some());
         Self {
             subject,
@@ -381,12 +238,14 @@ impl Compared {
             comparisons: pairs.iter().map(row).collect(),
             passes: passes(&pairs),
             speedups,
+            gains,
+            losses,
+            slow_kernels: slow,
             summary: totals,
+            verdict,
             insight,
-            calibration: calibration.map(|calibration| Basis {
-                provenance: calibration.provenance.clone(),
-                quality: calibration.quality.clone(),
-            }),
+            demonstration,
+            calibration: calibration.map(Basis::of),
             skipped: Vec::new(),
             run: None,
             report: None,
@@ -394,43 +253,9 @@ impl Compared {
             on: device.clone(),
             made_of: Vec::new(),
             pairs,
+            unfolded: false,
         }
     }
-}
-
-/// The expected tier of what is about to be measured. A newcomer gets one, too: before the tour or a model comes a short
-/// calibration, in a run of its own, so that both are measured afresh.
-fn calibration(args: &CompareArgs, on: Option<&str>) -> Result<Option<Cow<'static, Calibration>>, Failure> {
-    let (backend, seconds) = (args.run.backend(), args.run.seconds);
-    let device = match (backend, on) {
-        (BackendArg::Cpu, None | Some("this")) => this::device()?,
-        (BackendArg::Null, Some(on)) => setting::device(&config::registry(), on)?,
-        (BackendArg::Cuda, _) => gpu::device(args.run.gpu)?,
-        // What cannot run is said by whoever tries.
-        _ => return Ok(None),
-    };
-    let stack = if backend == BackendArg::Null { "null" } else { "roofline" };
-    let kept = calibrate::stored(&device, stack);
-    let small = matches!(args.subject, Some(CompareSubject::Operator(_) | CompareSubject::Sizes(_)));
-    if kept.is_some() || backend == BackendArg::Null || small || args.run.warm {
-        return Ok(kept);
-    }
-    config::can_keep("calibrations")?;
-    style::talk("note", "this machine is not calibrated yet: a short calibration comes first");
-    let short = RunArgs {
-        backend: Some(backend),
-        gpu: args.run.gpu,
-        warm: false,
-        quick: true,
-        seconds,
-        energy: false,
-        out: None,
-        resume: false,
-        watcher: args.run.watcher.clone(),
-    };
-    let calibration = calibrate::measured(&mut Runner::start(&short, None, "calibrate")?, &short)?;
-    calibrate::keep(&calibration, &device)?;
-    Ok(Some(Cow::Owned(calibration)))
 }
 
 /// What says how to measure, where nothing is measured, would be ignored.
@@ -469,92 +294,4 @@ fn beside(run: &Path) -> PathBuf {
     let mut name = run.file_stem().unwrap_or_default().to_owned();
     name.push(if run.extension().is_some_and(|end| end == "html") { ".report.html" } else { ".html" });
     run.with_file_name(name)
-}
-
-fn tier(expected: bool) -> &'static str {
-    if expected { "expected" } else { "ideal" }
-}
-
-/// Sums over kernels that were counted, per precision.
-fn passes(pairs: &[Pair]) -> Vec<Pass> {
-    let mut passes: Vec<Pass> = Vec::new();
-    let places = || pairs.iter().map(|pair| (pair.subject(), pair.label()));
-    let twice = places().enumerate().any(|(at, place)| places().take(at).any(|earlier| earlier == place));
-    // Several passes in one run cannot be told apart.
-    if twice || pairs.iter().all(|pair| pair.observation.count == 1) {
-        return passes;
-    }
-    for pair in pairs {
-        let (name, count) = (&pair.observation.precision, pair.observation.count);
-        let times =
-            [pair.ideal.time(), pair.predicted(), pair.observation.time].map(|time| time.micros() * count as f64);
-        let at = passes.iter().position(|pass| pass.precision == *name).unwrap_or_else(|| {
-            let (ideal_time_us, predicted_time_us, measured_time_us, error_pct) = (0.0, 0.0, 0.0, 0.0);
-            let precision = name.clone();
-            passes.push(Pass {
-                precision,
-                kernels: 0,
-                missing: 0,
-                ideal_kernels: 0,
-                ideal_time_us,
-                predicted_time_us,
-                measured_time_us,
-                error_pct,
-            });
-            passes.len() - 1
-        });
-        let pass = &mut passes[at];
-        pass.kernels = pass.kernels.saturating_add(count);
-        pass.ideal_kernels += if pair.expected.is_none() { count } else { 0 };
-        pass.ideal_time_us += times[0];
-        pass.predicted_time_us += times[1];
-        pass.measured_time_us += times[2];
-    }
-    for pass in &mut passes {
-        pass.error_pct = (pass.measured_time_us / pass.predicted_time_us - 1.0).abs() * 100.0;
-    }
-    passes
-}
-
-fn row(pair: &Pair) -> Row {
-    let Observation { site, count, range, path, kernel, residency, warnings, .. } = &pair.observation;
-    Row {
-        site: site.clone(),
-        shape: pair.subject(),
-        precision: pair.label(),
-        count: *count,
-        tier: tier(pair.expected.is_some()),
-        predicted_time_us: pair.predicted().micros(),
-        ideal_time_us: pair.ideal.time().micros(),
-        lo_us: pair.expected.map(|expected| expected.low.micros()),
-        hi_us: pair.expected.map(|expected| expected.high.micros()),
-        measured_time_us: pair.observation.time.micros(),
-        p5_us: range.map(|(low, _)| low.micros()),
-        p95_us: range.map(|(_, high)| high.micros()),
-        error_pct: pair.error() * 100.0,
-        signed_pct: pair.signed_error() * 100.0,
-        error_vs_measured_pct: pair.error_vs_measured() * 100.0,
-        ideal_error_pct: pair.ideal_error() * 100.0,
-        ratio: pair.ratio(),
-        efficiency: pair.efficiency(),
-        status: pair.status(),
-        bottleneck: pair.bound().to_string(),
-        flops: pair.ideal.work.flops,
-        bytes: pair.ideal.work.bytes(),
-        moved: pair.moved(),
-        ai: pair.ideal.intensity().value(),
-        critical_ai: pair.ideal.critical.value(),
-        predicted_tflops: (pair.ideal.work.flops / pair.predicted()).value() / 1e12,
-        measured_tflops: pair.rate().value() / 1e12,
-        measured_bandwidth_gb_s: pair.bandwidth().value() / 1e9,
-        kernel: kernel.clone(),
-        kernel_path: *path,
-        residency: *residency,
-        warnings: warnings.clone(),
-        diagnoses: pair
-            .diagnoses
-            .iter()
-            .map(|diagnosis| Explained { diagnosis: *diagnosis, text: diagnosis.sentence() })
-            .collect(),
-    }
 }

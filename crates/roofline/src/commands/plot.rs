@@ -196,6 +196,7 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
         memories: vec![Memory { label: "memory".to_owned(), bandwidth: device.memory.bandwidth }],
         ceilings: ceilings(device),
         points,
+        brief: false,
     })
 }
 

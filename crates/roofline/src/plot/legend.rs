@@ -17,6 +17,10 @@ pub(super) struct Entry {
 pub(super) enum Key {
     /// A colour.
     Swatch(&'static str),
+    /// A colour that lets the background through.
+    Faint(&'static str),
+    /// A mark on a bar.
+    Tick(&'static str),
     /// The shape of a point.
     Glyph(Glyph, Paint),
 }
@@ -84,16 +88,19 @@ pub(super) fn draw(canvas: &mut Canvas, entries: &[Entry], left: f64, top: f64) 
             (x, y) = (left, y + ROW);
         }
         match entry.key {
-            Key::Swatch(color) => {
-                let (x, y) = (px(x), px(y - 5.0));
-                canvas.element(&format!(
-                    "<rect x=\"{x}\" y=\"{y}\" width=\"13\" height=\"10\" rx=\"2.5\" fill=\"{color}\"/>"
-                ));
-            }
+            Key::Swatch(color) => swatch(canvas, (x, y), color, ""),
+            Key::Faint(color) => swatch(canvas, (x, y), color, " fill-opacity=\"0.3\""),
+            Key::Tick(color) => canvas.path(&[(x + 7.0, y - 7.0), (x + 7.0, y + 7.0)], color, 2.0, ""),
             Key::Glyph(glyph, paint) => canvas.element(&glyph.svg((x + 7.0, y), 5.0, paint, "")),
         }
         canvas.text((x + KEY, y + 4.2), TEXT, Anchor::Start, canvas.colors.ink, &text);
         x += width + BETWEEN;
     }
     if entries.is_empty() { top } else { y + ROW / 2.0 }
+}
+
+fn swatch(canvas: &mut Canvas, (x, y): Spot, color: &str, style: &str) {
+    let (x, y) = (px(x), px(y - 5.0));
+    canvas
+        .element(&format!("<rect x=\"{x}\" y=\"{y}\" width=\"13\" height=\"10\" rx=\"2.5\" fill=\"{color}\"{style}/>"));
 }

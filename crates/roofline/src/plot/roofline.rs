@@ -21,6 +21,8 @@ pub(crate) struct Roofline {
     /// The horizontal roofs, one for each math unit.
     pub(crate) ceilings: Vec<Ceiling>,
     pub(crate) points: Vec<Point>,
+    /// Whether the legend of a terminal has names alone, since the numbers stand beside the picture.
+    pub(crate) brief: bool,
 }
 
 /// A memory that work waits for.
@@ -94,7 +96,8 @@ impl Point {
     fn summary(&self) -> String {
         let (intensity, rate) = self.values();
         let kind = if self.measured { ", measured" } else { "" };
-        format!("{}: {} FLOP/B, {} TFLOP/s{kind}", self.label, figure(intensity), figure(rate))
+        let series = if self.series.is_empty() { String::new() } else { format!(" {}", self.series) };
+        format!("{}{series}: {} FLOP/B, {} TFLOP/s{kind}", self.label, figure(intensity), figure(rate))
     }
 
     /// Whether two points look the same but for their place.

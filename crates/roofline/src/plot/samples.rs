@@ -2,7 +2,7 @@
 
 use roofline_core::units::{ByteRate, FlopRate, Intensity};
 
-use super::{Bar, Ceiling, Class, Front, Lines, Memory, Point, Roofline, Series, Shares, Spotted};
+use super::{Bar, Ceiling, Class, Front, Group, Lines, Memory, Point, Roofline, Series, Shares, Spotted, Time, Times};
 
 const BANDWIDTH: f64 = 4.8;
 const PEAKS: [(&str, f64); 4] = [("FP32", 66.9), ("TF32", 494.7), ("BF16", 989.4), ("FP8", 1978.9)];
@@ -39,6 +39,7 @@ pub(super) fn h200() -> Roofline {
         memories: vec![Memory { label: "HBM3e".to_owned(), bandwidth: ByteRate::new(BANDWIDTH * 1e12) }],
         ceilings: PEAKS.map(ceiling).to_vec(),
         points: Vec::new(),
+        brief: false,
     }
 }
 
@@ -172,6 +173,7 @@ pub(super) fn hostile() -> Roofline {
         memories: values.map(|value| Memory { label: label.clone(), bandwidth: ByteRate::new(value) }).to_vec(),
         ceilings: values.map(|value| Ceiling { label: label.clone(), peak: FlopRate::new(value) }).to_vec(),
         points: pairs.map(|(x, y)| point(x, y)).collect(),
+        brief: false,
     }
 }
 
@@ -202,5 +204,31 @@ pub(super) fn front() -> Front {
         classes: classes.map(str::to_owned).to_vec(),
         plans: plans.map(spotted).to_vec(),
         limit: Some(20.0),
+    }
+}
+
+pub(super) fn times() -> Times {
+    let bar = |label: &str, ideal: f64, expected: Option<f64>, measured: f64, note: &'static str| Time {
+        label: label.to_owned(),
+        ideal,
+        expected,
+        measured,
+        of_roof: ideal / measured,
+        note,
+        bad: note == "slow",
+    };
+    let one = vec![
+        bar("fp32", 2101.0, Some(2256.0), 2144.0, ""),
+        bar("bf16", 1051.0, Some(1131.0), 1140.0, ""),
+        bar("w8a16 (cast)", 526.0, None, 4722.0, "on purpose"),
+        bar("w4a16", 12.0, Some(343.0), 3670.0, "slow"),
+    ];
+    let absurd = vec![bar("<&>", f64::NAN, Some(f64::INFINITY), 0.0, ""), bar("漢字", 9.0, None, 5.0, "")];
+    let group = |label: &str, bars| Group { label: label.to_owned(), bars };
+    Times {
+        title: "Time of each kernel".to_owned(),
+        subtitle: "in us; the longest of an operator fills the width".to_owned(),
+        unit: "us".to_owned(),
+        groups: vec![group("gemv 1 x 4096 x 4096", one), group("</text>", absurd)],
     }
 }

@@ -33,6 +33,7 @@ fn every_svg_is_well_formed_and_finite() {
         all.extend([samples::lines().svg(theme), Lines::default().svg(theme)]);
         all.extend([samples::shares().svg(theme), Shares::default().svg(theme)]);
         all.extend([samples::front().svg(theme), Front::default().svg(theme)]);
+        all.extend([samples::times().svg(theme), Times::default().svg(theme)]);
         for svg in all {
             let document = Document::parse(&svg).unwrap();
             let numbers = document.descendants().flat_map(|node| node.attributes()).map(|attribute| attribute.value());
@@ -48,7 +49,7 @@ fn every_point_keeps_its_tooltip() {
     let document = Document::parse(&svg).unwrap();
     let titles: String =
         document.descendants().filter(|node| node.has_tag_name("title")).filter_map(|n| n.text()).collect();
-    assert!((0..60).all(|at| titles.contains(&format!("layer {at} proj: "))));
+    assert!((0..60).all(|at| titles.contains(&format!("layer {at} proj "))));
     assert!(titles.contains(" FLOP/B, ") && titles.contains(" TFLOP/s, measured"));
 }
 
@@ -89,6 +90,8 @@ fn terminal_pictures_fit_the_width() {
                 all.push(Lines::default().terminal(width, height, color));
                 all.push(samples::shares().terminal(width, height, color));
                 all.push(Shares::default().terminal(width, height, color));
+                all.push(samples::times().terminal(width, color));
+                all.push(Times::default().terminal(width, color));
                 for text in all {
                     let plain = anstream::adapter::strip_str(&text).to_string();
                     assert!(plain.lines().all(|line| cells::text_width(line) <= width), "{width}:\n{plain}");
@@ -151,4 +154,26 @@ fn plans_on_a_front() {
     // A limit that is far away would push the plans together, and is not drawn.
     let far = Front { limit: Some(1e6), ..front };
     assert!(!far.svg(Theme::Light).contains("what there is"));
+}
+
+#[test]
+fn times_of_kernels() {
+    let times = samples::times();
+    insta::assert_snapshot!("times_svg", without_font(&times.svg(Theme::Light)));
+    insta::assert_snapshot!("times_terminal", times.terminal(90, false));
+    // Numbers give way to the bars, the last of them last.
+    let narrow = times.terminal(48, false);
+    assert!(narrow.contains("of roof") && !narrow.contains("ideal  expected") && narrow.contains('█'), "{narrow}");
+}
+
+/// What stands beside the picture is not said again, and a kernel's two points are one entry.
+#[test]
+fn a_brief_legend_has_names_alone() {
+    let pair = |label: &str| {
+        let point = |efficiency| samples::point(label, Class::Product, "fp8", 600.0, efficiency);
+        [point(1.0), point(0.5)]
+    };
+    let points = [pair("q_proj"), pair("o_proj")].concat();
+    let text = Roofline { points, brief: true, ..samples::h200() }.terminal(80, 22, false);
+    assert!(text.ends_with("points: small letters are predicted, capitals measured\na fp8 q_proj, o_proj\n"), "{text}");
 }

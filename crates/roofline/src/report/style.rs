@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::{AnsiColor, Style};
 use roofline_core::predict::Bound;
 
+use super::Tone;
 use crate::cli::ColorChoice;
 
 /// Follows `--color`; anstream looks at the environment and the terminal for `auto`.
@@ -41,6 +42,16 @@ pub(crate) fn talk(label: &str, message: &str) {
 
 pub(crate) fn bold(text: &str) -> String {
     paint(text, Style::new().bold())
+}
+
+/// A word of praise or of warning.
+pub(crate) fn toned(text: &str, tone: Tone) -> String {
+    let color = match tone {
+        Tone::Good => AnsiColor::Green,
+        Tone::Fair => AnsiColor::Yellow,
+        Tone::Bad => AnsiColor::Red,
+    };
+    paint(text, Style::new().bold().fg_color(Some(color.into())))
 }
 
 /// Waiting for memory is cool, computing is warm.

@@ -52,7 +52,7 @@ pub(super) struct Form {
 const LONGEST_LIST: usize = 256;
 
 /// What only makes sense where the files are.
-const ELSEWHERE: &[&str] = &["help", "version", "resume", "force", "scale"];
+const ELSEWHERE: &[&str] = &["help", "version", "resume", "force", "scale", "unfolded"];
 
 static FORMS: LazyLock<HashMap<&'static str, Form>> =
     LazyLock::new(|| VERBS.iter().map(|verb| (verb.name, Form::of(&verb.command()))).collect());

@@ -1,16 +1,17 @@
-//! The report as one HTML file that needs nothing else: the tables and sentences of the terminal, the picture as SVG in
-//! both themes, the environment.
+//! The report as one HTML file that needs nothing else: the sentences and pictures first, in both themes, then the tables
+//! and the environment, folded.
 
 use super::Compared;
-use crate::report::{Report, html};
+use crate::report::{Section, html};
 
 pub(super) fn page(compared: &Compared) -> String {
-    let mut sections = compared.sections();
+    let mut sections = compared.essence();
+    sections.extend(compared.details());
     let environment = facts(&compared.environment);
     if !environment.is_empty() {
-        sections.push(crate::report::Section::Heading("Environment".to_owned()));
-        sections.push(crate::report::Section::Facts(environment));
+        sections.push(Section::Folded("Environment".to_owned(), vec![Section::Facts(environment)]));
     }
+    sections.extend(compared.run.iter().map(|path| Section::Line(format!("The run is kept in {}.", path.display()))));
     html(&compared.heading(), &sections)
 }
 

@@ -1,58 +1,10 @@
-//! A comparison for reading.
-
-use roofline_core::op::Class as OpClass;
+//! The tables of a comparison.
 
 use super::Compared;
-use crate::{
-    commands::plot::ceilings,
-    plot::{Class, Memory, Picture, Point, Roofline},
-    report::{Align, Cell, Report, Section, Table, number, style},
-};
-
-impl Report for Compared {
-    const ROWS: &'static str = "comparisons";
-
-    fn sections(&self) -> Vec<Section> {
-        let mut sections = vec![Section::Heading(self.heading())];
-        if !self.made_of.is_empty() {
-            sections.push(Section::Facts(self.made_of.clone()));
-        }
-        sections.push(Section::Table(self.table()));
-        if !self.passes.is_empty() {
-            sections.push(Section::Table(self.passes_table()));
-            let ideal: u64 = self.passes.iter().filter(|pass| pass.mixed()).map(|pass| pass.ideal_kernels).sum();
-            if ideal > 0 {
-                let text =
-                    format!("* {ideal} kernels are not covered by the calibration: the sum has their ideal times.");
-                sections.push(Section::Paragraph(text));
-            }
-        }
-        if !self.speedups.is_empty() {
-            sections.push(Section::Table(self.speedups_table()));
-        }
-        sections.push(Section::Facts(self.analysis()));
-        sections.extend(self.explanations().into_iter().map(Section::Paragraph));
-        sections.push(Section::Picture(Box::new(Picture::Roofline(self.picture()))));
-        sections.extend(self.files().map(Section::Line));
-        sections
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.explanations()
-    }
-}
+use crate::report::{Align, Cell, Table, number, style};
 
 impl Compared {
-    pub(super) fn heading(&self) -> String {
-        let how = match (self.backend.as_deref(), self.residency) {
-            (Some("null"), _) => " (null backend: fake times)".to_owned(),
-            (Some(backend), Some(residency)) => format!(" ({backend} backend, {residency})"),
-            _ => String::new(),
-        };
-        format!("{} on {}: theory against measurement{how}", self.subject, self.device_name)
-    }
-
-    fn table(&self) -> Table {
+    pub(super) fn table(&self) -> Table {
         let mut table = Table::default()
             .column("kernel", Align::Left, 0)
             .column("precision", Align::Left, 0)
@@ -86,7 +38,7 @@ impl Compared {
         table.without_empty_columns()
     }
 
-    fn passes_table(&self) -> Table {
+    pub(super) fn passes_table(&self) -> Table {
         let mut table = Table::default()
             .column("whole pass", Align::Left, 0)
             .column("kernels", Align::Right, 1)
@@ -114,7 +66,7 @@ impl Compared {
         table
     }
 
-    fn speedups_table(&self) -> Table {
+    pub(super) fn speedups_table(&self) -> Table {
         let mut table = Table::default()
             .column("speed-up of", Align::Left, 0)
             .column("from", Align::Left, 0)
@@ -137,134 +89,37 @@ impl Compared {
         table
     }
 
-    /// Error and verdict, the bound, the basis, the sentence to take home.
-    pub(super) fn analysis(&self) -> Vec<(String, String)> {
-        let fact = |name: &str, value: String| (name.to_owned(), value);
-        let summary = &self.summary;
-        let expected = self.pairs.iter().filter(|pair| pair.expected.is_some()).count();
-        let judged = match expected {
-            0 => "ideal tier; there is no calibration".to_owned(),
-            all if all == self.pairs.len() => "expected tier".to_owned(),
-            some => format!("expected tier for {some}, ideal for the others"),
-        };
-        let mut facts = vec![
-            fact(
-                "verdict",
-                format!(
-                    "{}: mean error {:.1} %, median {:.1} %, worst {:.0} % over {} kernels, {} below 15 % ({judged})",
-                    summary.verdict,
-                    summary.mean_error_pct,
-                    summary.median_error_pct,
-                    summary.max_error_pct,
-                    summary.count,
-                    summary.within_15_pct
-                ),
-            ),
-            fact(
-                "ideal tier",
-                format!("mean {:.1} %, median {:.1} %", summary.ideal_mean_error_pct, summary.ideal_median_error_pct),
-            ),
-        ];
-        if let Some(row) = self.comparisons.iter().find(|row| row.ai > 0.0) {
-            let (ai, ridge) = (row.ai, row.critical_ai);
-            let side = if ai < ridge {
-                format!("{}x below", number(ridge / ai))
-            } else {
-                format!("{}x above", number(ai / ridge))
-            };
-            let what = format!(
-                "{} {}: {} FLOP/B, {side} the ridge at {}",
-                row.shape,
-                row.precision,
-                number(ai),
-                number(ridge)
-            );
-            facts.push(fact("intensity", what));
+    /// Each format against 16 bit, for one row and for many.
+    pub(super) fn gains_table(&self) -> Table {
+        let mut against: Vec<&str> = self.gains.iter().map(|gains| gains.against.as_str()).collect();
+        against.dedup();
+        let mut table = Table::default().column(format!("speed-up over {}", against.join(", ")), Align::Left, 0);
+        // Where the ideal is all that is known, it is the prediction.
+        let expected = self.tier == "expected";
+        for gains in &self.gains {
+            let rows = if gains.rows == 1 { "1 row".to_owned() } else { format!("{} rows", gains.rows) };
+            table = table.column(format!("{rows}: measured"), Align::Right, 0);
+            if expected {
+                table = table.column("predicted", Align::Right, 1);
+            }
+            table = table.column("ideal", Align::Right, 2);
         }
-        if let Some(basis) = &self.calibration {
-            let quality = &basis.quality;
-            facts.push(fact(
-                "calibration",
-                format!(
-                    "{}; mean error {:.1} % on {} held-out measurements{}",
-                    basis.provenance,
-                    quality.mean * 100.0,
-                    quality.held_out,
-                    if quality.spread.repeats == 0 {
-                        String::new()
-                    } else {
-                        format!(", the machine itself repeats within {:.1} %", quality.spread.mean * 100.0)
-                    }
-                ),
-            ));
-        }
-        facts.extend(self.insight.iter().map(|insight| fact("insight", insight.clone())));
-        facts
-    }
-
-    /// What is wrong and why, the worst case of each cause in full; and what could not be measured.
-    pub(super) fn explanations(&self) -> Vec<String> {
-        let mut causes: Vec<(&str, Vec<(f64, String)>)> = Vec::new();
-        for row in &self.comparisons {
-            let kernel = format!("{} {}", row.shape, row.precision);
-            let off = row.error_pct;
-            let diagnosed = row.diagnoses.iter().map(|found| (found.diagnosis.name(), found.text.clone()));
-            let doubts = row.warnings.iter().filter(|_| row.diagnoses.is_empty());
-            let doubted = doubts.map(|warning| (warning.name(), warning.sentence()));
-            for (name, text) in diagnosed.chain(doubted) {
-                let said = (off, format!("{kernel}: {text}"));
-                match causes.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, all)) => all.push(said),
-                    None => causes.push((name, vec![said])),
-                }
+        let mut formats: Vec<&str> = Vec::new();
+        for gain in self.gains.iter().flat_map(|gains| &gains.formats) {
+            if !formats.contains(&gain.to.as_str()) {
+                formats.push(&gain.to);
             }
         }
-        let paragraph = |(name, mut all): (&str, Vec<(f64, String)>)| {
-            all.sort_by(|one, other| other.0.total_cmp(&one.0));
-            let more = if all.len() > 1 { format!(" ({} kernels)", all.len()) } else { String::new() };
-            format!("{name}{more}: {}", all[0].1)
-        };
-        let mut all: Vec<String> = causes.into_iter().map(paragraph).collect();
-        all.extend(self.skipped.iter().map(|skipped| {
-            format!("{} {} was not measured: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason)
-        }));
-        all
-    }
-
-    fn files(&self) -> impl Iterator<Item = String> {
-        let run = self.run.iter().map(|path| format!("The run is kept in {}.", path.display()));
-        run.chain(self.report.iter().map(|path| format!("The report is {}.", path.display())))
-    }
-
-    /// Measured points hollow, predicted ones filled, under the device's roofs.
-    pub(super) fn picture(&self) -> Roofline {
-        let mut points = Vec::new();
-        for pair in self.pairs.iter().filter(|pair| pair.ideal.work.flops.value() > 0.0) {
-            let class = match pair.observation.op.class() {
-                OpClass::Attention => Class::Attention,
-                OpClass::Elementwise | OpClass::Network => Class::Elementwise,
-                OpClass::Gemm => Class::Product,
-            };
-            let (label, series) = (format!("{} {}", pair.subject(), pair.label()), pair.label());
-            let (intensity, flops) = (pair.ideal.intensity(), pair.ideal.work.flops);
-            let predicted = flops / pair.predicted();
-            let point = |rate, measured| Point {
-                label: label.clone(),
-                intensity,
-                rate,
-                class,
-                series: series.clone(),
-                measured,
-            };
-            points.push(point(predicted, false));
-            points.push(point(pair.rate(), true));
+        for format in formats {
+            let cells = self.gains.iter().flat_map(|gains| {
+                let gain = gains.formats.iter().find(|gain| gain.to == format);
+                let predicted = expected.then(|| gain.map(|gain| gain.predicted));
+                let values = [Some(gain.map(|gain| gain.measured)), predicted, Some(gain.map(|gain| gain.ideal))];
+                let cell = |value: Option<f64>| value.map(|value| format!("{value:.2}x")).unwrap_or_default();
+                values.into_iter().flatten().map(cell)
+            });
+            table.row([format.into()].into_iter().chain(cells.map(Cell::from)).collect::<Vec<Cell>>());
         }
-        Roofline {
-            title: format!("{} on {}", self.subject, self.device_name),
-            subtitle: format!("predicted ({} tier) filled, measured hollow", self.tier),
-            memories: vec![Memory { label: "memory".to_owned(), bandwidth: self.on.memory.bandwidth }],
-            ceilings: ceilings(&self.on),
-            points,
-        }
+        table
     }
 }

@@ -51,7 +51,10 @@ impl Roofline {
                 lines.push(vec![(format!("ridge at {} FLOP/B; left of it memory-bound", ridges.join(", ")), None)]);
             }
             if !entries.is_empty() {
-                lines.push(vec![("points, with FLOP/B and TFLOP/s; capitals are measured:".to_owned(), None)]);
+                let told =
+                    if self.brief { "points: small letters are predicted" } else { "points, with FLOP/B and TFLOP/s" };
+                let end = if self.brief { ", capitals measured" } else { "; capitals are measured:" };
+                lines.push(vec![(format!("{told}{end}"), None)]);
             }
             lines.extend(in_columns(entries, width));
         }
@@ -89,6 +92,9 @@ impl Roofline {
                 entries.push((mark.entry(series.len() > 1), number));
             }
         }
+        if self.brief {
+            return brief_entries(&groups, &series);
+        }
         let nameless = marks.len() - entries.len();
         if nameless > 0 {
             entries.push((format!("• {nameless} more"), None));
@@ -112,6 +118,24 @@ impl Roofline {
         }
         kernels
     }
+}
+
+/// A letter and its names for each kernel, predicted and measured together.
+fn brief_entries(groups: &[Vec<Kernel<'_>>], series: &[&str]) -> Vec<(String, Option<usize>)> {
+    let entry = |(letter, group): (char, &Vec<Kernel<'_>>)| {
+        let mut names: Vec<&str> = group.iter().map(Kernel::name).collect();
+        names.dedup();
+        let point = group[0].predicted.or(group[0].measured).map(|placed| placed.point);
+        let number = point.and_then(|point| series.iter().position(|name| *name == point.series));
+        let kind = point.map(|point| point.series.as_str()).filter(|kind| !kind.is_empty());
+        let names = kind.map(|kind| format!("{kind} ")).unwrap_or_default() + &names.join(", ");
+        (format!("{letter} {}", cut(&names, LONGEST)), number)
+    };
+    let mut entries: Vec<(String, Option<usize>)> = ('a'..='z').zip(groups).map(entry).collect();
+    if groups.len() > entries.len() {
+        entries.push((format!("• {} more", groups.len() - entries.len()), None));
+    }
+    entries
 }
 
 /// The kernel that `point` is the other half of: of its series, or the only one of its name, since who measures need not

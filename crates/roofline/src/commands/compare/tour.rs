@@ -1,0 +1,69 @@
+//! What is measured where nobody named a subject of their own: the newcomer's tour, and squares from small to large.
+
+use roofline_core::{
+    Device, Dim, Graph,
+    device::Kind,
+    measurement::Subject as Measurable,
+    op::{Attention, Cache},
+    precision::PrecisionSpec,
+};
+
+use super::super::{
+    range::range,
+    setting::{Varies, precisions},
+    subjects::{Subjects, at_precisions, refuse_theory},
+};
+use crate::{cli::SquaresArgs, failure::Failure};
+
+/// Square matrix-vector products from small to large.
+pub(super) fn squares(args: &SquaresArgs, device: &Device) -> Result<Subjects, Failure> {
+    refuse_theory(&args.setting)?;
+    let names =
+        if args.setting.precision.is_empty() { vec!["fp32".to_owned()] } else { args.setting.precision.clone() };
+    let specs = precisions(&names, Varies::Product(None), device)?;
+    let mut all = Vec::new();
+    for side in range("n", &args.n)? {
+        all.extend(at_precisions(&Graph::gemv(side, side)?, &specs, device)?);
+    }
+    Ok(Subjects { words: "square matrix-vector products".to_owned(), all })
+}
+
+/// What a newcomer sees: products from decode to prefill, attention, and what not to do.
+pub(super) fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -> Result<Subjects, Failure> {
+    let specs = precisions(names, Varies::Product(None), device)?;
+    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
+    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
+    let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
+    // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow has no kernel there.
+    let shapes: &[(u64, u64)] = match (gpu, quick) {
+        (false, true) => &[(1, 4096), (128, 4096)],
+        (false, false) => &[(1, 4096), (8, 4096), (128, 4096), (1024, 4096)],
+        (true, true) => &[(1, 4096), (1, 28_672), (2048, 4096)],
+        (true, false) => &[(1, 4096), (1, 28_672), (16, 4096), (128, 4096), (4096, 4096)],
+    };
+    let mut all = Vec::new();
+    for (m, n) in shapes {
+        let specs = if gpu && *m > 16 { &native } else { &specs };
+        all.extend(at_precisions(&Graph::gemm(*m, *n, 4096)?, specs, device)?);
+    }
+    let narrow = all.iter().find(|subject| subject.precision == "w8a16").cloned();
+    all.extend(narrow.filter(|_| cast).map(|subject| Measurable { cast: true, ..subject }));
+    let dim = |value| Dim::new("attention", value);
+    let attention = Attention {
+        batch: Dim::ONE,
+        heads: dim(32)?,
+        kv_heads: dim(8)?,
+        head_dim: dim(128)?,
+        value_dim: dim(128)?,
+        queries: Dim::ONE,
+        context: dim(8192)?,
+        causal: true,
+        window: None,
+        cache: Cache::Separate,
+    };
+    let wide: Vec<_> = specs.iter().filter(|spec| matches!(spec.name(), "fp32" | "bf16" | "fp16")).cloned().collect();
+    if !wide.is_empty() {
+        all.extend(at_precisions(&Graph::attention(attention, true), &wide, device)?);
+    }
+    Ok(Subjects { words: "A tour".to_owned(), all })
+}
