@@ -19,6 +19,8 @@ pub trait Dot<V: Vector> {
     const OFFSET: i32;
     /// Weights as they are multiplied.
     type Weights: Copy;
+    /// `V::BYTES` values of `x` as they are multiplied.
+    type Numbers: Copy;
     /// INT32 sums.
     type Sums: Copy;
 
@@ -40,8 +42,10 @@ pub trait Dot<V: Vector> {
     unsafe fn start(from: *const i32) -> Self::Sums;
     /// Sums that start from nothing.
     unsafe fn nothing() -> Self::Sums;
-    /// Adds the products of `V::BYTES` weights with `x`, four bytes of a dword to a sum.
-    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: *const u8) -> Self::Sums;
+    /// Loads what `place` wrote.
+    unsafe fn numbers(x: *const u8) -> Self::Numbers;
+    /// Adds the products of `V::BYTES` weights with as many values of `x`, four bytes of a dword to a sum.
+    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: Self::Numbers) -> Self::Sums;
     /// The sums, one per dword.
     unsafe fn totals(sums: Self::Sums) -> V::Bits;
 
@@ -60,6 +64,7 @@ pub struct Words;
 impl<V: Vector> Dot<V> for Words {
     const OFFSET: i32 = 0;
     type Weights = (V::Bits, V::Bits);
+    type Numbers = (V::Bits, V::Bits);
     type Sums = V::Sums;
 
     /// The even ones, then the odd ones.
@@ -91,9 +96,12 @@ impl<V: Vector> Dot<V> for Words {
         V::no_sums()
     }
     #[inline(always)]
-    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: *const u8) -> Self::Sums {
-        let sums = V::multiply16(sums, weights.0, V::bits(x));
-        V::multiply16(sums, weights.1, V::bits(x.add(V::BYTES)))
+    unsafe fn numbers(x: *const u8) -> Self::Numbers {
+        (V::bits(x), V::bits(x.add(V::BYTES)))
+    }
+    #[inline(always)]
+    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: Self::Numbers) -> Self::Sums {
+        V::multiply16(V::multiply16(sums, weights.0, x.0), weights.1, x.1)
     }
     #[inline(always)]
     unsafe fn totals(sums: Self::Sums) -> V::Bits {
@@ -107,7 +115,7 @@ impl<V: Vector> Dot<V> for Words {
     }
     #[inline(always)]
     unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits {
-        V::add32(sums, V::totals(<Self as Dot<V>>::add(V::no_sums(), weights, x)))
+        V::add32(sums, V::totals(<Self as Dot<V>>::add(V::no_sums(), weights, <Self as Dot<V>>::numbers(x))))
     }
 }
 
@@ -117,6 +125,8 @@ macro_rules! digits {
         impl Dot<$vector> for $name {
             const OFFSET: i32 = $offset;
             type Weights = $bits;
+            /// Upper and lower digits.
+            type Numbers = ($bits, $bits);
             /// Of the upper and of the lower digits.
             type Sums = ($bits, $bits);
 
@@ -153,9 +163,12 @@ macro_rules! digits {
                 ($vector::splat32(0), $vector::splat32(0))
             }
             #[inline(always)]
-            unsafe fn add(sums: Self::Sums, weights: $bits, x: *const u8) -> Self::Sums {
-                let (upper, lower) = ($vector::bits(x), $vector::bits(x.add($vector::BYTES)));
-                ($multiply(sums.0, weights, upper), $multiply(sums.1, weights, lower))
+            unsafe fn numbers(x: *const u8) -> Self::Numbers {
+                ($vector::bits(x), $vector::bits(x.add($vector::BYTES)))
+            }
+            #[inline(always)]
+            unsafe fn add(sums: Self::Sums, weights: $bits, x: Self::Numbers) -> Self::Sums {
+                ($multiply(sums.0, weights, x.0), $multiply(sums.1, weights, x.1))
             }
             #[inline(always)]
             unsafe fn totals(sums: Self::Sums) -> $bits {

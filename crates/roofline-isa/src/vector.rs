@@ -152,6 +152,11 @@ pub trait Vector: Copy {
     /// One INT32 per dword.
     unsafe fn totals(sums: Self::Sums) -> Self::Bits;
 
+    /// Four FP16 numbers to FP32.
+    unsafe fn four_fp16(codes: u64, to: *mut f32);
+    /// Eight E4M3 numbers to FP32, times 2^-8.
+    unsafe fn eight_e4m3(from: *const u8, to: *mut f32);
+
     /// `LANES / SPAN` numbers, each to `SPAN` lanes; one to all where a span is longer than a vector.
     unsafe fn spread<const SPAN: usize>(from: *const f32) -> Self;
 

@@ -286,4 +286,14 @@ impl Vector for V512 {
             _ => _mm512_set1_ps(*from),
         })
     }
+    #[inline(always)]
+    unsafe fn four_fp16(codes: u64, to: *mut f32) {
+        _mm_storeu_ps(to, _mm_cvtph_ps(_mm_cvtsi64_si128(codes.cast_signed())));
+    }
+    #[inline(always)]
+    unsafe fn eight_e4m3(from: *const u8, to: *mut f32) {
+        let shifted = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(from.cast())));
+        let half = _mm_and_si128(shifted, _mm_set1_epi16(0xbfffu16.cast_signed()));
+        _mm256_storeu_ps(to, _mm256_cvtph_ps(half));
+    }
 }

@@ -271,4 +271,13 @@ impl Vector for V128 {
             _ => vdupq_n_f32(*from),
         })
     }
+    #[inline(always)]
+    unsafe fn four_fp16(codes: u64, to: *mut f32) {
+        vst1q_f32(to, half(vcreate_u16(codes)));
+    }
+    #[inline(always)]
+    unsafe fn eight_e4m3(from: *const u8, to: *mut f32) {
+        Self::load_e4m3(from).store(to);
+        Self::load_e4m3(from.add(4)).store(to.add(4));
+    }
 }

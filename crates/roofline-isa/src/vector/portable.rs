@@ -300,4 +300,14 @@ impl Vector for Plain {
     unsafe fn spread<const SPAN: usize>(from: *const f32) -> Self {
         Self(std::array::from_fn(|lane| *from.add(lane / SPAN)))
     }
+    #[inline(always)]
+    unsafe fn four_fp16(codes: u64, to: *mut f32) {
+        for lane in 0..4 {
+            to.add(lane).write(from_fp16((codes >> (16 * lane)) as u16));
+        }
+    }
+    #[inline(always)]
+    unsafe fn eight_e4m3(from: *const u8, to: *mut f32) {
+        Self::load_e4m3(from).store(to);
+    }
 }

@@ -1,8 +1,10 @@
 //! How good the linear kernels are: each against the machine's own best at the same moment.
 //!
 //! ```sh
-//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|all] [format|all] [rows|all] [side]
+//! cargo run --release -p roofline-run --example kernels -- [gemv|thin|gemm|warm|all] [format|all] [rows|all] [side]
 //! ```
+//!
+//! `warm` is one thread with weights that stay in the second cache: what a kernel could do if memory were no limit.
 //!
 //! A product takes at least as long as its weights take to read and as its operations take to multiply. Every sample
 //! times all three one after the other, on threads bound to their cores: neighbours share the memory and the clock, and
@@ -66,6 +68,14 @@ fn main() -> Outcome {
             }
         }
     }
+    if arguments.first().is_some_and(|kind| kind == "warm") {
+        bench.pool = Pool::new(1);
+        for m in (1..=16).filter(|m| wants(2, &m.to_string())) {
+            for name in NAMES.into_iter().filter(|name| wants(1, name) && *name != "cast") {
+                bench.warm(name, m)?;
+            }
+        }
+    }
     Ok(())
 }
 
@@ -86,16 +96,16 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(format: Format, side: usize, cold: usize) -> Outcome<Self> {
+    fn new(format: Format, rows: usize, side: usize, cold: usize) -> Outcome<Self> {
         const ROWS: usize = 16;
         let encoded = encode(format, (ROWS, side), 2)?;
-        let bytes = encoded.len() * side / ROWS;
+        let bytes = encoded.len() * rows / ROWS;
         let copies = cold.div_ceil(bytes).max(1);
-        let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(side / ROWS)).ok_or("no memory");
+        let repeat = |part: &[u8]| Buffer::from_bytes(&part.repeat(rows / ROWS)).ok_or("no memory");
         let codes = (0..copies).map(|_| repeat(&encoded.codes)).collect::<Result<_, _>>()?;
         let scales = (0..copies).map(|_| repeat(&encoded.scales)).collect::<Result<_, _>>()?;
         let zeros = (0..copies).map(|_| repeat(&encoded.zeros)).collect::<Result<_, _>>()?;
-        Ok(Self { rows: side, encoded, codes, scales, zeros })
+        Ok(Self { rows, encoded, codes, scales, zeros })
     }
 
     fn tensor(&self, copy: usize) -> Tensor<'_> {
@@ -151,11 +161,36 @@ fn seconds(job: impl FnOnce()) -> f64 {
 }
 
 impl Bench {
+    /// The best of many runs on one thread, over weights of four megabytes.
+    fn warm(&mut self, name: &str, m: usize) -> Outcome {
+        let precision = precision(name)?;
+        let one = Weights::new(precision.weights, 16, self.side, 1)?;
+        let rows = ((4 << 20) / (one.bytes() / 16)).next_multiple_of(16);
+        let weights = Weights::new(precision.weights, rows, self.side, 1)?;
+        let shape = Linear::new(m as u64, rows as u64, self.side as u64)?;
+        let x = encode(precision.activations, (m, self.side), 1)?;
+        let mut y = Buffer::zeroed(m * rows * (precision.output.nominal_bits() as usize / 8)).ok_or("no memory")?;
+        let mut product = Product::plan(self.isa, shape, &precision, 1)?;
+        let pool = &mut self.pool;
+        let times = (0..400).map(|_| seconds(|| product.run(pool, (&x).into(), weights.tensor(0), &mut y)));
+        let best = times.fold(f64::INFINITY, f64::min);
+        let operations = 2.0 * (m * rows * self.side) as f64;
+        let peak = ceilings::multiply(pool, self.isa, product.math(), 1e-3).unwrap_or(f64::INFINITY);
+        let (bytes, share) = (weights.bytes() as f64 / best / 1e9, operations / best / peak * 100.0);
+        println!(
+            "{:<28} m={m:<4} {bytes:9.1} GB/s {:9.1} Gop/s {share:5.1} % of {}",
+            product.kernel_name(),
+            operations / best / 1e9,
+            product.math()
+        );
+        Ok(())
+    }
+
     fn measure(&mut self, name: &str, m: usize) -> Outcome {
         let precision = precision(name)?;
         let side = self.side;
         let shape = Linear::new(m as u64, side as u64, side as u64)?;
-        let weights = Weights::new(precision.weights, side, if m > 1024 { 1 } else { COLD })?;
+        let weights = Weights::new(precision.weights, side, side, if m > 1024 { 1 } else { COLD })?;
         let copies = weights.codes.len();
 
         let x = encode(precision.activations, (m, side), 1)?;

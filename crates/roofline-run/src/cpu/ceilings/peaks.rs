@@ -159,7 +159,7 @@ impl DotKernel for Products {
             for _ in 0..self.turns {
                 at = black_box(at);
                 for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = D::add(*sum, weights, at.add(index * 2 * V::BYTES));
+                    *sum = D::add(*sum, weights, D::numbers(at.add(index * 2 * V::BYTES)));
                 }
             }
             black_box(sums);

@@ -117,8 +117,15 @@ struct At {
 
 /// What happens in registers.
 trait Tile {
+    /// Bytes of codes and of scales of a step, and of a block of `x`: known when the loops are compiled.
+    const CODES: usize;
+    const SCALES: usize;
+    /// Whether a row's sums wait for each other, so that one row of `x` takes four rows of `W` to keep the units busy.
+    const DEEP: bool = false;
     /// Sums of one row of `W` with one of `x`.
     type Sum: Copy;
+
+    fn block() -> usize;
 
     unsafe fn zero() -> Self::Sum;
     /// One step of `R` rows of `W` with `M` rows of `x`, whose blocks are `pitch` bytes apart.
@@ -157,7 +164,8 @@ unsafe fn columns<V: Vector, T: Tile>(job: &Job<'_>, rows: Range<usize>) {
                 let place = (job, few.clone(), block.clone(), first, sums);
                 first += match job.rows - first {
                     _ if !V::TILED => part::<V, T, 1, 1>(place),
-                    1 => part::<V, T, 4, 1>(place),
+                    1 if T::DEEP => part::<V, T, 4, 1>(place),
+                    1 => part::<V, T, 2, 1>(place),
                     2 => part::<V, T, 2, 2>(place),
                     _ => part::<V, T, 2, 4>(place),
                 };
@@ -188,19 +196,21 @@ unsafe fn part<V: Vector, T: Tile, const R: usize, const M: usize>(
 ) -> usize {
     let shape = job.shape;
     let steps = job.steps();
-    let pitch = steps * shape.block;
+    let pitch = steps * T::block();
     let stored = job.w.stored;
     let x = job.x.add(first * pitch);
     let whole = block.end.min(stored.k / shape.step);
-    let ahead = Ahead::new((block.end - block.start) * shape.codes, stored.row_bytes, R);
+    let ahead = Ahead::new((block.end - block.start) * T::CODES, stored.row_bytes, R);
+    // Within a block what is due lies further along the same rows, then in the rows after them.
+    let turn = (block.start + ahead.turn() / T::CODES).min(whole);
     for group in rows.clone().step_by(R) {
         let row = |r: usize| (group + r).min(rows.end - 1);
         let mut at = [At { codes: x, scales: x, zeros: x, step: 0, groups: stored.groups() }; R];
         let mut sums = [[T::zero(); M]; R];
         let keep = kept.add((group - rows.start) * MOST + first);
         for r in 0..R {
-            at[r].codes = job.w.codes(row(r)).as_ptr().add(block.start * shape.codes);
-            at[r].scales = job.w.scales(row(r)).as_ptr().add(block.start * shape.scales);
+            at[r].codes = job.w.codes(row(r)).as_ptr().add(block.start * T::CODES);
+            at[r].scales = job.w.scales(row(r)).as_ptr().add(block.start * T::SCALES);
             at[r].zeros = job.w.zeros(row(r)).as_ptr();
             at[r].step = block.start;
             if block.start > 0 {
@@ -210,31 +220,35 @@ unsafe fn part<V: Vector, T: Tile, const R: usize, const M: usize>(
             }
             V::prefetch(at[r].scales.wrapping_add(2 * R * stored.row_scales));
         }
-        for step in block.start..whole {
-            for r in 0..R {
-                ahead.ask::<V>(at[r].codes, (step - block.start) * shape.codes, shape.codes);
-            }
-            T::step::<R, M>(at, x.add(step * shape.block), pitch, &mut sums);
-            for at in &mut at {
-                at.codes = at.codes.add(shape.codes);
-                at.scales = at.scales.wrapping_add(shape.scales);
-                at.step += 1;
+        for (steps, distance) in [(block.start..turn, ahead.near()), (turn..whole, ahead.far())] {
+            for step in steps {
+                for r in 0..R {
+                    for line in (0..T::CODES).step_by(ahead::LINE) {
+                        V::prefetch(at[r].codes.wrapping_add(distance + line));
+                    }
+                }
+                T::step::<R, M>(at, x.add(step * T::block()), pitch, &mut sums);
+                for at in &mut at {
+                    at.codes = at.codes.wrapping_add(T::CODES);
+                    at.scales = at.scales.wrapping_add(T::SCALES);
+                    at.step += 1;
+                }
             }
         }
         if whole < block.end {
             let mut last = [([0u8; LONGEST], [0u8; SCALES]); R];
             for r in 0..R {
                 let (codes, scales) = (job.w.codes(row(r)), job.w.scales(row(r)));
-                let left = &codes[whole * shape.codes..];
+                let left = &codes[whole * T::CODES..];
                 last[r].0[..left.len()].copy_from_slice(left);
-                if shape.scales > 0 {
-                    let left = &scales[whole * shape.scales..];
+                if T::SCALES > 0 {
+                    let left = &scales[whole * T::SCALES..];
                     last[r].1[..left.len()].copy_from_slice(left);
                 }
                 at[r].codes = last[r].0.as_ptr();
                 at[r].scales = last[r].1.as_ptr();
             }
-            T::step::<R, M>(at, x.add(whole * shape.block), pitch, &mut sums);
+            T::step::<R, M>(at, x.add(whole * T::block()), pitch, &mut sums);
         }
         for r in 0..R {
             if group + r < rows.end {

@@ -13,7 +13,14 @@ const STEP: usize = 128;
 struct Exact<V, D>(PhantomData<(V, D)>);
 
 impl<V: Vector, D: Dot<V>> Tile for Exact<V, D> {
+    const CODES: usize = STEP;
+    const SCALES: usize = 0;
     type Sum = V::Bits;
+
+    #[inline(always)]
+    fn block() -> usize {
+        STEP / V::BYTES * D::EXACT + if D::OFFSET == 0 { 0 } else { 64 }
+    }
 
     #[inline(always)]
     unsafe fn zero() -> V::Bits {
@@ -63,7 +70,7 @@ impl DotKernel for Describe<'_> {
         *self.0 = Shape {
             step: STEP,
             codes: STEP,
-            block: products + if D::OFFSET == 0 { 0 } else { 64 },
+            block: Exact::<V, D>::block(),
             order: (0..STEP).map(|at| (at / V::BYTES * V::BYTES + D::byte(at % V::BYTES)) as u16).collect(),
             starts: products,
             offset: D::OFFSET,

@@ -57,7 +57,14 @@ impl<V: Vector, D: Dot<V>, F: Form> Block<V, D, F> {
 struct Fixed<V, D, F>(PhantomData<(V, D, F)>);
 
 impl<V: Vector, D: Dot<V>, F: Form> Tile for Fixed<V, D, F> {
+    const CODES: usize = F::CODES;
+    const SCALES: usize = F::SCALES;
     type Sum = V;
+
+    #[inline(always)]
+    fn block() -> usize {
+        Block::<V, D, F>::size()
+    }
 
     #[inline(always)]
     unsafe fn zero() -> V {
@@ -86,10 +93,14 @@ impl<V: Vector, D: Dot<V>, F: Form> Tile for Fixed<V, D, F> {
             }
             for register in 0..F::registers::<V>() {
                 let here = x.add((group * F::registers::<V>() + register) * 2 * V::BYTES);
-                for r in 0..R {
-                    let weights = F::weights::<V, D>(&open[r], group, register);
-                    for m in 0..M {
-                        products[r][m] = D::add(products[r][m], weights, here.add(m * pitch));
+                let mut weights = [F::weights::<V, D>(&open[0], group, register); R];
+                for r in 1..R {
+                    weights[r] = F::weights::<V, D>(&open[r], group, register);
+                }
+                for m in 0..M {
+                    let numbers = D::numbers(here.add(m * pitch));
+                    for r in 0..R {
+                        products[r][m] = D::add(products[r][m], weights[r], numbers);
                     }
                 }
             }

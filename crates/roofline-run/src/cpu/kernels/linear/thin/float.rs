@@ -106,7 +106,15 @@ pub(super) fn unit(stored: &Stored) -> f32 {
 struct Float<V, F>(PhantomData<(V, F)>);
 
 impl<V: Vector, F: Form> Tile for Float<V, F> {
+    const CODES: usize = STEP * F::BYTES;
+    const SCALES: usize = 0;
+    const DEEP: bool = true;
     type Sum = V;
+
+    #[inline(always)]
+    fn block() -> usize {
+        4 * STEP
+    }
 
     #[inline(always)]
     unsafe fn zero() -> V {
@@ -116,11 +124,14 @@ impl<V: Vector, F: Form> Tile for Float<V, F> {
     #[inline(always)]
     unsafe fn step<const R: usize, const M: usize>(at: [At; R], x: *const u8, pitch: usize, sums: &mut [[V; M]; R]) {
         for index in 0..STEP / V::LANES {
+            let mut weights = [V::zero(); R];
             for r in 0..R {
-                let weights = F::vector::<V>(at[r].codes, index);
-                for m in 0..M {
-                    let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
-                    sums[r][m] = weights.fma(x, sums[r][m]);
+                weights[r] = F::vector::<V>(at[r].codes, index);
+            }
+            for m in 0..M {
+                let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
+                for r in 0..R {
+                    sums[r][m] = weights[r].fma(x, sums[r][m]);
                 }
             }
         }

@@ -11,11 +11,10 @@ unsafe fn half(from: *const u8) -> f32 {
 
 /// The scales of the four blocks of a step of 128, `stride` bytes apart.
 #[inline(always)]
-unsafe fn four(from: *const u8, stride: usize) -> [f32; 4] {
+unsafe fn four<V: Vector>(from: *const u8, stride: usize) -> [f32; 4] {
+    let word = |index: usize| u64::from(from.add(index * stride).cast::<u16>().read_unaligned());
     let mut scales = [0.0; 4];
-    for (index, scale) in scales.iter_mut().enumerate() {
-        *scale = half(from.add(index * stride));
-    }
+    V::four_fp16(word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48, scales.as_mut_ptr());
     scales
 }
 
@@ -39,7 +38,7 @@ impl Form for Q8_0 {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        (at.codes, four(at.codes, 34))
+        (at.codes, four::<V>(at.codes, 34))
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
@@ -111,7 +110,7 @@ impl<H: Halves> Form for H {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        (at.codes, four(at.codes, H::BYTES))
+        (at.codes, four::<V>(at.codes, H::BYTES))
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
@@ -133,10 +132,10 @@ pub(super) struct Q45K<const FIVE: bool>;
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Parts {
+    /// Scales in the order of groups: of two pairs of 32 bytes the lower halves, then their upper halves. Then minima, as
+    /// they are stored, and zeros.
+    values: [f32; 24],
     block: *const u8,
-    /// In the order of groups: of two pairs of 32 bytes the lower halves, then their upper halves.
-    scales: [f32; 8],
-    mins: [f32; 16],
 }
 
 /// The part that stands at `place` of that order.
@@ -179,18 +178,21 @@ impl<const FIVE: bool> Form for Q45K<FIVE> {
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Parts {
         let block = at.codes;
-        let (d, least) = (half(block), half(block.add(2)));
+        let mut factors = [0.0; 4];
+        V::four_fp16(u64::from(block.cast::<u32>().read_unaligned()), factors.as_mut_ptr());
         let word = |index: usize| block.add(4 + 4 * index).cast::<u32>().read_unaligned();
         let (a, b, c) = (word(0), word(1), word(2));
         // The first four of each in 6 bits of a byte; of the others four bits in the third dword, two above the first ones.
         let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
-        let scales = [a & 0x3f3f_3f3f, c & low | a >> 2 & high].map(u32::to_le_bytes);
-        let mins = [b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high].map(u32::to_le_bytes);
-        let mut parts = Parts { block, scales: [0.0; 8], mins: [0.0; 16] };
-        for index in 0..8 {
-            let from = part(index);
-            parts.scales[index] = f32::from(scales[from / 4][from % 4]) * d;
-            parts.mins[index] = f32::from(mins[index / 4][index % 4]) * least;
+        let swapped = |four: u32| four & 0xff00_00ff | (four & 0xff00) << 8 | four >> 8 & 0xff00;
+        let scales = [swapped(a & 0x3f3f_3f3f), swapped(c & low | a >> 2 & high)];
+        let bytes = [scales[0], scales[1], b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high];
+        let mut parts = Parts { values: [0.0; 24], block };
+        let mut index = 0;
+        while index < 16 {
+            let factor = V::spread::<8>(factors.as_ptr().add(index / 8));
+            V::load_i8(bytes.as_ptr().cast::<u8>().add(index)).mul(factor).store(parts.values.as_mut_ptr().add(index));
+            index += V::LANES;
         }
         parts
     }
@@ -210,11 +212,11 @@ impl<const FIVE: bool> Form for Q45K<FIVE> {
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Parts, group: usize) -> V {
-        spread::<V>(open.scales.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
+        spread::<V>(open.values.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
     }
     #[inline(always)]
     unsafe fn mins(open: &Parts) -> *const f32 {
-        open.mins.as_ptr()
+        open.values.as_ptr().add(8)
     }
 }
 
@@ -231,6 +233,9 @@ pub(super) struct Sixteens {
     /// Of each quarter, those of the first half and those of the second.
     scales: [f32; 16],
 }
+
+/// The bytes of the scales in the order quarter, half, part, where they are stored in the order half, quarter, part.
+const QUARTERS: [u8; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
 
 impl Form for Q6K {
     const STEP: usize = 256;
@@ -252,10 +257,12 @@ impl Form for Q6K {
     unsafe fn open<V: Vector>(at: At) -> Sixteens {
         let (block, d) = (at.codes, half(at.codes.add(208)));
         let mut open = Sixteens { block, scales: [0.0; 16] };
-        let bytes = block.add(192).cast::<[i8; 16]>().read_unaligned();
-        for index in 0..16 {
-            let (quarter, half, part) = (index / 4, index / 2 % 2, index % 2);
-            open.scales[index] = f32::from(bytes[8 * half + 2 * quarter + part]) * d;
+        let mut bytes = [0u8; 64];
+        V::store_bits(V::shuffle(V::repeated16(block.add(192)), V::repeated16(QUARTERS.as_ptr())), bytes.as_mut_ptr());
+        let mut index = 0;
+        while index < 16 {
+            V::load_i8(bytes.as_ptr().add(index)).mul(V::splat(d)).store(open.scales.as_mut_ptr().add(index));
+            index += V::LANES;
         }
         open
     }

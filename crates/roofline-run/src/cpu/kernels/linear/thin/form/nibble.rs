@@ -5,10 +5,7 @@
 
 use std::marker::PhantomData;
 
-use roofline_isa::{
-    Dot, Vector,
-    number::{from_bf16, from_e4m3},
-};
+use roofline_isa::{Dot, Vector, number::from_bf16};
 
 use super::{At, Form, spread};
 
@@ -84,8 +81,10 @@ pub(super) trait Scales: Copy {
     const GROUP: usize;
     const BYTES: usize;
     const MINS: usize = 0;
+    /// What they are too small by.
+    const UNIT: f32 = 1.0;
     /// As FP32, and the minima.
-    unsafe fn read(at: At) -> Scale;
+    unsafe fn read<V: Vector>(at: At) -> Scale;
 }
 
 #[derive(Clone, Copy)]
@@ -112,7 +111,7 @@ impl<const G: usize> Scales for Bf16<G> {
     const GROUP: usize = G;
     const BYTES: usize = 2 * STEP / G;
     #[inline(always)]
-    unsafe fn read(at: At) -> Scale {
+    unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
         for index in 0..STEP / G {
             scale.values[index] = from_bf16(word(at.scales, index));
@@ -130,7 +129,7 @@ impl<const G: usize, const WIDE: bool> Scales for Zeros<G, WIDE> {
     const BYTES: usize = 2 * STEP / G;
     const MINS: usize = STEP / G;
     #[inline(always)]
-    unsafe fn read(at: At) -> Scale {
+    unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
         for index in 0..STEP / G {
             let group = at.step * (STEP / G) + index;
@@ -156,7 +155,7 @@ impl Scales for E8m0 {
     const GROUP: usize = 32;
     const BYTES: usize = 4;
     #[inline(always)]
-    unsafe fn read(at: At) -> Scale {
+    unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
         for index in 0..4 {
             scale.values[index] = f32::from_bits((u32::from(*at.scales.add(index)) << 23).max(1 << 22));
@@ -172,12 +171,11 @@ pub(super) struct E4m3;
 impl Scales for E4m3 {
     const GROUP: usize = 16;
     const BYTES: usize = 8;
+    const UNIT: f32 = 256.0;
     #[inline(always)]
-    unsafe fn read(at: At) -> Scale {
+    unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
-        for index in 0..8 {
-            scale.values[index] = from_e4m3(*at.scales.add(index));
-        }
+        V::eight_e4m3(at.scales, scale.values.as_mut_ptr());
         scale
     }
 }
@@ -190,7 +188,7 @@ impl Scales for Absmax {
     const GROUP: usize = 64;
     const BYTES: usize = 8;
     #[inline(always)]
-    unsafe fn read(at: At) -> Scale {
+    unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
         for index in 0..2 {
             scale.values[index] = at.scales.cast::<f32>().add(index).read_unaligned();
@@ -245,7 +243,7 @@ impl<C: Code, S: Scales> Form for Nibble<C, S> {
     const CODES: usize = STEP / 2;
     const SCALES: usize = S::BYTES;
     const OFFSET: i32 = C::OFFSET;
-    const UNIT: f32 = C::UNIT;
+    const UNIT: f32 = C::UNIT * S::UNIT;
     const MINS: usize = S::MINS;
     type Open = Open;
 
@@ -258,7 +256,7 @@ impl<C: Code, S: Scales> Form for Nibble<C, S> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Open {
-        Open { codes: at.codes, scale: S::read(at) }
+        Open { codes: at.codes, scale: S::read::<V>(at) }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Open, group: usize, register: usize) -> D::Weights {

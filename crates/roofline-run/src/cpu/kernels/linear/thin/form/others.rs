@@ -85,7 +85,7 @@ impl<S: Scales> Form for Nf4<S> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Open {
-        Open { codes: at.codes, scale: S::read(at) }
+        Open { codes: at.codes, scale: S::read::<V>(at) }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Open, group: usize, register: usize) -> D::Weights {
