@@ -26,7 +26,7 @@ pub trait Dot<V: Vector> {
 
     /// Of the `V::BYTES` values of `x` that meet a register, the weights' byte that the one at `place` meets.
     fn byte(place: usize) -> usize;
-    /// Writes `V::BYTES` values of `x`, in that order, where `add` looks for them: `2 * V::BYTES` bytes.
+    /// Writes `V::BYTES` values of `x`, no fewer, in that order, where `add` looks for them: `2 * V::BYTES` bytes.
     unsafe fn place(x: &[i16], to: *mut u8);
     /// Weights that are bytes from 0 to 127.
     unsafe fn small(bytes: V::Bits) -> Self::Weights;
@@ -36,7 +36,7 @@ pub trait Dot<V: Vector> {
     ///
     /// # Panics
     ///
-    /// Where weights are multiplied as bytes; [`launch_words`] is for kernels that need this.
+    /// Where weights are multiplied as bytes; [`Operands::Words`] is for kernels that need this.
     unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights;
     /// Sums that start from one number per dword.
     unsafe fn start(from: *const i32) -> Self::Sums;
@@ -136,11 +136,17 @@ macro_rules! digits {
             /// The signed bytes of `256 a + b`: first all `a`, then all `b`.
             #[inline(always)]
             unsafe fn place(x: &[i16], to: *mut u8) {
-                for (at, value) in x.iter().enumerate() {
-                    let low = *value as i8;
-                    to.add(at).write(((*value - i16::from(low)) >> 8) as u8);
-                    to.add($vector::BYTES + at).write(low.cast_unsigned());
+                let (mut upper, mut lower) = ([0u8; $vector::BYTES], [0u8; $vector::BYTES]);
+                let mut at = 0;
+                while at < $vector::BYTES {
+                    let value = *x.get_unchecked(at);
+                    let low = value as i8;
+                    upper[at] = ((value - i16::from(low)) >> 8) as u8;
+                    lower[at] = low.cast_unsigned();
+                    at += 1;
                 }
+                $vector::store_bits($vector::bits(upper.as_ptr()), to);
+                $vector::store_bits($vector::bits(lower.as_ptr()), to.add($vector::BYTES));
             }
             #[inline(always)]
             unsafe fn words(_: $bits, _: $bits) -> $bits {
@@ -178,9 +184,13 @@ macro_rules! digits {
             const EXACT: usize = $vector::BYTES;
             #[inline(always)]
             unsafe fn place_exact(x: &[i16], to: *mut u8) {
-                for (at, value) in x.iter().enumerate() {
-                    to.add(at).write(*value as u8);
+                let mut bytes = [0u8; $vector::BYTES];
+                let mut at = 0;
+                while at < $vector::BYTES {
+                    bytes[at] = *x.get_unchecked(at) as u8;
+                    at += 1;
                 }
+                $vector::store_bits($vector::bits(bytes.as_ptr()), to);
             }
             #[inline(always)]
             unsafe fn add_exact(sums: $bits, weights: $bits, x: *const u8) -> $bits {
@@ -192,9 +202,9 @@ macro_rules! digits {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_set1_epi8, _mm512_xor_si512};
+    use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_set1_epi8, _mm512_xor_si512};
 
-    use super::Dot;
+    use super::{Dot, Words};
     use crate::{V512, Vector};
 
     /// AVX512_VNNI: unsigned bytes of weights by signed bytes of `x`.
@@ -202,9 +212,73 @@ mod x86 {
     pub(super) struct Vnni;
 
     digits!(Vnni, V512, __m512i, 128, _mm512_dpbusd_epi32, |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)));
+
+    /// AVX512_VNNI: words, multiplied and added in one instruction. With 16-bit `x` that is one product where digits are
+    /// two, for the price of widening the weights once for all rows of `x`.
+    #[derive(Clone, Copy)]
+    pub(super) struct Pairs;
+
+    type Plain = <Words as Dot<V512>>::Weights;
+
+    impl Dot<V512> for Pairs {
+        const OFFSET: i32 = 0;
+        type Weights = Plain;
+        type Numbers = Plain;
+        type Sums = __m512i;
+
+        fn byte(place: usize) -> usize {
+            <Words as Dot<V512>>::byte(place)
+        }
+        #[inline(always)]
+        unsafe fn place(x: &[i16], to: *mut u8) {
+            <Words as Dot<V512>>::place(x, to);
+        }
+        #[inline(always)]
+        unsafe fn small(bytes: __m512i) -> Plain {
+            <Words as Dot<V512>>::small(bytes)
+        }
+        #[inline(always)]
+        unsafe fn signed(bytes: __m512i) -> Plain {
+            <Words as Dot<V512>>::signed(bytes)
+        }
+        #[inline(always)]
+        unsafe fn words(first: __m512i, second: __m512i) -> Plain {
+            (first, second)
+        }
+        #[inline(always)]
+        unsafe fn start(from: *const i32) -> __m512i {
+            V512::bits(from.cast())
+        }
+        #[inline(always)]
+        unsafe fn nothing() -> __m512i {
+            V512::splat32(0)
+        }
+        #[inline(always)]
+        unsafe fn numbers(x: *const u8) -> Plain {
+            <Words as Dot<V512>>::numbers(x)
+        }
+        #[inline(always)]
+        unsafe fn add(sums: __m512i, weights: Plain, x: Plain) -> __m512i {
+            _mm512_dpwssd_epi32(_mm512_dpwssd_epi32(sums, weights.0, x.0), weights.1, x.1)
+        }
+        #[inline(always)]
+        unsafe fn totals(sums: __m512i) -> __m512i {
+            sums
+        }
+
+        const EXACT: usize = 2 * V512::BYTES;
+        #[inline(always)]
+        unsafe fn place_exact(x: &[i16], to: *mut u8) {
+            <Words as Dot<V512>>::place(x, to);
+        }
+        #[inline(always)]
+        unsafe fn add_exact(sums: __m512i, weights: Plain, x: *const u8) -> __m512i {
+            Self::add(sums, weights, Self::numbers(x))
+        }
+    }
 }
 #[cfg(target_arch = "x86_64")]
-use x86::Vnni;
+use x86::{Pairs, Vnni};
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
@@ -244,23 +318,39 @@ pub trait DotKernel {
     unsafe fn run<V: Vector, D: Dot<V>>(self);
 }
 
-/// Runs `kernel` with the vectors of `isa` and its best way to multiply integers. AVX-512 without VNNI multiplies words in
-/// 256-bit vectors: a third copy of every kernel would serve two generations of servers.
+/// What a kernel multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// Bytes with bytes.
+    Bytes,
+    /// Bytes with 16-bit numbers, whose sums are used after several registers of them.
+    Mixed,
+    /// The same, whose sums are used after each register: what puts digits together again would cost as much as digits win.
+    Short,
+    /// Words with words.
+    Words,
+}
+
+/// Runs `kernel` with the vectors of `isa` and its best way to multiply such operands. AVX-512 without VNNI multiplies words
+/// in 256-bit vectors: another copy of every kernel would serve two generations of servers.
 #[inline]
-pub fn launch_dot<K: DotKernel>(isa: Isa, kernel: K) {
-    match isa.level() {
+pub fn launch_dot<K: DotKernel>(isa: Isa, operands: Operands, kernel: K) {
+    match (isa.level(), isa.has_dot(), operands) {
         // SAFETY: an `Isa` holds only what the processor has.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 if isa.has_dot() => unsafe { on_vnni(kernel) },
+        (Level::Avx512, true, Operands::Bytes | Operands::Mixed) => unsafe { on_vnni::<_, Vnni>(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => unsafe { on_avx2(kernel) },
+        (Level::Avx512, true, _) => unsafe { on_vnni::<_, Pairs>(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512 | Level::Avx2, ..) => unsafe { on_avx2(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon if isa.has_dot() => unsafe { on_sdot(kernel) },
+        (Level::Neon, true, Operands::Bytes | Operands::Mixed | Operands::Short) => unsafe { on_sdot(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => unsafe { kernel.run::<crate::V128, Words>() },
+        (Level::Neon, ..) => unsafe { kernel.run::<crate::V128, Words>() },
         // SAFETY: plain Rust.
         _ => unsafe { kernel.run::<Plain, Words>() },
     }
@@ -268,8 +358,8 @@ pub fn launch_dot<K: DotKernel>(isa: Isa, kernel: K) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn on_vnni<K: DotKernel>(kernel: K) {
-    kernel.run::<crate::V512, Vnni>();
+unsafe fn on_vnni<K: DotKernel, D: Dot<crate::V512>>(kernel: K) {
+    kernel.run::<crate::V512, D>();
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -282,19 +372,4 @@ unsafe fn on_avx2<K: DotKernel>(kernel: K) {
 #[target_feature(enable = "dotprod")]
 unsafe fn on_sdot<K: DotKernel>(kernel: K) {
     kernel.run::<crate::V128, Sdot>();
-}
-
-/// Runs `kernel` with the vectors of `isa`, multiplying words.
-#[inline]
-pub fn launch_words<K: DotKernel>(isa: Isa, kernel: K) {
-    crate::launch(isa, InWords(kernel));
-}
-
-struct InWords<K>(K);
-
-impl<K: DotKernel> crate::Kernel for InWords<K> {
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
-        self.0.run::<V, Words>();
-    }
 }

@@ -24,7 +24,7 @@ pub mod number;
 mod vector;
 mod widest;
 
-pub use dot::{Dot, DotKernel, Words, launch_dot, launch_words};
+pub use dot::{Dot, DotKernel, Operands, Words, launch_dot};
 pub use isa::{Isa, Level, NoSuchIsa, VARIABLE};
 pub use vector::Plain;
 #[cfg(target_arch = "aarch64")]

@@ -66,6 +66,9 @@ pub trait Vector: Copy {
     /// Rounded to even, saturating.
     unsafe fn store_i8(self, to: *mut u8);
 
+    /// As signed words, rounded to even, saturating.
+    unsafe fn store_i16(self, to: *mut i16);
+
     /// `self + other`.
     unsafe fn add(self, other: Self) -> Self;
     /// `self - other`.
@@ -124,6 +127,8 @@ pub trait Vector: Copy {
     unsafe fn sar16<const N: i32>(a: Self::Bits) -> Self::Bits;
     /// Dwords shifted left.
     unsafe fn shl32<const N: i32>(a: Self::Bits) -> Self::Bits;
+    /// Dwords shifted right, the sign from above.
+    unsafe fn sar32<const N: i32>(a: Self::Bits) -> Self::Bits;
     /// The lower halves of the products of words.
     unsafe fn mul16(a: Self::Bits, b: Self::Bits) -> Self::Bits;
     /// All bits of the bytes that have every bit of `mask`.
@@ -154,6 +159,9 @@ pub trait Vector: Copy {
 
     /// Four FP16 numbers to FP32.
     unsafe fn four_fp16(codes: u64, to: *mut f32);
+    /// Two times eight signed bytes to FP32, each eight times a factor of their own: without a stop in memory, where narrow
+    /// stores keep a wide load waiting.
+    unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32);
     /// Eight E4M3 numbers to FP32, times 2^-8.
     unsafe fn eight_e4m3(from: *const u8, to: *mut f32);
 

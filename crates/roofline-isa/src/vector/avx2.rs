@@ -272,7 +272,11 @@ impl Vector for V256 {
                 let pairs = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
                 _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), pairs)
             }
-            4 => _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(_mm_load1_ps(from)), _mm_load1_ps(from.add(1))),
+            4 => {
+                let fours = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+                let both = _mm_castpd_ps(_mm_load_sd(from.cast()));
+                _mm256_permutevar8x32_ps(_mm256_castps128_ps256(both), fours)
+            }
             _ => _mm256_broadcast_ss(&*from),
         })
     }
@@ -285,5 +289,22 @@ impl Vector for V256 {
         let shifted = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(from.cast())));
         let half = _mm_and_si128(shifted, _mm_set1_epi16(0xbfffu16.cast_signed()));
         _mm256_storeu_ps(to, _mm256_cvtph_ps(half));
+    }
+    #[inline(always)]
+    unsafe fn store_i16(self, to: *mut i16) {
+        let whole = _mm256_cvtps_epi32(self.0);
+        let words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
+        _mm_storeu_si128(to.cast(), words);
+    }
+    #[inline(always)]
+    unsafe fn sar32<const N: i32>(a: __m256i) -> __m256i {
+        _mm256_srai_epi32::<N>(a)
+    }
+    #[inline(always)]
+    unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32) {
+        for (half, (bytes, factor)) in [low, high].into_iter().enumerate() {
+            let wide = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes.cast_signed())));
+            _mm256_storeu_ps(to.add(8 * half), _mm256_mul_ps(wide, _mm256_set1_ps(factor)));
+        }
     }
 }

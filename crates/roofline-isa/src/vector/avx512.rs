@@ -279,10 +279,11 @@ impl Vector for V512 {
                 let fours = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
                 _mm512_permutexvar_ps(fours, _mm512_castps128_ps512(_mm_loadu_ps(from)))
             }
-            8 => _mm512_insertf32x8::<1>(
-                _mm512_castps256_ps512(_mm256_broadcast_ss(&*from)),
-                _mm256_broadcast_ss(&*from.add(1)),
-            ),
+            8 => {
+                let eights = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+                let both = _mm_castpd_ps(_mm_load_sd(from.cast()));
+                _mm512_permutexvar_ps(eights, _mm512_castps128_ps512(both))
+            }
             _ => _mm512_set1_ps(*from),
         })
     }
@@ -295,5 +296,19 @@ impl Vector for V512 {
         let shifted = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(from.cast())));
         let half = _mm_and_si128(shifted, _mm_set1_epi16(0xbfffu16.cast_signed()));
         _mm256_storeu_ps(to, _mm256_cvtph_ps(half));
+    }
+    #[inline(always)]
+    unsafe fn store_i16(self, to: *mut i16) {
+        _mm256_storeu_si256(to.cast(), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(self.0)));
+    }
+    #[inline(always)]
+    unsafe fn sar32<const N: i32>(a: __m512i) -> __m512i {
+        _mm512_sra_epi32(a, _mm_cvtsi32_si128(N))
+    }
+    #[inline(always)]
+    unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32) {
+        let bytes = _mm_set_epi64x(high.0.cast_signed(), low.0.cast_signed());
+        let factors = _mm512_insertf32x8::<1>(_mm512_set1_ps(low.1), _mm256_set1_ps(high.1));
+        _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)), factors));
     }
 }

@@ -280,4 +280,21 @@ impl Vector for V128 {
         Self::load_e4m3(from).store(to);
         Self::load_e4m3(from.add(4)).store(to.add(4));
     }
+    #[inline(always)]
+    unsafe fn store_i16(self, to: *mut i16) {
+        vst1_s16(to, vqmovn_s32(vcvtnq_s32_f32(self.0)));
+    }
+    #[inline(always)]
+    unsafe fn sar32<const N: i32>(a: uint8x16_t) -> uint8x16_t {
+        vreinterpretq_u8_s32(vshlq_s32(vreinterpretq_s32_u8(a), vdupq_n_s32(-N)))
+    }
+    #[inline(always)]
+    unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32) {
+        for (half, (bytes, factor)) in [low, high].into_iter().enumerate() {
+            let words = vmovl_s8(vcreate_s8(bytes));
+            let (first, last) = (vmovl_s16(vget_low_s16(words)), vmovl_s16(vget_high_s16(words)));
+            vst1q_f32(to.add(8 * half), vmulq_n_f32(vcvtq_f32_s32(first), factor));
+            vst1q_f32(to.add(8 * half + 4), vmulq_n_f32(vcvtq_f32_s32(last), factor));
+        }
+    }
 }

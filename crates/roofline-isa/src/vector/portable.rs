@@ -310,4 +310,18 @@ impl Vector for Plain {
     unsafe fn eight_e4m3(from: *const u8, to: *mut f32) {
         Self::load_e4m3(from).store(to);
     }
+    #[inline(always)]
+    unsafe fn store_i16(self, to: *mut i16) {
+        to.cast::<[i16; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i16));
+    }
+    #[inline(always)]
+    unsafe fn sar32<const N: i32>(a: Bytes) -> Bytes {
+        of_dwords(dwords(a).map(|dword| (dword.cast_signed() >> N).cast_unsigned()))
+    }
+    #[inline(always)]
+    unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32) {
+        for (half, (bytes, factor)) in [low, high].into_iter().enumerate() {
+            Self(bytes.to_le_bytes().map(|byte| f32::from(byte.cast_signed()) * factor)).store(to.add(8 * half));
+        }
+    }
 }

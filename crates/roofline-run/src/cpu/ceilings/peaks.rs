@@ -12,7 +12,7 @@ use roofline_core::{
     units::{FlopRate, Hertz},
 };
 
-use roofline_isa::{Dot, DotKernel, Isa, Kernel, Level, Vector, launch, launch_dot};
+use roofline_isa::{Dot, DotKernel, Isa, Kernel, Level, Operands, Vector, launch, launch_dot};
 
 use super::{Peak, Trials};
 use crate::cpu::pool::Pool;
@@ -142,9 +142,11 @@ struct Products {
 impl DotKernel for Products {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        let x = [3u8; 128 * ACCUMULATORS];
+        #[repr(align(64))]
+        struct Lines([u8; 128 * ACCUMULATORS]);
+        let x = Lines([3; 128 * ACCUMULATORS]);
         let weights = D::small(V::splat8(black_box(5)));
-        let mut at = x.as_ptr();
+        let mut at = x.0.as_ptr();
         if self.exact {
             let mut sums = [V::splat32(0); ACCUMULATORS];
             for _ in 0..self.turns {
@@ -177,7 +179,7 @@ fn bytes(isa: Isa) -> usize {
         }
     }
     let mut width = 0;
-    launch_dot(isa, Width(&mut width));
+    launch_dot(isa, Operands::Bytes, Width(&mut width));
     width
 }
 
@@ -202,7 +204,7 @@ fn units_of(isa: Isa) -> Vec<Unit> {
         per_cycle: (isa.level() != Level::Portable).then_some(2.0 * lanes * UNITS),
     };
     let names = match isa.level() {
-        Level::Avx512 if isa.has_dot() => ["AVX-512 VNNI", "AVX-512 VNNI, two digits"],
+        Level::Avx512 if isa.has_dot() => ["AVX-512 vpdpbusd", "AVX-512 vpdpwssd"],
         Level::Avx512 | Level::Avx2 => ["AVX2 vpmaddwd", "AVX2 vpmaddwd"],
         Level::Neon if isa.has_dot() => ["NEON SDOT", "NEON SDOT, two digits"],
         Level::Neon => ["NEON SMLAL", "NEON SMLAL"],
@@ -212,7 +214,7 @@ fn units_of(isa: Isa) -> Vec<Unit> {
     let int8 = Unit {
         math: Math::Int8,
         name: names[0],
-        run: |isa, turns| launch_dot(isa, Products { turns, exact: true }),
+        run: |isa, turns| launch_dot(isa, Operands::Bytes, Products { turns, exact: true }),
         isa,
         operations: integers,
         per_cycle: None,
@@ -220,7 +222,7 @@ fn units_of(isa: Isa) -> Vec<Unit> {
     let int16 = Unit {
         math: Math::Int16,
         name: names[1],
-        run: |isa, turns| launch_dot(isa, Products { turns, exact: false }),
+        run: |isa, turns| launch_dot(isa, Operands::Mixed, Products { turns, exact: false }),
         isa,
         operations: integers / 2.0,
         per_cycle: None,

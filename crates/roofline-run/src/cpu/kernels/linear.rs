@@ -78,7 +78,9 @@ impl Product {
         if wide.is_none() && !integers {
             return Err(Unsupported(format!("no processor kernel reads activations stored as {activations}")));
         }
-        let (kernel, unit, math) = if m > THIN {
+        // Integers are multiplied as they are unless a unit for 16-bit floats beats that by more than widening costs.
+        let integer = wide.is_some() && !matches!(stored.code, Code::Fp32 | Code::Fp16 | Code::Bf16 | Code::Fp8);
+        let (kernel, unit, math) = if m > THIN && !(integer && !isa.has_tiles() && !isa.has_bf16()) {
             let math = if integers { Math::Int8 } else { precision.math };
             let gemm = Gemm::plan(isa, math, (m, n), Stored::new(activations, k)?, threads)?;
             let (unit, math) = (gemm.unit(), gemm.math());
@@ -156,7 +158,7 @@ impl Product {
         let rows = self.stored.rows(&w);
         let y = Output::new(y, self.n, self.output);
         match &mut self.kernel {
-            Kernel::Thin(thin) => thin.run(pool, &x, 0, rows, y),
+            Kernel::Thin(thin) => thin.run(pool, &x, rows, y),
             Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
             Kernel::CastFirst(cast) => cast.run(pool, &x, rows, between, y),
         }

@@ -58,6 +58,6 @@ impl CastFirst {
             zeros: &[],
             tensor: &[],
         };
-        self.thin.run(pool, x, 0, self.stored.rows(&tensor), y);
+        self.thin.run(pool, x, self.stored.rows(&tensor), y);
     }
 }

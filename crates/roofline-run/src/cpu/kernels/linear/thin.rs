@@ -38,6 +38,7 @@ use super::{
 };
 use crate::cpu::{
     buffer::Buffer,
+    kernels::convert::widen,
     pool::{Pool, share},
     tensor::Tensor,
 };
@@ -167,6 +168,8 @@ unsafe fn columns<V: Vector, T: Tile>(job: &Job<'_>, rows: Range<usize>) {
                     1 if T::DEEP => part::<V, T, 4, 1>(place),
                     1 => part::<V, T, 2, 1>(place),
                     2 => part::<V, T, 2, 2>(place),
+                    // Sixteen registers hold integer products of one row of `W`, their sums, and what is multiplied.
+                    _ if V::LANES == 8 && !T::DEEP => part::<V, T, 1, 4>(place),
                     _ => part::<V, T, 2, 4>(place),
                 };
             }
@@ -288,15 +291,28 @@ struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    /// The values of a step, zeros after the last.
+    /// The values of a step times the factor, zeros after the last.
+    ///
+    /// # Safety
+    ///
+    /// `V` is enabled where this is inlined, and `to` has room for a step and a vector.
     #[inline(always)]
-    fn values<const N: usize>(&self, step: usize) -> [f32; N] {
-        let mut values = [0.0; N];
-        let (start, end) = (step * self.shape.step, ((step + 1) * self.shape.step).min(self.k));
-        if let Some(wide) = self.wide {
-            wide.decode(&self.codes[start * wide.bytes()..end * wide.bytes()], &mut values[..end - start]);
+    unsafe fn values<V: Vector>(&self, step: usize, to: *mut f32) {
+        let (start, size) = (step * self.shape.step, self.shape.step);
+        let length = size.min(self.k - start);
+        let Some(wide) = self.wide else { return };
+        widen::<V>(wide.kind(), self.codes.as_ptr().add(start * wide.bytes()), length, to);
+        for at in length..size {
+            to.add(at).write(0.0);
         }
-        values
+        if self.factor != 1.0 {
+            let factor = V::splat(self.factor);
+            let mut at = 0;
+            while at < size {
+                V::load(to.add(at)).mul(factor).store(to.add(at));
+                at += V::LANES;
+            }
+        }
     }
 }
 
@@ -306,7 +322,8 @@ pub(super) struct Thin {
     lane: Lane,
     shape: Shape,
     wide: Option<Wide>,
-    m: usize,
+    /// Rows of `x` that are multiplied in one go.
+    batch: usize,
     parts: usize,
     x: Buffer,
     /// What sums are multiplied by: for each row of `x` as it is multiplied.
@@ -314,7 +331,7 @@ pub(super) struct Thin {
 }
 
 impl Thin {
-    /// For up to [`MOST`] rows of `x`, or half as many in FP32; `wide` is none where they are INT8.
+    /// For `m` rows of `x`, in batches where they are many; `wide` is none where they are INT8.
     pub(super) fn plan(isa: Isa, m: usize, wide: Option<Wide>, stored: &Stored) -> Result<Self, Unsupported> {
         let lane = match wide {
             None => exact::lane(),
@@ -324,14 +341,10 @@ impl Thin {
         };
         let parts = if wide == Some(Wide::Fp32) && lane.math == Math::Int16 { 2 } else { 1 };
         let shape = (lane.shape)(isa);
-        let bytes = (m * parts).next_multiple_of(4) * stored.k.div_ceil(shape.step) * shape.block;
+        let batch = m.min(MOST / 2);
+        let bytes = (batch * parts).next_multiple_of(4) * stored.k.div_ceil(shape.step) * shape.block;
         let x = Buffer::zeroed(bytes).ok_or_else(no_memory)?;
-        Ok(Self { isa, lane, shape, wide, m, parts, x, factors: vec![1.0; m * parts] })
-    }
-
-    /// Rows of `x` that a plan takes.
-    pub(super) fn most(wide: Option<Wide>) -> usize {
-        if wide == Some(Wide::Fp32) { MOST / 2 } else { MOST }
+        Ok(Self { isa, lane, shape, wide, batch, parts, x, factors: vec![1.0; batch * parts] })
     }
 
     pub(super) fn math(&self) -> Math {
@@ -342,54 +355,69 @@ impl Thin {
         (self.lane.unit)(self.isa)
     }
 
-    /// Multiplies rows `first..first + m` of `x`.
-    pub(super) fn run(&mut self, pool: &mut Pool, x: &Tensor<'_>, first: usize, w: Rows<'_>, y: Output) {
-        let (k, m, parts, steps) = (x.columns, self.m, self.parts, x.columns.div_ceil(self.shape.step));
-        let bytes = self.wide.map_or(1, Wide::bytes) * k;
-        let rows = || x.codes.chunks_exact(bytes).skip(first).take(m);
-        let mut scales = vec![1.0; m];
-        for (index, (codes, scale)) in rows().zip(&mut scales).enumerate() {
-            let own = match self.wide {
-                Some(wide) if self.lane.math == Math::Fp32 => float::factor(w.stored, codes, wide),
-                Some(_) => 1.0,
-                None => wide_scale(x.scales, first + index),
+    pub(super) fn run(&mut self, pool: &mut Pool, x: &Tensor<'_>, w: Rows<'_>, y: Output) {
+        for first in (0..x.rows).step_by(self.batch) {
+            let rows = first..(first + self.batch).min(x.rows);
+            self.lay_out(pool, x, rows.clone(), w.stored);
+            let job = Job {
+                w,
+                shape: &self.shape,
+                x: self.x.as_ptr(),
+                rows: rows.len() * self.parts,
+                parts: self.parts,
+                factors: &self.factors,
+                y: y.from_row(first),
             };
-            let inverse = if self.wide.is_some() { float::unit(w.stored) / own } else { own };
-            *scale = own;
-            self.factors[index * parts..(index + 1) * parts].fill(inverse);
+            let (isa, run, piece) = (self.isa, self.lane.run, piece(w.stored, pool.threads(), w.count));
+            pool.deal(w.count, 4, piece, |_, rows| run(isa, &job, rows));
+        }
+    }
+
+    /// Turns some rows of `x` to what registers of weights meet.
+    fn lay_out(&mut self, pool: &mut Pool, x: &Tensor<'_>, rows: Range<usize>, stored: &Stored) {
+        let (k, m, parts, steps) = (x.columns, rows.len(), self.parts, x.columns.div_ceil(self.shape.step));
+        let bytes = self.wide.map_or(1, Wide::bytes) * k;
+        let codes = |line: usize| &x.codes[(rows.start + line) * bytes..][..bytes];
+        let mut factors = [1.0; MOST];
+        for (line, factor) in factors.iter_mut().enumerate().take(m) {
+            let back = match self.wide {
+                Some(wide) if self.lane.math == Math::Fp32 => {
+                    *factor = float::factor(self.isa, stored, codes(line), wide);
+                    float::unit(stored) / *factor
+                }
+                Some(_) => 1.0,
+                None => row_scale(x.scales, rows.start + line),
+            };
+            self.factors[line * parts..(line + 1) * parts].fill(back);
         }
         let pitch = steps * self.shape.block;
         let to = Shared(self.x.as_mut_ptr());
-        let (isa, lane, shape) = (self.isa, self.lane, &self.shape);
+        let (isa, lane, shape, wide) = (self.isa, self.lane, &self.shape, self.wide);
         let fill = |line: usize, steps: Range<usize>| {
-            let codes = &x.codes[(first + line) * bytes..][..bytes];
             let to = to.at(line * parts * pitch);
-            let factor = if self.wide.is_some() { scales[line] } else { 1.0 };
-            (lane.fill)(isa, &Fill { codes, wide: self.wide, k, shape, steps, to, pitch, parts, factor });
+            let factor = factors[line];
+            (lane.fill)(isa, &Fill { codes: codes(line), wide, k, shape, steps, to, pitch, parts, factor });
         };
         // Handing it to others costs as much as a few thousand numbers.
         if m * k < 1 << 14 {
             (0..m).for_each(|line| fill(line, 0..steps));
-        } else {
-            let threads = pool.threads();
-            pool.run(|thread| {
-                let mut part = share(m * steps, 1, thread, threads);
-                while !part.is_empty() {
-                    let line = part.start / steps;
-                    let end = part.end.min((line + 1) * steps);
-                    fill(line, part.start - line * steps..end - line * steps);
-                    part.start = end;
-                }
-            });
+            return;
         }
-        let job =
-            Job { w, shape, x: self.x.as_ptr(), rows: m * parts, parts, factors: &self.factors, y: y.from_row(first) };
-        pool.deal(w.count, 4, piece(w.stored, pool.threads(), w.count), |_, rows| (lane.run)(isa, &job, rows));
+        let threads = pool.threads();
+        pool.run(|thread| {
+            let mut part = share(m * steps, 1, thread, threads);
+            while !part.is_empty() {
+                let line = part.start / steps;
+                let end = part.end.min((line + 1) * steps);
+                fill(line, part.start - line * steps..end - line * steps);
+                part.start = end;
+            }
+        });
     }
 }
 
 /// The BF16 scale of a row of INT8 `x`.
-fn wide_scale(scales: &[u8], row: usize) -> f32 {
+fn row_scale(scales: &[u8], row: usize) -> f32 {
     roofline_isa::number::from_bf16(u16::from_le_bytes([scales[2 * row], scales[2 * row + 1]]))
 }
 

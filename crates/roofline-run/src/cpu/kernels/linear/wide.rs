@@ -3,6 +3,8 @@
 use roofline_core::Format;
 use roofline_isa::number::{from_bf16, from_fp16, to_bf16, to_fp16};
 
+use crate::cpu::kernels::element::Kind;
+
 /// A format whose code is its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wide {
@@ -25,6 +27,15 @@ impl Wide {
         match self {
             Self::Fp32 => 4,
             Self::Fp16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The element type that vectors load.
+    pub(super) const fn kind(self) -> Kind {
+        match self {
+            Self::Fp32 => Kind::Fp32,
+            Self::Fp16 => Kind::Fp16,
+            Self::Bf16 => Kind::Bf16,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, ops::Range};
 
 use roofline_core::Math;
-use roofline_isa::{Dot, DotKernel, Vector, launch_dot};
+use roofline_isa::{Dot, DotKernel, Operands, Vector, launch_dot};
 
 use super::{At, Fill, Job, Lane, Shape, Tile, columns, fixed};
 
@@ -123,11 +123,11 @@ pub(super) fn lane() -> Lane {
     Lane {
         shape: |isa| {
             let mut shape = Shape::default();
-            launch_dot(isa, Describe(&mut shape));
+            launch_dot(isa, Operands::Bytes, Describe(&mut shape));
             shape
         },
-        fill: |isa, fill| launch_dot(isa, Place(fill)),
-        run: |isa, job, rows| launch_dot(isa, Run(job, rows)),
+        fill: |isa, fill| launch_dot(isa, Operands::Bytes, Place(fill)),
+        run: |isa, job, rows| launch_dot(isa, Operands::Bytes, Run(job, rows)),
         math: Math::Int8,
         unit: fixed::unit,
     }

@@ -11,7 +11,7 @@
 use std::{marker::PhantomData, ops::Range};
 
 use roofline_core::Math;
-use roofline_isa::{Dot, DotKernel, Isa, Level, Vector, launch_dot, launch_words};
+use roofline_isa::{Dot, DotKernel, Isa, Level, Operands, Vector, launch_dot};
 
 use super::{
     super::weights::Stored,
@@ -178,60 +178,68 @@ impl DotKernel for Fix<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
         let fill = self.0;
+        let mut values = Aligned([0.0f32; STEP]);
         for step in fill.steps.clone() {
-            let mut values = fill.values::<STEP>(step);
+            fill.values::<V>(step, values.0.as_mut_ptr());
             for part in 0..fill.parts {
-                fix::<V, D>(&mut values, fill.shape, fill.to.add(part * fill.pitch + step * fill.shape.block));
+                let to = fill.to.add(part * fill.pitch + step * fill.shape.block);
+                fix::<V, D>(values.0.as_mut_ptr(), fill.shape, to);
             }
         }
     }
 }
 
+#[repr(align(64))]
+struct Aligned<T>(T);
+
 /// Writes a block of `values`, and leaves what it does not hold.
 #[inline(always)]
-unsafe fn fix<V: Vector, D: Dot<V>>(values: &mut [f32; STEP], shape: &Shape, to: *mut u8) {
-    let values = &mut values[..shape.step];
-    let mut largest = [0.0f32; 16];
-    for values in values.as_chunks::<16>().0 {
-        for (largest, value) in largest.iter_mut().zip(values) {
-            *largest = largest.max(value.abs());
-        }
+unsafe fn fix<V: Vector, D: Dot<V>>(values: *mut f32, shape: &Shape, to: *mut u8) {
+    let vectors = shape.step / V::LANES;
+    let mut largest = V::zero();
+    for index in 0..vectors {
+        largest = largest.max(V::load(values.add(index * V::LANES)).abs());
     }
-    let largest = largest.iter().copied().fold(0.0, f32::max);
     // A power of two, so that numbers of 16 bits are whole where they are large; neither it nor its inverse is subnormal.
-    let exponent = (largest.to_bits() >> 23).clamp(16, 250);
+    let exponent = (largest.maximum().to_bits() >> 23).clamp(16, 250);
     let (inverse, scale) = (f32::from_bits((127 + 127 + 13 - exponent) << 23), f32::from_bits((exponent - 13) << 23));
-    let mut whole = [0i16; STEP];
-    for (whole, value) in whole.iter_mut().zip(values.iter_mut()) {
-        // Rounded by a sum that leaves no place for a fraction.
-        let rounded = ((*value * inverse + 12_582_912.0) - 12_582_912.0).min(LARGEST);
-        *whole = rounded as i16;
-        *value -= rounded * scale;
+    let mut whole = Aligned([0i16; STEP]);
+    for index in 0..vectors {
+        let at = values.add(index * V::LANES);
+        let value = V::load(at);
+        let rounded = value.mul(V::splat(inverse)).round().min(V::splat(LARGEST));
+        rounded.store_i16(whole.0.as_mut_ptr().add(index * V::LANES));
+        value.sub(rounded.mul(V::splat(scale))).store(at);
     }
-    let mut arranged = [0i16; STEP];
-    for (to, from) in arranged.iter_mut().zip(&shape.order) {
-        *to = whole[usize::from(*from) % STEP];
+    let mut arranged = Aligned([0i16; STEP]);
+    let (from, order) = (whole.0.as_ptr(), shape.order.as_ptr());
+    for at in 0..shape.step {
+        arranged.0[at % STEP] = *from.add(usize::from(*order.add(at)) % STEP);
     }
-    for (register, x) in arranged[..shape.step].chunks_exact(V::BYTES).enumerate() {
-        D::place(x, to.add(register * 2 * V::BYTES));
+    for register in 0..shape.step / V::BYTES {
+        D::place(&arranged.0[register * V::BYTES..][..V::BYTES], to.add(register * 2 * V::BYTES));
     }
     if shape.offset != 0 {
-        let starts = to.add(shape.starts).cast::<i32>();
-        for (group, x) in arranged[..shape.step].chunks_exact(shape.registers * V::BYTES).enumerate() {
-            let mut lanes = [0i32; 16];
-            for x in x.chunks_exact(V::BYTES) {
-                for (place, value) in x.iter().enumerate() {
-                    lanes[D::byte(place) / 4] -= shape.offset * i32::from(*value);
-                }
+        let offset = D::small(V::splat8(shape.offset as u8));
+        for group in 0..shape.step / V::BYTES / shape.registers {
+            let mut sums = D::nothing();
+            for register in group * shape.registers..(group + 1) * shape.registers {
+                sums = D::add(sums, offset, D::numbers(to.add(register * 2 * V::BYTES)));
             }
-            std::ptr::copy_nonoverlapping(lanes.as_ptr(), starts.add(group * V::LANES), V::LANES);
+            let negated = V::add32(V::xor(D::totals(sums), V::splat8(0xff)), V::splat32(1));
+            V::store_bits(negated, to.add(shape.starts + group * V::BYTES));
         }
     }
     if shape.mins > 0 {
-        let sums = to.add(shape.sums).cast::<f32>();
-        for (index, whole) in whole[..shape.step].chunks_exact(shape.step / shape.mins).enumerate() {
-            let sum: i32 = whole.iter().map(|value| i32::from(*value)).sum();
-            sums.add(index).write(-(sum as f32) * scale);
+        let (sums, share) = (to.add(shape.sums).cast::<f32>(), shape.step / shape.mins);
+        for index in 0..shape.mins {
+            let mut sum = V::no_sums();
+            let mut at = index * share;
+            while at < (index + 1) * share {
+                sum = V::multiply16(sum, V::bits(whole.0.as_ptr().add(at).cast()), V::splat16(1));
+                at += V::BYTES / 2;
+            }
+            sums.add(index).write(-V::floats(V::totals(sum)).sum() * scale);
         }
     }
     to.add(shape.scale).cast::<f32>().write(scale * shape.unit);
@@ -251,37 +259,38 @@ pub(super) fn lane(stored: &Stored) -> Option<Lane> {
     visit(stored, Choose)
 }
 
+/// A lane of form `$form` by way of `$operands`.
+macro_rules! lane {
+    ($form:ident, $operands:ident) => {
+        Lane {
+            shape: |isa| {
+                let mut shape = Shape::default();
+                launch_dot(isa, Operands::$operands, Describe::<$form>(&mut shape, PhantomData));
+                shape
+            },
+            fill: |isa, fill| launch_dot(isa, Operands::$operands, Fix(fill)),
+            run: |isa, job, rows| launch_dot(isa, Operands::$operands, Run::<$form>(job, rows, PhantomData)),
+            math: Math::Int16,
+            unit,
+        }
+    };
+}
+
 struct Choose;
 
 impl form::Visitor for Choose {
     type Output = Lane;
 
     fn bytes<F: Form>(self) -> Lane {
-        Lane {
-            shape: |isa| {
-                let mut shape = Shape::default();
-                launch_dot(isa, Describe::<F>(&mut shape, PhantomData));
-                shape
-            },
-            fill: |isa, fill| launch_dot(isa, Fix(fill)),
-            run: |isa, job, rows| launch_dot(isa, Run::<F>(job, rows, PhantomData)),
-            math: Math::Int16,
-            unit,
-        }
+        lane!(F, Mixed)
+    }
+
+    fn short<F: Form>(self) -> Lane {
+        lane!(F, Short)
     }
 
     fn words<F: Form>(self) -> Lane {
-        Lane {
-            shape: |isa| {
-                let mut shape = Shape::default();
-                launch_words(isa, Describe::<F>(&mut shape, PhantomData));
-                shape
-            },
-            fill: |isa, fill| launch_words(isa, Fix(fill)),
-            run: |isa, job, rows| launch_words(isa, Run::<F>(job, rows, PhantomData)),
-            math: Math::Int16,
-            unit: |isa| isa.level().name(),
-        }
+        lane!(F, Words)
     }
 }
 

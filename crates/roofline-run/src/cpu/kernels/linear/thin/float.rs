@@ -9,7 +9,7 @@
 use std::{marker::PhantomData, ops::Range};
 
 use roofline_core::Math;
-use roofline_isa::{Kernel, Vector, launch};
+use roofline_isa::{Isa, Kernel, Vector, launch};
 
 use super::{
     super::{
@@ -18,6 +18,7 @@ use super::{
     },
     At, Fill, Job, Lane, Shape, Tile, columns,
 };
+use crate::cpu::kernels::convert::widen;
 
 /// Elements of a step.
 const STEP: usize = 64;
@@ -75,27 +76,49 @@ impl Form for Fp8 {
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
         let four = V::bits(codes.add(index / 4 * V::BYTES));
-        // Odd bytes are at the top of words, even ones are brought there; four bits down they have room for their sign.
-        let words = V::sar16::<4>(if index.is_multiple_of(2) { V::shl16::<8>(four) } else { four });
-        let dwords = if index % 4 < 2 { V::shl32::<16>(words) } else { words };
-        V::as_floats(V::and(dwords, V::splat32(E4M3)))
+        // Brought to the top of its dword, then four bits down, where it has room for its sign.
+        let top = match index % 4 {
+            0 => V::shl32::<24>(four),
+            1 => V::shl32::<16>(four),
+            2 => V::shl32::<8>(four),
+            _ => four,
+        };
+        V::as_floats(V::and(V::sar32::<4>(top), V::splat32(E4M3)))
     }
 }
 
 /// What `x` is multiplied by: nothing but for FP8, where the largest becomes 2^90.
-pub(super) fn factor(stored: &Stored, codes: &[u8], wide: Wide) -> f32 {
+pub(super) fn factor(isa: Isa, stored: &Stored, codes: &[u8], wide: Wide) -> f32 {
     if stored.code != Code::Fp8 {
         return 1.0;
     }
     let mut largest = 0.0f32;
-    let mut values = [0.0; 256];
-    for codes in codes.chunks(256 * wide.bytes()) {
-        let values = &mut values[..codes.len() / wide.bytes()];
-        wide.decode(codes, values);
-        largest = values.iter().fold(largest, |largest, value| largest.max(value.abs()));
-    }
+    launch(isa, Largest { codes, wide, largest: &mut largest });
     let exponent = (largest.to_bits() >> 23).clamp(91, 250);
     f32::from_bits((127 + 90 + 127 - exponent).min(254) << 23)
+}
+
+/// The largest magnitude of a row of `x`.
+struct Largest<'a> {
+    codes: &'a [u8],
+    wide: Wide,
+    largest: &'a mut f32,
+}
+
+impl Kernel for Largest<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let mut values = [0.0f32; 256];
+        let mut largest = V::zero();
+        for codes in self.codes.chunks(256 * self.wide.bytes()) {
+            values.fill(0.0);
+            widen::<V>(self.wide.kind(), codes.as_ptr(), codes.len() / self.wide.bytes(), values.as_mut_ptr());
+            for index in 0..256 / V::LANES {
+                largest = largest.max(V::load(values.as_ptr().add(index * V::LANES)).abs());
+            }
+        }
+        *self.largest = largest.maximum();
+    }
 }
 
 /// What sums of weights in form `F` are multiplied by.
@@ -123,6 +146,8 @@ impl<V: Vector, F: Form> Tile for Float<V, F> {
 
     #[inline(always)]
     unsafe fn step<const R: usize, const M: usize>(at: [At; R], x: *const u8, pitch: usize, sums: &mut [[V; M]; R]) {
+        // A sum takes four cycles, two of them start in each: fewer than eight rows have a second set of sums.
+        let mut others = [[V::zero(); M]; R];
         for index in 0..STEP / V::LANES {
             let mut weights = [V::zero(); R];
             for r in 0..R {
@@ -131,7 +156,18 @@ impl<V: Vector, F: Form> Tile for Float<V, F> {
             for m in 0..M {
                 let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
                 for r in 0..R {
-                    sums[r][m] = weights[r].fma(x, sums[r][m]);
+                    if R * M < 8 && index % 2 == 1 {
+                        others[r][m] = weights[r].fma(x, others[r][m]);
+                    } else {
+                        sums[r][m] = weights[r].fma(x, sums[r][m]);
+                    }
+                }
+            }
+        }
+        if R * M < 8 {
+            for r in 0..R {
+                for m in 0..M {
+                    sums[r][m] = sums[r][m].add(others[r][m]);
                 }
             }
         }
@@ -171,11 +207,12 @@ impl Kernel for Place<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let fill = self.0;
+        let mut values = [0.0f32; STEP];
         for step in fill.steps.clone() {
-            let values = fill.values::<STEP>(step);
-            let to = fill.to.add(step * fill.shape.block).cast::<f32>();
-            for (at, from) in fill.shape.order.iter().enumerate() {
-                to.add(at).write(values[usize::from(*from) % STEP] * fill.factor);
+            fill.values::<V>(step, values.as_mut_ptr());
+            let (to, order) = (fill.to.add(step * fill.shape.block).cast::<f32>(), fill.shape.order.as_ptr());
+            for at in 0..STEP {
+                to.add(at).write(values[usize::from(*order.add(at)) % STEP]);
             }
         }
     }

@@ -61,8 +61,10 @@ pub(super) trait Form {
 /// What is done with a form once it is known.
 pub(super) trait Visitor {
     type Output;
-    /// Multiplied the best way there is.
+    /// Bytes, several registers to a group.
     fn bytes<F: Form>(self) -> Self::Output;
+    /// Bytes, one register to a group where registers are wide.
+    fn short<F: Form>(self) -> Self::Output;
     /// Multiplied as words: weights of more than 8 bits, or not cut at bytes.
     fn words<F: Form>(self) -> Self::Output;
 }
@@ -86,12 +88,12 @@ pub(super) fn visit<T: Visitor>(stored: &Stored, visitor: T) -> Option<T::Output
         (Code::Nibble, Scale::Absmax, ..) => visitor.words::<others::Nf4<Absmax>>(),
         (Code::Int3, Scale::Group, Zero::None, 64) => visitor.words::<others::Int3>(),
         (Code::Int2, Scale::Group, Zero::None, 64) => visitor.bytes::<others::Int2>(),
-        (Code::Gguf(GgufBlock::Q8_0), ..) => visitor.bytes::<gguf::Q8_0>(),
+        (Code::Gguf(GgufBlock::Q8_0), ..) => visitor.short::<gguf::Q8_0>(),
         (Code::Gguf(GgufBlock::Q5_0), ..) => visitor.bytes::<gguf::Q5_0>(),
         (Code::Gguf(GgufBlock::Q4_0), ..) => visitor.bytes::<gguf::Q4_0>(),
-        (Code::Gguf(GgufBlock::Q4K), ..) => visitor.bytes::<gguf::Q45K<false>>(),
-        (Code::Gguf(GgufBlock::Q5K), ..) => visitor.bytes::<gguf::Q45K<true>>(),
-        (Code::Gguf(GgufBlock::Q6K), ..) => visitor.bytes::<gguf::Q6K>(),
+        (Code::Gguf(GgufBlock::Q4K), ..) => visitor.short::<gguf::Q45K<false>>(),
+        (Code::Gguf(GgufBlock::Q5K), ..) => visitor.short::<gguf::Q45K<true>>(),
+        (Code::Gguf(GgufBlock::Q6K), ..) => visitor.short::<gguf::Q6K>(),
         _ => return None,
     })
 }

@@ -185,15 +185,11 @@ impl<const FIVE: bool> Form for Q45K<FIVE> {
         // The first four of each in 6 bits of a byte; of the others four bits in the third dword, two above the first ones.
         let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
         let swapped = |four: u32| four & 0xff00_00ff | (four & 0xff00) << 8 | four >> 8 & 0xff00;
-        let scales = [swapped(a & 0x3f3f_3f3f), swapped(c & low | a >> 2 & high)];
-        let bytes = [scales[0], scales[1], b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high];
+        let pair = |first: u32, second: u32| u64::from(first) | u64::from(second) << 32;
+        let scales = pair(swapped(a & 0x3f3f_3f3f), swapped(c & low | a >> 2 & high));
+        let mins = pair(b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high);
         let mut parts = Parts { values: [0.0; 24], block };
-        let mut index = 0;
-        while index < 16 {
-            let factor = V::spread::<8>(factors.as_ptr().add(index / 8));
-            V::load_i8(bytes.as_ptr().cast::<u8>().add(index)).mul(factor).store(parts.values.as_mut_ptr().add(index));
-            index += V::LANES;
-        }
+        V::sixteen_i8((scales, factors[0]), (mins, factors[1]), parts.values.as_mut_ptr());
         parts
     }
     #[inline(always)]

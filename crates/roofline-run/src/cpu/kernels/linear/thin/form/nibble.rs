@@ -147,7 +147,7 @@ impl<const G: usize, const WIDE: bool> Scales for Zeros<G, WIDE> {
     }
 }
 
-/// E8M0 per 32: the byte is the exponent field of an FP32 number; 2^-127, the code zero, is the one subnormal among them.
+/// E8M0 per 32: the byte is the exponent field of an FP32 number. Its code zero, 2^-127, becomes zero.
 #[derive(Clone, Copy)]
 pub(super) struct E8m0;
 
@@ -158,7 +158,7 @@ impl Scales for E8m0 {
     unsafe fn read<V: Vector>(at: At) -> Scale {
         let mut scale = Scale::NONE;
         for index in 0..4 {
-            scale.values[index] = f32::from_bits((u32::from(*at.scales.add(index)) << 23).max(1 << 22));
+            scale.values[index] = f32::from_bits(u32::from(*at.scales.add(index)) << 23);
         }
         scale
     }
