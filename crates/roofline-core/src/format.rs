@@ -13,6 +13,7 @@ mod layout;
 mod loss;
 mod minifloat;
 mod name;
+pub mod number;
 mod scale;
 
 pub use catalogue::{CATALOGUE, Entry};

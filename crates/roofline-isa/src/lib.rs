@@ -6,7 +6,7 @@
 //! * [`Vector`], [`Dot`]: FP32 lanes, the bytes of a register, and sums of integer products; [`launch`] and [`launch_dot`]
 //!   run a kernel with the widest of them.
 //! * [`widest!`]: a plain loop, compiled once for each width.
-//! * [`number`]: FP16, BF16 and FP8 to FP32 and back.
+//! * [`number`]: FP16, BF16 and FP8 to FP32 and back, as the core has them.
 //!
 //! Why not a crate made for it: `wide` takes its width when it is compiled, and one binary must serve every processor;
 //! `multiversion` clones functions but has no vectors, and what matters here (`vpmaddwd`, `vpdpbusd`, `sdot`, byte
@@ -17,15 +17,17 @@
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always, clippy::wildcard_imports)]
 // Instruction sets are reached through pointers to stored bytes of any alignment.
 #![allow(clippy::cast_ptr_alignment, clippy::missing_safety_doc)]
+// A vector that is computed and dropped is dead code, which the compiler removes and nobody writes.
+#![allow(clippy::return_self_not_must_use)]
 
 mod dot;
 mod isa;
-pub mod number;
 mod vector;
 mod widest;
 
 pub use dot::{Dot, DotKernel, Operands, Words, launch_dot};
 pub use isa::{Isa, Level, NoSuchIsa, VARIABLE};
+pub use roofline_core::format::number;
 pub use vector::Plain;
 #[cfg(target_arch = "aarch64")]
 pub use vector::V128;

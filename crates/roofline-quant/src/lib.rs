@@ -29,7 +29,6 @@ mod rounding;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
-mod simd;
 pub mod site;
 pub mod stored;
 pub mod stream;

@@ -1,6 +1,9 @@
 //! Stored floating-point numbers as FP32, and what cannot be a weight.
 
-use crate::{Dtype, simd::widest};
+use roofline_core::format::number::from_fp16;
+use roofline_isa::widest;
+
+use crate::Dtype;
 
 /// Whether rows of this type can be read as numbers.
 pub(crate) fn is_number(dtype: Dtype) -> bool {
@@ -36,22 +39,9 @@ widest! {
 widest! {
     fn from_f16(bytes: &[u8], out: &mut [f32]) {
         for (value, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *value = f16_value(u16::from_le_bytes(*bytes));
+            *value = from_fp16(u16::from_le_bytes(*bytes));
         }
     }
-}
-
-/// A half-precision number, exactly: shifted into place, the exponent's bias mended by a product that is exact for
-/// normal and subnormal numbers alike.
-#[inline(always)]
-fn f16_value(code: u16) -> f32 {
-    let magnitude = u32::from(code & 0x7fff) << 13;
-    let sign = u32::from(code & 0x8000) << 16;
-    // 2^112 = the difference of the two biases, 127 - 15.
-    let scaled = f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23);
-    let special = magnitude >= 0x7c00 << 13;
-    let bits = if special { 0x7f80_0000 | (magnitude & 0x007f_ffff) } else { scaled.to_bits() };
-    f32::from_bits(bits | sign)
 }
 
 widest! {
@@ -80,7 +70,7 @@ mod tests {
     fn every_half_is_read_exactly() {
         for code in 0..=u16::MAX {
             let expected = Element::Fp16.decode(u64::from(code));
-            let value = f16_value(code);
+            let value = from_fp16(code);
             assert!(value.to_bits() == expected.to_bits() || (value.is_nan() && expected.is_nan()), "{code:#x}");
         }
     }

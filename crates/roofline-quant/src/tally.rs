@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::simd::widest;
+use roofline_isa::widest;
 
 /// Sums over weights and what they decode to. Adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ mod tests {
     fn every_width_of_vectors_gives_the_same_sums() {
         let values: Vec<f32> = (0..1000u16).map(|at| (f32::from(at) * 0.37).sin()).collect();
         let decoded: Vec<f32> = values.iter().map(|value| (value * 8.0).round() / 8.0).collect();
-        let all = crate::simd::tests::at_every_level(|| Tally::of(&values, &decoded, 0));
+        let all = roofline_isa::at_every_level(|| Tally::of(&values, &decoded, 0));
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
     }
 }

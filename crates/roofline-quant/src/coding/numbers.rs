@@ -1,10 +1,11 @@
 //! Plain numbers of another type, rounded to nearest.
 
+use roofline_isa::widest;
+
 use super::{Block, Coding, Matrix, Part, Placing, Unsuited, scales};
 use crate::{
     Dtype,
     rounding::{Bf16, F16, F32, Rounding},
-    simd::widest,
 };
 
 /// Numbers of one type: BF16, F16 or F32.

@@ -9,6 +9,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_isa::widest;
+
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     element::{E2M1_MAX, E4M3_MAX, e4m3, from_e4m3},
@@ -21,7 +23,6 @@ use crate::{
     Dtype, Method,
     method::search::{importance_of, least_error},
     rounding::{F32, Reciprocal, Rounding},
-    simd::widest,
 };
 
 /// Weights that share a scale.

@@ -1,6 +1,6 @@
 //! Codes side by side: two to a byte, or in the words that compressed-tensors fills from the low bits up.
 
-use crate::simd::widest;
+use roofline_isa::widest;
 
 widest! {
     /// Two codes to a byte, the first in the low half; what stands above a code's low four bits is dropped. `flip` is

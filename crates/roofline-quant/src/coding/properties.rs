@@ -10,7 +10,6 @@ use super::{
 use crate::{
     Dtype,
     rounding::{Bf16, F16, Rounding},
-    simd::tests::at_every_level,
 };
 
 /// Every coding there is, with its name; all take rows of 128.
@@ -103,7 +102,7 @@ proptest! {
     fn every_width_of_vectors_gives_the_same_bytes(values in matrices(), importance in prop::collection::vec(0f32..9.0, 128)) {
         let values = rounded(&values, Dtype::Bf16);
         for (name, coding) in codings(Dtype::Bf16) {
-            let mut stored = at_every_level(|| store(&*coding, &values, 128, Some(&importance))).into_iter();
+            let mut stored = roofline_isa::at_every_level(|| store(&*coding, &values, 128, Some(&importance))).into_iter();
             let first = stored.next().unwrap();
             prop_assert!(stored.all(|other| other.tensors == first.tensors && other.outside == first.outside), "{name}");
         }

@@ -4,7 +4,7 @@
 //! inner loops have a known length.
 
 use super::grid::Element;
-use crate::simd::widest;
+use roofline_isa::widest;
 
 /// Calls `$function` with the group size as a constant where it is a usual one.
 macro_rules! by_group {
@@ -224,7 +224,6 @@ mod tests {
     use crate::{
         coding::grid::{Asymmetric, E2m1, E4m3, Symmetric},
         rounding::{Bf16, F32},
-        simd::tests::at_every_level,
     };
 
     /// Numbers of many magnitudes, with zeros.
@@ -250,7 +249,7 @@ mod tests {
     fn peaks_and_ranges_are_those_of_a_plain_loop() {
         for group in [5, 16, 32, 64, 96, 128] {
             let values = numbers(group * 3);
-            for (found, lows, highs) in at_every_level(|| {
+            for (found, lows, highs) in roofline_isa::at_every_level(|| {
                 let (mut found, mut lows, mut highs) = ([0.0; 3], [0.0; 3], [0.0; 3]);
                 peaks(&values, group, &mut found);
                 ranges(&values, group, &mut lows, &mut highs);
@@ -272,7 +271,7 @@ mod tests {
     fn same_at_every_level<E: Element>(element: E) {
         for group in [7, 16, 32, 64, 128] {
             let values = numbers(group * 5);
-            let mut results = at_every_level(|| {
+            let mut results = roofline_isa::at_every_level(|| {
                 let (scales, zeros) = ([0.01, 0.3, 1e-4, 2.0, 0.5], [0.0, -3.0, 2.0, 0.0, 1.0]);
                 let mut codes = vec![0; values.len()];
                 let outside = code(element, &values, group, &scales, &zeros, &mut codes);

@@ -6,7 +6,7 @@
 
 use roofline_core::format::gguf::{half, peak_bits};
 
-use crate::simd::widest;
+use roofline_isa::widest;
 
 /// Twice the magnitudes, so that they are whole.
 const DOUBLED: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];

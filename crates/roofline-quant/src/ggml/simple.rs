@@ -2,7 +2,7 @@
 
 use roofline_core::format::gguf::{Codec, half};
 
-use crate::simd::widest;
+use roofline_isa::widest;
 
 widest! {
     /// Whole blocks, as ggml codes them.

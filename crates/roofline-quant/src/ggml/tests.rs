@@ -113,7 +113,7 @@ fn assorted(weights: usize) -> Vec<f32> {
 fn every_width_of_vectors_gives_the_same_bytes() {
     let values = assorted(16 * 1024 + 256);
     for ty in Type::ALL.iter().filter(|ty| ty.is_written()) {
-        let all = crate::simd::tests::at_every_level(|| {
+        let all = roofline_isa::at_every_level(|| {
             let bytes = encoded(*ty, &values);
             let mut scaled = vec![0; Type::Nvfp4.bytes(values.len() as u64).unwrap() as usize];
             encode_scaled(&values, 1.5, &mut scaled);

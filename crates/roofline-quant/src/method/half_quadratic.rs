@@ -5,11 +5,10 @@
 //! `w - shrunk - q * s`. Beta grows by a hundredth each turn, and it ends when the mean error grows.
 //! (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023.)
 
+use roofline_isa::widest;
+
 use super::search::{LANES, total};
-use crate::{
-    rounding::{clamp, nearest},
-    simd::widest,
-};
+use crate::rounding::{clamp, nearest};
 
 const POWER: f32 = 0.7;
 const BETA: f32 = 10.0;

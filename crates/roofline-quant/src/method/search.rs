@@ -1,6 +1,8 @@
 //! The least squared error of several scales.
 
-use crate::{coding::grid::Element, simd::widest};
+use roofline_isa::widest;
+
+use crate::coding::grid::Element;
 
 /// Sums run in as many lanes whatever the width of vectors, so that they come out the same.
 pub(crate) const LANES: usize = 16;

@@ -6,7 +6,7 @@ use roofline_core::{
     Dim, Format, Math, Precision,
     op::{self, Cache},
 };
-use roofline_run::cpu::{attention::Attention, buffer::Buffer, pool::Pool, tensor::Tensor};
+use roofline_run::cpu::{buffer::Buffer, kernels::attention::Attention, pool::Pool, tensor::Tensor};
 
 /// A cache of stored zeros with scales of one: speed does not depend on values.
 struct Stored {
@@ -27,7 +27,7 @@ impl Stored {
 
     fn tensor(&self) -> Tensor<'_> {
         let Self { format, rows, columns, codes, scales } = self;
-        Tensor { format: *format, rows: *rows, columns: *columns, codes, scales, tensor: &[] }
+        Tensor { format: *format, rows: *rows, columns: *columns, codes, scales, zeros: &[], tensor: &[] }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use roofline_core::Format;
 use roofline_run::cpu::{
-    elementwise::{Elementwise, Rotations, Target},
+    kernels::elementwise::{Elementwise, Rotations, Target},
     pool::Pool,
     tensor::Tensor,
 };
@@ -24,6 +24,7 @@ pub(crate) fn report(pool: &mut Pool) {
             columns,
             codes: &bytes,
             scales: &[],
+            zeros: &[],
             tensor: &[],
         };
         let x = tensor(columns);

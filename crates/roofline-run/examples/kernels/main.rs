@@ -59,7 +59,8 @@ fn main() -> Outcome {
     };
     let side = arguments.get(3).map_or(Ok(4096), |side| side.parse())?;
     let mut bench = Bench { pool: Pool::all(), isa: Isa::from_environment()?, side };
-    println!("{} threads, {}", bench.pool.threads(), bench.isa);
+    let barrier = bench.pool.barrier().as_secs_f64() * 1e6;
+    println!("{} threads, {}, {barrier:.2} us to start and join them", bench.pool.threads(), bench.isa);
     println!("{:<28} {:>6} {:>9} {:>9} {:>9} {:>9}  share of the larger", "", "", "best", "median", "read", "multiply");
     for (kind, rows) in [("gemv", &[1][..]), ("thin", &[2, 4, 8, 16]), ("gemm", &[32, 64, 128, 512, 1024, 4096])] {
         for m in rows.iter().filter(|m| wants(0, kind) && wants(2, &m.to_string())) {
@@ -176,9 +177,9 @@ impl Bench {
         let best = times.fold(f64::INFINITY, f64::min);
         let operations = 2.0 * (m * rows * self.side) as f64;
         let peak = ceilings::multiply(pool, self.isa, product.math(), 1e-3).unwrap_or(f64::INFINITY);
-        let (bytes, share) = (weights.bytes() as f64 / best / 1e9, operations / best / peak * 100.0);
+        let (rate, part) = (weights.bytes() as f64 / best / 1e9, operations / best / peak * 100.0);
         println!(
-            "{:<28} m={m:<4} {bytes:9.1} GB/s {:9.1} Gop/s {share:5.1} % of {}",
+            "{:<28} m={m:<4} {rate:9.1} GB/s {:9.1} Gop/s {part:5.1} % of {}",
             product.kernel_name(),
             operations / best / 1e9,
             product.math()

@@ -9,9 +9,10 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
 };
 
 /// Turns of the waiting loop before a worker sleeps: a few milliseconds.
@@ -27,14 +28,20 @@ pub struct Pool {
 
 struct Shared {
     /// The job, as a thin pointer to a fat one on the caller's stack; valid while `running` is above zero.
-    job: AtomicUsize,
-    /// Counts jobs; a worker runs each new value once.
-    turn: AtomicUsize,
-    /// Workers that have not finished the current job.
-    running: AtomicUsize,
+    job: AtomicPtr<Job<'static>>,
+    /// Counts jobs; a worker runs each new value once. Workers look at it while they wait, so nothing that changes during
+    /// a job shares its line.
+    turn: Line<AtomicUsize>,
+    /// Workers that have not finished the current job; the caller looks at it while it waits.
+    running: Line<AtomicUsize>,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
+
+/// A value on a cache line of its own: two, where lines are fetched in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line<T>(T);
 
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
@@ -47,9 +54,9 @@ impl Pool {
     /// `threads` of them, the caller included.
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared {
-            job: AtomicUsize::new(0),
-            turn: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
+            job: AtomicPtr::new(std::ptr::null_mut()),
+            turn: Line::default(),
+            running: Line::default(),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
         });
@@ -76,14 +83,29 @@ impl Pool {
     pub fn run(&mut self, job: impl Fn(usize) + Sync) {
         let job: Job<'_> = &job;
         let shared = &*self.shared;
-        shared.running.store(self.workers.len(), Ordering::Relaxed);
-        shared.job.store(std::ptr::from_ref(&job) as usize, Ordering::Relaxed);
-        shared.turn.fetch_add(1, Ordering::Release);
+        shared.running.0.store(self.workers.len(), Ordering::Relaxed);
+        // Only the lifetime is forgotten: nobody looks once `running` is zero, and `Wait` sees to that.
+        shared.job.store(std::ptr::from_ref(&job).cast_mut().cast::<Job<'static>>(), Ordering::Relaxed);
+        shared.turn.0.fetch_add(1, Ordering::Release);
         self.wake.iter().for_each(Thread::unpark);
         let wait = Wait(shared);
         job(0);
         drop(wait);
         assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a kernel panicked");
+    }
+
+    /// What starting all threads and waiting for the last of them costs: the median of many jobs that do nothing. Every
+    /// kernel pays it once or twice.
+    pub fn barrier(&mut self) -> Duration {
+        let mut times: Vec<Duration> = (0..501)
+            .map(|_| {
+                let start = Instant::now();
+                self.run(|_| {});
+                start.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[times.len() / 2]
     }
 
     /// Runs `job` on each thread with its share of `items`, cut at multiples of `step`.
@@ -101,7 +123,7 @@ impl Pool {
     /// pieces of others. Cores are not equally fast where some are small, or shared with somebody else.
     pub fn deal(&mut self, items: usize, step: usize, piece: usize, job: impl Fn(usize, Range<usize>) + Sync) {
         let threads = self.threads();
-        let fronts: Vec<Front> = (0..threads).map(|_| Front::default()).collect();
+        let fronts: Vec<Front> = (0..threads).map(|_| Line::default()).collect();
         self.run(|index| {
             for owner in (index..threads).chain(0..index) {
                 let part = share(items, step, owner, threads);
@@ -117,10 +139,8 @@ impl Pool {
     }
 }
 
-/// Where a part of some work is taken from next; a cache line of its own, since others look only when theirs is done.
-#[derive(Default)]
-#[repr(align(64))]
-struct Front(AtomicUsize);
+/// Where a part of some work is taken from next; others look only when theirs is done.
+type Front = Line<AtomicUsize>;
 
 /// The part of `items` that thread `index` of `threads` gets: as even as multiples of `step` allow.
 pub fn share(items: usize, step: usize, index: usize, threads: usize) -> Range<usize> {
@@ -135,7 +155,7 @@ struct Wait<'a>(&'a Shared);
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let mut spins = 0u32;
-        while self.0.running.load(Ordering::Acquire) > 0 {
+        while self.0.running.0.load(Ordering::Acquire) > 0 {
             spins += 1;
             if spins > SPINS { thread::yield_now() } else { std::hint::spin_loop() }
         }
@@ -147,7 +167,7 @@ impl Shared {
         let mut seen = 0;
         loop {
             let mut spins = 0;
-            while self.turn.load(Ordering::Acquire) == seen {
+            while self.turn.0.load(Ordering::Acquire) == seen {
                 if spins < SPINS {
                     spins += 1;
                     std::hint::spin_loop();
@@ -160,12 +180,12 @@ impl Shared {
                 return;
             }
             // SAFETY: `run` put the address of a `Job` on its stack here and waits until `running` is zero.
-            let job = unsafe { *(self.job.load(Ordering::Relaxed) as *const Job<'_>) };
+            let job = unsafe { *self.job.load(Ordering::Relaxed) };
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(index)));
             if result.is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
-            self.running.fetch_sub(1, Ordering::Release);
+            self.running.0.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -173,7 +193,7 @@ impl Shared {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.turn.fetch_add(1, Ordering::Release);
+        self.shared.turn.0.fetch_add(1, Ordering::Release);
         self.wake.iter().for_each(Thread::unpark);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
@@ -183,7 +203,7 @@ impl Drop for Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::AtomicU64, time::Duration};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -238,6 +258,13 @@ mod tests {
             });
             assert_eq!(count.into_inner(), 3);
         }
+    }
+
+    /// More than nothing, and far less than a trip through the scheduler would take for each of five hundred jobs.
+    #[test]
+    fn a_barrier_has_a_price() {
+        let price = Pool::new(2).barrier();
+        assert!(price > Duration::ZERO && price < Duration::from_millis(100), "{price:?}");
     }
 
     #[test]

@@ -1,42 +1,20 @@
 //! Sixteen-bit floats, without a branch, so that loops over them become vector code.
 
+use crate::format::number;
+pub use crate::format::number::{from_bf16, from_fp16 as from_f16};
+
 /// The nearest f16, ties to even. What is too large becomes the largest finite number, 65504, never infinity: an
 /// infinite scale would turn a whole block into infinities and NaNs.
 #[inline(always)]
 pub fn to_f16(x: f32) -> u16 {
-    const LARGEST: u32 = 65504f32.to_bits();
-    const SMALLEST_NORMAL: u32 = 0x3880_0000;
-    let sign = (x.to_bits() >> 16) & 0x8000;
-    let magnitude = (x.to_bits() & 0x7fff_ffff).min(LARGEST);
-    // Exponents are rebiased by 15 - 127; half a unit less one, plus the last bit kept, rounds ties to even.
-    let normal = magnitude.wrapping_add(0xc800_0fff).wrapping_add((magnitude >> 13) & 1) >> 13;
-    // A unit of the last place of 0.5 is 2^-24, that of f16's subnormals: the addition rounds.
-    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-    (sign | if magnitude < SMALLEST_NORMAL { subnormal } else { normal }) as u16
-}
-
-/// The value of an f16.
-#[inline(always)]
-pub fn from_f16(half: u16) -> f32 {
-    let exponent = u32::from(half & 0x7c00);
-    let sign = u32::from(half & 0x8000) << 16;
-    let normal = (u32::from(half & 0x7fff) << 13) + (112 << 23) + if exponent == 0x7c00 { 112 << 23 } else { 0 };
-    let subnormal = (f32::from(half & 0x3ff) * (1.0 / 16_777_216.0)).to_bits();
-    f32::from_bits(sign | if exponent == 0 { subnormal } else { normal })
+    number::to_fp16(x.clamp(-65_504.0, 65_504.0))
 }
 
 /// The nearest bf16, ties to even; the largest finite one where that would be infinite.
 #[inline(always)]
 pub fn to_bf16(x: f32) -> u16 {
-    let sign = x.to_bits() & 0x8000_0000;
-    let magnitude = (x.to_bits() & 0x7fff_ffff).min(0x7f7f_0000);
-    ((sign | (magnitude + 0x7fff + ((magnitude >> 16) & 1))) >> 16) as u16
-}
-
-/// The value of a bf16.
-#[inline(always)]
-pub fn from_bf16(half: u16) -> f32 {
-    f32::from_bits(u32::from(half) << 16)
+    let largest = f32::from_bits(0x7f7f_0000);
+    number::to_bf16(x.clamp(-largest, largest))
 }
 
 /// The two bytes of a stored f16 as a value.

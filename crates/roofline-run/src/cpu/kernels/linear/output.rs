@@ -26,7 +26,7 @@ impl Output {
     }
 
     /// The same without its first `rows` rows.
-    pub(super) fn from_row(self, rows: usize) -> Self {
+    pub(super) fn after(self, rows: usize) -> Self {
         let bytes = rows * self.columns * self.wide.bytes();
         Self { start: self.start.wrapping_add(bytes), length: self.length - bytes, ..self }
     }

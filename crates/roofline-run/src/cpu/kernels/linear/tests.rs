@@ -62,9 +62,12 @@ fn encode(format: Format, rows: usize, columns: usize, seed: u32) -> Encoded {
 fn run(product: &mut Product, pool: &mut Pool, x: &Encoded, w: &Encoded) -> Vec<f32> {
     let mut y = vec![0xff; x.rows() * w.rows() * product.output.bytes()];
     product.run(pool, x.into(), w.into(), &mut y);
-    let mut values = vec![0.0; x.rows() * w.rows()];
-    product.output.decode(&y, &mut values);
-    values
+    let words = || y.as_chunks::<2>().0.iter().map(|code| u16::from_le_bytes(*code));
+    match product.output {
+        Wide::Fp32 => y.as_chunks::<4>().0.iter().map(|code| f32::from_le_bytes(*code)).collect(),
+        Wide::Fp16 => words().map(roofline_isa::number::from_fp16).collect(),
+        Wide::Bf16 => words().map(roofline_isa::number::from_bf16).collect(),
+    }
 }
 
 fn reference(x: &Encoded, w: &Encoded) -> Vec<f64> {
@@ -101,7 +104,8 @@ fn check(shape: (usize, usize, usize), weights: &str, activations: Format, math:
 
 fn shapes(weights: &str) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
     let format = format(weights);
-    let whole = format.gguf().map_or(if format == Format::NF4 { 64 } else { 1 }, |block| block.elements());
+    let whole =
+        format.gguf().map_or(if format == Format::NF4 { 64 } else { 1 }, roofline_core::format::GgufBlock::elements);
     let list = [
         (1, 130, 256),
         (1, 7, 200),

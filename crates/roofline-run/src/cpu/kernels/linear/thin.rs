@@ -59,10 +59,6 @@ const SCALES: usize = 16;
 struct Shape {
     /// Elements of a step.
     step: usize,
-    /// Bytes of codes of a step.
-    codes: usize,
-    /// Bytes of scales of a step.
-    scales: usize,
     /// Bytes of a block of `x`.
     block: usize,
     /// The elements of a step in the order of a block.
@@ -366,7 +362,7 @@ impl Thin {
                 rows: rows.len() * self.parts,
                 parts: self.parts,
                 factors: &self.factors,
-                y: y.from_row(first),
+                y: y.after(first),
             };
             let (isa, run, piece) = (self.isa, self.lane.run, piece(w.stored, pool.threads(), w.count));
             pool.deal(w.count, 4, piece, |_, rows| run(isa, &job, rows));
@@ -407,10 +403,10 @@ impl Thin {
         pool.run(|thread| {
             let mut part = share(m * steps, 1, thread, threads);
             while !part.is_empty() {
-                let line = part.start / steps;
-                let end = part.end.min((line + 1) * steps);
-                fill(line, part.start - line * steps..end - line * steps);
-                part.start = end;
+                let (own, within) = (part.start / steps, part.start % steps);
+                let end = steps.min(within + part.len());
+                fill(own, within..end);
+                part.start += end - within;
             }
         });
     }

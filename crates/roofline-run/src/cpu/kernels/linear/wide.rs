@@ -1,7 +1,7 @@
 //! Wide numbers: what activations and outputs are stored in, and what FP32 becomes in them.
 
 use roofline_core::Format;
-use roofline_isa::number::{from_bf16, from_fp16, to_bf16, to_fp16};
+use roofline_isa::number::{to_bf16, to_fp16};
 
 use crate::cpu::kernels::element::Kind;
 
@@ -36,28 +36,6 @@ impl Wide {
             Self::Fp32 => Kind::Fp32,
             Self::Fp16 => Kind::Fp16,
             Self::Bf16 => Kind::Bf16,
-        }
-    }
-
-    /// The values of `bytes`.
-    #[inline(always)]
-    pub(super) fn decode(self, bytes: &[u8], out: &mut [f32]) {
-        match self {
-            Self::Fp32 => {
-                for (out, code) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                    *out = f32::from_le_bytes(*code);
-                }
-            }
-            Self::Fp16 => {
-                for (out, code) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                    *out = from_fp16(u16::from_le_bytes(*code));
-                }
-            }
-            Self::Bf16 => {
-                for (out, code) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                    *out = from_bf16(u16::from_le_bytes(*code));
-                }
-            }
         }
     }
 

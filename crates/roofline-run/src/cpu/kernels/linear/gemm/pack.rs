@@ -32,9 +32,9 @@ struct Packed([u8; 4 * TILE_STEPS]);
 /// The functions of a level.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Pack {
-    pack_row: unsafe fn(&Rows<'_>, usize, usize, (Operand, usize), &mut [u8]),
+    row: unsafe fn(&Rows<'_>, usize, usize, (Operand, usize), &mut [u8]),
     /// One block of up to 32 rows, cut to tiles.
-    pack_tiles: PackTiles,
+    tiles: PackTiles,
     pub(super) transpose: Transpose,
     /// Writes part of a row of the output.
     pub(super) put: unsafe fn(&Output, usize, usize, &[f32]),
@@ -53,15 +53,15 @@ impl Pack {
         match isa.level() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Self {
-                pack_row: pack_avx512,
-                pack_tiles: if isa.has_bf16() { tiles_bf16 } else { tiles_avx512 },
+                row: pack_avx512,
+                tiles: if isa.has_bf16() { tiles_bf16 } else { tiles_avx512 },
                 transpose: transpose_avx512,
                 put: put_avx512,
                 scale: scale_avx512,
             },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self { pack_row: pack_avx2, pack_tiles, transpose, put: put_avx2, scale: scale_avx2 },
-            _ => Self { pack_row, pack_tiles, transpose, put, scale },
+            Level::Avx2 => Self { row: pack_avx2, tiles: pack_tiles, transpose, put: put_avx2, scale: scale_avx2 },
+            _ => Self { row: pack_row, tiles: pack_tiles, transpose, put, scale },
         }
     }
 
@@ -82,7 +82,7 @@ impl Pack {
                 Layout::Rows => {
                     for (row, out) in rows.zip(out.chunks_exact_mut(PITCH)) {
                         // SAFETY: chosen by what the processor has.
-                        unsafe { (self.pack_row)(source, row, block, what, out) };
+                        unsafe { (self.row)(source, row, block, what, out) };
                     }
                 }
                 // Sixteen rows that are numbers already are transposed from where they are; two too many do no harm.
@@ -97,7 +97,7 @@ impl Pack {
                 Layout::Columns => {
                     for (row, out) in rows.zip(scratch.chunks_exact_mut(PITCH)) {
                         // SAFETY: as above.
-                        unsafe { (self.pack_row)(source, row, block, what, out) };
+                        unsafe { (self.row)(source, row, block, what, out) };
                     }
                     for step in (0..STEPS).step_by(16) {
                         let (from, to) = (&scratch[4 * step..], &mut out[step * COLUMNS_PITCH..]);
@@ -107,7 +107,7 @@ impl Pack {
                     }
                 }
                 // SAFETY: as above; 32 rows are two tiles.
-                Layout::Tiles => unsafe { (self.pack_tiles)(source, rows, block, what, out) },
+                Layout::Tiles => unsafe { (self.tiles)(source, rows, block, what, out) },
             }
         }
     }
@@ -116,7 +116,7 @@ impl Pack {
     pub(in super::super) fn cast(&self, source: &Rows<'_>, row: usize, out: &mut [u8]) {
         for (block, out) in out.chunks_mut(4 * TILE_STEPS).enumerate() {
             // SAFETY: chosen by what the processor has.
-            unsafe { (self.pack_row)(source, row, block, (Operand::Bf16, TILE_STEPS), out) };
+            unsafe { (self.row)(source, row, block, (Operand::Bf16, TILE_STEPS), out) };
         }
     }
 
@@ -131,7 +131,7 @@ impl Pack {
     ) {
         for (row, out) in rows.zip(out.chunks_exact_mut(pitch)) {
             // SAFETY: chosen by what the processor has.
-            unsafe { (self.pack_row)(source, row, block, (micro.right, micro.steps()), out) };
+            unsafe { (self.row)(source, row, block, (micro.right, micro.steps()), out) };
         }
     }
 

@@ -69,7 +69,6 @@ impl DotKernel for Describe<'_> {
         let products = STEP / V::BYTES * D::EXACT;
         *self.0 = Shape {
             step: STEP,
-            codes: STEP,
             block: Exact::<V, D>::block(),
             order: (0..STEP).map(|at| (at / V::BYTES * V::BYTES + D::byte(at % V::BYTES)) as u16).collect(),
             starts: products,

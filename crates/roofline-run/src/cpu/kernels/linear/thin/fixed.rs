@@ -156,8 +156,6 @@ impl<F: Form> DotKernel for Describe<'_, F> {
         };
         *self.0 = Shape {
             step: F::STEP,
-            codes: F::CODES,
-            scales: F::SCALES,
             block: B::<V, D, F>::size(),
             order: (0..F::STEP).map(element).collect(),
             registers,
@@ -230,12 +228,12 @@ unsafe fn fix<V: Vector, D: Dot<V>>(values: *mut f32, shape: &Shape, to: *mut u8
             V::store_bits(negated, to.add(shape.starts + group * V::BYTES));
         }
     }
-    if shape.mins > 0 {
-        let (sums, share) = (to.add(shape.sums).cast::<f32>(), shape.step / shape.mins);
+    if let Some(length) = shape.step.checked_div(shape.mins) {
+        let sums = to.add(shape.sums).cast::<f32>();
         for index in 0..shape.mins {
             let mut sum = V::no_sums();
-            let mut at = index * share;
-            while at < (index + 1) * share {
+            let mut at = index * length;
+            while at < (index + 1) * length {
                 sum = V::multiply16(sum, V::bits(whole.0.as_ptr().add(at).cast()), V::splat16(1));
                 at += V::BYTES / 2;
             }

@@ -93,7 +93,7 @@ pub(super) fn factor(isa: Isa, stored: &Stored, codes: &[u8], wide: Wide) -> f32
         return 1.0;
     }
     let mut largest = 0.0f32;
-    launch(isa, Largest { codes, wide, largest: &mut largest });
+    launch(isa, Largest { codes, wide, found: &mut largest });
     let exponent = (largest.to_bits() >> 23).clamp(91, 250);
     f32::from_bits((127 + 90 + 127 - exponent).min(254) << 23)
 }
@@ -102,7 +102,7 @@ pub(super) fn factor(isa: Isa, stored: &Stored, codes: &[u8], wide: Wide) -> f32
 struct Largest<'a> {
     codes: &'a [u8],
     wide: Wide,
-    largest: &'a mut f32,
+    found: &'a mut f32,
 }
 
 impl Kernel for Largest<'_> {
@@ -117,7 +117,7 @@ impl Kernel for Largest<'_> {
                 largest = largest.max(V::load(values.as_ptr().add(index * V::LANES)).abs());
             }
         }
-        *self.largest = largest.maximum();
+        *self.found = largest.maximum();
     }
 }
 
@@ -191,13 +191,7 @@ impl<F: Form> Kernel for Describe<'_, F> {
             // FP8 comes out as bytes 0, 1, 2, 3 of dwords: even words' ones first.
             (group * V::LANES * F::PER_DWORD + lane * F::PER_DWORD + within) as u16
         };
-        *self.0 = Shape {
-            step: STEP,
-            codes: STEP * F::BYTES,
-            block: 4 * STEP,
-            order: (0..STEP).map(element).collect(),
-            ..Shape::default()
-        };
+        *self.0 = Shape { step: STEP, block: 4 * STEP, order: (0..STEP).map(element).collect(), ..Shape::default() };
     }
 }
 

@@ -1,4 +1,7 @@
-//! Narrow floats by integer arithmetic, without branches, so that plain loops over them become vector code.
+//! Narrow floats by integer arithmetic, without branches, so that plain loops over them become vector code. One for
+//! every kernel and every coding; they give what [`Element`](super::Element) gives, which shows its working.
+
+#![allow(clippy::inline_always)]
 
 /// 2^112: what moves an FP16 exponent, read in an FP32's place, to its own.
 const UP: f32 = f32::from_bits((112 + 127) << 23);
