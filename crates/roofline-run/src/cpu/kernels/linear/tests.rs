@@ -107,16 +107,16 @@ fn shapes(weights: &str) -> impl Iterator<Item = (usize, usize, usize)> + use<> 
     let whole =
         format.gguf().map_or(if format == Format::NF4 { 64 } else { 1 }, roofline_core::format::GgufBlock::elements);
     let list = [
-        (1, 130, 256),
+        (1, 37, 256),
         (1, 7, 200),
-        (2, 61, 384),
+        (2, 21, 384),
         (3, 1, 128),
-        (4, 21, 8448),
+        (4, 5, 8448),
         (5, 7, 200),
-        (7, 19, 640),
-        (16, 33, 2600),
-        (17, 61, 256),
-        (33, 130, 200),
+        (7, 3, 640),
+        (16, 18, 2600),
+        (17, 21, 256),
+        (33, 35, 200),
     ];
     list.into_iter().map(move |(m, n, k): (usize, usize, usize)| (m, n, k.next_multiple_of(whole)))
 }
