@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::{cargo, generate, oracle, root, run, serve, step, works};
+use crate::{cargo, generate, kernels, oracle, root, run, serve, step, works};
 
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
@@ -22,13 +22,8 @@ pub(crate) fn test() -> Result<(), String> {
     }
     let page = page()?;
     packages();
-    let compiler = nvrtc();
-    let with_compiler = |mut command: Command| {
-        if let Some(folder) = &compiler {
-            command.env("CUDA_HOME", folder).env("ROOFLINE_NEEDS_NVRTC", "1");
-        }
-        run(&mut command)
-    };
+    let compiler = kernels::nvrtc();
+    let with_compiler = |command: Command| run(&mut kernels::with(command, compiler.as_ref()));
     if works(&mut cargo(&["nextest", "--version"])) {
         step("tests (nextest)");
         with_compiler(cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]))?;
@@ -100,25 +95,6 @@ fn browser() -> Result<(), String> {
     let program =
         std::env::var_os("CARGO_TARGET_DIR").map_or(program, |folder| PathBuf::from(folder).join("debug/roofline"));
     run(serve::npm(&["run", "e2e"]).env("ROOFLINE_BIN", program))
-}
-
-/// Where NVIDIA's run-time compiler is, installed from PyPI if need be: with it every GPU kernel is compiled for every
-/// architecture, and no GPU is needed.
-fn nvrtc() -> Option<PathBuf> {
-    const PACKAGE: &str = "nvidia-cuda-nvrtc>=13.0,<14";
-    let folder = root().join("target").join("nvrtc");
-    let library = folder.join("nvidia/cu13");
-    if !library.join("lib").is_dir() {
-        step(&format!("installing {PACKAGE} under target/ to compile GPU kernels with"));
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
-        pip.arg(&folder).arg(PACKAGE);
-        if run(&mut pip).is_err() || !library.join("lib").is_dir() {
-            step("SKIPPED compiling GPU kernels: NVRTC is not here and pip cannot install it");
-            return None;
-        }
-    }
-    Some(library)
 }
 
 /// Checks packages for another machine, where its target is installed.
