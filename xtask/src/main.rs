@@ -4,6 +4,7 @@
 mod bench;
 mod generate;
 mod kernels;
+mod machines;
 mod oracle;
 mod serve;
 mod test;

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::{cargo, generate, kernels, oracle, root, run, serve, step, works};
+use crate::{cargo, generate, kernels, machines, oracle, root, run, serve, step, works};
 
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
@@ -31,6 +31,7 @@ pub(crate) fn test() -> Result<(), String> {
         step("tests (cargo test; cargo-nextest is not installed)");
         with_compiler(cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
     }
+    machines::instruction_sets()?;
     oracle::oracle()?;
     step("documentation tests");
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
@@ -41,9 +42,7 @@ pub(crate) fn test() -> Result<(), String> {
     }
     step("generated files");
     generate::generate(generate::Mode::Check)?;
-    // The core is pure: it must build where there is no operating system. The program runs on Jetson boards.
-    cross("wasm32-unknown-unknown", &["--package", "roofline-core"])?;
-    cross("aarch64-unknown-linux-gnu", &["--workspace", "--exclude", "xtask"])
+    machines::others()
 }
 
 /// Builds the page and tests its pure parts; whether there is one to drive.
@@ -59,12 +58,13 @@ fn page() -> Result<bool, String> {
     Ok(true)
 }
 
-/// Installs what tests use besides Rust, Node and Python, where this is Debian and nobody can be asked: a browser, and an
-/// sshd for loopback.
+/// Installs what tests use besides Rust, Node and Python, where this is Debian and nobody can be asked: a browser, an
+/// sshd for loopback, and an emulator of ARM.
 fn packages() {
     let wanted = [(CHROMIUM, "chromium"), ("/usr/sbin/sshd", "openssh-server"), ("/usr/bin/ssh", "openssh-client")];
+    let emulator = machines::EMULATOR.iter().filter(|_| !cfg!(target_arch = "aarch64"));
     let missing: Vec<&str> =
-        wanted.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, name)| *name).collect();
+        wanted.iter().chain(emulator).filter(|(file, _)| !Path::new(file).exists()).map(|(_, name)| *name).collect();
     let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.starts_with(b"0"));
     if missing.is_empty() || !root || !works(Command::new("apt-get").arg("--version")) {
         return;
@@ -95,18 +95,4 @@ fn browser() -> Result<(), String> {
     let program =
         std::env::var_os("CARGO_TARGET_DIR").map_or(program, |folder| PathBuf::from(folder).join("debug/roofline"));
     run(serve::npm(&["run", "e2e"]).env("ROOFLINE_BIN", program))
-}
-
-/// Checks packages for another machine, where its target is installed.
-fn cross(target: &str, packages: &[&str]) -> Result<(), String> {
-    let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
-    let installed = folder.is_ok_and(|output| {
-        output.status.success() && std::path::Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir()
-    });
-    if !installed {
-        step(&format!("SKIPPED {target} check: the target is not installed (rustup target add {target})"));
-        return Ok(());
-    }
-    step(&format!("{target} check"));
-    run(cargo(&["check", "--locked", "--target", target]).args(packages))
 }
