@@ -73,7 +73,8 @@ impl Outcome {
     pub(super) fn nonempty(self) -> Result<Self, Failure> {
         match self.skipped.first() {
             Some(first) if self.measured.is_empty() => {
-                let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
+                let names = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
+                let hint = first.hint.as_deref().unwrap_or(names);
                 Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint))
             }
             _ => Ok(self),
@@ -201,9 +202,12 @@ impl Runner {
             Err(error) => {
                 let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
                 // A library that is missing is missing for all of them, and what to do about it is half of the answer.
-                let hint = error.hint().filter(|_| matches!(error, roofline_run::Error::Gpu { .. }));
-                let reason = hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
-                let skipped = Skipped { site, precision, op, reason };
+                let missing = error.hint().filter(|_| matches!(error, roofline_run::Error::Gpu { .. }));
+                let reason = missing.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+                // Another precision may need less memory than this machine has left, but that is not the first remedy.
+                let short = matches!(error, roofline_run::Error::Memory { .. } | roofline_run::Error::GpuMemory(_));
+                let hint = error.hint().filter(|_| short);
+                let skipped = Skipped { site, precision, op, reason, hint };
                 if !self.skipped.contains(&skipped) {
                     self.file()?.write(&Line::Skipped(skipped.clone()))?;
                     self.skipped.push(skipped.clone());
