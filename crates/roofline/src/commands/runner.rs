@@ -353,7 +353,25 @@ pub(crate) fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use roofline_core::Graph;
+
     use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_is_not_blamed_on_the_precision() {
+        let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
+        let hint = |hint: Option<&str>| {
+            let (site, precision, reason) = ("x".to_owned(), "bf16".to_owned(), "why".to_owned());
+            let skipped = vec![Skipped { site, precision, op, reason, hint: hint.map(str::to_owned) }];
+            match (Outcome { skipped, ..Outcome::default() }).nonempty() {
+                Err(Failure::Usage { hint, message }) if message == "bf16: why" => hint.unwrap(),
+                Err(failure) => panic!("{failure:?}"),
+                Ok(_) => panic!("nothing was measured"),
+            }
+        };
+        assert_eq!(hint(Some("close python3")), "close python3");
+        assert!(hint(None).contains("roofline precisions"));
+    }
 
     #[test]
     fn dates() {
