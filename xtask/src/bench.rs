@@ -14,8 +14,8 @@ pub(crate) fn bench() -> Result<(), String> {
     step("estimates (divan)");
     run(&mut cargo(&["bench", "--quiet", "--locked", "--package", "roofline-core", "--bench", "estimates"]))?;
     step("from process start to answer");
-    run(&mut cargo(&["build", "--quiet", "--release", "--locked", "--package", "roofline"]))?;
-    let program = root().join("target/release/roofline");
+    run(&mut cargo(&["build", "--quiet", "--profile", "dist", "--locked", "--package", "roofline"]))?;
+    let program = root().join("target/dist/roofline");
     let program = program.to_string_lossy();
     let sweep =
         "sweep llama-3-8b --on h200 --precision bf16 --phase decode --batch 1..1000+1 --context 128..128000+128 --csv";

@@ -1,8 +1,10 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask oracle`, `cargo xtask generate [--check]`, `cargo xtask serve`,
-//! `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask kernels`, `cargo xtask oracle`, `cargo xtask generate [--check]`,
+//! `cargo xtask serve`, `cargo xtask bench`.
 
 mod bench;
 mod generate;
+mod kernels;
+mod machines;
 mod oracle;
 mod serve;
 mod test;
@@ -17,6 +19,7 @@ const USAGE: &str = "\
 Usage: cargo xtask CHORE
 
   test                everything a change must pass: format, lints, tests, oracle, documentation, generated files
+  kernels             every GPU kernel compiled for every architecture, without a GPU (minutes)
   oracle              the checkpoints the program writes, compared with a reference in Python
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
   serve [ARGUMENTS]   build the page, then start a server that has it: `roofline serve ARGUMENTS`
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words[..] {
         ["test"] => test::test(),
+        ["kernels"] => kernels::kernels(),
         ["oracle"] => oracle::oracle(),
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),

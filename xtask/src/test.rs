@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::{cargo, generate, oracle, root, run, serve, step, works};
+use crate::{cargo, generate, kernels, machines, oracle, root, run, serve, step, works};
 
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
@@ -22,13 +22,8 @@ pub(crate) fn test() -> Result<(), String> {
     }
     let page = page()?;
     packages();
-    let compiler = nvrtc();
-    let with_compiler = |mut command: Command| {
-        if let Some(folder) = &compiler {
-            command.env("CUDA_HOME", folder).env("ROOFLINE_NEEDS_NVRTC", "1");
-        }
-        run(&mut command)
-    };
+    let compiler = kernels::nvrtc();
+    let with_compiler = |command: Command| run(&mut kernels::with(command, compiler.as_ref()));
     if works(&mut cargo(&["nextest", "--version"])) {
         step("tests (nextest)");
         with_compiler(cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]))?;
@@ -36,6 +31,7 @@ pub(crate) fn test() -> Result<(), String> {
         step("tests (cargo test; cargo-nextest is not installed)");
         with_compiler(cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
     }
+    machines::instruction_sets()?;
     oracle::oracle()?;
     step("documentation tests");
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
@@ -46,9 +42,7 @@ pub(crate) fn test() -> Result<(), String> {
     }
     step("generated files");
     generate::generate(generate::Mode::Check)?;
-    // The core is pure: it must build where there is no operating system. The program runs on Jetson boards.
-    cross("wasm32-unknown-unknown", &["--package", "roofline-core"])?;
-    cross("aarch64-unknown-linux-gnu", &["--workspace", "--exclude", "xtask"])
+    machines::others()
 }
 
 /// Builds the page and tests its pure parts; whether there is one to drive.
@@ -64,12 +58,13 @@ fn page() -> Result<bool, String> {
     Ok(true)
 }
 
-/// Installs what tests use besides Rust, Node and Python, where this is Debian and nobody can be asked: a browser, and an
-/// sshd for loopback.
+/// Installs what tests use besides Rust, Node and Python, where this is Debian and nobody can be asked: a browser, an
+/// sshd for loopback, and an emulator of ARM.
 fn packages() {
     let wanted = [(CHROMIUM, "chromium"), ("/usr/sbin/sshd", "openssh-server"), ("/usr/bin/ssh", "openssh-client")];
+    let emulator = machines::EMULATOR.iter().filter(|_| !cfg!(target_arch = "aarch64"));
     let missing: Vec<&str> =
-        wanted.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, name)| *name).collect();
+        wanted.iter().chain(emulator).filter(|(file, _)| !Path::new(file).exists()).map(|(_, name)| *name).collect();
     let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.starts_with(b"0"));
     if missing.is_empty() || !root || !works(Command::new("apt-get").arg("--version")) {
         return;
@@ -100,37 +95,4 @@ fn browser() -> Result<(), String> {
     let program =
         std::env::var_os("CARGO_TARGET_DIR").map_or(program, |folder| PathBuf::from(folder).join("debug/roofline"));
     run(serve::npm(&["run", "e2e"]).env("ROOFLINE_BIN", program))
-}
-
-/// Where NVIDIA's run-time compiler is, installed from PyPI if need be: with it every GPU kernel is compiled for every
-/// architecture, and no GPU is needed.
-fn nvrtc() -> Option<PathBuf> {
-    const PACKAGE: &str = "nvidia-cuda-nvrtc>=13.0,<14";
-    let folder = root().join("target").join("nvrtc");
-    let library = folder.join("nvidia/cu13");
-    if !library.join("lib").is_dir() {
-        step(&format!("installing {PACKAGE} under target/ to compile GPU kernels with"));
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
-        pip.arg(&folder).arg(PACKAGE);
-        if run(&mut pip).is_err() || !library.join("lib").is_dir() {
-            step("SKIPPED compiling GPU kernels: NVRTC is not here and pip cannot install it");
-            return None;
-        }
-    }
-    Some(library)
-}
-
-/// Checks packages for another machine, where its target is installed.
-fn cross(target: &str, packages: &[&str]) -> Result<(), String> {
-    let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
-    let installed = folder.is_ok_and(|output| {
-        output.status.success() && std::path::Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir()
-    });
-    if !installed {
-        step(&format!("SKIPPED {target} check: the target is not installed (rustup target add {target})"));
-        return Ok(());
-    }
-    step(&format!("{target} check"));
-    run(cargo(&["check", "--locked", "--target", target]).args(packages))
 }

@@ -44,6 +44,9 @@ pub enum Error {
         /// What the machine has left.
         available: roofline_core::units::Bytes,
     },
+    /// The operands do not fit the GPU.
+    #[error("{0}")]
+    GpuMemory(crate::telemetry::Shortage),
     /// No sample was accepted.
     #[error("no sample could be accepted: {reason}")]
     NoSamples {
@@ -93,7 +96,7 @@ impl Error {
             Self::Wrong { .. } => "wrong_result",
             Self::Gpu { .. } => "gpu",
             Self::GpuLost { .. } => "gpu_lost",
-            Self::Memory { .. } => "memory",
+            Self::Memory { .. } | Self::GpuMemory(_) => "memory",
             Self::NoSamples { .. } => "no_samples",
             Self::NoDriver { .. } => "no_driver",
             Self::NoGpu { .. } => "no_gpu",
@@ -117,6 +120,7 @@ impl Error {
                 Some("this is a defect of the last kernel, or of the GPU: `--resume` goes on with what is left".into())
             }
             Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
+            Self::GpuMemory(shortage) => Some(shortage.hint()),
             Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
             Self::NoDriver { .. } => Some(
                 "it needs an NVIDIA GPU and its driver, which brings libnvidia-ml: `nvidia-smi` shows whether they work; a \

@@ -62,6 +62,9 @@ pub struct Skipped {
     pub op: Op,
     /// Why not.
     pub reason: String,
+    /// What to do about it, where it is this machine's fault rather than the subject's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// One line of a run.
@@ -312,6 +315,7 @@ mod tests {
             precision: "y".into(),
             op: subject(8).op,
             reason: String::new(),
+            hint: None,
         });
         let head = line(&Line::Header(header()));
         let mut measurement = serde_json::to_value(Line::Measured(Box::new(measured(8)))).unwrap();

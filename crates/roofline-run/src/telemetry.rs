@@ -7,11 +7,15 @@
 
 pub mod nvml;
 mod power;
+mod shortage;
 mod status;
 
 pub use nvml::Gpu;
 pub use power::{PowerReading, PowerTracker, Recording, Sample, Summary};
+pub use shortage::Shortage;
 pub use status::Status;
+
+use std::fmt;
 
 use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
 use serde::Serialize;
@@ -49,6 +53,8 @@ pub trait Source: Send + Sync {
     fn temperature_throttle(&self) -> Reading<Celsius>;
     /// Memory of the device.
     fn memory(&self) -> Reading<Memory>;
+    /// Processes that hold memory of the device, this one among them. In a container the driver may name none.
+    fn holders(&self) -> Reading<Vec<Holder>>;
     /// How busy it was during the driver's last sampling period.
     fn utilization(&self) -> Reading<Utilization>;
     /// Generation of its PCIe link as it runs now; idle links are slower.
@@ -81,6 +87,26 @@ pub struct Memory {
     pub used: Bytes,
     /// What is left.
     pub free: Bytes,
+}
+
+/// A process with memory of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holder {
+    /// The number of the process.
+    pub process: u32,
+    /// Its program, without folder and arguments.
+    pub name: Option<String>,
+    /// How much it holds; some systems do not tell.
+    pub memory: Option<Bytes>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} (process {})", self.process),
+            None => write!(f, "process {}", self.process),
+        }
+    }
 }
 
 /// Shares of time in whole per cent, as drivers count them: busy means that *some* kernel ran, not that the chip was full.

@@ -6,29 +6,26 @@
 mod axis;
 mod canvas;
 mod cells;
+mod drawing;
 mod font;
 mod front;
 mod labels;
 mod legend;
 mod lines;
+mod outline;
+mod raster;
 mod roofline;
 mod shares;
 mod theme;
 mod times;
 
+pub(crate) use drawing::Drawing;
 pub(crate) use front::{Front, Spotted};
 pub(crate) use lines::{Lines, Series};
 pub(crate) use roofline::{Ceiling, Class, Memory, Point, Roofline};
 pub(crate) use shares::{Bar, Shares};
 pub(crate) use theme::Theme;
 pub(crate) use times::{Group, Time, Times};
-
-use std::sync::Arc;
-
-use resvg::{
-    tiny_skia::{Pixmap, Transform},
-    usvg::{Options, Tree, fontdb},
-};
 
 /// Any picture.
 pub(crate) enum Picture {
@@ -40,14 +37,19 @@ pub(crate) enum Picture {
 }
 
 impl Picture {
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    /// For a background, to be written as SVG or PNG.
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         match self {
-            Self::Roofline(picture) => picture.svg(theme),
-            Self::Lines(picture) => picture.svg(theme),
-            Self::Shares(picture) => picture.svg(theme),
-            Self::Front(picture) => picture.svg(theme),
-            Self::Times(picture) => picture.svg(theme),
+            Self::Roofline(picture) => picture.drawing(theme),
+            Self::Lines(picture) => picture.drawing(theme),
+            Self::Shares(picture) => picture.drawing(theme),
+            Self::Front(picture) => picture.drawing(theme),
+            Self::Times(picture) => picture.drawing(theme),
         }
+    }
+
+    pub(crate) fn svg(&self, theme: Theme) -> String {
+        self.drawing(theme).svg()
     }
 
     /// In characters; colour is taken out again where nobody wants it.
@@ -60,25 +62,6 @@ impl Picture {
             Self::Times(picture) => picture.terminal(width, color),
         }
     }
-}
-
-/// Longest side of a PNG in pixels: more would be a slip in the scale rather than a picture.
-const LARGEST: f32 = 16_384.0;
-
-/// An SVG of this module as PNG, `scale` pixels to its unit.
-///
-/// Only the font that is embedded is used, so that the picture is the same on every machine.
-pub(crate) fn png(svg: &str, scale: f32) -> Result<Vec<u8>, String> {
-    let mut fonts = fontdb::Database::new();
-    fonts.load_font_data(font::TTF.to_vec());
-    let options = Options { fontdb: Arc::new(fonts), font_family: font::FAMILY.to_owned(), ..Options::default() };
-    let tree = Tree::from_str(svg, &options).map_err(|error| format!("the SVG cannot be drawn: {error}"))?;
-    let (width, height) = ((tree.size().width() * scale).ceil(), (tree.size().height() * scale).ceil());
-    let fits = |side: f32| (1.0..=LARGEST).contains(&side);
-    let pixmap = if fits(width) && fits(height) { Pixmap::new(width as u32, height as u32) } else { None };
-    let mut pixmap = pixmap.ok_or_else(|| format!("a PNG of {width} x {height} pixels cannot be made"))?;
-    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixmap.as_mut());
-    pixmap.encode_png().map_err(|error| format!("the PNG cannot be written: {error}"))
 }
 
 #[cfg(test)]

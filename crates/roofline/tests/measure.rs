@@ -418,6 +418,26 @@ fn a_run_starts_when_its_subjects_are_known() {
 
 /// `kill -9` in the middle of a sweep on the real processor: what was finished is on disk.
 #[test]
+fn runs_that_start_together_do_not_meet() {
+    const RUNS: usize = 8;
+    let home = Home::new("together");
+    let start = || {
+        let mut command = home.command("measure gemv --n 4096 --k 4096 --backend null --on h200 --json");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let started: Vec<_> = (0..RUNS).map(|_| start()).collect();
+    let mut runs = std::collections::BTreeSet::new();
+    for child in started {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        runs.insert(answer["run"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(runs.len(), RUNS, "{runs:?}");
+    assert!(runs.iter().all(|run| Path::new(run).is_file()), "each says where its own run is: {runs:?}");
+}
+
+#[test]
 fn a_killed_run_keeps_what_it_finished() {
     let home = Home::new("killed");
     let arguments = "sweep --measure --shapes 1x512x1024,1x1024x1024,2x512x1024,4x512x1024,1x768x1024,1x640x1024 \

@@ -119,7 +119,8 @@ impl Gpu {
                 hint: Some("update the NVIDIA driver to 525 or newer (JetPack 6 on Jetson)".into()),
             });
         }
-        let context = CudaContext::new(index).map_err(start)?;
+        let context =
+            CudaContext::new(index).map_err(|error| if full(error) { failed(error) } else { start(error) })?;
         // SAFETY: one stream is used, so there is nothing to order between streams.
         #[allow(unsafe_code)]
         unsafe {
@@ -194,11 +195,17 @@ impl Gpu {
     }
 
     fn short(&self, error: DriverError, bytes: usize) -> Error {
-        if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            let available = self.free().unwrap_or(Bytes::ZERO);
-            return Error::Memory { needed: Bytes::new(bytes as f64), available };
+        if full(error) {
+            return self.shortage(Bytes::new(bytes as f64), self.free().unwrap_or(Bytes::ZERO));
         }
         failed(error)
+    }
+
+    /// That `needed` is more than what is `free`, and who has the rest.
+    pub(super) fn shortage(&self, needed: Bytes, free: Bytes) -> Error {
+        let source = self.telemetry().ok();
+        let source = source.as_ref().map(|gpu| gpu as &dyn telemetry::Source);
+        Error::GpuMemory(telemetry::Shortage::new(needed, free, source))
     }
 
     /// A copy of `bytes` on the GPU.
@@ -343,5 +350,15 @@ pub(super) fn failed(error: DriverError) -> Error {
             | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
     );
     let reason = words(error);
-    if lost { Error::GpuLost { reason } } else { Error::Gpu { reason, hint: None } }
+    let hint = full(error).then(|| {
+        "the memory of the GPU is full: close what else runs on it (`nvidia-smi` lists it); `--backend cpu` measures the \
+         processor"
+            .to_owned()
+    });
+    if lost { Error::GpuLost { reason } } else { Error::Gpu { reason, hint } }
+}
+
+/// Whether the GPU's memory is what was missing.
+fn full(error: DriverError) -> bool {
+    error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }

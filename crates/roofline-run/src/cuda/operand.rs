@@ -6,7 +6,7 @@ use cudarc::driver::CudaSlice;
 use roofline_core::{Dim, Format, format::Encoded, measurement::Residency, units::Bytes};
 
 use super::gpu::{Gpu, failed};
-use crate::{Error, Result, protocol::rotation::Rotation, random::Random};
+use crate::{Result, protocol::rotation::Rotation, random::Random};
 
 /// Distinct rows of a tensor: a prime above the 16 rows that a tensor unit takes, so that mixed-up rows show.
 pub(super) const DISTINCT: usize = 17;
@@ -85,16 +85,16 @@ impl Copies {
             stride += part.bytes.next_multiple_of(LINE);
         }
         let (operands, free) = (Bytes::new(stride as f64), gpu.free()?);
-        let short = || Error::Memory { needed: operands, available: free };
         let rotation = match residency {
             Residency::Cold => {
+                let short = || gpu.shortage(Rotation::least(operands), free);
                 let rotation = Rotation::cold(operands, gpu.l2, free).ok_or_else(short)?;
                 // A graph of more kernels than this takes longer to make than it says; what then stays in the cache is warned of.
                 let copies = rotation.copies.min(MOST);
                 Rotation { copies, times_cache: operands * copies as f64 / gpu.l2 }
             }
             Residency::Warm if operands < free => Rotation::warm(operands, gpu.l2),
-            Residency::Warm => return Err(short()),
+            Residency::Warm => return Err(gpu.shortage(operands, free)),
         };
         let mut memory = gpu.memory(stride * rotation.copies)?;
         for (part, offset) in parts.iter().zip(&offsets) {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Backend, Case, Result,
     backend::Ceiling,
-    telemetry::{ClockDomain, Memory, Reading, Source, Throttle, Unread, Utilization},
+    telemetry::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization},
 };
 
 /// A backend whose power is that of the board it is on.
@@ -143,6 +143,10 @@ impl Source for Sensors {
 
     fn memory(&self) -> Reading<Memory> {
         unread("memory of the GPU alone")
+    }
+
+    fn holders(&self) -> Reading<Vec<Holder>> {
+        unread("processes with memory of the GPU")
     }
 
     fn utilization(&self) -> Reading<Utilization> {

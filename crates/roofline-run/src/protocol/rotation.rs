@@ -33,6 +33,11 @@ impl Rotation {
         Some(Self { copies: copies as usize, times_cache: operands * copies / cache })
     }
 
+    /// Memory that must be free for one copy of `operands`: others may take theirs meanwhile.
+    pub fn least(operands: Bytes) -> Bytes {
+        operands / SHARE
+    }
+
     /// One copy, which stays where it is.
     pub fn warm(operands: Bytes, cache: Bytes) -> Self {
         Self { copies: 1, times_cache: operands / cache }
@@ -46,6 +51,9 @@ mod tests {
     #[test]
     fn copies_go_past_the_cache_and_fit_the_memory() {
         let mb = |bytes: f64| Bytes::new(bytes * 1e6);
+        let least = Rotation::least(mb(64.0));
+        assert!(Rotation::cold(mb(64.0), mb(260.0), least * 1.001).is_some());
+        assert!(Rotation::cold(mb(64.0), mb(260.0), least * 0.999).is_none());
         let rotation = Rotation::cold(mb(64.0), mb(260.0), mb(20_000.0)).unwrap();
         assert_eq!(rotation.copies, 11); // 2.5 * 260 / 64
         assert!(rotation.times_cache > LEAST);

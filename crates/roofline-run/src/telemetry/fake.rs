@@ -8,7 +8,7 @@ use std::{
 
 use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
 
-use super::{ClockDomain, Memory, Reading, Source, Throttle, Unread, Utilization};
+use super::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization};
 
 /// Every query by name.
 pub(crate) const QUERIES: &[&str] = &[
@@ -27,6 +27,7 @@ pub(crate) const QUERIES: &[&str] = &[
     "temperature_c",
     "temperature_throttle_c",
     "memory",
+    "holders",
     "utilization",
     "pcie_gen",
     "pcie_width",
@@ -115,6 +116,21 @@ impl Source for Fake {
     fn memory(&self) -> Reading<Memory> {
         let mebi = |size: f64| Bytes::new(size * 1024.0 * 1024.0);
         self.answer("memory", Memory { total: mebi(143_771.0), used: mebi(1024.0), free: mebi(142_154.0) })
+    }
+
+    fn holders(&self) -> Reading<Vec<Holder>> {
+        let holder = |process: u32, name: Option<&str>, memory: Option<f64>| Holder {
+            process,
+            name: name.map(str::to_owned),
+            memory: memory.map(Bytes::new),
+        };
+        let all = vec![
+            holder(99, None, None),
+            holder(17, Some("Xorg"), Some(5e8)),
+            holder(std::process::id(), Some("roofline"), Some(1e9)),
+            holder(4242, Some("python3"), Some(1.2e11)),
+        ];
+        self.answer("holders", all)
     }
 
     fn utilization(&self) -> Reading<Utilization> {

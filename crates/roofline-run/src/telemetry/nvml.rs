@@ -7,14 +7,15 @@ use nvml_wrapper::{
     Device, Nvml,
     bitmasks::device::ThrottleReasons,
     enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold},
-    enums::device::SampleValue,
+    enums::device::{SampleValue, UsedGpuMemory},
     error::NvmlError,
+    struct_wrappers::device::ProcessInfo,
     structs::device::FieldId,
     sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT,
 };
 use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
 
-use super::{ClockDomain, Memory, Reading, Source, Throttle, Unread, Utilization};
+use super::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization};
 use crate::{Error, Result};
 
 /// Where the library may be: its name since it has versions, the name that only development packages install, and the
@@ -23,6 +24,9 @@ use crate::{Error, Result};
 const LIBRARIES: &[&str] = &["libnvidia-ml.so.1", "libnvidia-ml.so", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 #[cfg(windows)]
 const LIBRARIES: &[&str] = &["nvml.dll"];
+
+/// Letters of a process's name that the driver is asked for.
+const LONGEST_NAME: usize = 256;
 
 /// A GPU that the driver knows.
 #[derive(Debug)]
@@ -165,6 +169,21 @@ impl Source for Gpu {
         })
     }
 
+    fn holders(&self) -> Reading<Vec<Holder>> {
+        let computing = self.device.running_compute_processes();
+        // One that draws and computes is in both lists.
+        let drawing = self.device.running_graphics_processes().unwrap_or_default();
+        read(computing, |computing| {
+            let mut all: Vec<Holder> = Vec::new();
+            for process in computing.iter().chain(&drawing) {
+                if all.iter().all(|known| known.process != process.pid) {
+                    all.push(holder(self.nvml, process));
+                }
+            }
+            all
+        })
+    }
+
     fn utilization(&self) -> Reading<Utilization> {
         read(self.device.utilization_rates(), |rates| Utilization { gpu: rates.gpu, memory: rates.memory })
     }
@@ -184,6 +203,17 @@ impl Source for Gpu {
     fn total_energy(&self) -> Reading<Joules> {
         read(self.device.total_energy_consumption(), |millijoules| Joules::new(millijoules as f64 / 1e3))
     }
+}
+
+/// A process with the name of its program, which the driver gives with folder and arguments.
+fn holder(nvml: &Nvml, process: &ProcessInfo) -> Holder {
+    let words = nvml.sys_process_name(process.pid, LONGEST_NAME).unwrap_or_default();
+    let program = words.split_whitespace().next().and_then(|program| program.rsplit(['/', '\\']).next());
+    let memory = match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(Bytes::new(bytes as f64)),
+        UsedGpuMemory::Unavailable => None,
+    };
+    Holder { process: process.pid, name: program.filter(|name| !name.is_empty()).map(str::to_owned), memory }
 }
 
 fn reasons(bits: ThrottleReasons) -> Vec<Throttle> {
@@ -235,6 +265,7 @@ mod tests {
         eprintln!("{status:#?}\ninstant power: {:?}", gpu.instant_power());
         assert!(status.device_name.is_some() && status.driver_version.is_some() && status.mem_total.is_some());
         assert!(status.sm_clock.is_some() && status.mem_clock.is_some(), "{:?}", status.errors);
+        eprintln!("{:?}", gpu.holders());
         assert!(matches!(Gpu::open(u32::MAX), Err(Error::NoGpu { .. })));
         let tracker = PowerTracker::start(Arc::new(gpu), PowerTracker::INTERVAL);
         thread::sleep(Duration::from_millis(500));

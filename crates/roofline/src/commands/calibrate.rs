@@ -15,7 +15,7 @@ use roofline_core::{
     measurement::{Measurement, Path, Residency, Subject},
     units::Seconds,
 };
-use roofline_run::{Environment, Run, cpu::linear::THIN_ROWS};
+use roofline_run::{Environment, Run, cpu::kernels::linear::THIN_ROWS};
 
 use self::report::Calibrated;
 use super::{compare::device_of, gpu, runner::Runner, setting};

@@ -25,7 +25,7 @@ use crate::{
     cli::{Phase, PlotArgs, PlotKind, ThemeArg},
     config,
     failure::Failure,
-    plot::{Bar, Ceiling, Class, Lines, Memory, Picture, Point, Roofline, Series, Shares, Theme, png},
+    plot::{Bar, Ceiling, Class, Drawing, Lines, Memory, Picture, Point, Roofline, Series, Shares, Theme},
     report::style,
 };
 
@@ -41,7 +41,7 @@ pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
         let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
         return Ok(out.write_all(picture.terminal(width.max(40), height.clamp(12, 60), true).as_bytes())?);
     };
-    write_picture(&picture.svg(args.theme.into()), path, args.scale, args.force)
+    write_picture(&picture.drawing(args.theme.into()), path, args.scale, args.force)
 }
 
 impl From<ThemeArg> for Theme {
@@ -54,11 +54,13 @@ impl From<ThemeArg> for Theme {
 }
 
 /// Writes a picture as what its file is named for.
-pub(super) fn write_picture(svg: &str, path: &Path, scale: u64, force: bool) -> Result<(), Failure> {
+pub(super) fn write_picture(drawing: &Drawing, path: &Path, scale: u64, force: bool) -> Result<(), Failure> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let bytes = match extension.as_deref() {
-        Some("svg") => svg.as_bytes().to_vec(),
-        Some("png") => png(svg, scale as f32).map_err(|reason| Failure::usage(reason, "choose a smaller `--scale`"))?,
+        Some("svg") => drawing.svg().into_bytes(),
+        Some("png") => {
+            drawing.png(scale as f64).map_err(|reason| Failure::usage(reason, "choose a smaller `--scale`"))?
+        }
         _ => return Err(Failure::usage(format!("{}: not a picture", path.display()), "write to a .svg or .png file")),
     };
     if path.exists() && !force {

@@ -1,5 +1,9 @@
 //! Measuring a list of kernels: a backend, a run file, a progress bar.
 
+mod place;
+
+pub(super) use place::writable;
+
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -15,6 +19,7 @@ use roofline_core::{
 };
 use roofline_run::{Backend, Environment, Header, Line, Null, Protocol, Run, RunFile, Skipped, measure};
 
+use self::place::Place;
 use super::{gpu, setting, this};
 use crate::{
     cli::{BackendArg, RunArgs},
@@ -31,8 +36,9 @@ pub(super) struct Runner {
     pub(super) backend: Box<dyn Backend>,
     pub(super) protocol: Protocol,
     pub(super) environment: Environment,
-    /// Where the run goes.
+    /// Where the run goes, or where it is as soon as there is one.
     path: PathBuf,
+    place: Place,
     /// The run, as soon as something is measured.
     file: Option<RunFile>,
     /// What the run held when it was resumed, and what has been measured since.
@@ -67,7 +73,8 @@ impl Outcome {
     pub(super) fn nonempty(self) -> Result<Self, Failure> {
         match self.skipped.first() {
             Some(first) if self.measured.is_empty() => {
-                let hint = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
+                let names = "`roofline precisions` lists the names; `--backend cpu`, `cuda` or `null` says who runs";
+                let hint = first.hint.as_deref().unwrap_or(names);
                 Err(Failure::usage(format!("{}: {}", first.precision, first.reason), hint))
             }
             _ => Ok(self),
@@ -89,14 +96,15 @@ impl Runner {
             protocol.residency = Residency::Warm;
         }
         let earlier = args.out.as_deref().filter(|_| args.resume).map(RunFile::resume).transpose()?;
-        let path = match &earlier {
-            Some((file, _)) => file.path().to_owned(),
-            None => place(args.out.as_deref(), verb)?,
+        let place = match &earlier {
+            Some((file, _)) => Place::Named(file.path().to_owned()),
+            None => Place::of(args.out.as_deref(), verb)?,
         };
         // A place that cannot be written must not cost the time of a measurement.
         if earlier.is_none() {
-            writable(&path)?;
+            place.writable()?;
         }
+        let path = place.first();
         let backend = backend(args, on)?;
         let mut environment = Environment::of(this::machine().clone());
         environment.accelerator = backend.facts();
@@ -112,7 +120,7 @@ impl Runner {
         let (measured, skipped, planned) =
             run.map_or_else(Default::default, |run| (run.measurements, run.skipped, run.planned));
         let watcher = args.watcher.clone();
-        Ok(Self { backend, protocol, environment, path, file, measured, skipped, planned, watcher })
+        Ok(Self { backend, protocol, environment, path, place, file, measured, skipped, planned, watcher })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -123,8 +131,9 @@ impl Runner {
     fn file(&mut self) -> Result<&mut RunFile, Failure> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => RunFile::create(&self.path, &header(&*self.backend, &self.environment)?)?,
+            None => self.place.create(&header(&*self.backend, &self.environment)?)?,
         };
+        file.path().clone_into(&mut self.path);
         Ok(self.file.insert(file))
     }
 
@@ -193,9 +202,12 @@ impl Runner {
             Err(error) => {
                 let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
                 // A library that is missing is missing for all of them, and what to do about it is half of the answer.
-                let hint = error.hint().filter(|_| matches!(error, roofline_run::Error::Gpu { .. }));
-                let reason = hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
-                let skipped = Skipped { site, precision, op, reason };
+                let missing = error.hint().filter(|_| matches!(error, roofline_run::Error::Gpu { .. }));
+                let reason = missing.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+                // Another precision may need less memory than this machine has left, but that is not the first remedy.
+                let short = matches!(error, roofline_run::Error::Memory { .. } | roofline_run::Error::GpuMemory(_));
+                let hint = error.hint().filter(|_| short);
+                let skipped = Skipped { site, precision, op, reason, hint };
                 if !self.skipped.contains(&skipped) {
                     self.file()?.write(&Line::Skipped(skipped.clone()))?;
                     self.skipped.push(skipped.clone());
@@ -275,7 +287,7 @@ fn same_machine(run: &Run, backend: &dyn Backend) -> Result<(), Failure> {
 pub(super) fn ready(args: &RunArgs, verb: &str) -> Result<(), Failure> {
     match &args.out {
         Some(out) if args.resume => Ok(Run::read(out).map(|_| ())?),
-        out => writable(&place(out.as_deref(), verb)?),
+        out => Place::of(out.as_deref(), verb)?.writable(),
     }
 }
 
@@ -310,31 +322,6 @@ fn facts(of: &Environment) -> Vec<(String, String)> {
     own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(accelerator.iter().cloned()).collect()
 }
 
-/// Where the run goes: the file that was named, which must be new, or one of today's.
-fn place(out: Option<&Path>, verb: &str) -> Result<PathBuf, Failure> {
-    if let Some(out) = out {
-        if out.exists() {
-            let hint = "say `--resume` to go on with it, or name another file";
-            return Err(Failure::usage(format!("{} is there already", out.display()), hint));
-        }
-        return Ok(out.to_owned());
-    }
-    let folder = config::required_folder("runs")?;
-    let stem = format!("{}-{verb}", utc(SystemTime::now()).replace(':', "-"));
-    let name = |again: u32| if again == 0 { format!("{stem}.jsonl") } else { format!("{stem}-{again}.jsonl") };
-    let free = (0..1000).map(|again| folder.join(name(again))).find(|path| !path.exists());
-    free.ok_or_else(|| Failure::usage(format!("{}: a thousand runs in a second", folder.display()), "wait a second"))
-}
-
-/// Whether a file can be made at `path`; leaves nothing behind.
-pub(super) fn writable(path: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::File { path: path.to_owned(), error };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path)).map_err(failed)
-}
-
 /// A bar on standard error, where somebody looks at it.
 fn progress(length: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
@@ -366,7 +353,25 @@ pub(crate) fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use roofline_core::Graph;
+
     use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_is_not_blamed_on_the_precision() {
+        let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
+        let hint = |hint: Option<&str>| {
+            let (site, precision, reason) = ("x".to_owned(), "bf16".to_owned(), "why".to_owned());
+            let skipped = vec![Skipped { site, precision, op, reason, hint: hint.map(str::to_owned) }];
+            match (Outcome { skipped, ..Outcome::default() }).nonempty() {
+                Err(Failure::Usage { hint, message }) if message == "bf16: why" => hint.unwrap(),
+                Err(failure) => panic!("{failure:?}"),
+                Ok(_) => panic!("nothing was measured"),
+            }
+        };
+        assert_eq!(hint(Some("close python3")), "close python3");
+        assert!(hint(None).contains("roofline precisions"));
+    }
 
     #[test]
     fn dates() {

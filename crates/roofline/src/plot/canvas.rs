@@ -1,8 +1,8 @@
-//! An SVG that is being written: shapes, texts and the frame with its grid.
+//! A picture that is being drawn: shapes, texts and the frame with its grid.
 
 use super::{
     axis::{Axis, Tick},
-    cells::is_direction,
+    drawing::{Anchor, Drawing, Shape, Stroke, Text},
     font,
     theme::{Colors, Theme},
 };
@@ -49,13 +49,6 @@ impl Rect {
     }
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 /// Sizes of text.
 pub(super) const TITLE: f64 = 19.0;
 pub(super) const SUBTITLE: f64 = 13.0;
@@ -68,13 +61,13 @@ pub(super) const EDGE: f64 = 24.0;
 
 pub(super) struct Canvas {
     pub(super) colors: &'static Colors,
-    body: String,
+    shapes: Vec<Shape>,
 }
 
 impl Canvas {
     /// A picture that begins with its title; what follows starts at the height that comes back.
     pub(super) fn titled(theme: Theme, title: &str, subtitle: &str) -> (Self, f64) {
-        let mut canvas = Self { colors: theme.colors(), body: String::new() };
+        let mut canvas = Self { colors: theme.colors(), shapes: Vec::new() };
         let room = WIDTH - 2.0 * EDGE;
         let mut y = EDGE - 6.0;
         for (text, size, color) in [(title, TITLE, canvas.colors.ink), (subtitle, SUBTITLE, canvas.colors.muted)] {
@@ -86,75 +79,41 @@ impl Canvas {
         (canvas, y + 14.0)
     }
 
-    /// The document, as high as it needs to be.
-    pub(super) fn finish(self, title: &str, height: f64) -> String {
-        let (family, data) = (font::FAMILY, font::base64(font::TTF));
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-             viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" font-family=\"{family}, sans-serif\">\n\
-             <style>@font-face{{font-family:{family};src:url(data:font/ttf;base64,{data})}}</style>\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"{}\"/>\n{}</svg>\n",
-            escape(title),
-            self.colors.background,
-            self.body,
-            height = height.ceil(),
-        )
+    /// The picture, as high as it needs to be.
+    pub(super) fn finish(self, title: &str, height: f64) -> Drawing {
+        let background = self.colors.background;
+        Drawing { title: title.to_owned(), height: height.ceil(), background, shapes: self.shapes }
     }
 
-    /// An element as it is; `content` must be escaped already.
-    pub(super) fn element(&mut self, content: &str) {
-        self.body += content;
-        self.body.push('\n');
+    pub(super) fn shape(&mut self, shape: Shape) {
+        self.shapes.push(shape);
     }
 
-    /// A line through `spots`; `style` is further attributes.
-    pub(super) fn path(&mut self, spots: &[Spot], color: &str, width: f64, style: &str) {
-        let mut data = String::new();
-        for (at, (x, y)) in spots.iter().enumerate() {
-            data += &format!("{}{} {}", if at == 0 { "M" } else { "L" }, px(*x), px(*y));
-        }
-        let space = if style.is_empty() { "" } else { " " };
-        self.element(&format!(
-            "<path d=\"{data}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{width}\"{space}{style}/>"
-        ));
+    /// A line through `spots`.
+    pub(super) fn line(&mut self, spots: &[Spot], color: &'static str, width: f64, stroke: Stroke) {
+        self.shape(Shape::Line { spots: spots.to_vec(), color, width, stroke });
     }
 
-    pub(super) fn text(&mut self, spot: Spot, size: f64, anchor: Anchor, color: &str, text: &str) {
-        self.styled(spot, size, anchor, color, "", text);
+    pub(super) fn text(&mut self, spot: Spot, size: f64, anchor: Anchor, color: &'static str, text: &str) {
+        self.write(Text { spot, size, anchor, color, rim: None, angle: None, words: text.to_owned() });
     }
 
     /// A text with a rim of the background, so that lines behind it do not disturb.
-    pub(super) fn haloed(&mut self, spot: Spot, size: f64, anchor: Anchor, color: &str, text: &str) {
-        let rim = self.rim();
-        self.styled(spot, size, anchor, color, &rim, text);
+    pub(super) fn haloed(&mut self, spot: Spot, size: f64, anchor: Anchor, color: &'static str, text: &str) {
+        let rim = Some(self.colors.background);
+        self.write(Text { spot, size, anchor, color, rim, angle: None, words: text.to_owned() });
     }
 
     /// As [`Self::haloed`], turned around its middle by `angle` degrees.
-    pub(super) fn turned(&mut self, (x, y): Spot, size: f64, color: &str, angle: f64, text: &str) {
-        let style = format!("{} transform=\"rotate({} {} {})\"", self.rim(), px(angle), px(x), px(y));
-        self.styled((x, y), size, Anchor::Middle, color, &style, text);
+    pub(super) fn turned(&mut self, spot: Spot, size: f64, color: &'static str, angle: f64, text: &str) {
+        let (rim, angle) = (Some(self.colors.background), Some(angle));
+        self.write(Text { spot, size, anchor: Anchor::Middle, color, rim, angle, words: text.to_owned() });
     }
 
-    fn rim(&self) -> String {
-        let color = self.colors.background;
-        format!(" stroke=\"{color}\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"")
-    }
-
-    fn styled(&mut self, (x, y): Spot, size: f64, anchor: Anchor, color: &str, style: &str, text: &str) {
-        if text.is_empty() {
-            return;
+    fn write(&mut self, text: Text) {
+        if !text.words.is_empty() {
+            self.shape(Shape::Text(text));
         }
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
-        let text = escape(text);
-        self.element(&format!(
-            "<text x=\"{}\" y=\"{}\" font-size=\"{size}\" fill=\"{color}\"{anchor}{style}>{text}</text>",
-            px(x),
-            px(y)
-        ));
     }
 }
 
@@ -195,15 +154,15 @@ impl Frame {
         for major in [false, true] {
             for tick in columns.iter().filter(|tick| tick.label.is_some() == major) {
                 let x = self.across(tick.value);
-                canvas.path(&[(x, rect.y), (x, rect.bottom())], color(tick), 1.0, "");
+                canvas.line(&[(x, rect.y), (x, rect.bottom())], color(tick), 1.0, Stroke::default());
             }
             for tick in rows.iter().filter(|tick| tick.label.is_some() == major) {
                 let y = self.up(tick.value);
-                canvas.path(&[(rect.x, y), (rect.right(), y)], color(tick), 1.0, "");
+                canvas.line(&[(rect.x, y), (rect.right(), y)], color(tick), 1.0, Stroke::default());
             }
         }
         let corners = [(rect.x, rect.y), (rect.x, rect.bottom()), (rect.right(), rect.bottom())];
-        canvas.path(&corners, colors.frame, 1.0, "");
+        canvas.line(&corners, colors.frame, 1.0, Stroke::default());
         for tick in &columns {
             let spot = (self.across(tick.value), rect.bottom() + 18.0);
             canvas.text(spot, TEXT, Anchor::Middle, colors.muted, tick.label.as_deref().unwrap_or_default());
@@ -215,46 +174,5 @@ impl Frame {
         let middle = (rect.center().0, rect.bottom() + 38.0);
         canvas.text(middle, TEXT, Anchor::Middle, colors.ink, &font::fit(x_label, TEXT, rect.width));
         canvas.text((EDGE, rect.y - 12.0), TEXT, Anchor::Start, colors.ink, &font::fit(y_label, TEXT, rect.width));
-    }
-}
-
-/// A coordinate with a hundredth of a unit, without idle digits.
-pub(super) fn px(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
-/// `text` for XML, in which most control characters may not even be written as references.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '&' => out += "&amp;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            '\n' => out.push('\n'),
-            '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
-            letter if letter.is_control() || is_direction(letter) => out.push(char::REPLACEMENT_CHARACTER),
-            letter => out.push(letter),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_from_outside_stays_text() {
-        assert_eq!(escape("<a href='x'>&\"\u{1b}[31m\u{0}\u{ffff}"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;�[31m��");
-    }
-
-    #[test]
-    fn coordinates_are_short() {
-        assert_eq!([1.0, 0.126, -0.001, 1234.5].map(px), ["1", "0.13", "0", "1234.5"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The font of the pictures: Inter, cut down to Latin, Greek and a few signs, without kerning, so that the width of a
 //! text is the sum of the widths of its letters.
 
-/// The font, for PNG and inside every SVG. Its licence (OFL 1.1) lies beside it.
+/// The font, for the outlines of a PNG and inside every SVG. Its licence (OFL 1.1) lies beside it.
 pub(super) const TTF: &[u8] = include_bytes!("../../assets/Inter-Regular-subset.ttf");
 pub(super) const FAMILY: &str = "Inter";
 
@@ -57,26 +57,15 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use resvg::usvg::{Node, Options, Tree, fontdb};
-
-    use super::*;
+    use super::{super::outline::Outlines, *};
 
     #[test]
     fn widths_are_those_of_the_font() {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(TTF.to_vec());
-        let options = Options { fontdb: fonts.into(), ..Options::default() };
-        for text in ["Hxxxxxxxxxx", "mWimm gate_proj 0.99 FLOP/B m", "H200 SXM5, BF16: 989.4 TFLOP/H", "HTo AVA Ty.H"] {
-            let svg = format!(
-                "<svg xmlns='http://www.w3.org/2000/svg' width='999' height='99'>\
-                 <text y='50' font-family='{FAMILY}' font-size='20'>{text}</text></svg>"
-            );
-            let tree = Tree::from_str(&svg, &options).unwrap();
-            let Some(Node::Text(node)) = tree.root().children().first() else { panic!("no text in {svg}") };
-            let drawn = f64::from(node.bounding_box().width());
-            let estimate = width(text, 20.0);
-            // The ink ends before the last advance does.
-            assert!((-1.0..=4.0).contains(&(estimate - drawn)), "{text}: {estimate} against {drawn}");
+        let outlines = Outlines::embedded().unwrap();
+        assert_eq!(outlines.per_em(), UNITS_PER_EM);
+        for (at, expected) in ADVANCES.iter().enumerate() {
+            let letter = char::from(0x20 + at as u8);
+            assert_eq!(outlines.advance(outlines.glyph(letter)), f64::from(*expected), "{letter}");
         }
     }
 

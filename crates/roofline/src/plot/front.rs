@@ -3,8 +3,9 @@
 
 use super::{
     axis::{Axis, figure},
-    canvas::{Anchor, Canvas, EDGE, Frame, Rect, SMALL, Spot, WIDTH, escape},
+    canvas::{Canvas, EDGE, Frame, Rect, SMALL, Spot, WIDTH},
     cells::{Line, Panel, in_columns, render},
+    drawing::{Anchor, Drawing, Shape, Stroke},
     font,
     labels::{Ground, Request, place},
     legend::{self, Entry, Glyph, Key, Paint},
@@ -44,7 +45,7 @@ const LONGEST: f64 = 210.0;
 
 impl Front {
     /// The picture for a background.
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         let (mut canvas, top) = Canvas::titled(theme, &self.title, &self.subtitle);
         let (x, y) = self.axes();
         let left = Frame::margin(&y);
@@ -53,7 +54,8 @@ impl Front {
         frame.draw(&mut canvas, &self.x_label, &self.y_label);
         let colors = canvas.colors;
         if let Some(limit) = self.limit.map(|limit| frame.across(limit)).filter(|at| *at < rect.right()) {
-            canvas.path(&[(limit, rect.y), (limit, rect.bottom())], colors.muted, 1.2, "stroke-dasharray=\"5 4\"");
+            let stroke = Stroke { dashes: Some([5.0, 4.0]), ..Stroke::default() };
+            canvas.line(&[(limit, rect.y), (limit, rect.bottom())], colors.muted, 1.2, stroke);
             canvas.text((limit - 5.0, rect.y + 14.0), SMALL, Anchor::End, colors.muted, "what there is");
         }
         let spots: Vec<(Spot, &Spotted)> =
@@ -74,17 +76,17 @@ impl Front {
             .collect();
         let (placed, _) = place(&ground, &requests);
         for (from, to) in placed.iter().flatten().filter_map(|placed| placed.leader) {
-            canvas.path(&[from, to], colors.muted, 0.8, "stroke-opacity=\"0.7\"");
+            canvas.line(&[from, to], colors.muted, 0.8, Stroke { opacity: Some(0.7), ..Stroke::default() });
         }
         for front in [false, true] {
             for (spot, plan) in spots.iter().filter(|(_, plan)| plan.front == front) {
                 let color = colors.series(plan.class);
                 let paint = Paint { color, background: colors.background, hollow: !front };
                 let values = format!("{}: {} at {}", plan.label, figure(plan.y), figure(plan.x));
-                let title = escape(&format!("{values} ({}, {})", self.y_label, self.x_label));
+                let tooltip = format!("{values} ({}, {})", self.y_label, self.x_label);
                 let (glyph, radius) =
                     if plan.chosen { (Glyph::Diamond, 1.7 * RADIUS) } else { (Glyph::Circle, RADIUS) };
-                canvas.element(&glyph.svg(*spot, radius, paint, &title));
+                canvas.shape(Shape::Mark { glyph, spot: *spot, radius, paint, tooltip });
             }
         }
         for (placed, text) in placed.iter().zip(&texts) {

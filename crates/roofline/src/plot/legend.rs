@@ -1,7 +1,8 @@
 //! Legends: keys and their meaning, in as many rows as they need.
 
 use super::{
-    canvas::{Anchor, Canvas, EDGE, Spot, TEXT, WIDTH, px},
+    canvas::{Canvas, EDGE, Rect, Spot, TEXT, WIDTH},
+    drawing::{Anchor, Shape, Stroke},
     font,
 };
 
@@ -43,30 +44,27 @@ pub(super) struct Paint {
 }
 
 impl Glyph {
-    /// The shape with a radius, and what it says when pointed at.
-    pub(super) fn svg(self, (x, y): Spot, radius: f64, paint: Paint, title: &str) -> String {
-        let style = if paint.hollow {
-            format!("fill=\"{}\" stroke=\"{}\" stroke-width=\"1.8\"", paint.background, paint.color)
-        } else {
-            format!("fill=\"{}\" stroke=\"{}\" stroke-width=\"0.8\"", paint.color, paint.background)
+    /// Corners of the shape with a radius; a circle has none. Shapes are of about the same area.
+    pub(super) fn corners(self, (x, y): Spot, radius: f64) -> Option<Vec<Spot>> {
+        let corners: &[Spot] = match self {
+            Self::Square => &[(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)],
+            Self::Triangle => &[(-1.12, -0.8), (1.12, -0.8), (0.0, 1.15)],
+            Self::Diamond => &[(-1.3, 0.0), (0.0, -1.3), (1.3, 0.0), (0.0, 1.3)],
+            Self::Circle => return None,
         };
-        let title = if title.is_empty() { String::new() } else { format!("<title>{title}</title>") };
-        // Shapes of about the same area.
-        let corners = |corners: &[(f64, f64)]| {
-            let spot = |(across, up): &(f64, f64)| format!("{} {}", px(x + across * radius), px(y - up * radius));
-            let data = corners.iter().map(spot).collect::<Vec<_>>().join("L");
-            format!("<path d=\"M{data}Z\" {style} stroke-linejoin=\"round\">{title}</path>")
-        };
-        match self {
-            Self::Square => corners(&[(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)]),
-            Self::Triangle => corners(&[(-1.12, -0.8), (1.12, -0.8), (0.0, 1.15)]),
-            Self::Diamond => corners(&[(-1.3, 0.0), (0.0, -1.3), (1.3, 0.0), (0.0, 1.3)]),
-            Self::Circle => {
-                format!("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" {style}>{title}</circle>", px(x), px(y), px(radius))
-            }
-        }
+        Some(corners.iter().map(|(across, up)| (x + across * radius, y - up * radius)).collect())
     }
 }
+
+impl Paint {
+    /// Colours of the inside and of the rim, and how wide the rim is.
+    pub(super) fn inside_and_rim(self) -> (&'static str, &'static str, f64) {
+        if self.hollow { (self.background, self.color, 1.8) } else { (self.color, self.background, 0.8) }
+    }
+}
+
+/// The opacity of what lets the background through.
+pub(super) const FAINT: f64 = 0.3;
 
 const KEY: f64 = 20.0;
 const BETWEEN: f64 = 18.0;
@@ -88,10 +86,14 @@ pub(super) fn draw(canvas: &mut Canvas, entries: &[Entry], left: f64, top: f64) 
             (x, y) = (left, y + ROW);
         }
         match entry.key {
-            Key::Swatch(color) => swatch(canvas, (x, y), color, ""),
-            Key::Faint(color) => swatch(canvas, (x, y), color, " fill-opacity=\"0.3\""),
-            Key::Tick(color) => canvas.path(&[(x + 7.0, y - 7.0), (x + 7.0, y + 7.0)], color, 2.0, ""),
-            Key::Glyph(glyph, paint) => canvas.element(&glyph.svg((x + 7.0, y), 5.0, paint, "")),
+            Key::Swatch(color) => canvas.shape(swatch((x, y), color, None)),
+            Key::Faint(color) => canvas.shape(swatch((x, y), color, Some(FAINT))),
+            Key::Tick(color) => {
+                canvas.line(&[(x + 7.0, y - 7.0), (x + 7.0, y + 7.0)], color, 2.0, Stroke::default());
+            }
+            Key::Glyph(glyph, paint) => {
+                canvas.shape(Shape::Mark { glyph, spot: (x + 7.0, y), radius: 5.0, paint, tooltip: String::new() });
+            }
         }
         canvas.text((x + KEY, y + 4.2), TEXT, Anchor::Start, canvas.colors.ink, &text);
         x += width + BETWEEN;
@@ -99,8 +101,7 @@ pub(super) fn draw(canvas: &mut Canvas, entries: &[Entry], left: f64, top: f64) 
     if entries.is_empty() { top } else { y + ROW / 2.0 }
 }
 
-fn swatch(canvas: &mut Canvas, (x, y): Spot, color: &str, style: &str) {
-    let (x, y) = (px(x), px(y - 5.0));
-    canvas
-        .element(&format!("<rect x=\"{x}\" y=\"{y}\" width=\"13\" height=\"10\" rx=\"2.5\" fill=\"{color}\"{style}/>"));
+fn swatch((x, y): Spot, color: &'static str, opacity: Option<f64>) -> Shape {
+    let rect = Rect { x, y: y - 5.0, width: 13.0, height: 10.0 };
+    Shape::Block { rect, rounding: 2.5, color, opacity, tooltip: String::new() }
 }

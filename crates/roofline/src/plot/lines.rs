@@ -2,8 +2,9 @@
 
 use super::{
     axis::{Axis, drawable, figure},
-    canvas::{Anchor, Canvas, EDGE, Frame, Rect, Spot, TEXT, WIDTH, escape},
+    canvas::{Canvas, EDGE, Frame, Rect, Spot, TEXT, WIDTH},
     cells::{Line, Panel, in_columns, render},
+    drawing::{Anchor, Drawing, Shape, Stroke},
     font,
     labels::apart,
     legend::{Glyph, Paint},
@@ -38,7 +39,7 @@ const ROW: f64 = 15.0;
 
 impl Lines {
     /// The picture for a background.
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         let (mut canvas, top) = Canvas::titled(theme, &self.title, &self.subtitle);
         let (x, y) = self.axes();
         let names = self.series.iter().map(|series| font::width(&font::fit(&series.label, TEXT, LONGEST), TEXT));
@@ -59,17 +60,17 @@ impl Lines {
             series.points.iter().filter_map(|(x, y)| Some((frame.spot(*x, *y)?, (*x, *y)))).collect();
         let color = canvas.colors.series(at);
         // Beyond the palette, dashes tell lines of one colour apart.
-        let dash = ["", " stroke-dasharray=\"7 4\"", " stroke-dasharray=\"2 3\""][at / Colors::SERIES % 3];
-        let style = format!("stroke-linejoin=\"round\" stroke-linecap=\"round\"{dash}");
+        let dashes = [None, Some([7.0, 4.0]), Some([2.0, 3.0])][at / Colors::SERIES % 3];
+        let stroke = Stroke { dashes, round_joins: true, round_caps: true, opacity: None };
         if spots.len() > 1 {
-            canvas.path(&spots.iter().map(|(spot, _)| *spot).collect::<Vec<_>>(), color, 2.0, &style);
+            canvas.line(&spots.iter().map(|(spot, _)| *spot).collect::<Vec<_>>(), color, 2.0, stroke);
         }
         if spots.len() <= MARKED {
             let paint = Paint { color, background: canvas.colors.background, hollow: false };
             for (spot, (x, y)) in spots {
                 let values = format!("{}: {} at {}", series.label, figure(y), figure(x));
-                let title = escape(&format!("{values} ({}, {})", self.y_label, self.x_label));
-                canvas.element(&Glyph::Circle.svg(spot, 3.6, paint, &title));
+                let tooltip = format!("{values} ({}, {})", self.y_label, self.x_label);
+                canvas.shape(Shape::Mark { glyph: Glyph::Circle, spot, radius: 3.6, paint, tooltip });
             }
         }
     }
@@ -87,7 +88,8 @@ impl Lines {
             let color = canvas.colors.series(at);
             let start = rect.right() + 10.0;
             if (height - y).abs() > 2.0 || start - x > 24.0 {
-                canvas.path(&[(x + 5.0, y), (start - 3.0, height)], color, 0.9, "stroke-opacity=\"0.5\"");
+                let stroke = Stroke { opacity: Some(0.5), ..Stroke::default() };
+                canvas.line(&[(x + 5.0, y), (start - 3.0, height)], color, 0.9, stroke);
             }
             let name = font::fit(&self.series[at].label, TEXT, LONGEST);
             canvas.text((start, height + 4.2), TEXT, Anchor::Start, color, &name);

@@ -1,7 +1,7 @@
 //! The roofline: how fast work of an arithmetic intensity can go, and where operators stand below that.
 
 mod layout;
-mod svg;
+mod scene;
 mod terminal;
 
 use roofline_core::units::{ByteRate, FlopRate, Intensity};

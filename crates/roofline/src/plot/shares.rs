@@ -2,8 +2,9 @@
 
 use super::{
     axis::drawable,
-    canvas::{Anchor, Canvas, EDGE, SMALL, TEXT, WIDTH, escape, px},
+    canvas::{Canvas, EDGE, Rect, SMALL, TEXT, WIDTH},
     cells::{Line, cut, in_columns, render, text_width},
+    drawing::{Anchor, Drawing, Shape, Stroke},
     font,
     legend::{self, Entry, Key},
     theme::{Colors, Theme, contrast},
@@ -35,7 +36,7 @@ const FILLS: [char; Colors::SERIES] = ['█', '▒', '▞', '░', '▓', '▚',
 
 impl Shares {
     /// The picture for a background.
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         let (mut canvas, top) = Canvas::titled(theme, &self.title, &self.subtitle);
         let colors = canvas.colors;
         let names = self.names();
@@ -46,7 +47,7 @@ impl Shares {
         let bottom = start + ROW * self.bars.len() as f64;
         for percent in [0, 25, 50, 75, 100] {
             let x = left + room * f64::from(percent) / 100.0;
-            canvas.path(&[(x, start - 4.0), (x, bottom)], colors.grid, 1.0, "");
+            canvas.line(&[(x, start - 4.0), (x, bottom)], colors.grid, 1.0, Stroke::default());
             canvas.text((x, bottom + 18.0), TEXT, Anchor::Middle, colors.muted, &format!("{percent} %"));
         }
         for (row, bar) in self.bars.iter().enumerate() {
@@ -56,15 +57,11 @@ impl Shares {
             let mut x = left;
             for (at, share) in bar.shares(&names) {
                 let (width, color) = (share * room, colors.series(at));
-                let title = escape(&format!("{}, {}: {}", bar.label, names[at], percent(share)));
+                let tooltip = format!("{}, {}: {}", bar.label, names[at], percent(share));
                 // A hairline of the background keeps neighbours apart.
                 let drawn = if width > 2.0 { width - 1.0 } else { width };
-                canvas.element(&format!(
-                    "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{BAR}\" fill=\"{color}\"><title>{title}</title></rect>",
-                    px(x),
-                    px(y),
-                    px(drawn)
-                ));
+                let rect = Rect { x, y, width: drawn, height: BAR };
+                canvas.shape(Shape::Block { rect, rounding: 0.0, color, opacity: None, tooltip });
                 let text = percent(share);
                 if font::width(&text, SMALL) + 8.0 < width {
                     let middle = (x + drawn / 2.0, y + BAR / 2.0 + 3.9);

@@ -1,4 +1,4 @@
-use resvg::usvg::roxmltree::Document;
+use roxmltree::Document;
 
 use super::{Front, samples, *};
 
@@ -29,11 +29,11 @@ pub(super) fn rooflines() -> Vec<Roofline> {
 #[test]
 fn every_svg_is_well_formed_and_finite() {
     for theme in THEMES {
-        let mut all: Vec<String> = rooflines().iter().map(|roofline| roofline.svg(theme)).collect();
-        all.extend([samples::lines().svg(theme), Lines::default().svg(theme)]);
-        all.extend([samples::shares().svg(theme), Shares::default().svg(theme)]);
-        all.extend([samples::front().svg(theme), Front::default().svg(theme)]);
-        all.extend([samples::times().svg(theme), Times::default().svg(theme)]);
+        let mut all: Vec<String> = rooflines().iter().map(|roofline| roofline.drawing(theme).svg()).collect();
+        all.extend([samples::lines().drawing(theme).svg(), Lines::default().drawing(theme).svg()]);
+        all.extend([samples::shares().drawing(theme).svg(), Shares::default().drawing(theme).svg()]);
+        all.extend([samples::front().drawing(theme).svg(), Front::default().drawing(theme).svg()]);
+        all.extend([samples::times().drawing(theme).svg(), Times::default().drawing(theme).svg()]);
         for svg in all {
             let document = Document::parse(&svg).unwrap();
             let numbers = document.descendants().flat_map(|node| node.attributes()).map(|attribute| attribute.value());
@@ -45,7 +45,7 @@ fn every_svg_is_well_formed_and_finite() {
 
 #[test]
 fn every_point_keeps_its_tooltip() {
-    let svg = samples::scattered(60, 2).svg(Theme::Light);
+    let svg = samples::scattered(60, 2).drawing(Theme::Light).svg();
     let document = Document::parse(&svg).unwrap();
     let titles: String =
         document.descendants().filter(|node| node.has_tag_name("title")).filter_map(|n| n.text()).collect();
@@ -56,28 +56,10 @@ fn every_point_keeps_its_tooltip() {
 #[test]
 fn texts_from_outside_arrive_as_texts() {
     let hostile = samples::hostile();
-    let svg = hostile.svg(Theme::Dark);
+    let svg = hostile.drawing(Theme::Dark).svg();
     assert!(texts(&svg).iter().any(|text| text.starts_with("</text><script>alert('x')</script>&\"\u{fffd}")));
     assert!(!svg.contains('\u{1b}') && !svg.contains("<script"));
     assert!(!hostile.terminal(80, 20, false).contains('\u{1b}'));
-}
-
-#[test]
-fn a_png_has_its_signature_and_size() {
-    let svg = samples::shares().svg(Theme::Light);
-    let document = Document::parse(&svg).unwrap();
-    let height: u32 = document.root_element().attribute("height").unwrap().parse().unwrap();
-    let png = png(&svg, 2.0).unwrap();
-    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
-    let size = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
-    assert_eq!(size, [1920, 2 * height]);
-}
-
-#[test]
-fn a_png_that_cannot_be_made_says_so() {
-    let svg = Shares::default().svg(Theme::Light);
-    assert!(png("no svg", 1.0).is_err());
-    assert!([0.0, -1.0, 1e9, f32::NAN].into_iter().all(|scale| png(&svg, scale).is_err()));
 }
 
 #[test]
@@ -109,16 +91,16 @@ fn absurd_lines_and_shares_are_drawn_without_their_absurd_parts() {
     for (log_x, log_y) in [(false, false), (true, false), (true, true)] {
         let series = vec![Series { label: "<&>".to_owned(), points: points.clone() }; 40];
         let lines = Lines { log_x, log_y, series, ..samples::lines() };
-        assert!(!lines.svg(Theme::Light).contains("NaN") && !lines.terminal(60, 20, true).is_empty());
+        assert!(!lines.drawing(Theme::Light).svg().contains("NaN") && !lines.terminal(60, 20, true).is_empty());
     }
     let parts = values.iter().map(|value| ("<&>".to_owned(), *value)).collect();
     let shares = Shares { bars: vec![Bar { label: "<&>".to_owned(), parts }], ..Shares::default() };
-    assert!(texts(&shares.svg(Theme::Dark)).contains(&"100 %".to_owned()));
+    assert!(texts(&shares.drawing(Theme::Dark).svg()).contains(&"100 %".to_owned()));
 }
 
 #[test]
 fn small_parts_become_one() {
-    let svg = texts(&samples::shares().svg(Theme::Light));
+    let svg = texts(&samples::shares().drawing(Theme::Light).svg());
     assert!(svg.contains(&"other".to_owned()) && svg.contains(&"gate and up".to_owned()));
     assert!(!svg.contains(&"sampling".to_owned()));
 }
@@ -126,7 +108,7 @@ fn small_parts_become_one() {
 #[test]
 fn a_roofline() {
     let roofline = Roofline { ceilings: samples::h200().ceilings.split_off(2), ..samples::three() };
-    insta::assert_snapshot!("roofline_svg", without_font(&roofline.svg(Theme::Light)));
+    insta::assert_snapshot!("roofline_svg", without_font(&roofline.drawing(Theme::Light).svg()));
     insta::assert_snapshot!("roofline_terminal", roofline.terminal(80, 22, false));
 }
 
@@ -134,7 +116,7 @@ fn a_roofline() {
 fn a_line_chart() {
     let mut lines = samples::lines();
     lines.series.truncate(2);
-    insta::assert_snapshot!("lines_svg", without_font(&lines.svg(Theme::Light)));
+    insta::assert_snapshot!("lines_svg", without_font(&lines.drawing(Theme::Light).svg()));
     insta::assert_snapshot!("lines_terminal", lines.terminal(70, 18, false));
 }
 
@@ -142,24 +124,24 @@ fn a_line_chart() {
 fn shares_of_time() {
     let mut shares = samples::shares();
     shares.bars.truncate(2);
-    insta::assert_snapshot!("shares_svg", without_font(&shares.svg(Theme::Light)));
+    insta::assert_snapshot!("shares_svg", without_font(&shares.drawing(Theme::Light).svg()));
     insta::assert_snapshot!("shares_terminal", shares.terminal(70, 18, false));
 }
 
 #[test]
 fn plans_on_a_front() {
     let front = samples::front();
-    insta::assert_snapshot!("front_svg", without_font(&front.svg(Theme::Light)));
+    insta::assert_snapshot!("front_svg", without_font(&front.drawing(Theme::Light).svg()));
     insta::assert_snapshot!("front_terminal", front.terminal(70, 18, false));
     // A limit that is far away would push the plans together, and is not drawn.
     let far = Front { limit: Some(1e6), ..front };
-    assert!(!far.svg(Theme::Light).contains("what there is"));
+    assert!(!far.drawing(Theme::Light).svg().contains("what there is"));
 }
 
 #[test]
 fn times_of_kernels() {
     let times = samples::times();
-    insta::assert_snapshot!("times_svg", without_font(&times.svg(Theme::Light)));
+    insta::assert_snapshot!("times_svg", without_font(&times.drawing(Theme::Light).svg()));
     insta::assert_snapshot!("times_terminal", times.terminal(90, false));
     // Numbers give way to the bars, the last of them last.
     let narrow = times.terminal(48, false);

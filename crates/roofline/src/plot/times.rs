@@ -3,10 +3,11 @@
 
 use super::{
     axis::{drawable, figure},
-    canvas::{Anchor, Canvas, EDGE, SMALL, TEXT, WIDTH, escape, px},
+    canvas::{Canvas, EDGE, Rect, SMALL, TEXT, WIDTH},
     cells::{Line, cut, render, text_width},
+    drawing::{Anchor, Drawing, Shape, Stroke},
     font,
-    legend::{self, Entry, Key},
+    legend::{self, Entry, FAINT, Key},
     theme::Theme,
 };
 
@@ -87,7 +88,7 @@ impl Time {
 
 impl Times {
     /// The picture for a background.
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         let (mut canvas, top) = Canvas::titled(theme, &self.title, &self.subtitle);
         let colors = canvas.colors;
         let names = self.bars().map(|(_, bar)| font::width(&font::fit(&bar.label, TEXT, LONGEST), TEXT));
@@ -121,19 +122,17 @@ impl Times {
                 );
                 let color = if bar.bad { colors.series(1) } else { colors.memory };
                 let (ideal, expected, measured) = bar.ends(whole);
-                let (x, top) = (px(left), px(y + (ROW - BAR) / 2.0));
-                let title = escape(&bar.summary(&group.label, &self.unit));
-                let strip = |length: f64, style: &str| {
-                    let length = px((length * room).max(1.0));
-                    format!(
-                        "<rect x=\"{x}\" y=\"{top}\" width=\"{length}\" height=\"{BAR}\" rx=\"2\" fill=\"{color}\"{style}/>"
-                    )
+                let from = y + (ROW - BAR) / 2.0;
+                let strip = |length: f64, opacity, tooltip| {
+                    let rect = Rect { x: left, y: from, width: (length * room).max(1.0), height: BAR };
+                    Shape::Block { rect, rounding: 2.0, color, opacity, tooltip }
                 };
-                let strips = strip(measured, " fill-opacity=\"0.3\"") + &strip(ideal.min(measured), "");
-                canvas.element(&format!("<g><title>{title}</title>{strips}</g>"));
+                canvas.shape(strip(ideal.min(measured), None, String::new()));
+                // A colour on itself stays what it is, and the strip on top is the one that answers when pointed at.
+                canvas.shape(strip(measured, Some(FAINT), bar.summary(&group.label, &self.unit)));
                 if let Some(expected) = expected {
-                    let (at, from) = (left + expected * room, y + (ROW - BAR) / 2.0);
-                    canvas.path(&[(at, from - 2.5), (at, from + BAR + 2.5)], colors.ink, 2.0, "");
+                    let at = left + expected * room;
+                    canvas.line(&[(at, from - 2.5), (at, from + BAR + 2.5)], colors.ink, 2.0, Stroke::default());
                 }
                 for (column, number) in bar.numbers(self.expects()).iter().enumerate() {
                     let strong = column + 2 >= headings.len();

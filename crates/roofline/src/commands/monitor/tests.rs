@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use roofline_core::units::{Celsius, Hertz, Joules, Watts};
-use roofline_run::telemetry::{ClockDomain, Memory, Reading, Throttle, Unread, Utilization};
+use roofline_run::telemetry::{ClockDomain, Holder, Memory, Reading, Throttle, Unread, Utilization};
 
 use super::*;
 
@@ -50,6 +50,9 @@ impl Source for Fake {
     fn memory(&self) -> Reading<Memory> {
         let gibi = |size: f64| roofline_core::units::Bytes::new(size * f64::from(1 << 30));
         self.say(Memory { total: gibi(140.0), used: gibi(35.0), free: gibi(105.0) })
+    }
+    fn holders(&self) -> Reading<Vec<Holder>> {
+        self.say(Vec::new())
     }
     fn utilization(&self) -> Reading<Utilization> {
         self.say(Utilization { gpu: 97, memory: 41 })

@@ -45,5 +45,5 @@ pub(super) fn front(advised: &Advised) -> Picture {
 /// Writes the picture where one is asked for.
 pub(super) fn write(advised: &Advised, args: &RecommendPicture) -> Result<(), Failure> {
     let Some(path) = &args.out else { return Ok(()) };
-    write_picture(&front(advised).svg(args.theme.into()), path, 2, args.force)
+    write_picture(&front(advised).drawing(args.theme.into()), path, 2, args.force)
 }

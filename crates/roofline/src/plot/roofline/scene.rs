@@ -1,9 +1,10 @@
-//! The roofline as SVG.
+//! The roofline as a drawing.
 
 use super::{
     super::{
-        axis::{Axis, figure},
-        canvas::{Anchor, Canvas, EDGE, Frame, Rect, SMALL, Spot, TEXT, WIDTH, escape, px},
+        axis::figure,
+        canvas::{Canvas, EDGE, Frame, Rect, SMALL, Spot, TEXT, WIDTH},
+        drawing::{Anchor, Drawing, Gradient, Shape, Stroke},
         font,
         labels::{Segment, apart},
         legend::{self, Entry, Key, Paint},
@@ -34,7 +35,7 @@ pub(super) struct Scene<'a> {
 
 impl Roofline {
     /// The picture for a background.
-    pub(crate) fn svg(&self, theme: Theme) -> String {
+    pub(crate) fn drawing(&self, theme: Theme) -> Drawing {
         let (mut canvas, top) = Canvas::titled(theme, &self.title, &self.subtitle);
         let scene = self.scene(top + 24.0);
         scene.tint(&mut canvas);
@@ -209,30 +210,26 @@ impl Scene<'_> {
             return;
         };
         let (start, ridge) = (self.segment(slowest).0, (self.frame.across(last.0), self.frame.up(last.1)));
-        let part = |axis: &Axis, value: f64| px(axis.fraction(value) * 100.0);
-        let (near, far) = (part(&self.frame.x, first.0), part(&self.frame.x, last.0));
-        let (memory, compute) = (canvas.colors.memory, canvas.colors.compute);
-        canvas.element(&format!(
-            "<defs><linearGradient id=\"sides\" gradientUnits=\"userSpaceOnUse\" x1=\"{}\" y1=\"0\" x2=\"{}\" y2=\"0\">\
-             <stop offset=\"{near}%\" stop-color=\"{memory}\" stop-opacity=\"0.09\"/>\
-             <stop offset=\"{far}%\" stop-color=\"{compute}\" stop-opacity=\"0.09\"/></linearGradient></defs>",
-            px(rect.x),
-            px(rect.right())
-        ));
+        let (near, far) = (self.frame.x.fraction(first.0), self.frame.x.fraction(last.0));
+        let gradient = Gradient {
+            across: (rect.x, rect.right()),
+            stops: [(near, canvas.colors.memory), (far, canvas.colors.compute)],
+            opacity: 0.09,
+        };
         let corners = [(rect.x, rect.bottom()), start, ridge, (rect.right(), ridge.1), (rect.right(), rect.bottom())];
-        let data: Vec<String> = corners.iter().map(|(x, y)| format!("{} {}", px(*x), px(*y))).collect();
-        canvas.element(&format!("<path d=\"M{}Z\" fill=\"url(#sides)\"/>", data.join("L")));
+        canvas.shape(Shape::Area { corners: corners.into(), gradient });
     }
 
     fn roofs(&self, canvas: &mut Canvas) {
         let colors = canvas.colors;
         for ridge in &self.plan.ridges {
             let (top, foot) = self.drop_line(*ridge);
-            canvas.path(&[top, foot], colors.muted, 1.1, "stroke-dasharray=\"1.5 4\" stroke-linecap=\"round\"");
+            let dotted = Stroke { dashes: Some([1.5, 4.0]), round_caps: true, ..Stroke::default() };
+            canvas.line(&[top, foot], colors.muted, 1.1, dotted);
         }
         for roof in self.plan.memories.iter().chain(&self.plan.ceilings) {
             let (from, to) = self.segment(roof);
-            canvas.path(&[from, to], colors.ink, 1.7, "stroke-linecap=\"round\"");
+            canvas.line(&[from, to], colors.ink, 1.7, Stroke { round_caps: true, ..Stroke::default() });
         }
         self.ceiling_names(canvas);
     }
@@ -248,7 +245,7 @@ impl Scene<'_> {
             let right = rect.right();
             if (height - wanted).abs() > 0.5 {
                 let bend = [(right, wanted), (right + 4.0, wanted), (right + BRIDGE - 6.0, height)];
-                canvas.path(&bend, colors.frame, 1.0, "");
+                canvas.line(&bend, colors.frame, 1.0, Stroke::default());
             }
             let (x, y) = (right + BRIDGE - 4.0, height + 4.2);
             let name = font::fit(&roof.label, TEXT, LONGEST);
@@ -276,21 +273,22 @@ impl Scene<'_> {
         let color = |name: &str| colors.series(series.iter().position(|other| *other == name).unwrap_or(0));
         for mark in self.clusters.iter().flat_map(|cluster| &cluster.marks) {
             if let Some(predicted) = twin(mark, &self.clusters) {
-                let style = "stroke-opacity=\"0.55\" stroke-dasharray=\"3 2.5\"";
-                canvas.path(&[predicted.spot, mark.spot], color(&mark.point.series), 1.2, style);
+                let stroke = Stroke { opacity: Some(0.55), dashes: Some([3.0, 2.5]), ..Stroke::default() };
+                canvas.line(&[predicted.spot, mark.spot], color(&mark.point.series), 1.2, stroke);
             }
         }
         for (from, to) in self.labels.iter().filter_map(|label| label.placed.leader) {
-            canvas.path(&[from, to], colors.muted, 0.8, "stroke-opacity=\"0.7\"");
+            canvas.line(&[from, to], colors.muted, 0.8, Stroke { opacity: Some(0.7), ..Stroke::default() });
         }
         for cluster in &self.clusters {
             for (at, mark) in cluster.marks.iter().enumerate() {
                 // The last one covers the others, so it speaks for all of them.
                 let last = at + 1 == cluster.marks.len();
-                let title = escape(&if last { cluster.summary() } else { mark.point.summary() });
+                let tooltip = if last { cluster.summary() } else { mark.point.summary() };
                 let hollow = mark.point.measured;
                 let paint = Paint { color: color(&mark.point.series), background: colors.background, hollow };
-                canvas.element(&mark.point.class.glyph().svg(mark.spot, self.radius, paint, &title));
+                let glyph = mark.point.class.glyph();
+                canvas.shape(Shape::Mark { glyph, spot: mark.spot, radius: self.radius, paint, tooltip });
             }
         }
         for label in &self.labels {
