@@ -15,7 +15,7 @@ use roofline_core::{
     measurement::{Measurement, Path, Residency, Subject},
     units::Seconds,
 };
-use roofline_run::{Environment, Run, cpu::linear::THIN_ROWS};
+use roofline_run::{Environment, Run, cpu::kernels::linear::THIN_ROWS};
 
 use self::report::Calibrated;
 use super::{compare::device_of, gpu, runner::Runner, setting};
@@ -130,7 +130,7 @@ fn fitted(
     let sample = |measured: &Measurement| {
         let first = measured.time();
         let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
-        Sample { op: measured.op, precision: measured.formats, time }
+        Sample { op: measured.op, precision: measured.formats, math: measured.kernel.math, time }
     };
     // The expected tier is of operands in memory, and of kernels that nobody would call naive.
     let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;

@@ -52,12 +52,12 @@ fn plain(terms: &Plain) -> Vec<Term> {
         term(name, rate.rate.value() / 1e9, "GFLOP/s", "rate reached")
     }));
     rows.extend(terms.unpack.iter().map(|unpack| {
-        let name = format!("{} {}", unpack.family, unpack.format);
+        let name = format!("{} {}/{} on {}", unpack.family, unpack.format, unpack.inputs, unpack.math);
         term(name, unpack.cost.value() * 1e12, "ps/element", "widening or packing what is stored")
     }));
     rows.extend(terms.pack.iter().map(|pack| {
-        let name = format!("tiled product {} x", pack.math);
-        term(name, pack.cost.value() * 1e12, "ps/element", "packing rows of x")
+        let name = format!("{} x on {}", pack.family, pack.math);
+        term(name, pack.cost.value() * 1e12, "ps/element", "laying out rows of x")
     }));
     rows.extend(terms.touch.iter().map(|touch| {
         let name = format!("{} {}", touch.kind.site(), touch.format);
