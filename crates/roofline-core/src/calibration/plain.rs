@@ -3,15 +3,15 @@
 //! ```text
 //! memory  = read / read_rate + write / write_rate
 //! compute = flops / rate(family, unit) + stored elements * unpack(family, format, unit) + elements of x * pack(family, unit)
-//! time    = launch + max(memory, compute) + (1 - overlap) * min(memory, compute)
+//! time    = launch + ramp + max(memory, compute) + (1 - overlap) * min(memory, compute)
 //! ```
 //!
 //! The unit is the one that a family's kernels were seen to multiply with, given what is stored and what it meets: kernels
 //! choose by rules of their own, and a calibration remembers what they chose. An element-wise kernel has a cost per element of its kind and format in place of a rate:
 //! how fast one does its few operations has little to do with their number.
 //!
-//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call, so
-//! `launch` holds both.
+//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call: that is
+//! the ramp, of kernels that read weights or a cache. They also have a stage before, for their inputs, and so a second start.
 
 mod search;
 
@@ -82,9 +82,12 @@ pub struct Touch {
 /// Named terms of a processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
-    /// Per call: starting all cores, waiting for the last, filling the pipes of memory.
+    /// Per call: starting all cores, and waiting for the last.
     #[serde(rename = "launch_s", with = "crate::units::number")]
     pub launch: Seconds,
+    /// Per call that reads weights or a cache: starting a second stage, and filling the pipes of memory.
+    #[serde(rename = "ramp_s", with = "crate::units::number")]
+    pub ramp: Seconds,
     /// What reading from memory reaches.
     #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
     pub read: ByteRate,
@@ -134,6 +137,7 @@ pub(super) enum Each {
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
     pub(super) launch: f64,
+    pub(super) ramp: f64,
     pub(super) byte_read: f64,
     pub(super) byte_written: f64,
     pub(super) operation: f64,
@@ -145,7 +149,8 @@ pub(super) struct Costs {
 
 impl Demand {
     pub(super) fn parts(&self, costs: &Costs) -> Parts {
-        let launch = costs.launch;
+        let streams = matches!(self.each, Some(Each::Stored(..)));
+        let launch = costs.launch + if streams { costs.ramp } else { 0.0 };
         let memory = self.read * costs.byte_read + self.write * costs.byte_written;
         let compute = self.flops * costs.operation + self.elements * costs.element + self.inputs * costs.input;
         let time = launch + memory.max(compute) + (1.0 - costs.overlap) * memory.min(compute);
@@ -215,18 +220,18 @@ impl Plain {
         let pack = self.pack.iter().find(|pack| (pack.family, pack.math) == (demand.family, math));
         let input = pack.map_or(0.0, |pack| pack.cost.value());
         let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
-        let (launch, overlap) = (self.launch.value(), self.overlap);
-        Some(demand.parts(&Costs { launch, byte_read, byte_written, operation, element, input, overlap }))
+        let (launch, ramp, overlap) = (self.launch.value(), self.ramp.value(), self.overlap);
+        Some(demand.parts(&Costs { launch, ramp, byte_read, byte_written, operation, element, input, overlap }))
     }
 
     /// Whether a machine can have these values.
     pub(super) fn sensible(&self) -> bool {
-        let Self { launch, read, write, overlap, rates, unpack, pack, touch, .. } = self;
+        let Self { launch, ramp, read, write, overlap, rates, unpack, pack, touch, .. } = self;
         let rates = rates.iter().map(|rate| rate.rate.value());
         let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
         let each = unpack.iter().map(|unpack| unpack.cost).chain(pack.iter().map(|pack| pack.cost));
         let each = each.chain(touch.iter().map(|touch| touch.cost)).map(Seconds::value);
-        let mut costs = each.chain([launch.value()]);
+        let mut costs = each.chain([launch.value(), ramp.value()]);
         positive && costs.all(|cost| (0.0..1.0).contains(&cost)) && (0.0..=1.0).contains(overlap)
     }
 }

@@ -4,8 +4,8 @@
 //! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
 //! derivatives; a few dozen terms over a hundred samples take milliseconds.
 //!
-//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
-//! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
+//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth,
+//! where no kernel was (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
 //! with less widening, faster units and more overlap wins.
 
 use super::{Costs, Demand, Each, Pack, Plain, Rate, Touch, Unpack};
@@ -52,10 +52,11 @@ struct Asked {
 }
 
 const LAUNCH: usize = 0;
-const READ: usize = 1;
-const WRITE: usize = 2;
-const OVERLAP: usize = 3;
-const FIRST: usize = 4;
+const RAMP: usize = 1;
+const READ: usize = 2;
+const WRITE: usize = 3;
+const OVERLAP: usize = 4;
+const FIRST: usize = 5;
 
 impl Search {
     fn new(samples: &[Sample], device: &Device, thin_rows: u64) -> Self {
@@ -97,14 +98,22 @@ impl Search {
             .collect();
         // Costs: seconds per call, per byte read, per byte written, per operation, per element.
         let shortest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
-        let byte = 1.0 / device.memory.bandwidth.value();
-        let mut start = vec![shortest / 4.0, byte, 2.0 * byte, 1.0];
+        // What a kernel was seen to do can be done, whatever was measured before it: a ceiling may have been disturbed.
+        let seen = |rate: fn(&Demand) -> f64, of: &dyn Fn(&Demand) -> bool| {
+            let rates = demands.iter().filter(|asked| of(&asked.demand)).map(|asked| rate(&asked.demand) / asked.time);
+            rates.fold(0.0, f64::max)
+        };
+        let byte = 1.0 / device.memory.bandwidth.value().max(seen(|demand| demand.read, &|_| true));
+        let mut start = vec![shortest / 4.0, shortest / 4.0, byte, 2.0 * byte, 1.0];
         // A unit that was not measured by itself is no faster than the fastest that was.
         let fastest = device.peaks.iter().map(|(_, peak)| peak.value()).fold(0.0, f64::max);
-        let peak = |math: Math| device.peaks.of(math).map_or(fastest, FlopRate::value);
+        let peak = |math: Math| {
+            let known = device.peaks.of(math).map_or(fastest, FlopRate::value);
+            known.max(seen(|demand| demand.flops, &|demand| demand.math == math))
+        };
         start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
         start.extend((0..each.len() + packs.len()).map(|_| byte / 4.0));
-        let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
+        let mut least = vec![1e-9, 1e-12, byte / SLACK, byte / SLACK / 2.0, 0.0];
         least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
         least.extend((0..each.len() + packs.len()).map(|_| 1e-18));
         Self { demands, rates, each, packs, thin_rows, start, least }
@@ -175,6 +184,7 @@ impl Search {
             let (element, input) = (cost(asked.each), cost(asked.pack));
             let each = Costs {
                 launch: costs[LAUNCH],
+                ramp: costs[RAMP],
                 byte_read: costs[READ],
                 byte_written: costs[WRITE],
                 operation: cost(asked.rate),
@@ -213,6 +223,7 @@ impl Search {
         };
         Plain {
             launch: Seconds::new(costs[LAUNCH]),
+            ramp: Seconds::new(costs[RAMP]),
             read: ByteRate::new(1.0 / costs[READ]),
             write: ByteRate::new(1.0 / costs[WRITE]),
             overlap: costs[OVERLAP],

@@ -43,6 +43,12 @@ fn term(name: impl Into<String>, value: f64, unit: &'static str, meaning: &'stat
 fn plain(terms: &Plain) -> Vec<Term> {
     let mut rows = vec![
         term("launch", terms.launch.micros(), "us", "per call: starting all cores, waiting for the last"),
+        term(
+            "ramp",
+            terms.ramp.micros(),
+            "us",
+            "where weights or a cache are read: a second stage, filling memory's pipes",
+        ),
         term("read", terms.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
         term("write", terms.write.value() / 1e9, "GB/s", "what results cost, written and waited for"),
         term("overlap", terms.overlap, "", "share of the shorter of memory and compute that is hidden"),
