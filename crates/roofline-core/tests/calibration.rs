@@ -5,7 +5,7 @@
 use roofline_core::{
     Device, Dim, Graph, Math, Precision,
     calibration::{Calibration, Family, Pack, Plain, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
-    device::{Kind, Memory, Peaks},
+    device::{Kind, Peaks},
     format::Sizes,
     op::{Elementwise, ElementwiseKind},
     precision::PrecisionSpec,
@@ -176,10 +176,7 @@ fn a_kernel_is_expected_on_the_unit_that_it_was_measured_on() {
 /// was seen to be done can be done, and the terms follow the kernels.
 #[test]
 fn a_disturbed_ceiling_holds_no_fit_back() {
-    let whole = device();
-    let peaks = whole.peaks.scaled(0.5);
-    let memory = Memory { bandwidth: whole.memory.bandwidth * 0.6, ..whole.memory.clone() };
-    let disturbed = Device { peaks, memory, ..whole };
+    let disturbed = device().scaled(0.6, 0.5).unwrap();
     let fitted =
         fit(&samples(0.0), &disturbed, "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap();
     assert!(fitted.quality.mean < 0.04, "{:?}", fitted.quality);

@@ -111,3 +111,30 @@ fn elementwise(quick: bool) -> Result<Vec<Graph>, Failure> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use roofline_core::{Op, Registry};
+
+    use super::*;
+
+    /// A third of a second each: the quick grid has to be done within the minute of a tour. Integer weights have kernels of
+    /// their own for few rows, whose costs grow with the rows, so each number of rows is there.
+    #[test]
+    fn the_grid_is_as_large_as_its_time() {
+        let device = Registry::builtin().find("xeon_8480p").unwrap().into_owned();
+        let (all, quick) = (grid(&device, false).unwrap(), grid(&device, true).unwrap());
+        assert!((120..=140).contains(&quick.len()), "{}", quick.len());
+        assert!((300..=420).contains(&all.len()), "{}", all.len());
+        for name in ["w8a16", "w4a16", "q4_k/bf16", "bf16"] {
+            let few = |subject: &Subject| match subject.op {
+                Op::Linear(linear) if subject.precision == name && linear.m.get() <= 16 => Some(linear.m.get()),
+                _ => None,
+            };
+            let rows: BTreeSet<u64> = quick.iter().filter_map(few).collect();
+            assert_eq!(rows, BTreeSet::from([1, 2, 4, 8, 16]), "{name}");
+        }
+    }
+}
