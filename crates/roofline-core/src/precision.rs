@@ -3,6 +3,7 @@
 //! A name such as `w4a16` is a [`PrecisionSpec`]: what was asked for. [`PrecisionSpec::on`] resolves it for a device to
 //! a [`Precision`]: "16 bit" becomes BF16 or FP16, and the unit that multiplies is chosen among those the device has.
 //! Weight-only formats move fewer bytes and keep the 16-bit ceiling; only narrower *activations* reach a faster unit.
+//! Except on a processor, whose kernels may take 16-bit activations and integer weights to its integer units.
 
 mod multiply;
 mod table;
@@ -14,8 +15,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use self::multiply::{FP32, units_for};
-use crate::{Device, Error, Format, Math, Result, device::Kind, format::BlockScaling};
+use self::multiply::{fastest, units_for};
+use crate::{Device, Error, Format, Math, Result, format::BlockScaling};
 
 /// A precision as asked for: a name of the table, or `weights/activations[/kv]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +119,8 @@ impl PrecisionSpec {
         let (weights, activations) = (format(self.weights), format(self.activations));
         let units = units_for(weights, activations)
             .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
-        let math = unit(device, units).ok_or_else(|| self.missing(device, units[0], activations))?;
+        let math =
+            fastest(device, weights, activations, units).ok_or_else(|| self.missing(device, units[0], activations))?;
         if !device.takes(activations) {
             return Err(self.unscaled(device, activations));
         }
@@ -130,7 +132,7 @@ impl PrecisionSpec {
             Some(Output::Accumulator) => math.accumulator(),
         };
         let attention_units = units_for(query, query).unwrap_or(units);
-        let attention = unit(device, attention_units).unwrap_or(attention_units[0]);
+        let attention = fastest(device, query, query, attention_units).unwrap_or(attention_units[0]);
         Ok(Precision { weights, activations, kv: format(self.kv), output, query, math, attention })
     }
 
@@ -166,13 +168,6 @@ impl PrecisionSpec {
         let math = math.to_owned();
         Error::MissingPeak { what: format!("`{}`", self.name), math, device: device.name.clone(), hint }
     }
-}
-
-/// The fastest of `units` that `device` has. A processor without 16-bit units widens such operands to FP32 in registers:
-/// every BF16 and FP16 number is one, so only the rate differs.
-fn unit(device: &Device, units: &[Math]) -> Option<Math> {
-    let widens = device.kind == Kind::Cpu && units.iter().any(|unit| matches!(unit, Math::Bf16 | Math::Fp16));
-    device.fastest(units).or_else(|| device.fastest(FP32).filter(|_| widens))
 }
 
 impl FromStr for PrecisionSpec {
@@ -238,7 +233,7 @@ mod tests {
     use super::*;
     use crate::{
         Registry,
-        device::Peaks,
+        device::{Kind, Peaks},
         units::{ByteRate, FlopRate},
     };
 
@@ -271,6 +266,38 @@ mod tests {
         }
         assert!(on("int8", Kind::Cpu).is_err());
         assert!(on("fp8", Kind::Cpu).is_err());
+    }
+
+    /// A kernel that multiplies 16-bit numbers as integers at twice the rate of FP32 would else be faster than light.
+    #[test]
+    fn a_processor_multiplies_few_levels_as_integers() {
+        let device = |kind, rates: &[(Math, f64)]| {
+            let peaks = rates.iter().map(|(math, rate)| (*math, FlopRate::new(*rate)));
+            let device = Device::custom("plain", ByteRate::new(1e10), Peaks::distinct(peaks).unwrap(), None).unwrap();
+            Device { kind, ..device }
+        };
+        let math = |name: &str, device: &Device| name.parse::<PrecisionSpec>().unwrap().on(device).unwrap().math;
+        let laptop = [(Math::Fp32, 1e11), (Math::Int16, 2e11)];
+        let few = ["w8a16", "w4a16", "int3", "int2", "nf4", "nvfp4a16", "mxfp4a16", "int4-g128-zp/bf16", "int4/fp16"];
+        let blocks = ["q8_0/bf16", "q6_k/bf16", "q5_k/fp16", "q4_k/bf16", "q4_0/bf16"];
+        for name in few.iter().chain(&blocks) {
+            assert_eq!(math(name, &device(Kind::Cpu, &laptop)), Math::Int16, "{name}");
+        }
+        // FP8 spans more powers of two than an integer has bits, 16-bit weights are no integers, and 32-bit activations
+        // take twice the products.
+        for name in ["bf16", "fp16", "fp32", "fp8a16", "int8/fp32", "mxfp6/bf16"] {
+            assert_eq!(math(name, &device(Kind::Cpu, &laptop)), Math::Fp32, "{name}");
+        }
+        let attention = |name: &str| name.parse::<PrecisionSpec>().unwrap().on(&device(Kind::Cpu, &laptop)).unwrap();
+        assert_eq!(attention("w4a16").attention, Math::Fp32);
+        // The fastest counts: tiles of BF16 where a server has them.
+        let server = device(Kind::Cpu, &[laptop[0], laptop[1], (Math::Bf16, 3e12)]);
+        assert_eq!((math("w4a16", &server), math("bf16", &server)), (Math::Bf16, Math::Bf16));
+        let early = device(Kind::Cpu, &[laptop[0], (Math::Bf16, 0.9e11)]);
+        assert_eq!((math("w4a16", &early), math("bf16", &early)), (Math::Fp32, Math::Fp32));
+        // A graphics card's library multiplies what it was given.
+        let card = device(Kind::Gpu, &[laptop[0], laptop[1], (Math::Bf16, 0.9e11)]);
+        assert_eq!((math("w4a16", &card), math("bf16", &card)), (Math::Bf16, Math::Bf16));
     }
 
     #[test]

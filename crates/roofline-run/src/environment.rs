@@ -1,5 +1,6 @@
 //! Where a result comes from: enough to tell two machines, kernels or builds apart, nothing that names a person or host.
 
+use roofline_isa::Isa;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::machine::Machine;
@@ -21,6 +22,9 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// Runnable threads, averaged over the last minute. Above zero on an idle machine means that something else runs.
     pub load: Option<f64>,
+    /// The instructions that kernels on the processor used; none in runs from before it was recorded.
+    #[serde(default)]
+    pub isa: Option<String>,
     /// The processor and its memory.
     pub machine: Machine,
     /// What kernels ran on, where that is not the processor.
@@ -51,6 +55,7 @@ impl Environment {
                 .map(|text| text.trim().to_owned())
                 .filter(|text| !text.is_empty()),
             load,
+            isa: Some(Isa::best().to_string()),
             machine,
             accelerator: Vec::new(),
         }

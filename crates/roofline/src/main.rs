@@ -26,6 +26,10 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     report::style::choose(cli.output.color);
+    if let Err(error) = roofline_isa::Isa::from_environment() {
+        let hint = "it holds kernels back to narrower instructions; unset it to use all that the processor has";
+        return Failure::usage(error.to_string(), hint).report(cli.output.format());
+    }
     match commands::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(cli.output.format()),

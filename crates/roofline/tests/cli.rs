@@ -49,6 +49,23 @@ fn temporary(name: &str) -> PathBuf {
     folder
 }
 
+/// Instructions that no processor has are said before anything runs, to people and to programs.
+#[test]
+fn instructions_that_are_not_there_are_refused() {
+    let environment = [("ROOFLINE_ISA", "avx9")];
+    let output = run(Path::new("/nonexistent"), "devices h200", &environment);
+    let said = shown(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("error: ROOFLINE_ISA is `avx9`; this processor can be held to portable"), "{said}");
+    assert!(!said.contains("panicked") && output.stdout.is_empty(), "{said}");
+    let output = run(Path::new("/nonexistent"), "devices h200 --json", &environment);
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), &error["error"]["kind"]), (Some(2), &"usage".into()));
+    // An empty one is none, and help needs no instructions.
+    assert!(run(Path::new("/nonexistent"), "devices h200", &[("ROOFLINE_ISA", "")]).status.success());
+    assert!(run(Path::new("/nonexistent"), "--help", &environment).status.success());
+}
+
 macro_rules! snapshots {
     ($($name:ident: $arguments:expr;)*) => {
         $(#[test]

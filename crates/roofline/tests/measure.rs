@@ -23,7 +23,7 @@ impl Home {
 
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-        command.args(arguments.split_whitespace()).env("ROOFLINE_CONFIG_DIR", &self.0);
+        command.args(arguments.split_whitespace()).env("ROOFLINE_CONFIG_DIR", &self.0).env_remove("ROOFLINE_ISA");
         command.env_remove("COLUMNS").env_remove("CLICOLOR_FORCE").current_dir(&self.0);
         command
     }
@@ -527,6 +527,22 @@ fn the_processor_is_measured() {
     assert_eq!(warm["measurements"][0]["residency"], "warm");
     let this = home.json("predict gemv --n 512 --k 1024 --on this --precision fp32 --json");
     assert!(this["estimates"][0]["ideal_time_us"].as_f64().unwrap() > 0.0);
+    // Held back it is another machine: what it did with all its instructions is not read, but measured again.
+    let arguments = "measure gemv --n 512 --k 1024 --precision w4a16 --seconds 0.05 --out held.jsonl";
+    let output = home.command(arguments).env("ROOFLINE_ISA", "portable").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let run: serde_json::Value =
+        serde_json::from_str(fs::read_to_string(home.path("held.jsonl")).unwrap().lines().next().unwrap()).unwrap();
+    assert_eq!(run["header"]["environment"]["isa"], "portable");
+    assert!(run["header"]["device"].as_str().unwrap().contains("t_portable_"), "{run}");
+    let kept: Vec<String> = fs::read_dir(home.path("machines"))
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    let isa = roofline_isa::Isa::detect();
+    assert_eq!(kept.len(), if isa == roofline_isa::Isa::portable() { 1 } else { 2 });
+    assert!(kept.iter().any(|text| text.contains("\"isa\": \"portable\"")), "{kept:?}");
+    assert!(kept.iter().any(|text| text.contains(&format!("\"isa\": \"{isa}\""))), "{kept:?}");
 }
 
 /// A report replaces nothing, least of all the run it is about.

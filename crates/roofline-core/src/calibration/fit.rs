@@ -9,7 +9,9 @@ use super::{
     Calibration, Quality, Spread, blocks, plain,
     terms::{Family, Terms, ThinRows},
 };
-use crate::{Device, Error, Op, Precision, Result, device::Kind, format::Sizes, predict::Estimate, units::Seconds};
+use crate::{
+    Device, Error, Math, Op, Precision, Result, device::Kind, format::Sizes, predict::Estimate, units::Seconds,
+};
 
 /// One measured kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +20,8 @@ pub struct Sample {
     pub op: Op,
     /// Its formats.
     pub precision: Precision,
+    /// The unit that multiplied. A precision names the fastest that could; a kernel may have had its reasons for another.
+    pub math: Math,
     /// The median.
     pub time: Seconds,
 }

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! memory  = read / read_rate + write / write_rate
-//! compute = flops / rate(family, math) + stored elements * unpack(family, format) + elements of x * pack(math)
-//! time    = launch + max(memory, compute) + (1 - overlap) * min(memory, compute)
+//! compute = flops / rate(family, unit) + stored elements * unpack(family, format, unit) + elements of x * pack(family, unit)
+//! time    = launch + ramp + max(memory, compute) + (1 - overlap) * min(memory, compute)
 //! ```
 //!
-//! Only tiled products pack their x. An element-wise kernel has a cost per element of its kind and format in place of a rate:
+//! The unit is the one that a family's kernels were seen to multiply with, given what is stored and what it meets: kernels
+//! choose by rules of their own, and a calibration remembers what they chose. An element-wise kernel has a cost per element of its kind and format in place of a rate:
 //! how fast one does its few operations has little to do with their number.
 //!
-//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call, so
-//! `launch` holds both.
+//! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call: that is
+//! the ramp, of kernels that read weights or a cache. They also have a stage before, for their inputs, and so a second start.
 
 mod search;
 
@@ -22,7 +23,7 @@ use super::terms::{Family, Parts, ThinRows};
 use crate::{
     Format, Math, Op, Precision,
     format::Sizes,
-    op::{Elementwise, ElementwiseKind},
+    op::{Elementwise, ElementwiseKind, Linear},
     units::{ByteRate, FlopRate, Flops, Seconds},
 };
 
@@ -38,21 +39,27 @@ pub struct Rate {
     pub rate: FlopRate,
 }
 
-/// What widening a stored format costs a family.
+/// How a family multiplies a stored format, and what widening it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unpack {
     /// Which kernels.
     pub family: Family,
     /// What they read.
     pub format: Format,
+    /// What that is multiplied with: activations, or queries.
+    pub inputs: Format,
+    /// The unit that their kernels use.
+    pub math: Math,
     /// Time per stored element, all cores together.
     #[serde(rename = "seconds_per_element", with = "crate::units::number")]
     pub cost: Seconds,
 }
 
-/// What packing the rows of `x` costs a tiled product.
+/// What laying out the rows of `x` for a unit costs a product.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pack {
+    /// Which products.
+    pub family: Family,
     /// On which unit.
     pub math: Math,
     /// Time per element of `x`, all cores together.
@@ -75,9 +82,12 @@ pub struct Touch {
 /// Named terms of a processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
-    /// Per call: starting all cores, waiting for the last, filling the pipes of memory.
+    /// Per call: starting all cores, and waiting for the last.
     #[serde(rename = "launch_s", with = "crate::units::number")]
     pub launch: Seconds,
+    /// Per call that reads weights or a cache: starting a second stage, and filling the pipes of memory.
+    #[serde(rename = "ramp_s", with = "crate::units::number")]
+    pub ramp: Seconds,
     /// What reading from memory reaches.
     #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
     pub read: ByteRate,
@@ -92,8 +102,7 @@ pub struct Plain {
     pub rates: Vec<Rate>,
     /// Costs of widening.
     pub unpack: Vec<Unpack>,
-    /// Costs of packing `x`; none in calibrations from before they were told apart.
-    #[serde(default)]
+    /// Costs of laying out `x`.
     pub pack: Vec<Pack>,
     /// Costs of element-wise kernels; a kind without one only moves its bytes.
     #[serde(default)]
@@ -108,9 +117,10 @@ pub(super) struct Demand {
     pub(super) flops: f64,
     /// What is stored, or touched by an element-wise kernel.
     pub(super) elements: f64,
-    /// What is packed of `x`.
+    /// What is laid out of `x`.
     pub(super) inputs: f64,
     pub(super) family: Family,
+    /// The fastest unit there is for it.
     pub(super) math: Math,
     pub(super) each: Option<Each>,
 }
@@ -118,7 +128,8 @@ pub(super) struct Demand {
 /// What the cost of an element depends on.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Each {
-    Stored(Family, Format),
+    /// What is stored, and what it is multiplied with.
+    Stored(Family, Format, Format),
     Touched(ElementwiseKind, Format),
 }
 
@@ -126,6 +137,7 @@ pub(super) enum Each {
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
     pub(super) launch: f64,
+    pub(super) ramp: f64,
     pub(super) byte_read: f64,
     pub(super) byte_written: f64,
     pub(super) operation: f64,
@@ -137,7 +149,8 @@ pub(super) struct Costs {
 
 impl Demand {
     pub(super) fn parts(&self, costs: &Costs) -> Parts {
-        let launch = costs.launch;
+        let streams = matches!(self.each, Some(Each::Stored(..)));
+        let launch = costs.launch + if streams { costs.ramp } else { 0.0 };
         let memory = self.read * costs.byte_read + self.write * costs.byte_written;
         let compute = self.flops * costs.operation + self.elements * costs.element + self.inputs * costs.input;
         let time = launch + memory.max(compute) + (1.0 - costs.overlap) * memory.min(compute);
@@ -148,26 +161,28 @@ impl Demand {
     pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: u64) -> Option<Self> {
         let family = Family::of(op, precision, ThinRows::all(thin_rows))?;
         let mut work = op.work(precision, sizes);
-        let stored = |format| Each::Stored(family, format);
+        let weights = Each::Stored(family, precision.weights, precision.activations);
         let each = match op {
-            Op::Linear(linear) => Some((stored(precision.weights), linear.n.float() * linear.k.float())),
+            Op::Linear(linear) => Some((weights, linear.n.float() * linear.k.float())),
             Op::ActivatedLinear(activated) => {
                 let linear = activated.linear;
                 let matrices = if activated.gated { 2.0 } else { 1.0 };
-                Some((stored(precision.weights), matrices * linear.n.float() * linear.k.float()))
+                Some((weights, matrices * linear.n.float() * linear.k.float()))
             }
-            Op::Attention(attention) => Some((stored(precision.kv), attention.cached_elements())),
+            Op::Attention(attention) => {
+                Some((Each::Stored(family, precision.kv, precision.query), attention.cached_elements()))
+            }
             Op::Elementwise(Elementwise { kind, tokens, vectors, width }) => {
                 work.flops = Flops::ZERO;
                 Some((Each::Touched(*kind, precision.query), *tokens as f64 * vectors.float() * width.float()))
             }
             _ => None,
         };
+        let rows = |linear: &Linear| linear.m.float() * linear.k.float();
         let inputs = match op {
-            Op::Linear(linear) if family == Family::Tiled => linear.m.float() * linear.k.float(),
-            Op::ActivatedLinear(activated) if family == Family::Tiled => {
-                activated.linear.m.float() * activated.linear.k.float()
-            }
+            Op::Linear(linear) => rows(linear),
+            // A kernel for each matrix, and each lays out its own.
+            Op::ActivatedLinear(activated) => rows(&activated.linear) * if activated.gated { 2.0 } else { 1.0 },
             _ => 0.0,
         };
         Some(Self {
@@ -186,34 +201,37 @@ impl Demand {
 impl Plain {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
         let demand = Demand::of(op, precision, sizes, self.thin_rows)?;
-        let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, demand.math));
-        // What only moves bytes needs no rate.
-        let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
-        let element = match demand.each {
-            None => 0.0,
-            Some(Each::Stored(family, format)) => {
-                let covers = |unpack: &&Unpack| (unpack.family, unpack.format) == (family, format);
-                self.unpack.iter().find(covers)?.cost.value()
+        let (math, element) = match demand.each {
+            None => (demand.math, 0.0),
+            Some(Each::Stored(family, format, inputs)) => {
+                let covers =
+                    |unpack: &&Unpack| (unpack.family, unpack.format, unpack.inputs) == (family, format, inputs);
+                let unpack = self.unpack.iter().find(covers)?;
+                (unpack.math, unpack.cost.value())
             }
             Some(Each::Touched(kind, format)) => {
                 let covers = |touch: &&Touch| (touch.kind, touch.format) == (kind, format);
-                self.touch.iter().find(covers).map_or(0.0, |touch| touch.cost.value())
+                (demand.math, self.touch.iter().find(covers).map_or(0.0, |touch| touch.cost.value()))
             }
         };
-        let input = self.pack.iter().find(|pack| pack.math == demand.math).map_or(0.0, |pack| pack.cost.value());
+        let rate = self.rates.iter().find(|rate| (rate.family, rate.math) == (demand.family, math));
+        // What only moves bytes needs no rate.
+        let operation = if demand.flops == 0.0 { 0.0 } else { 1.0 / rate?.rate.value() };
+        let pack = self.pack.iter().find(|pack| (pack.family, pack.math) == (demand.family, math));
+        let input = pack.map_or(0.0, |pack| pack.cost.value());
         let (byte_read, byte_written) = (1.0 / self.read.value(), 1.0 / self.write.value());
-        let (launch, overlap) = (self.launch.value(), self.overlap);
-        Some(demand.parts(&Costs { launch, byte_read, byte_written, operation, element, input, overlap }))
+        let (launch, ramp, overlap) = (self.launch.value(), self.ramp.value(), self.overlap);
+        Some(demand.parts(&Costs { launch, ramp, byte_read, byte_written, operation, element, input, overlap }))
     }
 
     /// Whether a machine can have these values.
     pub(super) fn sensible(&self) -> bool {
-        let Self { launch, read, write, overlap, rates, unpack, pack, touch, .. } = self;
+        let Self { launch, ramp, read, write, overlap, rates, unpack, pack, touch, .. } = self;
         let rates = rates.iter().map(|rate| rate.rate.value());
         let positive = rates.chain([read.value(), write.value()]).all(|rate| (1.0..1e20).contains(&rate));
         let each = unpack.iter().map(|unpack| unpack.cost).chain(pack.iter().map(|pack| pack.cost));
         let each = each.chain(touch.iter().map(|touch| touch.cost)).map(Seconds::value);
-        let mut costs = each.chain([launch.value()]);
+        let mut costs = each.chain([launch.value(), ramp.value()]);
         positive && costs.all(|cost| (0.0..1.0).contains(&cost)) && (0.0..=1.0).contains(overlap)
     }
 }

@@ -1,6 +1,6 @@
 //! Which units can multiply which pair of operands.
 
-use crate::{Format, Math, format::Element};
+use crate::{Device, Format, Math, device::Kind, format::Element};
 
 /// The units that can multiply a pair of formats, or none. Of ggml's block types only `q8_0` holds activations: the
 /// others are weights and caches, widened on the way to the multiplier.
@@ -40,8 +40,31 @@ fn multiplying_units(weights: Element, activations: Element) -> Option<&'static 
     }
 }
 
+/// The fastest unit of `device` for a pair of formats that `units` multiply.
+///
+/// The kernels of a processor choose their unit by what it is fast at, not by what an operand is stored in, so the least time
+/// is that of the fastest that can do it: FP32 vectors take every 16-bit number, and where 16-bit activations meet weights
+/// of few levels, both may be integers (see [`Math::Int16`]). Other machines multiply what they have units for.
+pub(super) fn fastest(device: &Device, weights: Format, activations: Format, units: &[Math]) -> Option<Math> {
+    let sixteen = |format: Format| matches!(format.element(), Element::Fp16 | Element::Bf16);
+    let widened = units.iter().any(|unit| matches!(unit, Math::Bf16 | Math::Fp16));
+    let also = match device.kind {
+        Kind::Cpu if widened && sixteen(activations) && in_integers(weights.element()) => INT16_OR_FP32,
+        Kind::Cpu if widened => FP32,
+        _ => &[],
+    };
+    device.fastest(&[units, also].concat())
+}
+
+/// Whether each level of an element is an integer of 8 bits, times a scale: integers themselves, FP4 in halves, and the
+/// table of NF4 to within what its sixteen levels are told apart by. FP6 and FP8 span more powers of two than that.
+fn in_integers(element: Element) -> bool {
+    element.is_integer() || matches!(element, Element::FixedInt8 | Element::Fp4E2M1 | Element::Nf4)
+}
+
 const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];
-pub(super) const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
+const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
+const INT16_OR_FP32: &[Math] = &[Math::Int16, Math::Fp32, Math::Fp32Matrix];
 const TF32: &[Math] = &[Math::Tf32];
 const FP16: &[Math] = &[Math::Fp16];
 const BF16: &[Math] = &[Math::Bf16];

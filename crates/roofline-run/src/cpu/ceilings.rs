@@ -62,7 +62,7 @@ pub struct Ceilings {
 
 /// What a stream does. Bytes are counted as STREAM counts them: what the program reads and writes, without the lines
 /// that a plain store makes the cache read first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
     /// `sum += a[i]`: what weights and caches cost in decode.
@@ -108,8 +108,10 @@ pub struct Stream {
     pub kind: StreamKind,
     /// Where.
     pub level: Level,
-    /// Threads.
+    /// Threads that were there to use.
     pub threads: usize,
+    /// Threads that reached it: fewer than were there, where more of them came out slower (see [`Ceilings::evened`]).
+    pub busy: usize,
     /// Working set of all threads together.
     #[serde(deserialize_with = "stored::number")]
     pub bytes: Bytes,
@@ -136,8 +138,10 @@ pub struct Peak {
     pub math: Math,
     /// The instruction: `AVX-512 FMA`, `AMX`, ...
     pub unit: String,
-    /// Threads.
+    /// Threads that were there to use.
     pub threads: usize,
+    /// Threads that reached it: one, where all together came out slower than one by itself.
+    pub busy: usize,
     /// The fastest trial: the ceiling.
     #[serde(deserialize_with = "stored::number")]
     pub best: FlopRate,
@@ -174,28 +178,48 @@ impl Ceilings {
         progress("multiplying units again");
         peaks::turns(pool, &mut peaks, trials / 2);
         let peaks = peaks.iter().map(|trial| trial.peak(pool.threads(), machine.cores, clock)).collect();
-        Self { streams, peaks, clock }
+        Self { streams, peaks, clock }.evened()
+    }
+
+    /// No stream is slower than the same stream by fewer threads: who has the more can leave some idle. What says otherwise is
+    /// a neighbour who came between, and then the figure of the fewer stands for both.
+    fn evened(mut self) -> Self {
+        for at in 0..self.streams.len() {
+            let here = &self.streams[at];
+            let fewer = |one: &&Stream| {
+                (one.kind, one.level) == (here.kind, here.level) && one.threads < here.threads && one.best > here.best
+            };
+            let faster = self.streams.iter().filter(fewer).max_by(|a, b| a.best.value().total_cmp(&b.best.value()));
+            if let Some(faster) = faster {
+                self.streams[at] = Stream { threads: here.threads, ..faster.clone() };
+            }
+        }
+        self
     }
 
     /// The better of two measurements of one machine, stream by stream and unit by unit: what disturbs one for seconds on a
-    /// shared machine need not disturb the other.
+    /// shared machine need not disturb the other. A stream that only one of them has, because memory was short for the other,
+    /// is taken from that one.
     #[must_use]
     pub fn or_better(mut self, other: &Self) -> Self {
-        for stream in &mut self.streams {
+        for theirs in &other.streams {
             let same =
-                |one: &&Stream| (one.kind, one.level, one.threads) == (stream.kind, stream.level, stream.threads);
-            if let Some(better) = other.streams.iter().find(same).filter(|one| one.best > stream.best) {
-                *stream = better.clone();
+                |one: &&mut Stream| (one.kind, one.level, one.threads) == (theirs.kind, theirs.level, theirs.threads);
+            match self.streams.iter_mut().find(same) {
+                Some(ours) if ours.best >= theirs.best => {}
+                Some(ours) => *ours = theirs.clone(),
+                None => self.streams.push(theirs.clone()),
             }
         }
-        for peak in &mut self.peaks {
-            let same = |one: &&Peak| (one.math, &one.unit, one.threads) == (peak.math, &peak.unit, peak.threads);
-            if let Some(better) = other.peaks.iter().find(same).filter(|one| one.best > peak.best) {
-                *peak = better.clone();
+        self.streams.sort_by_key(|stream| (stream.level, stream.kind, stream.threads));
+        for ours in &mut self.peaks {
+            let same = |one: &&Peak| (one.math, &one.unit, one.threads) == (ours.math, &ours.unit, ours.threads);
+            if let Some(better) = other.peaks.iter().find(same).filter(|one| one.best > ours.best) {
+                *ours = better.clone();
             }
         }
         let clock = [self.clock, other.clock].into_iter().flatten().reduce(Hertz::max);
-        Self { clock, ..self }
+        Self { clock, ..self }.evened()
     }
 
     /// The best rate of a stream on the most threads it was measured with.

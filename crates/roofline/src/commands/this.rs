@@ -3,6 +3,7 @@
 use std::{sync::OnceLock, time::SystemTime};
 
 use roofline_core::{Device, device::key_of, units::ByteRate};
+use roofline_isa::{Isa, VARIABLE};
 use roofline_run::cpu::{
     backend::Cpu,
     ceilings::{Ceilings, Effort, Level, Stream, StreamKind, device as as_device},
@@ -23,6 +24,8 @@ use crate::{
 pub(super) struct This {
     measured: String,
     effort: Effort,
+    /// The instructions that it was measured with.
+    isa: String,
     machine: Machine,
     ceilings: Ceilings,
 }
@@ -71,21 +74,23 @@ pub(super) fn facts() -> Result<Vec<(String, String)>, Failure> {
     Ok(This::known()?.facts())
 }
 
-/// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, its threads, and a
-/// hash of its other parts.
-fn key(machine: &Machine) -> String {
+/// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, its threads, the
+/// vectors that kernels use, and a hash of its other parts. A processor that is held back (`ROOFLINE_ISA`) is another machine:
+/// neither its ceilings nor its calibration are those of the whole one.
+fn key(machine: &Machine, isa: Isa) -> String {
     let name = machine.name.as_deref().unwrap_or("processor");
     let plain = name.split('@').next().unwrap_or(name).replace("(R)", " ").replace("(TM)", " ");
     let words: Vec<&str> = plain.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor")).collect();
-    let name: String = key_of(&words.join("_")).chars().take(48).collect();
-    format!("{name}_{}t_{:04x}", machine.threads, parts(machine))
+    let name: String = key_of(&words.join("_")).chars().take(40).collect();
+    format!("{name}_{}t_{}_{:04x}", machine.threads, isa.level(), parts(machine, isa))
 }
 
-/// A hash of what a name does not tell: caches, memory to the GiB, instruction sets, sockets, hypervisor. FNV-1a.
-fn parts(machine: &Machine) -> u16 {
+/// A hash of what a name does not tell: caches, memory to the GiB, instruction sets and which of them are used, sockets,
+/// hypervisor. FNV-1a.
+fn parts(machine: &Machine, isa: Isa) -> u16 {
     let memory = machine.memory.map(|memory| (memory.value() / 1024f64.powi(3)).round());
     let Machine { caches, features, sockets, cores, hypervisor, .. } = machine;
-    let text = format!("{caches:?}{features:?}{sockets:?}{cores:?}{hypervisor:?}{memory:?}");
+    let text = format!("{caches:?}{features:?}{sockets:?}{cores:?}{hypervisor:?}{memory:?}{isa}");
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
     (hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48)) as u16
@@ -99,7 +104,8 @@ impl This {
 
     /// What is kept of this machine.
     pub(super) fn kept() -> Option<Self> {
-        config::load::<Self>("machines", &key(machine()))
+        let kept = config::load::<Self>("machines", &key(machine(), Isa::best()));
+        kept.filter(|this| this.isa == Isa::best().to_string())
     }
 
     /// The most and the usual that all cores read per second from each cache, the nearest last.
@@ -111,7 +117,8 @@ impl This {
         [Level::L3, Level::L2, Level::L1].into_iter().filter_map(level).collect()
     }
 
-    /// Measures this machine, and keeps the result.
+    /// Measures this machine, and keeps the best of it and of what was kept before: a busy neighbour takes nothing away from
+    /// what the machine was seen to do.
     fn measure(effort: Effort) -> Result<Self, Failure> {
         config::can_keep("machines")?;
         let machine = machine().clone();
@@ -122,9 +129,11 @@ impl This {
         // Neighbours come and go in seconds: the quick look is taken twice.
         let first = measure();
         let ceilings = if effort == Effort::Quick { first.or_better(&measure()) } else { first };
-        let this = Self { measured: utc(SystemTime::now()), effort, machine, ceilings };
+        let ceilings = Self::kept().map_or(ceilings.clone(), |kept| ceilings.or_better(&kept.ceilings));
+        let isa = Isa::best();
+        let this = Self { measured: utc(SystemTime::now()), effort, isa: isa.to_string(), machine, ceilings };
         this.device()?;
-        config::keep("machines", &key(&this.machine), &this)?;
+        config::keep("machines", &key(&this.machine, isa), &this)?;
         Ok(this)
     }
 
@@ -137,7 +146,7 @@ impl This {
     }
 
     pub(super) fn device(&self) -> Result<Device, Failure> {
-        let key = key(&self.machine);
+        let key = key(&self.machine, Isa::best());
         Ok(Device { key, ..as_device(&self.machine, &self.ceilings)? })
     }
 
@@ -158,6 +167,9 @@ impl This {
         let host = hypervisor.as_ref().map(|host| format!(", virtual ({host})")).unwrap_or_default();
         fact("cores", format!("{}{}{threads} threads used{host}", some(*sockets, "socket"), some(*cores, "core")));
         fact("vectors", self.vectors());
+        let has = Isa::detect().to_string();
+        let held = if self.isa == has { String::new() } else { format!(", held back by {VARIABLE} from {has}") };
+        fact("kernels", format!("{}{held}", self.isa));
         if let Some(clock) = self.ceilings.clock {
             let governor = governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default();
             fact("clock", format!("{clock} measured{governor}"));
@@ -248,7 +260,7 @@ impl Report for ThisReport {
             peaks.row([
                 peak.math.label().into(),
                 peak.unit.as_str().into(),
-                peak.threads.to_string().into(),
+                threads(peak.threads, peak.busy).into(),
                 peak.best.to_string().into(),
                 peak.median.to_string().into(),
                 peak.theory.map_or_else(String::new, |theory| theory.to_string()).into(),
@@ -267,7 +279,7 @@ impl Report for ThisReport {
             streams.row([
                 level_name(stream.level).into(),
                 kind_name(stream.kind).into(),
-                stream.threads.to_string().into(),
+                threads(stream.threads, stream.busy).into(),
                 binary(stream.bytes.value()).into(),
                 stream.best.to_string().into(),
                 stream.median.to_string().into(),
@@ -284,11 +296,17 @@ impl Report for ThisReport {
             Section::Table(streams),
             Section::Paragraph(
                 "The theory of a peak is operations per cycle and core, times the measured clock and the cores, with two \
-                 vector units per core. `roofline devices this --measure` measures again."
+                 vector units per core. `1 of 2` threads: one by itself was faster than both, which a disturbance does. \
+                 `roofline devices this --measure` measures again, and keeps the better of both."
                     .to_owned(),
             ),
         ]
     }
+}
+
+/// How many threads there were, and how many of them reached a rate where not all did.
+fn threads(all: usize, busy: usize) -> String {
+    if busy == all { all.to_string() } else { format!("{busy} of {all}") }
 }
 
 fn level_name(level: Level) -> &'static str {
@@ -315,14 +333,34 @@ mod tests {
 
     #[test]
     fn keys_tell_machines_apart() {
-        let key = |name: &str, threads| key(&Machine { name: Some(name.to_owned()), threads, ..Machine::default() });
-        assert!(key("Intel(R) Xeon(R) Processor", 2).starts_with("intel_xeon_2t_"));
-        assert!(key("Intel(R) Core(TM) i9-13900K CPU @ 3.00GHz", 32).starts_with("intel_core_i9_13900k_32t_"));
+        let isa = Isa::portable();
+        let key = |name: &str, threads| {
+            super::key(&Machine { name: Some(name.to_owned()), threads, ..Machine::default() }, isa)
+        };
+        assert!(key("Intel(R) Xeon(R) Processor", 2).starts_with("intel_xeon_2t_portable_"));
+        assert!(key("Intel(R) Core(TM) i9-13900K CPU @ 3.00GHz", 32).starts_with("intel_core_i9_13900k_32t_portable_"));
         let plain =
             Machine { name: Some("AMD EPYC 9654 96-Core Processor".to_owned()), threads: 192, ..Machine::default() };
         let roomy = Machine { memory: Some(roofline_core::units::Bytes::new(1e12)), ..plain.clone() };
-        assert!(super::key(&plain).starts_with("amd_epyc_9654_96_core_192t_"));
-        assert_ne!(super::key(&plain), super::key(&roomy));
+        assert!(super::key(&plain, isa).starts_with("amd_epyc_9654_96_core_192t_portable_"));
+        assert_ne!(super::key(&plain, isa), super::key(&roomy, isa));
+        assert!(key(&"x".repeat(500), 1024).len() <= 64);
+    }
+
+    /// Ceilings and calibrations are found by this key, so that none is read that other instructions reached.
+    #[test]
+    fn a_processor_that_is_held_back_is_another_machine() {
+        let machine = Machine { name: Some("one".to_owned()), threads: 2, ..Machine::default() };
+        let mut keys: Vec<String> = Isa::restrictions().into_iter().map(|isa| key(&machine, isa)).collect();
+        let all = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), all, "{keys:?}");
+    }
+
+    #[test]
+    fn a_disturbed_rate_says_who_reached_it() {
+        assert_eq!((threads(2, 2), threads(16, 1)), ("2".to_owned(), "1 of 16".to_owned()));
     }
 
     #[test]

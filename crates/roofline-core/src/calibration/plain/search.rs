@@ -4,8 +4,8 @@
 //! is a cost that only adds, so a search along one term at a time, with a step that shrinks, finds the minimum without
 //! derivatives; a few dozen terms over a hundred samples take milliseconds.
 //!
-//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth
-//! (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
+//! Two things keep the terms physical: no unit may be faster than the device's peak and no read faster than its bandwidth,
+//! where no kernel was (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
 //! with less widening, faster units and more overlap wins.
 
 use super::{Costs, Demand, Each, Pack, Plain, Rate, Touch, Unpack};
@@ -34,8 +34,8 @@ pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, thin_r
 struct Search {
     demands: Vec<Asked>,
     rates: Vec<(Family, Math)>,
-    each: Vec<Each>,
-    packs: Vec<Math>,
+    each: Vec<(Each, Math)>,
+    packs: Vec<(Family, Math)>,
     thin_rows: u64,
     start: Vec<f64>,
     /// What no cost may fall below.
@@ -52,37 +52,41 @@ struct Asked {
 }
 
 const LAUNCH: usize = 0;
-const READ: usize = 1;
-const WRITE: usize = 2;
-const OVERLAP: usize = 3;
-const FIRST: usize = 4;
+const RAMP: usize = 1;
+const READ: usize = 2;
+const WRITE: usize = 3;
+const OVERLAP: usize = 4;
+const FIRST: usize = 5;
 
 impl Search {
     fn new(samples: &[Sample], device: &Device, thin_rows: u64) -> Self {
+        // A kernel's terms are those of the unit that it used, not of the one that could have been fastest.
         let demands: Vec<(Demand, f64)> = samples
             .iter()
             .filter_map(|sample| {
                 let demand = Demand::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
-                Some((demand, sample.time.value()))
+                Some((Demand { math: sample.math, ..demand }, sample.time.value()))
             })
             .collect();
         let (mut rates, mut each, mut packs) = (Vec::new(), Vec::new(), Vec::new());
         for (demand, _) in &demands {
-            if demand.flops > 0.0 && !rates.contains(&(demand.family, demand.math)) {
-                rates.push((demand.family, demand.math));
+            let key = (demand.family, demand.math);
+            if demand.flops > 0.0 && !rates.contains(&key) {
+                rates.push(key);
             }
-            each.extend(demand.each.filter(|one| !each.contains(one)));
-            if demand.inputs > 0.0 && !packs.contains(&demand.math) {
-                packs.push(demand.math);
+            if demand.inputs > 0.0 && !packs.contains(&key) {
+                packs.push(key);
             }
+            each.extend(demand.each.map(|one| (one, demand.math)).filter(|one| !each.contains(one)));
         }
         let place = |at: Option<usize>, first: usize| at.map(|at| first + at);
         let demands: Vec<Asked> = demands
             .into_iter()
             .map(|(demand, time)| {
-                let rate = rates.iter().position(|key| *key == (demand.family, demand.math));
-                let one = each.iter().position(|one| Some(*one) == demand.each);
-                let pack = packs.iter().position(|math| *math == demand.math).filter(|_| demand.inputs > 0.0);
+                let key = (demand.family, demand.math);
+                let rate = rates.iter().position(|one| *one == key);
+                let one = each.iter().position(|(one, math)| Some(*one) == demand.each && *math == demand.math);
+                let pack = packs.iter().position(|one| *one == key).filter(|_| demand.inputs > 0.0);
                 Asked {
                     demand,
                     time,
@@ -93,14 +97,23 @@ impl Search {
             })
             .collect();
         // Costs: seconds per call, per byte read, per byte written, per operation, per element.
-        let fastest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
-        let byte = 1.0 / device.memory.bandwidth.value();
-        let mut start = vec![fastest / 4.0, byte, 2.0 * byte, 1.0];
-        // Every sample has a roof, so every unit here has a peak.
-        let peak = |math: Math| device.peaks.of(math).map_or(f64::MAX, FlopRate::value);
+        let shortest = demands.iter().map(|asked| asked.time).fold(f64::INFINITY, f64::min);
+        // What a kernel was seen to do can be done, whatever was measured before it: a ceiling may have been disturbed.
+        let seen = |rate: fn(&Demand) -> f64, of: &dyn Fn(&Demand) -> bool| {
+            let rates = demands.iter().filter(|asked| of(&asked.demand)).map(|asked| rate(&asked.demand) / asked.time);
+            rates.fold(0.0, f64::max)
+        };
+        let byte = 1.0 / device.memory.bandwidth.value().max(seen(|demand| demand.read, &|_| true));
+        let mut start = vec![shortest / 4.0, shortest / 4.0, byte, 2.0 * byte, 1.0];
+        // A unit that was not measured by itself is no faster than the fastest that was.
+        let fastest = device.peaks.iter().map(|(_, peak)| peak.value()).fold(0.0, f64::max);
+        let peak = |math: Math| {
+            let known = device.peaks.of(math).map_or(fastest, FlopRate::value);
+            known.max(seen(|demand| demand.flops, &|demand| demand.math == math))
+        };
         start.extend(rates.iter().map(|(_, math)| 1.5 / peak(*math)));
         start.extend((0..each.len() + packs.len()).map(|_| byte / 4.0));
-        let mut least = vec![1e-9, byte / SLACK, byte / SLACK / 2.0, 0.0];
+        let mut least = vec![1e-9, 1e-12, byte / SLACK, byte / SLACK / 2.0, 0.0];
         least.extend(rates.iter().map(|(_, math)| 1.0 / peak(*math)));
         least.extend((0..each.len() + packs.len()).map(|_| 1e-18));
         Self { demands, rates, each, packs, thin_rows, start, least }
@@ -171,6 +184,7 @@ impl Search {
             let (element, input) = (cost(asked.each), cost(asked.pack));
             let each = Costs {
                 launch: costs[LAUNCH],
+                ramp: costs[RAMP],
                 byte_read: costs[READ],
                 byte_written: costs[WRITE],
                 operation: cost(asked.rate),
@@ -194,15 +208,22 @@ impl Search {
         };
         let cost = |at: usize| Seconds::new(costs[FIRST + rates.len() + at]);
         let (mut unpack, mut touch) = (Vec::new(), Vec::new());
-        for (at, each) in self.each.iter().enumerate() {
+        for (at, (each, math)) in self.each.iter().enumerate() {
             match *each {
-                Each::Stored(family, format) => unpack.push(Unpack { family, format, cost: cost(at) }),
+                Each::Stored(family, format, inputs) => {
+                    unpack.push(Unpack { family, format, inputs, math: *math, cost: cost(at) });
+                }
                 Each::Touched(kind, format) => touch.push(Touch { kind, format, cost: cost(at) }),
             }
         }
-        let pack = |(at, math): (usize, &Math)| Pack { math: *math, cost: cost(self.each.len() + at) };
+        let pack = |(at, (family, math)): (usize, &(Family, Math))| Pack {
+            family: *family,
+            math: *math,
+            cost: cost(self.each.len() + at),
+        };
         Plain {
             launch: Seconds::new(costs[LAUNCH]),
+            ramp: Seconds::new(costs[RAMP]),
             read: ByteRate::new(1.0 / costs[READ]),
             write: ByteRate::new(1.0 / costs[WRITE]),
             overlap: costs[OVERLAP],

@@ -1,7 +1,7 @@
 //! Linear layers.
 
 use roofline_core::{
-    Format, Math,
+    Format, Math, Precision,
     measurement::{Check, Kernel, Residency, Subject},
     op::Linear,
     units::Bytes,
@@ -24,8 +24,15 @@ use crate::{
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {
     let plan = if subject.cast { Product::cast_first } else { Product::plan };
-    let product = plan(cpu.isa, shape, &subject.formats, cpu.pool.threads());
+    let product = plan(cpu.isa, shape, &stored(&subject.formats), cpu.pool.threads());
     product.map_err(|reason| unsupported(reason.to_string()))
+}
+
+/// `formats` with the unit that their numbers ask for. A precision names the fastest unit that could multiply it, which is
+/// what its least time is of; which one does is for the kernel to say, and BF16 pairs are what it has units for.
+fn stored(formats: &Precision) -> Precision {
+    let pairs = formats.activations == Format::BF16 && formats.weights.nominal_bits() <= 16;
+    Precision { math: if pairs { Math::Bf16 } else { formats.math }, ..*formats }
 }
 
 pub(super) fn kernel(product: &Product) -> Kernel {
@@ -103,10 +110,50 @@ impl Run for LinearRun {
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Graph, Registry, precision::PrecisionSpec, units::Bytes};
+    use roofline_core::{
+        Device, Graph, Registry,
+        device::{Kind, Peaks},
+        precision::{NAMED, PrecisionSpec},
+        units::{ByteRate, Bytes, FlopRate},
+    };
 
     use super::*;
     use crate::{Backend, cpu::machine::Machine};
+
+    /// Whichever unit is the fastest, no kernel multiplies on one that is faster than what its least time was computed with;
+    /// and which one it takes has nothing to do with that.
+    #[test]
+    fn no_kernel_beats_the_unit_of_its_precision() {
+        let units = [Math::Fp32, Math::Bf16, Math::Int16, Math::Int8];
+        let device = |fastest: Math| {
+            let rate = |math: Math| (math, FlopRate::new(if math == fastest { 2e12 } else { 1e12 }));
+            let peaks = Peaks::distinct(units.map(rate)).unwrap();
+            let device = Device::custom("one of four", ByteRate::new(1e10), peaks, None).unwrap();
+            Device { kind: Kind::Cpu, ..device }
+        };
+        let blocks = ["q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0"].map(|name| format!("{name}/bf16"));
+        let others = ["int4-g128-zp/bf16", "int4/fp16", "nf4/fp16", "q4_k/fp16"].map(str::to_owned);
+        let names = NAMED.iter().map(|named| named.name.to_owned()).chain(blocks).chain(others);
+        let mut checked = 0;
+        for name in names {
+            let spec: PrecisionSpec = name.parse().unwrap();
+            for rows in [1, 16, 17, 64] {
+                let mut used = None;
+                for fastest in units {
+                    let device = device(fastest);
+                    let Ok(formats) = spec.on(&device) else { continue };
+                    let cpu = Cpu::new(&Machine { threads: 1, ..Machine::default() }, device);
+                    let subject = Subject::new(&Graph::gemm(rows, 64, 512).unwrap().nodes[0], &name, formats);
+                    let Ok(kernel) = cpu.supports(&subject) else { continue };
+                    let peak = |math: Math| cpu.device().peaks.of(math).unwrap();
+                    assert!(peak(formats.math) >= peak(kernel.math), "{}: {} by {}", name, formats.math, kernel.math);
+                    assert_eq!(*used.get_or_insert(kernel.math), kernel.math, "{name} with {rows} rows");
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 100, "{checked} kernels");
+    }
 
     /// 64 x 128 weights of a byte, two bytes each where they are cast to: written and read.
     #[test]

@@ -48,6 +48,7 @@ mod tests {
             kind: StreamKind::Read,
             level: Level::Memory,
             threads,
+            busy: threads,
             bytes: Bytes::new(1e9),
             way: Way::Plain,
             best: ByteRate::new(rate),
@@ -59,6 +60,7 @@ mod tests {
             math,
             unit: unit.to_owned(),
             threads: 2,
+            busy: 2,
             best: FlopRate::new(rate),
             median: FlopRate::new(rate),
             worst: FlopRate::new(rate),
@@ -91,8 +93,31 @@ mod tests {
         other.peaks[0].best = FlopRate::new(9e10);
         let better = ceilings().or_better(&other);
         let rates: Vec<f64> = better.streams.iter().map(|stream| stream.best.value()).collect();
-        assert_eq!(rates, [4e10, 1.5e10]);
+        // One thread first.
+        assert_eq!(rates, [1.5e10, 4e10]);
         assert_eq!(better.peaks[0].best, FlopRate::new(1e11));
+    }
+
+    /// A later look that was short of memory, or that somebody disturbed, takes nothing away from what was found before.
+    #[test]
+    fn what_was_found_stays_found() {
+        let short = Ceilings { streams: Vec::new(), clock: None, ..ceilings() };
+        let kept = short.or_better(&ceilings());
+        assert_eq!((kept.streams.len(), kept.clock), (2, Some(Hertz::new(3e9))));
+        assert_eq!(kept.stream(StreamKind::Read, Level::Memory).unwrap().best, ByteRate::new(3e10));
+    }
+
+    /// Two threads that read less than one were disturbed: they can do what one can.
+    #[test]
+    fn more_threads_are_never_slower() {
+        let mut disturbed = ceilings();
+        disturbed.streams[0].best = ByteRate::new(1e10);
+        let evened = disturbed.or_better(&Ceilings { streams: Vec::new(), ..ceilings() });
+        let read = evened.stream(StreamKind::Read, Level::Memory).unwrap();
+        assert_eq!((read.threads, read.busy, read.best), (2, 1, ByteRate::new(1.5e10)));
+        // And a later look that was not disturbed says what two can do.
+        let read = evened.or_better(&ceilings()).stream(StreamKind::Read, Level::Memory).cloned().unwrap();
+        assert_eq!((read.threads, read.busy, read.best), (2, 2, ByteRate::new(3e10)));
     }
 
     #[test]

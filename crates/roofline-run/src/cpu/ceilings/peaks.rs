@@ -40,6 +40,9 @@ pub(super) struct Unit {
 pub(super) struct Trial<'a> {
     unit: &'a Unit,
     turns: u64,
+    /// Rates of the first thread by itself, from when the length was found.
+    alone: Vec<f64>,
+    /// Rates of all threads.
     rates: Vec<f64>,
 }
 
@@ -55,27 +58,33 @@ impl<'a> Trial<'a> {
                 start.elapsed().as_secs_f64()
             };
             let mut turns = 1000;
-            while (0..3).map(|_| alone(turns)).fold(f64::INFINITY, f64::min) < TRIAL {
+            let mut took = [0; 3].map(|_| alone(turns));
+            while took.into_iter().fold(f64::INFINITY, f64::min) < TRIAL {
                 turns *= 2;
+                took = [0; 3].map(|_| alone(turns));
             }
-            Self { unit, turns, rates: Vec::new() }
+            let alone = took.map(|seconds| unit.operations * turns as f64 / seconds).to_vec();
+            Self { unit, turns, alone, rates: Vec::new() }
         };
         units.iter().map(calibrated).collect()
     }
 
-    /// What the trials came to.
+    /// What the trials came to. Where all threads together were slower than one by itself, somebody else held the machine, and
+    /// what the one reached stands.
     pub(super) fn peak(&self, threads: usize, cores: Option<usize>, clock: Option<Hertz>) -> Peak {
         let cores = cores.map_or(threads, |cores| cores.min(threads)) as f64;
-        let rates = Trials(self.rates.clone());
+        let (all, one) = (Trials(self.rates.clone()), Trials(self.alone.clone()));
+        let (rates, busy) = if one.best() > all.best() { (one, 1) } else { (all, threads) };
         let theory = self.unit.per_cycle.zip(clock).map(|(rate, clock)| FlopRate::new(rate * clock.value() * cores));
         Peak {
             math: self.unit.math,
             unit: self.unit.name.to_owned(),
             threads,
+            busy,
             best: FlopRate::new(rates.best()),
             median: FlopRate::new(rates.median()),
             worst: FlopRate::new(rates.worst()),
-            trials: self.rates.len(),
+            trials: rates.0.len(),
             theory,
         }
     }
@@ -334,6 +343,18 @@ mod tests {
             let built = unit.per_cycle.map(|rate| rate * ACCUMULATORS as f64 / UNITS);
             assert!(built.is_none_or(|built| built == unit.operations), "{} by {}", unit.math, unit.name);
         }
+    }
+
+    /// All threads together are never said to do less than one of them.
+    #[test]
+    fn a_disturbed_peak_is_that_of_one_thread() {
+        let units = units();
+        let trial = |rates: &[f64]| Trial { unit: &units[0], turns: 1, alone: vec![3.0, 5.0], rates: rates.to_vec() };
+        let peak = trial(&[4.0, 1.0, 2.0]).peak(2, None, None);
+        assert_eq!((peak.best.value(), peak.median.value(), peak.worst.value()), (5.0, 4.0, 3.0));
+        assert_eq!((peak.threads, peak.busy, peak.trials), (2, 1, 2));
+        let peak = trial(&[4.0, 9.0]).peak(2, None, None);
+        assert_eq!((peak.best.value(), peak.busy), (9.0, 2));
     }
 
     /// Kernels multiply integers on every processor, so every processor has peaks for them.

@@ -274,6 +274,7 @@ impl Cell<'_> {
             kind: self.kind,
             level: self.set.level,
             threads: self.threads,
+            busy: self.threads,
             bytes: Bytes::new(buffers.bytes(self)),
             way: self.way,
             best: ByteRate::new(rates.best()),

@@ -12,7 +12,7 @@ use crate::{commands::subjects::at_precisions, failure::Failure};
 /// Products of the grid: rows, and sides of the weights. None of them is in the tour of `compare` or among its sizes, so
 /// that a comparison with a calibration is of shapes that it never saw.
 const ROWS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-const QUICK_ROWS: [u64; 6] = [1, 4, 16, 64, 256, 1024];
+const QUICK_ROWS: [u64; 8] = [1, 2, 4, 8, 16, 64, 256, 1024];
 const SIDES: [(u64, u64); 9] = [
     (256, 1024),
     (1024, 1280),
@@ -26,11 +26,11 @@ const SIDES: [(u64, u64); 9] = [
 ];
 const QUICK_SIDES: [(u64, u64); 5] = [(256, 1024), (1024, 1280), (2304, 1792), (4608, 3584), (4096, 11008)];
 /// What weights are stored in.
-const PRECISIONS: [&str; 10] =
-    ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "nf4", "fp8a16", "mxfp4a16", "nvfp4a16"];
-const QUICK_PRECISIONS: [&str; 5] = ["fp32", "bf16", "w8a16", "w4a16", "int8"];
+const PRECISIONS: [&str; 11] =
+    ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "q4_k/bf16", "nf4", "fp8a16", "mxfp4a16", "nvfp4a16"];
+const QUICK_PRECISIONS: [&str; 6] = ["fp32", "bf16", "w8a16", "w4a16", "int8", "q4_k/bf16"];
 /// Precisions of the full grid that are measured at every number of rows; the others at one row and at 64.
-const MAIN: [&str; 5] = QUICK_PRECISIONS;
+const MAIN: [&str; 6] = QUICK_PRECISIONS;
 /// Products over rows, sides and precisions; attention; element-wise kernels.
 pub(super) fn grid(device: &Device, quick: bool) -> Result<Vec<Subject>, Failure> {
     let (rows, sides): (&[u64], &[(u64, u64)]) = if quick { (&QUICK_ROWS, &QUICK_SIDES) } else { (&ROWS, &SIDES) };
@@ -110,4 +110,31 @@ fn elementwise(quick: bool) -> Result<Vec<Graph>, Failure> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use roofline_core::{Op, Registry};
+
+    use super::*;
+
+    /// A third of a second each: the quick grid has to be done within the minute of a tour. Integer weights have kernels of
+    /// their own for few rows, whose costs grow with the rows, so each number of rows is there.
+    #[test]
+    fn the_grid_is_as_large_as_its_time() {
+        let device = Registry::builtin().find("xeon_8480p").unwrap().into_owned();
+        let (all, quick) = (grid(&device, false).unwrap(), grid(&device, true).unwrap());
+        assert!((120..=140).contains(&quick.len()), "{}", quick.len());
+        assert!((300..=420).contains(&all.len()), "{}", all.len());
+        for name in ["w8a16", "w4a16", "q4_k/bf16", "bf16"] {
+            let few = |subject: &Subject| match subject.op {
+                Op::Linear(linear) if subject.precision == name && linear.m.get() <= 16 => Some(linear.m.get()),
+                _ => None,
+            };
+            let rows: BTreeSet<u64> = quick.iter().filter_map(few).collect();
+            assert_eq!(rows, BTreeSet::from([1, 2, 4, 8, 16]), "{name}");
+        }
+    }
 }

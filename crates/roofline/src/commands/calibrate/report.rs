@@ -43,6 +43,12 @@ fn term(name: impl Into<String>, value: f64, unit: &'static str, meaning: &'stat
 fn plain(terms: &Plain) -> Vec<Term> {
     let mut rows = vec![
         term("launch", terms.launch.micros(), "us", "per call: starting all cores, waiting for the last"),
+        term(
+            "ramp",
+            terms.ramp.micros(),
+            "us",
+            "where weights or a cache are read: a second stage, filling memory's pipes",
+        ),
         term("read", terms.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
         term("write", terms.write.value() / 1e9, "GB/s", "what results cost, written and waited for"),
         term("overlap", terms.overlap, "", "share of the shorter of memory and compute that is hidden"),
@@ -52,12 +58,12 @@ fn plain(terms: &Plain) -> Vec<Term> {
         term(name, rate.rate.value() / 1e9, "GFLOP/s", "rate reached")
     }));
     rows.extend(terms.unpack.iter().map(|unpack| {
-        let name = format!("{} {}", unpack.family, unpack.format);
+        let name = format!("{} {}/{} on {}", unpack.family, unpack.format, unpack.inputs, unpack.math);
         term(name, unpack.cost.value() * 1e12, "ps/element", "widening or packing what is stored")
     }));
     rows.extend(terms.pack.iter().map(|pack| {
-        let name = format!("tiled product {} x", pack.math);
-        term(name, pack.cost.value() * 1e12, "ps/element", "packing rows of x")
+        let name = format!("{} x on {}", pack.family, pack.math);
+        term(name, pack.cost.value() * 1e12, "ps/element", "laying out rows of x")
     }));
     rows.extend(terms.touch.iter().map(|touch| {
         let name = format!("{} {}", touch.kind.site(), touch.format);
