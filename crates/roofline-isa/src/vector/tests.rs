@@ -107,3 +107,63 @@ fn every_width_agrees_with_the_scalars() {
         assert_eq!(count.into_inner(), values.len(), "{isa:?}");
     }
 }
+
+/// Operations on bits stay within 16 bytes, so that any width gives the same bytes: those of plain loops.
+struct Bits<'a>(&'a [u8; 128], &'a RefCell<Vec<Vec<u8>>>);
+
+impl Kernel for Bits<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let mut results = vec![Vec::new(); 18];
+        for at in (0..64).step_by(V::BYTES) {
+            let (a, b) = (V::bits(self.0.as_ptr().add(at)), V::bits(self.0.as_ptr().add(64 + at)));
+            let index = V::and(b, V::splat8(15));
+            let signs = V::and(b, V::splat8(0x8f));
+            let all = [
+                V::and(a, b),
+                V::or(a, b),
+                V::xor(a, b),
+                V::shl16::<3>(a),
+                V::shr16::<5>(a),
+                V::sar16::<4>(a),
+                V::shl32::<7>(a),
+                V::sar32::<9>(a),
+                V::mul16(a, b),
+                V::has8(a, V::splat8(0x21)),
+                V::lookup(a, index),
+                V::shuffle(a, signs),
+                V::zip_low(a, b),
+                V::zip_high(a, b),
+                V::add32(a, b),
+                V::totals(V::multiply16(V::no_sums(), a, b)),
+                V::totals(V::multiply16(V::sums(self.0.as_ptr().add(at).cast()), V::splat16(3), b)),
+                V::xor(V::splat16(0x1234), V::splat32(0x5678_9abc)),
+            ];
+            for (result, bits) in results.iter_mut().zip(all) {
+                let mut bytes = [0; 64];
+                V::store_bits(bits, bytes.as_mut_ptr());
+                result.extend_from_slice(&bytes[..V::BYTES]);
+            }
+        }
+        *self.1.borrow_mut() = results;
+    }
+}
+
+#[test]
+fn bits_are_the_same_at_every_width() {
+    let mut state = 7u32;
+    let bytes: [u8; 128] = std::array::from_fn(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let of = |isa| {
+        let results = RefCell::new(Vec::new());
+        launch(isa, Bits(&bytes, &results));
+        results.into_inner()
+    };
+    let plain = of(Isa::portable());
+    assert_eq!(plain[0][0], bytes[0] & bytes[64]);
+    for isa in Isa::restrictions() {
+        assert_eq!(of(isa), plain, "{isa}");
+    }
+}
