@@ -13,7 +13,7 @@ for isa in avx2 ''; do
   "$kernels" gemv all 1
   "$kernels" gemv fp32,bf16,fp16,int8,fp8,int4-g128,q8_0,q4_k,q6_k,w8a8 1 16384
   "$kernels" thin all 8
-  "$kernels" thin bf16,int8,int4-g128,q4_k 2,4,16
+  "$kernels" thin bf16,int4-g128,q4_k 2,4,16
   "$kernels" gemm fp32,bf16,int8,int4-g128,w8a8 128,1024
 done
 unset ROOFLINE_ISA
