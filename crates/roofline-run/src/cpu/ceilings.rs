@@ -110,7 +110,7 @@ pub struct Stream {
     pub level: Level,
     /// Threads that were there to use.
     pub threads: usize,
-    /// Threads that reached it: fewer than were there, where more of them came out slower (see [`Ceilings::evened`]).
+    /// Threads that reached it: fewer than were there, where more of them came out slower (see `Ceilings::evened`).
     pub busy: usize,
     /// Working set of all threads together.
     #[serde(deserialize_with = "stored::number")]
