@@ -3,13 +3,16 @@
 //! A device is one TOML file. Units are mandatory, unknown keys are errors, and `[peaks]` is dense by definition: a
 //! figure with structured sparsity has nowhere to go.
 
+mod file;
 mod mode;
 mod parts;
 mod peaks;
+mod room;
 
 pub use mode::PowerMode;
-pub use parts::{Cache, Clock, Confidence, Kind, Link, Measured, Memory, Origin, Units};
+pub use parts::{BandwidthRange, Cache, Clock, Confidence, Kind, Link, Measured, Memory, Origin, Units};
 pub use peaks::Peaks;
+pub use room::{RESERVE, Room};
 
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +130,11 @@ impl Device {
 
     /// The same device with some numbers replaced.
     pub fn modified(mut self, bandwidth: Option<ByteRate>, peaks: &Peaks) -> Result<Self> {
-        self.memory.bandwidth = bandwidth.unwrap_or(self.memory.bandwidth);
+        if let Some(bandwidth) = bandwidth {
+            self.memory.bandwidth = bandwidth;
+            // What was said of another bandwidth says nothing of this one.
+            self.memory.bandwidth_range = None;
+        }
         peaks.iter().for_each(|(math, peak)| self.peaks.set(math, peak));
         self.origin = Origin::Modified;
         self.checked()
@@ -137,6 +144,9 @@ impl Device {
     pub fn scaled(&self, bandwidth: f64, compute: f64) -> Result<Self> {
         let mut device = self.clone();
         device.memory.bandwidth = self.memory.bandwidth * bandwidth;
+        if let Some(range) = &mut device.memory.bandwidth_range {
+            (range.low, range.high) = (range.low * bandwidth, range.high * bandwidth);
+        }
         device.peaks = self.peaks.scaled(compute);
         device.checked()
     }
@@ -145,10 +155,22 @@ impl Device {
     fn checked(self) -> Result<Self> {
         self.check_rates("", self.memory.bandwidth, self.peaks.iter().map(|(math, peak)| (math.key(), peak)))?;
         for mode in &self.power_modes {
-            let rates = [("fp16", mode.fp16), ("int8", mode.int8)];
-            self.check_rates(&format!("power mode {}: ", mode.name), mode.bandwidth, rates.into_iter())?;
+            let rates = [("fp16", Some(mode.fp16)), ("int8", mode.int8)];
+            let rates = rates.into_iter().filter_map(|(unit, rate)| Some((unit, rate?)));
+            self.check_rates(&format!("power mode {}: ", mode.name), mode.bandwidth, rates)?;
         }
         let refuse = |reason: String| Err(Error::Device { key: self.key.clone(), reason });
+        if let Some(BandwidthRange { low, high, source }) = &self.memory.bandwidth_range {
+            for bandwidth in [low, high] {
+                self.check_rates("bandwidth_range: ", *bandwidth, std::iter::empty())?;
+            }
+            if low > high {
+                return refuse(format!("bandwidth_range: its low end, {low}, is above its high end, {high}"));
+            }
+            if source.trim().is_empty() {
+                return refuse("bandwidth_range: it has no source".to_owned());
+            }
+        }
         let capacities = Bytes::new(1e3)..=Bytes::new(1e18);
         if let Some(capacity) = self.memory.capacity.filter(|capacity| !capacities.contains(capacity)) {
             let (low, high) = capacities.into_inner();
@@ -205,6 +227,16 @@ impl Device {
             Some(Math::Fp16) => Format::FP16,
             _ => Format::BF16,
         }
+    }
+
+    /// The least and the most that its memory may deliver: the rated bandwidth and what was measured, else the published
+    /// range. None where nobody said anything but the rated figure.
+    pub fn bandwidth_band(&self) -> Option<(ByteRate, ByteRate)> {
+        let rated = self.memory.bandwidth;
+        let measured = self.measured.as_ref().and_then(|measured| measured.bandwidth).map(|rate| (rate, rate));
+        let range = || self.memory.bandwidth_range.as_ref().map(|range| (range.low, range.high));
+        let (low, high) = measured.or_else(range)?;
+        Some((low.min(rated), high.max(rated)))
     }
 
     /// Where memory and compute time are equal: peak over bandwidth.

@@ -28,8 +28,8 @@ pub struct PowerMode {
     pub bandwidth: ByteRate,
     /// Dense FP16 rate at that clock and count.
     pub fp16: FlopRate,
-    /// Dense INT8 rate.
-    pub int8: FlopRate,
+    /// Dense INT8 rate, where the chip has one.
+    pub int8: Option<FlopRate>,
     /// Whether the board starts in it.
     #[serde(default)]
     pub default: bool,
@@ -59,6 +59,7 @@ impl Device {
         device.clock = Clock { boost: Some(mode.gpu_clock), ..Clock::default() };
         device.tdp = mode.power;
         device.measured = None;
+        device.memory.bandwidth_range = None;
         device.mode = Some(mode.name.clone());
         device.checked()
     }

@@ -97,6 +97,23 @@ pub struct Memory {
     pub gbps_per_pin: Option<f64>,
     /// The size its driver reports.
     pub reported: Option<Bytes>,
+    /// What the system takes of it, where that is known better than of most devices of its kind.
+    pub system: Option<Bytes>,
+    /// What is published or seen to be reachable, where that is not one number.
+    pub bandwidth_range: Option<BandwidthRange>,
+}
+
+/// The least and the most bandwidth that a device is said to have: parts with faster and slower memory under one name, or
+/// a rated figure beside what programs are seen to reach. Predictions use `bandwidth`; this is drawn as its uncertainty.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BandwidthRange {
+    /// The least.
+    pub low: ByteRate,
+    /// The most.
+    pub high: ByteRate,
+    /// Who says so.
+    pub source: String,
 }
 
 impl Memory {
