@@ -15,6 +15,8 @@ mod minifloat;
 mod name;
 pub mod number;
 mod scale;
+mod spans;
+mod squares;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use codec::Encoded;
@@ -61,6 +63,8 @@ pub(crate) enum Span {
     Group(u32),
     /// A whole row - an output channel of a weight, a token of an activation; 16-bit scale.
     Channel,
+    /// A square of this many rows and columns, as DeepSeek ships; 16-bit scale.
+    Tile(u32),
     /// The whole tensor; 32-bit scale.
     Tensor,
 }
@@ -152,6 +156,8 @@ impl Format {
     pub const INT32: Self = Self::plain(Element::Int32);
     /// FP8 E4M3 with a 16-bit scale per row.
     pub const FP8: Self = Self::per_channel(Element::Fp8E4M3);
+    /// FP8 with more range and less precision, a scale per channel.
+    pub const FP8_E5M2: Self = Self::per_channel(Element::Fp8E5M2);
     /// INT8 with a 16-bit scale per row.
     pub const INT8: Self = Self::per_channel(Element::Int8);
     /// INT4 in groups of 128 with a 16-bit scale, symmetric.
@@ -174,14 +180,22 @@ impl Format {
     pub const Q8_0: Self = Self::blocks(GgufBlock::Q8_0);
     /// ggml's 6-bit blocks of 256.
     pub const Q6_K: Self = Self::blocks(GgufBlock::Q6K);
+    /// ggml's 5-bit blocks of 32, with minima.
+    pub const Q5_1: Self = Self::blocks(GgufBlock::Q5_1);
     /// ggml's 5-bit blocks of 32.
     pub const Q5_0: Self = Self::blocks(GgufBlock::Q5_0);
     /// ggml's 5-bit blocks of 256, with minima.
     pub const Q5_K: Self = Self::blocks(GgufBlock::Q5K);
+    /// ggml's 4-bit blocks of 32, with minima.
+    pub const Q4_1: Self = Self::blocks(GgufBlock::Q4_1);
     /// ggml's 4-bit blocks of 32.
     pub const Q4_0: Self = Self::blocks(GgufBlock::Q4_0);
     /// ggml's 4-bit blocks of 256, with minima.
     pub const Q4_K: Self = Self::blocks(GgufBlock::Q4K);
+    /// ggml's 3-bit blocks of 256.
+    pub const Q3_K: Self = Self::blocks(GgufBlock::Q3K);
+    /// ggml's 2-bit blocks of 256, with minima.
+    pub const Q2_K: Self = Self::blocks(GgufBlock::Q2K);
 
     const fn plain(element: Element) -> Self {
         Self { element, scaling: Scaling::None }
@@ -221,7 +235,7 @@ impl Format {
             Scaling::TwoLevel => Some(NVFP4_BLOCK),
             Scaling::Absmax | Scaling::AbsmaxDouble => Some(ABSMAX_BLOCK),
             Scaling::Gguf(block) => Some(block.elements() as u64),
-            Scaling::None | Scaling::Linear(Span::Channel | Span::Tensor, _) => None,
+            Scaling::None | Scaling::Linear(Span::Channel | Span::Tile(_) | Span::Tensor, _) => None,
         }
     }
 
@@ -235,6 +249,7 @@ impl Format {
             Scaling::Linear(Span::Channel, Zero::None) => "16 bit per row",
             Scaling::Linear(Span::Channel, Zero::Integer) => "16 bit and an integer zero per row",
             Scaling::Linear(Span::Channel, Zero::Float16) => "16 bit and a 16-bit zero per row",
+            Scaling::Linear(Span::Tile(_), _) => "16 bit per square",
             Scaling::Linear(Span::Tensor, Zero::None) => "FP32 per tensor",
             Scaling::Linear(Span::Tensor, Zero::Integer) => "FP32 and an integer zero per tensor",
             Scaling::Linear(Span::Tensor, Zero::Float16) => "FP32 and a 16-bit zero per tensor",
@@ -340,6 +355,9 @@ mod tests {
         // 4 + 8/64 + 32/(64*256), and one offset per tensor.
         let double = 4.0 + 0.125 + 32.0 / 16_384.0 + 32.0 / (4096.0 * 4096.0);
         assert_eq!(bits("nf4-dq", 4096, 4096), double);
+        // 32 x 32 squares of 128 x 128; with one more row and column, 33 x 33.
+        assert_eq!(bits("fp8-b128", 4096, 4096), 8.0 + 16.0 / 16_384.0);
+        assert_eq!(bits("fp8-b128", 4097, 4097), 8.0 + 16.0 * 1089.0 / (4097.0 * 4097.0));
         // An f16 per 32.
         assert_eq!(bits("q8_0", 4096, 4096), 8.5);
         assert_eq!(bits("q5_0", 4096, 4096), 5.5);
@@ -348,6 +366,11 @@ mod tests {
         assert_eq!(bits("q4_k", 4096, 4096), 4.5);
         assert_eq!(bits("q5_k", 4096, 4096), 5.5);
         assert_eq!(bits("q6_k", 4096, 4096), 6.5625);
+        // Two f16 per 32; 6 bits per 16 and one f16 per 256; 2 * 4 bits per 16 and two f16 per 256.
+        assert_eq!(bits("q5_1", 4096, 4096), 6.0);
+        assert_eq!(bits("q4_1", 4096, 4096), 5.0);
+        assert_eq!(bits("q3_k", 4096, 4096), 3.4375);
+        assert_eq!(bits("q2_k", 4096, 4096), 2.625);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub const CATALOGUE: &[Entry] = entries! {
     "mxfp6-e2m3", "E2M3 in blocks of 32 with a power-of-two scale", NONE, OCPMX;
     "q6_k", "ggml: 6-bit integer in blocks of 256, an 8-bit scale per 16 and an FP16 one for all", GGUF, GGML;
     "q5_k", "ggml: 5-bit integer in blocks of 256, a 6-bit scale and minimum per 32 and an FP16 scale of each", GGUF, GGML;
+    "q5_1", "ggml: 5-bit integer, an FP16 scale and minimum per 32", GGUF, GGML;
     "q5_0", "ggml: 5-bit integer, an FP16 scale per 32", GGUF, GGML;
     "int4-g32", "4-bit integer, a 16-bit scale per 32", CT_INT4, CTS;
     "int4-g64", "4-bit integer, a 16-bit scale per 64", CT_INT4, CTS;
@@ -72,9 +73,12 @@ pub const CATALOGUE: &[Entry] = entries! {
     "mxfp4", "E2M1 in blocks of 32 with a power-of-two scale",
         &["vLLM", "transformers (compressed-tensors >= 0.15)", "llama.cpp"], OCPMX;
     "q4_k", "ggml: 4-bit integer in blocks of 256, a 6-bit scale and minimum per 32 and an FP16 scale of each", GGUF, GGML;
+    "q4_1", "ggml: 4-bit integer, an FP16 scale and minimum per 32", GGUF, GGML;
     "q4_0", "ggml: 4-bit integer, an FP16 scale per 32", GGUF, GGML;
     "int3-g64", "3-bit integer, a 16-bit scale per 64", &["transformers (compressed-tensors >= 0.19)"], CTS;
+    "q3_k", "ggml: 3-bit integer in blocks of 256, a 6-bit scale per 16 and an FP16 one for all", GGUF, GGML;
     "int2-g64", "2-bit integer, a 16-bit scale per 64", NONE, CTS;
+    "q2_k", "ggml: 2-bit integer in blocks of 256, a 4-bit scale and minimum per 16 and an FP16 scale of each", GGUF, GGML;
 };
 
 #[cfg(test)]

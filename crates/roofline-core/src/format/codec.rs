@@ -1,7 +1,7 @@
 //! Packing a tensor and reading it back: the reference that faster code paths are checked against.
 //!
-//! Blocks are contiguous in row-major order whatever their kind, so the flow is the same for every format:
-//! cut into blocks, choose and store a scale per block (`scale.rs`), code the elements, pack the bits. Blocks of ggml are
+//! Blocks are contiguous in row-major order whatever their kind - squares once the tensor is in their order - so the flow is
+//! the same for every format: cut into blocks, choose and store a scale per block (`scale.rs`), code the elements, pack the bits. Blocks of ggml are
 //! the exception: their bytes are ggml's own business (`gguf.rs`).
 
 use std::ops::Range;
@@ -10,6 +10,7 @@ use super::{
     ABSMAX_BLOCK, Element, Format, Overflow, Scaling, Shape, Span, Zero,
     bits::{pack, unpack},
     minifloat::round_even,
+    squares::restored,
 };
 use crate::{Dim, Error, Result};
 
@@ -77,6 +78,12 @@ impl Encoded {
 
     /// Chooses and stores the scales, and returns the elements' codes.
     fn code(&mut self, values: &[f32]) -> Vec<u64> {
+        let Some(order) = self.squares() else { return self.code_blocks(values) };
+        let ordered: Vec<f32> = order.iter().map(|at| values[*at]).collect();
+        restored(&order, &self.code_blocks(&ordered))
+    }
+
+    fn code_blocks(&mut self, values: &[f32]) -> Vec<u64> {
         let blocks: Vec<&[f32]> = self.blocks().into_iter().map(|range| &values[range]).collect();
         let affines = self.store_scales(&blocks);
         let coding = Coding::of(self.format);
@@ -89,6 +96,12 @@ impl Encoded {
 
     /// What codes mean with the stored scales.
     fn values(&self, codes: &[u64]) -> Vec<f32> {
+        let Some(order) = self.squares() else { return self.values_of_blocks(codes) };
+        let ordered: Vec<u64> = order.iter().map(|at| codes[*at]).collect();
+        restored(&order, &self.values_of_blocks(&ordered))
+    }
+
+    fn values_of_blocks(&self, codes: &[u64]) -> Vec<f32> {
         let coding = Coding::of(self.format);
         let bits = self.format.element.bits();
         // Narrow codes are looked up: a table of them costs less than decoding a row.
@@ -153,6 +166,9 @@ impl Encoded {
     /// The elements that share a scale, in order.
     pub(super) fn blocks(&self) -> Vec<Range<usize>> {
         let all = self.rows * self.columns;
+        if let Some(squares) = self.ranges_of_squares() {
+            return squares;
+        }
         let (line, block) = match self.format.scaling {
             Scaling::None | Scaling::Linear(Span::Tensor, _) => (all, all),
             Scaling::Absmax | Scaling::AbsmaxDouble => (all, ABSMAX_BLOCK as usize),
@@ -220,7 +236,8 @@ mod tests {
     use crate::format::{CATALOGUE, Sizes};
 
     fn formats() -> impl Strategy<Value = Format> {
-        let extra = ["int8-g128", "int8-zp", "int4-tensor-zp16", "int4-tensor-zp", "fp8-tensor", "int3-g32-zp16"];
+        let extra =
+            ["int8-g128", "int8-zp", "int4-tensor-zp16", "int4-tensor-zp", "fp8-tensor", "int3-g32-zp16", "int8-b16"];
         let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).chain(extra).collect();
         prop::sample::select(names).prop_map(|name| name.parse().unwrap())
     }
@@ -272,6 +289,11 @@ mod tests {
             if format.scaling == Scaling::AbsmaxDouble || format.gguf().is_some() {
                 return Ok(());
             }
+            let in_blocks = |values: Vec<f32>| match encoded.squares() {
+                Some(order) => order.iter().map(|at| values[*at]).collect(),
+                None => values,
+            };
+            let (values, decoded) = (in_blocks(values), in_blocks(decoded));
             for (range, affine) in encoded.blocks().into_iter().zip(encoded.read_scales()) {
                 if affine.scale == 0.0 {
                     prop_assert!(range.into_iter().all(|at| values[at] == 0.0 && decoded[at] == 0.0));
@@ -310,6 +332,20 @@ mod tests {
         let relative = value.abs() * f64::from(exp2(-(mantissa.min(23) as i32) - 1));
         let smallest = 2f64.powi(2 - (1 << (exponent - 1)) - mantissa as i32);
         relative.max(smallest / 2.0).max(value.abs() - element.max())
+    }
+
+    /// A square of 8 x 8 has a scale of its own: what is large in one leaves the others alone.
+    #[test]
+    fn squares_are_scaled_one_by_one() {
+        let format: Format = "fp8-b8".parse().unwrap();
+        let value = |at: usize| if at / 20 < 8 && at % 20 < 8 { 448e3 } else { 1.0 };
+        let values: Vec<f32> = (0..10 * 20).map(value).collect();
+        let encoded = format.encode(&values, Dim::new("columns", 20).unwrap()).unwrap();
+        // 2 x 3 squares of two bytes.
+        assert_eq!((encoded.scales.len(), encoded.codes.len()), (12, 200));
+        let largest = |from: f32, to: f32| (from - to).abs() / from;
+        let decoded = encoded.decode();
+        assert!(values.iter().zip(&decoded).all(|(from, to)| largest(*from, *to) < 0.01), "{decoded:?}");
     }
 
     #[test]

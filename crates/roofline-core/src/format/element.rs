@@ -169,6 +169,12 @@ impl Element {
         }
     }
 
+    /// The codes that stand for no number, with what they stand for, for elements of at most 8 bits.
+    pub fn special_codes(self) -> Vec<(u64, &'static str)> {
+        let codes = 0..if self.bits() > 8 { 0 } else { 1u64 << self.bits() };
+        codes.filter_map(|code| Some((code, special(self.decode(code))?))).collect()
+    }
+
     /// Every distinct finite value, ascending, for elements of at most 8 bits.
     pub fn codebook(self) -> Option<Vec<f32>> {
         if self.bits() > 8 {
@@ -180,6 +186,16 @@ impl Element {
         values.sort_by(f32::total_cmp);
         values.dedup();
         Some(values)
+    }
+}
+
+/// What a value is that is no number.
+fn special(value: f32) -> Option<&'static str> {
+    match value {
+        value if value.is_nan() => Some("NaN"),
+        f32::INFINITY => Some("+infinity"),
+        f32::NEG_INFINITY => Some("-infinity"),
+        _ => None,
     }
 }
 
@@ -208,6 +224,22 @@ mod tests {
         assert_eq!(Element::Int4.codebook().unwrap(), (-8..8).map(|i| i as f32).collect::<Vec<_>>());
         assert_eq!(Element::Int2.codebook().unwrap(), [-2.0, -1.0, 0.0, 1.0]);
         assert!(Element::Fp6E2M3.codebook().unwrap().contains(&3.25)); // 1.625 * 2
+    }
+
+    /// OCP 8-bit Floating Point Specification 1.0, table 1: E4M3 has NaN at S.1111.111 and no infinity, E5M2 has infinity at
+    /// S.11111.00 and NaN above it. With them, and with two codes for zero, every code is accounted for.
+    #[test]
+    fn codes_that_are_no_numbers() {
+        assert_eq!(Element::Fp8E4M3.special_codes(), [(0x7f, "NaN"), (0xff, "NaN")]);
+        let [inf, nan] = ["+infinity", "NaN"];
+        let positive = [(0x7c, inf), (0x7d, nan), (0x7e, nan), (0x7f, nan)];
+        let negative = [(0xfc, "-infinity"), (0xfd, nan), (0xfe, nan), (0xff, nan)];
+        assert_eq!(Element::Fp8E5M2.special_codes(), [positive, negative].concat());
+        for element in [Element::Fp8E4M3, Element::Fp8E5M2] {
+            assert_eq!(element.codebook().unwrap().len() + element.special_codes().len() + 1, 256);
+        }
+        assert!(Element::Int8.special_codes().is_empty() && Element::Fp32.special_codes().is_empty());
+        assert_eq!(Element::Int8.codebook().unwrap(), (-128..128).map(|i| i as f32).collect::<Vec<_>>());
     }
 
     #[test]

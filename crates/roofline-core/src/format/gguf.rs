@@ -15,13 +15,18 @@
 
 pub mod half;
 mod lanes;
+mod q2k;
+mod q3k;
 mod q45k;
 mod q6k;
+mod search;
 mod simple;
 
+pub use q2k::Q2K;
+pub use q3k::Q3K;
 pub use q6k::Q6K;
 pub use q45k::{Q4K, Q5K};
-pub use simple::{Q4_0, Q5_0, Q5_1, Q8_0, peak_bits};
+pub use simple::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, peak_bits};
 
 use super::Element;
 
@@ -46,14 +51,22 @@ pub enum GgufBlock {
     Q8_0,
     /// 256 codes of 6 bits, an 8-bit scale per 16 and an f16 one for all.
     Q6K,
+    /// 32 codes of 5 bits, an f16 scale and an f16 minimum.
+    Q5_1,
     /// 32 codes of 5 bits, an f16 scale.
     Q5_0,
     /// 256 codes of 5 bits, a 6-bit scale and minimum per 32 and an f16 scale of each.
     Q5K,
+    /// 32 codes of 4 bits, an f16 scale and an f16 minimum.
+    Q4_1,
     /// 32 codes of 4 bits, an f16 scale.
     Q4_0,
     /// 256 codes of 4 bits, a 6-bit scale and minimum per 32 and an f16 scale of each.
     Q4K,
+    /// 256 codes of 3 bits, a 6-bit scale per 16 and an f16 one for all.
+    Q3K,
+    /// 256 codes of 2 bits, a 4-bit scale and minimum per 16 and an f16 scale of each.
+    Q2K,
 }
 
 /// Calls `$body` with `$codec` standing for the codec of `$block`.
@@ -68,12 +81,20 @@ macro_rules! with_codec {
                 type $codec = Q6K;
                 $body
             }
+            GgufBlock::Q5_1 => {
+                type $codec = Q5_1;
+                $body
+            }
             GgufBlock::Q5_0 => {
                 type $codec = Q5_0;
                 $body
             }
             GgufBlock::Q5K => {
                 type $codec = Q5K;
+                $body
+            }
+            GgufBlock::Q4_1 => {
+                type $codec = Q4_1;
                 $body
             }
             GgufBlock::Q4_0 => {
@@ -84,13 +105,32 @@ macro_rules! with_codec {
                 type $codec = Q4K;
                 $body
             }
+            GgufBlock::Q3K => {
+                type $codec = Q3K;
+                $body
+            }
+            GgufBlock::Q2K => {
+                type $codec = Q2K;
+                $body
+            }
         }
     };
 }
 
 impl GgufBlock {
     /// All of them, wide to narrow.
-    pub const ALL: [Self; 6] = [Self::Q8_0, Self::Q6K, Self::Q5_0, Self::Q5K, Self::Q4_0, Self::Q4K];
+    pub const ALL: [Self; 10] = [
+        Self::Q8_0,
+        Self::Q6K,
+        Self::Q5_1,
+        Self::Q5_0,
+        Self::Q5K,
+        Self::Q4_1,
+        Self::Q4_0,
+        Self::Q4K,
+        Self::Q3K,
+        Self::Q2K,
+    ];
 
     /// Weights of a block.
     pub const fn elements(self) -> usize {
@@ -107,21 +147,26 @@ impl GgufBlock {
         match self {
             Self::Q8_0 => Element::Int8,
             Self::Q6K => Element::Int6,
-            Self::Q5_0 | Self::Q5K => Element::Int5,
-            Self::Q4_0 | Self::Q4K => Element::Int4,
+            Self::Q5_1 | Self::Q5_0 | Self::Q5K => Element::Int5,
+            Self::Q4_1 | Self::Q4_0 | Self::Q4K => Element::Int4,
+            Self::Q3K => Element::Int3,
+            Self::Q2K => Element::Int2,
         }
     }
 
     /// Whether codes are counted from a minimum up: `x = scale * code - minimum`.
     pub(super) const fn has_minimum(self) -> bool {
-        matches!(self, Self::Q5K | Self::Q4K)
+        matches!(self, Self::Q5_1 | Self::Q5K | Self::Q4_1 | Self::Q4K | Self::Q2K)
     }
 
     /// The scales of a block, in words.
     pub(super) const fn scale(self) -> &'static str {
         match self {
             Self::Q8_0 | Self::Q5_0 | Self::Q4_0 => "FP16 per block",
+            Self::Q5_1 | Self::Q4_1 => "FP16 scale and minimum per block",
             Self::Q6K => "8 bit per 16, FP16 per block",
+            Self::Q3K => "6 bit per 16, FP16 per block",
+            Self::Q2K => "4-bit scale and minimum per 16, two FP16 per block",
             Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",
         }
     }

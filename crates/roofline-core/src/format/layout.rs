@@ -27,6 +27,10 @@ impl Layout {
                 },
                 ..plain
             },
+            Scaling::Linear(Span::Tile(side), _) => {
+                let tiles = shape.rows.div_ceil(u128::from(side)) * u128::from(columns.div_ceil(u64::from(side)));
+                Self { scales: 2 * tiles, ..plain }
+            }
             Scaling::Linear(span, zero) => {
                 let groups = if let Span::Group(group) = span { columns.div_ceil(u64::from(group)) } else { 1 };
                 let zeros = match zero {

@@ -1,6 +1,6 @@
 //! Names of formats: `ELEMENT[-SPAN][-ZERO]`, and the fixed block formats.
 //!
-//! `int4-g128`, `int8-channel`, `fp8-e4m3-tensor`, `int4-g64-zp`; `mxfp4`, `nvfp4`, `nf4-dq`, `q4_k`. Case does not matter
+//! `int4-g128`, `int8-channel`, `fp8-e4m3-tensor`, `fp8-e4m3-b128`, `int4-g64-zp`; `mxfp4`, `nvfp4`, `nf4-dq`, `q4_k`. Case does not matter
 //! and `_` reads as `-`, so `FP8_E4M3`, `MXFP6_E3M2` and `Q4-K` work too.
 
 use std::{fmt, str::FromStr};
@@ -41,10 +41,14 @@ const BLOCKS: &[(&str, Element, Scaling)] = &[
 const GGUF: &[(&str, GgufBlock)] = &[
     ("q8_0", GgufBlock::Q8_0),
     ("q6_k", GgufBlock::Q6K),
+    ("q5_1", GgufBlock::Q5_1),
     ("q5_0", GgufBlock::Q5_0),
     ("q5_k", GgufBlock::Q5K),
+    ("q4_1", GgufBlock::Q4_1),
     ("q4_0", GgufBlock::Q4_0),
     ("q4_k", GgufBlock::Q4K),
+    ("q3_k", GgufBlock::Q3K),
+    ("q2_k", GgufBlock::Q2K),
 ];
 
 /// Short names, and what they stand for. Also tried on the first word, so that `fp8-tensor` works.
@@ -146,7 +150,7 @@ fn expand(name: &str) -> String {
     name.to_owned()
 }
 
-/// `-g128`, `-channel` or `-tensor`, then perhaps `-zp` or `-zp16`; only elements that take scales.
+/// `-g128`, `-b128` (a square), `-channel` or `-tensor`, then perhaps `-zp` or `-zp16`; only elements that take scales.
 fn suffixed(element: Element, suffix: &str) -> Option<Format> {
     let Scaling::Linear(default_span, _) = default_of(element).scaling else { return None };
     let mut span = None;
@@ -159,14 +163,17 @@ fn suffixed(element: Element, suffix: &str) -> Option<Format> {
             "channel" | "row" | "token" => span = Some(Span::Channel),
             "tensor" => span = Some(Span::Tensor),
             _ => {
-                let digits = part.strip_prefix('g')?;
+                let (kind, digits): (fn(u32) -> Span, &str) = match part.strip_prefix('b') {
+                    Some(digits) => (Span::Tile, digits),
+                    None => (Span::Group, part.strip_prefix('g')?),
+                };
                 let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
                 let group: u32 = digits.parse().ok().filter(|_| plain)?;
-                span = Some(Span::Group(Some(group).filter(|group| (8..=65_536).contains(group))?));
+                span = Some(kind(Some(group).filter(|group| (8..=65_536).contains(group))?));
             }
         }
     }
-    if zero != Zero::None && !element.is_integer() {
+    if zero != Zero::None && (!element.is_integer() || matches!(span, Some(Span::Tile(_)))) {
         return None;
     }
     Some(Format { element, scaling: Scaling::Linear(span.unwrap_or(default_span), zero) })
@@ -185,6 +192,7 @@ impl fmt::Display for Format {
         let Scaling::Linear(span, zero) = self.scaling else { return f.pad(element) };
         let span = match span {
             Span::Group(group) => format!("-g{group}"),
+            Span::Tile(side) => format!("-b{side}"),
             Span::Channel if *self == default_of(self.element) => String::new(),
             Span::Channel => "-channel".to_owned(),
             Span::Tensor => "-tensor".to_owned(),
@@ -204,7 +212,12 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for name in CATALOGUE.iter().map(|entry| entry.name).chain(["int8-g128", "fp8-e4m3-tensor", "int4-channel"]) {
+        for name in CATALOGUE.iter().map(|entry| entry.name).chain([
+            "int8-g128",
+            "fp8-e4m3-tensor",
+            "fp8-e4m3-b128",
+            "int4-channel",
+        ]) {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
         }
     }
@@ -240,6 +253,8 @@ mod tests {
             "int4-g99999999999",
             "bf16-g128",
             "fp8-zp",
+            "int8-b128-zp",
+            "fp8-b4",
             "int4--",
             "mxfp4-g32",
             "q4_k-g32",

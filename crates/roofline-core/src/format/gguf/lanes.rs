@@ -110,6 +110,11 @@ impl Lanes {
         self.compare(other, |a, b| a == b)
     }
 
+    #[inline(always)]
+    pub(super) fn differs(self, other: Self) -> Mask {
+        self.compare(other, |a, b| a != b)
+    }
+
     /// The nearest whole numbers, ties to even, held between the bounds; the lower one for what is no number. Held first
     /// and rounded then, which comes to the same: as [`nearest`], and the sum and the difference stay floats.
     #[inline(always)]

@@ -1,14 +1,12 @@
 //! `Q4_K` and `Q5_K`: 256 weights in 8 sub-blocks of 32, `x = d s q - dmin m` with `s` and `m` of 6 bits and `q` of 4
 //! or 5.
 //!
-//! ggml's search, which the bytes depend on: for each sub-block, weights `w = sqrt(mean x^2) + |x|`, then candidate
-//! steps `(max - min) / (n + i / 10)` with `n` from 14 to 16 (`Q5_K`: 30.5 to 32); for the codes of each, the scale and
-//! the minimum of least `sum w (x - y)^2` in closed form; kept where the error falls. A kept minimum is the one the next candidates start from. Sums run in the
-//! order of the weights in f32, without fused products: two super-blocks are searched at once, a sub-block to a lane.
+//! The search is that of `search.rs`, with `n` from 14 to 16 (`Q5_K`: 30.5 to 32); two super-blocks are searched at once.
 
 use super::{
     Codec, half,
-    lanes::{LANES, Lanes, columns, nearest},
+    lanes::{LANES, columns, nearest},
+    search::{Bits, Found, search},
 };
 
 /// Weights of a super-block.
@@ -18,14 +16,8 @@ const SUB: usize = 32;
 /// Bytes of the low four bits of a super-block's codes.
 const LOW: usize = 128;
 
-/// How many bits a code has.
-trait Bits {
-    /// The largest code.
-    const LARGEST: i32;
-    /// How many steps fewer the first candidate has.
-    const FIRST: f32;
-    /// How many candidates there are.
-    const CANDIDATES: u8;
+/// Where the parts of a super-block are.
+trait Parts: Bits {
     /// Bytes before the low bits: `f16 d | f16 dmin | u8 scales[12] | u8 fifth[0 or 32]`.
     const HEAD: usize;
 }
@@ -38,6 +30,10 @@ impl Bits for Q4K {
     const LARGEST: i32 = 15;
     const FIRST: f32 = -1.0;
     const CANDIDATES: u8 = 21;
+    const ABSOLUTE: bool = false;
+}
+
+impl Parts for Q4K {
     const HEAD: usize = 16;
 }
 
@@ -49,83 +45,11 @@ impl Bits for Q5K {
     const LARGEST: i32 = 31;
     const FIRST: f32 = -0.5;
     const CANDIDATES: u8 = 16;
+    const ABSOLUTE: bool = false;
+}
+
+impl Parts for Q5K {
     const HEAD: usize = 48;
-}
-
-/// What the search found: `x` is about `scale q - min`, with the codes `q = clamp(rint(steps (x - from)))`.
-struct Found {
-    scale: Lanes,
-    min: Lanes,
-    steps: Lanes,
-    from: Lanes,
-}
-
-#[inline(always)]
-fn search<B: Bits>(x: &[Lanes; SUB]) -> Found {
-    let largest = B::LARGEST as f32;
-    let zero = Lanes::all(0.0);
-    let mut squares = zero;
-    for x in x {
-        squares = squares + *x * *x;
-    }
-    let spread = (squares / Lanes::all(SUB as f32)).each(f32::sqrt);
-    let mut weights = [zero; SUB];
-    let (mut min, mut max) = (x[0], x[0]);
-    let (mut sum_w, mut sum_x) = (zero, zero);
-    for (w, x) in weights.iter_mut().zip(x) {
-        *w = spread + x.each(f32::abs);
-        min = x.below(min).pick(*x, min);
-        max = x.above(max).pick(*x, max);
-        sum_w = sum_w + *w;
-        sum_x = sum_x + *w * *x;
-    }
-    min = min.above(zero).pick(zero, min);
-    let (lowest, flat) = (min, max.equal(min));
-
-    let mut steps = Lanes::all(largest) / (max - min);
-    let mut scale = Lanes::all(1.0) / steps;
-    let mut from = min;
-    let mut best = zero;
-    for (w, x) in weights.iter().zip(x) {
-        let difference = scale * (steps * (*x - min)).whole(0.0, largest) + min - *x;
-        best = best + *w * (difference * difference);
-    }
-    let mut codes = [zero; SUB];
-    for candidate in 0..B::CANDIDATES {
-        let tried = Lanes::all(B::FIRST + 0.1 * f32::from(candidate) + largest) / (max - min);
-        let (mut sum_q, mut squares_q, mut cross) = (zero, zero, zero);
-        for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
-            *q = (tried * (*x - min)).whole(0.0, largest);
-            let weighted = *w * *q;
-            sum_q = sum_q + weighted;
-            squares_q = squares_q + weighted * *q;
-            cross = cross + weighted * *x;
-        }
-        let determinant = sum_w * squares_q - sum_q * sum_q;
-        let fitted = (sum_w * cross - sum_x * sum_q) / determinant;
-        let offset = (squares_q * sum_x - sum_q * cross) / determinant;
-        let positive = offset.above(zero);
-        let offset = positive.pick(zero, offset);
-        let fitted = positive.pick(cross / squares_q, fitted);
-        let mut error = zero;
-        for ((q, w), x) in codes.iter().zip(&weights).zip(x) {
-            let difference = fitted * *q + offset - *x;
-            error = error + *w * (difference * difference);
-        }
-        let better = determinant.above(zero) & error.below(best);
-        best = better.pick(error, best);
-        scale = better.pick(fitted, scale);
-        steps = better.pick(tried, steps);
-        from = better.pick(min, from);
-        min = better.pick(offset, min);
-    }
-    // A flat sub-block is its minimum alone, and its codes are zero.
-    Found {
-        scale: flat.pick(zero, scale),
-        min: -flat.pick(lowest, min),
-        steps: flat.pick(zero, steps),
-        from: flat.pick(zero, from),
-    }
 }
 
 /// The scale and the minimum of a sub-block in the packed 12 bytes.
@@ -141,7 +65,7 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
 
 /// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on.
 #[inline(always)]
-fn write<B: Bits>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
+fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
     let scales = &found.scale.0[lane..lane + 8];
     let mins = &found.min.0[lane..lane + 8];
     let max_scale = scales.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
@@ -169,10 +93,7 @@ fn write<B: Bits>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
         let values = &x[sub * SUB..][..SUB];
         if d == 0.0 {
             // Nothing is left of the scale: ggml keeps the codes of the search.
-            let (steps, from) = (found.steps.0[lane + sub], found.from.0[lane + sub]);
-            for (q, x) in sub_codes[sub].iter_mut().zip(values) {
-                *q = nearest(steps * (x - from)).clamp(0, B::LARGEST) as u8;
-            }
+            found.codes::<B>(lane + sub, values, &mut sub_codes[sub]);
         } else {
             for (q, x) in sub_codes[sub].iter_mut().zip(values) {
                 *q = nearest((x + m) / d).clamp(0, B::LARGEST) as u8;
@@ -212,9 +133,9 @@ codec!(Q5K);
 
 /// Super-blocks, two at a time.
 #[inline(always)]
-fn encode<B: Bits + Codec>(values: &[f32], out: &mut [u8]) {
+fn encode<B: Parts + Codec>(values: &[f32], out: &mut [u8]) {
     for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * B::BYTES)) {
-        let found = search::<B>(&columns(pair));
+        let found = search::<B, SUB>(&columns(pair));
         for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(B::BYTES)).enumerate() {
             write::<B>(x, &found, 8 * at, out);
         }
@@ -223,7 +144,7 @@ fn encode<B: Bits + Codec>(values: &[f32], out: &mut [u8]) {
 
 /// `d s q - dmin m`.
 #[inline(always)]
-fn decode<B: Bits + Codec>(bytes: &[u8], out: &mut [f32]) {
+fn decode<B: Parts + Codec>(bytes: &[u8], out: &mut [f32]) {
     for (block, out) in bytes.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(SUPER)) {
         let (d, dmin) = (half::read(block), half::read(&block[2..]));
         let (head, low) = block.split_at(B::HEAD);

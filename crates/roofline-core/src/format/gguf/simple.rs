@@ -1,4 +1,4 @@
-//! Blocks of 32 weights with one f16 scale: `Q8_0`, `Q4_0`, `Q5_0`, `Q5_1`.
+//! Blocks of 32 weights with one f16 scale: `Q8_0`, `Q4_0`, `Q5_0`, and with a minimum beside it: `Q4_1`, `Q5_1`.
 //!
 //! Each code is found with the scale *before* it is rounded to f16, as ggml does; only then are the bytes the same.
 
@@ -207,8 +207,57 @@ fn range(block: &[f32; BLOCK]) -> (f32, f32) {
     (first.copied().unwrap_or(low[0]), high[0])
 }
 
+/// The codes of a block above its least weight `m`, `d` being a step of the range: `q = floor((x - m) / d + 1/2)`. Returns `d`
+/// and `m`.
+#[inline(always)]
+fn above_minimum(block: &[f32; BLOCK], largest: f32, codes: &mut [u8; BLOCK]) -> (f32, f32) {
+    let (min, max) = range(block);
+    let d = held((max - min) / largest);
+    let inverse = inverse(d);
+    for (q, x) in codes.iter_mut().zip(block) {
+        *q = byte(((x - min) * inverse).clamp(0.0, largest) + 0.5);
+    }
+    (d, min)
+}
+
+/// Four bits above a minimum: `f16 d | f16 m | u8 q[16]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Q4_1;
+
+impl Codec for Q4_1 {
+    const ELEMENTS: usize = BLOCK;
+    const BYTES: usize = 20;
+
+    /// `m` is the least weight, `d` a 15th of the range.
+    #[inline(always)]
+    fn encode(values: &[f32], out: &mut [u8]) {
+        for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<{ Self::BYTES }>().0) {
+            let mut codes = [0; BLOCK];
+            let (d, m) = above_minimum(block, 15.0, &mut codes);
+            half::write(d, out);
+            half::write(m, &mut out[2..]);
+            for (at, byte) in out[4..].iter_mut().enumerate() {
+                *byte = codes[at] | codes[at + 16] << 4;
+            }
+        }
+    }
+
+    /// `d q + m`.
+    #[inline(always)]
+    fn decode(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes.as_chunks::<{ Self::BYTES }>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+            let (d, m) = (half::read(block), half::read(&block[2..]));
+            let (low, high) = out.split_at_mut(16);
+            for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[4..]) {
+                *low = f32::from(byte & 15) * d + m;
+                *high = f32::from(byte >> 4) * d + m;
+            }
+        }
+    }
+}
+
 /// Five bits above a minimum: `f16 d | f16 m | u32 fifth bits | u8 q[16]`; what llama.cpp falls back to for rows that are
-/// no whole number of `Q5_K` blocks. Only files hold it; it is no [`GgufBlock`](super::GgufBlock).
+/// no whole number of `Q5_K` blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Q5_1;
 
@@ -220,15 +269,10 @@ impl Codec for Q5_1 {
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (block, out) in values.as_chunks::<BLOCK>().0.iter().zip(out.as_chunks_mut::<{ Self::BYTES }>().0) {
-            let (min, max) = range(block);
-            let d = held((max - min) / 31.0);
-            let inverse = inverse(d);
-            half::write(d, out);
-            half::write(min, &mut out[2..]);
             let mut codes = [0; BLOCK];
-            for (q, x) in codes.iter_mut().zip(block) {
-                *q = byte(((x - min) * inverse).clamp(0.0, 31.0) + 0.5);
-            }
+            let (d, m) = above_minimum(block, 31.0, &mut codes);
+            half::write(d, out);
+            half::write(m, &mut out[2..]);
             pack_five(&codes, &mut out[4..]);
         }
     }

@@ -6,6 +6,12 @@ use super::*;
 fn affine(block: GgufBlock, bytes: &[u8], at: usize) -> (f32, f32) {
     match block {
         GgufBlock::Q8_0 | GgufBlock::Q5_0 | GgufBlock::Q4_0 => (half::read(bytes), 0.0),
+        GgufBlock::Q5_1 | GgufBlock::Q4_1 => (half::read(bytes), -half::read(&bytes[2..])),
+        GgufBlock::Q3K => (half::read(&bytes[q3k::D..]) * f32::from(q3k::unpack(&bytes[q3k::SCALES..], at / 16)), 0.0),
+        GgufBlock::Q2K => {
+            let (scale, minimum) = (bytes[at / 16] & 15, bytes[at / 16] >> 4);
+            (half::read(&bytes[q2k::D..]) * f32::from(scale), half::read(&bytes[q2k::DMIN..]) * f32::from(minimum))
+        }
         GgufBlock::Q6K => (half::read(&bytes[q6k::D..]) * f32::from(bytes[q6k::SCALES + at / 16] as i8), 0.0),
         GgufBlock::Q5K | GgufBlock::Q4K => {
             let (scale, minimum) = q45k::unpack(&bytes[4..16], at / 32);
@@ -17,7 +23,9 @@ fn affine(block: GgufBlock, bytes: &[u8], at: usize) -> (f32, f32) {
 #[test]
 fn blocks_have_the_sizes_of_ggml() {
     let sizes = GgufBlock::ALL.map(|block| (block.elements(), block.bytes()));
-    assert_eq!(sizes, [(32, 34), (256, 210), (32, 22), (256, 176), (32, 18), (256, 144)]);
+    let expected =
+        [(32, 34), (256, 210), (32, 24), (32, 22), (256, 176), (32, 20), (32, 18), (256, 144), (256, 110), (256, 84)];
+    assert_eq!(sizes, expected);
 }
 
 #[test]
@@ -49,7 +57,7 @@ fn a_block_written_by_hand_is_read() {
 proptest! {
     /// Every weight lands on the nearest of its block's levels: within half a step, but for those beyond the last level,
     /// which the search of the K types gives up for the others and `q4_0` and `q5_0` lack on one side. Blocks of one scale
-    /// choose codes before that is rounded to f16, by 2^-11 of itself or half of the smallest, 2^-25.
+    /// choose codes before that is rounded to f16, by 2^-11 of itself or half of the smallest, 2^-25, and so is a minimum.
     #[test]
     fn decoding_is_within_half_a_step(
         block in prop::sample::select(GgufBlock::ALL.to_vec()),
@@ -67,8 +75,11 @@ proptest! {
             let level = if scale == 0.0 { 0.0 } else { ((x + minimum) / scale).round() };
             let level = level.clamp(lowest, lowest + codes - 1.0);
             let nearest = (scale * level - minimum - x).abs();
-            let rounding = if block.elements() == 32 { x.abs() / 1024.0 + codes * 2f32.powi(-25) } else { 0.0 };
-            let allowed = nearest + rounding + 1e-6 * (x.abs() + minimum);
+            let of_minimum = if block.has_minimum() { 2.0 * minimum.abs() } else { 0.0 };
+            // Twice: the nearest level is off, and the one that was chosen.
+            let off = (x.abs() + of_minimum) / 1000.0 + (codes + 1.0) * 2f32.powi(-24);
+            let rounding = if block.elements() == 32 { off } else { 0.0 };
+            let allowed = nearest + rounding + 1e-6 * (x.abs() + minimum.abs());
             prop_assert!((x - y).abs() <= allowed, "{block:?} {at}: {x} became {y}, allowed {allowed}");
         }
     }
