@@ -4,12 +4,13 @@
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use roofline_core::{
-    Device, Dim, Format, Model, Op, Plan, Precision, Registry,
+    Device, Dim, Format, Machine, Model, Op, Plan, Precision, Registry,
     format::{Distribution, Sizes},
+    machine::Stack,
     model::{Lowering, Workload},
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
-    predict::{Estimate, predict},
+    predict::{Estimate, Tier, forecast},
     recommend::{Demand, Goal, Limits, Need, recommend, sensitivity},
 };
 
@@ -89,44 +90,69 @@ fn parse_every_device() {
     }
 }
 
-/// Whole models, from dimensions to the total time; the rate must not depend on the number of layers.
-#[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b", "gemma-3-27b", "deepseek-v3"])]
-fn whole_model(bencher: Bencher<'_, '_>, name: &str) {
-    let device = Registry::builtin().find("h200").unwrap().into_owned();
-    let plan = Plan::model(&"bf16".parse::<PrecisionSpec>().unwrap(), &device).unwrap();
+/// Whole models, from dimensions to both times; the rate must not depend on the number of layers.
+fn whole(bencher: Bencher<'_, '_>, device: &str, name: &str, plan: &str) {
+    let machine = Machine::new(Registry::builtin().find(device).unwrap().into_owned(), Stack::Roofline);
     let model = Model::find(name).unwrap();
+    let plan = plan.parse::<Plan>().unwrap().on(&machine.device, Some(&model.anatomy)).unwrap();
     let workloads: Vec<Workload> = (1..=256).map(|i| Workload::decode(1 + i % 16, 128 * i).unwrap()).collect();
     bencher.counter(ItemsCount::new(workloads.len())).bench_local(|| {
         for workload in black_box(&workloads) {
             let graph = model.graph(*workload, Lowering::default()).unwrap();
-            black_box(predict(&graph, &plan, Sizes::Exact, &device).unwrap().total);
+            black_box(forecast(&graph, &plan, &machine).unwrap().total);
         }
     });
+}
+
+/// By what devices of a class have in common.
+#[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b", "gemma-3-27b", "deepseek-v3"])]
+fn whole_model_by_prior(bencher: Bencher<'_, '_>, name: &str) {
+    whole(bencher, "h100_sxm", name, "bf16");
+}
+
+/// By the calibration of a GPU.
+#[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b", "gemma-3-27b", "deepseek-v3"])]
+fn whole_model_by_calibration(bencher: Bencher<'_, '_>, name: &str) {
+    whole(bencher, "h200", name, "bf16");
+}
+
+/// A recipe that tells layers apart.
+#[divan::bench(args = ["llama-3-8b", "llama-3.1-405b"])]
+fn whole_model_mixed(bencher: Bencher<'_, '_>, name: &str) {
+    whole(bencher, "h100_sxm", name, "q4_k_m");
 }
 
 /// All plans of a model, predicted and ranked: latency at one batch, throughput at nine.
 #[divan::bench(args = [Goal::Latency, Goal::Throughput])]
 fn recommendation(bencher: Bencher<'_, '_>, goal: Goal) {
-    let device = Registry::builtin().find("b200").unwrap().into_owned();
-    let (model, limits, demand) =
-        (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
-    let (model, limits) = (&model, &limits);
-    let need =
-        Need { model, device: &device, calibration: None, batch: None, demand, goal, dollars_per_hour: None, limits };
-    let plans = recommend(&need).unwrap().outcomes.len();
-    assert!(plans >= 200, "{plans}");
-    bencher.counter(ItemsCount::new(plans)).bench_local(|| recommend(black_box(&need)).unwrap());
+    asked(goal, |need| {
+        let plans = recommend(need).unwrap().outcomes.len();
+        assert!(plans >= 200, "{plans}");
+        bencher.counter(ItemsCount::new(plans)).bench_local(|| recommend(black_box(need)).unwrap());
+    });
 }
 
 /// The same under four other circumstances.
 #[divan::bench]
 fn firmness(bencher: Bencher<'_, '_>) {
-    let device = Registry::builtin().find("b200").unwrap().into_owned();
-    let (model, limits, demand) =
-        (Model::find("llama-3-8b").unwrap(), Limits::default(), Demand::Decode { context: 4096 });
-    let (model, limits, goal) = (&model, &limits, Goal::Latency);
-    let need =
-        Need { model, device: &device, calibration: None, batch: None, demand, goal, dollars_per_hour: None, limits };
-    let advice = recommend(&need).unwrap();
-    bencher.bench_local(|| sensitivity(black_box(&need), &advice).unwrap());
+    asked(Goal::Latency, |need| {
+        let advice = recommend(need).unwrap();
+        bencher.bench_local(|| sensitivity(black_box(need), &advice).unwrap());
+    });
+}
+
+fn asked(goal: Goal, ask: impl FnOnce(&Need<'_>)) {
+    let machine = Machine::new(Registry::builtin().find("b200").unwrap().into_owned(), Stack::Roofline);
+    let (model, limits) = (Model::find("llama-3-8b").unwrap(), Limits::default());
+    ask(&Need {
+        model: &model,
+        machine: &machine,
+        tier: Tier::Expected,
+        batch: None,
+        devices: None,
+        demand: Demand::Decode { context: 4096 },
+        goal,
+        dollars_per_hour: None,
+        limits: &limits,
+    });
 }

@@ -19,7 +19,8 @@ pub use terms::{Family, Terms, ThinRows};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Graph, Op, Plan, Precision, Result, format::Sizes, predict::Bound, units::Seconds};
+use self::terms::Parts;
+use crate::{Error, Op, Precision, Result, format::Sizes, predict::Causes, units::Seconds};
 
 /// Fitted terms with where they come from and how good they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,61 +35,6 @@ pub struct Calibration {
     pub terms: Terms,
     /// How well they predict shapes they were not fitted to.
     pub quality: Quality,
-}
-
-/// What one kernel or several are expected to take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expected {
-    /// The time.
-    pub time: Seconds,
-    /// Nine of ten measurements should lie between this
-    pub low: Seconds,
-    /// and this.
-    pub high: Seconds,
-    /// Starting.
-    pub launch: Seconds,
-    /// Moving bytes.
-    pub memory: Seconds,
-    /// Widening and multiplying.
-    pub compute: Seconds,
-}
-
-impl Expected {
-    /// What takes longest.
-    pub fn bound(&self) -> Bound {
-        if self.launch > self.memory && self.launch > self.compute {
-            Bound::Launch
-        } else if self.memory >= self.compute {
-            Bound::Memory
-        } else {
-            Bound::Compute
-        }
-    }
-
-    fn times(self, count: u64) -> Self {
-        let count = count as f64;
-        Self {
-            time: self.time * count,
-            low: self.low * count,
-            high: self.high * count,
-            launch: self.launch * count,
-            memory: self.memory * count,
-            compute: self.compute * count,
-        }
-    }
-
-    /// One after the other. The error is mostly in the terms, which all kernels share, so intervals add.
-    #[must_use]
-    pub fn then(self, next: Self) -> Self {
-        Self {
-            time: self.time + next.time,
-            low: self.low + next.low,
-            high: self.high + next.high,
-            launch: self.launch + next.launch,
-            memory: self.memory + next.memory,
-            compute: self.compute + next.compute,
-        }
-    }
 }
 
 impl Calibration {
@@ -110,40 +56,20 @@ impl Calibration {
         Family::of(op, precision, thin_rows)
     }
 
-    /// The expected time of one kernel; none where no term covers it.
-    pub fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Expected> {
-        let parts = self.terms.parts(op, precision, sizes)?;
-        let (time, factor) = (parts.time, self.quality.interval_of(parts.family).exp());
-        let [launch, memory, compute] = [parts.launch, parts.memory, parts.compute].map(Seconds::new);
-        Some(Expected {
-            time: Seconds::new(time),
-            low: Seconds::new(time / factor),
-            high: Seconds::new(time * factor),
-            launch,
-            memory,
-            compute,
-        })
+    /// The time of one kernel by cause, and how sure it is; none where no term covers it.
+    pub(crate) fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<(Causes, f64)> {
+        let Parts { family, launch, memory, compute, time } = self.terms.parts(op, precision, sizes)?;
+        let [time, launch, memory, compute] = [time, launch, memory, compute].map(Seconds::new);
+        Some((Causes { time, launch, memory, compute, network: Seconds::ZERO }, self.quality.interval_of(family)))
     }
 
-    /// The expected time of each kernel of `graph`, as often as it runs; the sites without one where some are not covered.
-    pub fn forecast(
-        &self,
-        graph: &Graph,
-        plan: &Plan,
-        sizes: Sizes,
-    ) -> std::result::Result<Vec<Expected>, Vec<&'static str>> {
-        let (mut all, mut uncovered) = (Vec::new(), Vec::new());
-        for node in &graph.nodes {
-            match self.expect(&node.op, plan.at(node.place), sizes) {
-                Some(expected) => all.push(expected.times(node.count)),
-                None => uncovered.push(node.site),
-            }
-        }
-        if uncovered.is_empty() { Ok(all) } else { Err(uncovered) }
+    /// The time of one kernel by cause; none where no term covers it.
+    pub fn causes(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Causes> {
+        self.expect(op, precision, sizes).map(|(causes, _)| causes)
     }
 
-    /// The sum of several kernels.
-    pub fn total(parts: &[Expected]) -> Option<Expected> {
-        parts.iter().copied().reduce(Expected::then)
+    /// Whether a term covers a kernel.
+    pub fn covers(&self, op: &Op, precision: &Precision) -> bool {
+        self.terms.parts(op, precision, Sizes::Exact).is_some()
     }
 }

@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod insight;
+mod pass;
 #[cfg(test)]
 mod samples;
 mod slow;
@@ -9,18 +10,19 @@ mod speedup;
 mod verdict;
 
 pub use diagnosis::Diagnosis;
+pub use pass::Pass;
 pub use slow::SlowKernel;
 pub use speedup::{Gains, SpeedupPair};
-pub use verdict::{Status, Verdict};
+pub use verdict::{Grade, Status, Verdict};
 
 use serde::Serialize;
 
 use crate::{
-    Device, Op, Precision, Result,
-    calibration::{Calibration, Expected, Quality},
-    format::Sizes,
-    measurement::{Measurement, Path, Residency, Warning, quantile},
-    predict::{Bound, Estimate},
+    Machine, Op, Precision, Result,
+    calibration::Quality,
+    machine::Basis,
+    measurement::{Measurement, Path, Phase, Residency, Warning, quantile},
+    predict::{Bound, Estimate, Expected, Prediction, Tier},
     units::{ByteRate, Bytes, FlopRate, Seconds},
 };
 
@@ -29,6 +31,8 @@ use crate::{
 pub struct Observation {
     /// Where the kernel belongs.
     pub site: String,
+    /// The pass that it is a part of, where it is one of a model's.
+    pub phase: Option<Phase>,
     /// The precision's name.
     pub precision: String,
     /// What was computed.
@@ -60,6 +64,7 @@ impl From<&Measurement> for Observation {
         let summary = measured.summary();
         Self {
             site: measured.site.clone(),
+            phase: measured.phase,
             precision: measured.precision.clone(),
             op: measured.op,
             formats: measured.formats,
@@ -83,8 +88,12 @@ pub struct Pair {
     pub observation: Observation,
     /// The speed of light.
     pub ideal: Estimate,
-    /// What the calibration expects, where there is one that covers the kernel.
+    /// What the machine is expected to do; none where the floor is to be judged, or the operands were in its caches.
     pub expected: Option<Expected>,
+    /// Both times, whichever is judged.
+    pub prediction: Prediction,
+    /// What the expected one stands on.
+    pub basis: Basis,
     /// What explains an error that needs explaining.
     pub diagnoses: Vec<Diagnosis>,
 }
@@ -92,7 +101,17 @@ pub struct Pair {
 impl Pair {
     /// The prediction that is judged: the expected time, else the ideal one.
     pub fn predicted(&self) -> Seconds {
-        self.expected.map_or(self.ideal.time(), |expected| expected.time)
+        self.expected.map_or(self.ideal.time().seconds(), |expected| expected.time.seconds())
+    }
+
+    /// What the machine is expected to do, where it or its like was measured.
+    pub(crate) fn calibrated(&self) -> Option<Expected> {
+        self.expected.filter(|_| self.basis != Basis::Prior)
+    }
+
+    /// Which tier is judged.
+    pub fn tier(&self) -> Tier {
+        if self.expected.is_some() { Tier::Expected } else { Tier::Ideal }
     }
 
     /// What the judged prediction is limited by.
@@ -122,7 +141,7 @@ impl Pair {
 
     /// `|ideal - measured| / ideal`.
     pub fn ideal_error(&self) -> f64 {
-        (self.observation.time / self.ideal.time() - 1.0).abs()
+        (self.observation.time / self.ideal.time().seconds() - 1.0).abs()
     }
 
     /// Bytes that moved: the operator's own, and those of a detour.
@@ -133,7 +152,7 @@ impl Pair {
     /// The share of the roof that was reached: ideal over measured. For a kernel that takes a detour, the roof of all that
     /// it moved.
     pub fn efficiency(&self) -> f64 {
-        let ideal = self.ideal.time();
+        let ideal = self.ideal.time().seconds();
         let detour = self.observation.detour > Bytes::ZERO;
         let roof = if detour { ideal.max(self.ideal.memory * (self.moved() / self.ideal.work.bytes())) } else { ideal };
         roof / self.observation.time
@@ -147,6 +166,17 @@ impl Pair {
     /// Measured bytes per second.
     pub fn bandwidth(&self) -> ByteRate {
         self.moved() / self.observation.time
+    }
+
+    /// How many times the intensity would have to grow to reach the ridge; below 1 it is past it. Nothing where nothing is
+    /// computed.
+    pub fn ridge_distance(&self) -> Option<f64> {
+        Some(self.ideal.ridge_distance()).filter(|distance| distance.is_finite())
+    }
+
+    /// How good the prediction was.
+    pub fn grade(&self) -> Grade {
+        Grade::of(self.error())
     }
 
     /// Whether the error needs no explaining.
@@ -172,7 +202,12 @@ pub struct Totals {
     pub ideal_mean_error_pct: f64,
     /// Its median.
     pub ideal_median_error_pct: f64,
-    /// The word on the mean error alone.
+    /// The error that the verdict rests on: over kernels that stand side by side their mean, over the passes of a model
+    /// the mean of [`Pass::kernel_error_pct`].
+    pub judged_error_pct: f64,
+    /// Whether those were passes of a model.
+    pub judged_by_pass: bool,
+    /// The word on that error alone.
     pub prediction: Verdict,
     /// The word on both: the prediction, and the kernels.
     pub verdict: Verdict,
@@ -183,6 +218,8 @@ pub struct Totals {
 pub struct Comparison {
     /// Each kernel.
     pub pairs: Vec<Pair>,
+    /// Whole passes, where kernels are counted as often as they run.
+    pub passes: Vec<Pass>,
     /// Precisions of one operator against each other.
     pub speedups: Vec<SpeedupPair>,
     /// Each format against 16 bit, for one row and for many.
@@ -201,22 +238,17 @@ pub struct Comparison {
     pub demonstration: Option<String>,
 }
 
-/// Sets measurements beside what theory says of them on `device`.
-pub fn compare(
-    observations: &[Observation],
-    device: &Device,
-    calibration: Option<&Calibration>,
-    sizes: Sizes,
-) -> Result<Comparison> {
+/// Sets measurements beside what a tier of theory says of them on `machine`.
+pub fn compare(observations: &[Observation], machine: &Machine, tier: Tier) -> Result<Comparison> {
     let pair = |observation: &Observation| {
-        let (op, formats) = (&observation.op, &observation.formats);
-        let ideal = Estimate::of(op, formats, sizes, device)?;
-        // Calibrations are of operands in memory.
+        let (prediction, basis) = machine.prediction(&observation.op, &observation.formats)?;
+        // Terms are of operands in memory.
         let cold = observation.residency != Some(Residency::Warm);
-        let calibration = calibration.filter(|_| cold);
-        let expected = calibration.and_then(|calibration| calibration.expect(op, formats, sizes));
-        let mut pair = Pair { observation: observation.clone(), ideal, expected, diagnoses: Vec::new() };
-        pair.diagnoses = diagnosis::diagnose(&pair, device);
+        let (ideal, expected) =
+            (prediction.ideal, Some(prediction.expected).filter(|_| cold && tier == Tier::Expected));
+        let (observation, diagnoses) = (observation.clone(), Vec::new());
+        let mut pair = Pair { observation, ideal, expected, prediction, basis, diagnoses };
+        pair.diagnoses = diagnosis::diagnose(&pair, &machine.device);
         Ok(pair)
     };
     let mut pairs: Vec<Pair> = observations.iter().map(pair).collect::<Result<_>>()?;
@@ -227,19 +259,20 @@ pub fn compare(
     // An emulated kernel is shown and explained, but it is not what was predicted.
     let comparable: Vec<&Pair> = pairs.iter().filter(|pair| !pair.emulated()).collect();
     let comparable = if comparable.is_empty() { pairs.iter().collect() } else { comparable };
-    let quality = calibration.map(|calibration| &calibration.quality);
-    let quality = quality.filter(|_| comparable.iter().any(|pair| pair.expected.is_some()));
-    let totals = totals(&comparable, !slow.is_empty(), quality.is_some_and(Quality::doubtful));
-    let verdict = verdict::sentence(&totals, &verdict::tier(&comparable), &slow, quality);
+    let quality = machine.calibration().map(|calibration| &calibration.quality);
+    let quality = quality.filter(|_| comparable.iter().any(|pair| pair.calibrated().is_some()));
+    let passes = pass::passes(&pairs);
+    let totals = totals(&comparable, &passes, !slow.is_empty(), quality.is_some_and(Quality::doubtful));
+    let verdict = verdict::sentence(&totals, &passes, &verdict::tier(&comparable), &slow, quality);
     let speedups = speedup::speedups(&pairs);
     let losses = speedup::losses(&speedups);
     let insight = insight::insight(&pairs, &speedups, &losses);
     let demonstration = insight::demonstration(&speedups);
     let gains = speedup::gains(&pairs);
-    Ok(Comparison { pairs, speedups, gains, losses, slow, totals, verdict, insight, demonstration })
+    Ok(Comparison { pairs, passes, speedups, gains, losses, slow, totals, verdict, insight, demonstration })
 }
 
-fn totals(pairs: &[&Pair], slow: bool, doubtful: bool) -> Totals {
+fn totals(pairs: &[&Pair], passes: &[Pass], slow: bool, doubtful: bool) -> Totals {
     let sorted = |error: fn(&Pair) -> f64| {
         let mut errors: Vec<f64> = pairs.iter().map(|pair| error(pair) * 100.0).collect();
         errors.sort_by(f64::total_cmp);
@@ -247,7 +280,11 @@ fn totals(pairs: &[&Pair], slow: bool, doubtful: bool) -> Totals {
     };
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len() as f64;
     let (errors, ideal) = (sorted(Pair::error), sorted(Pair::ideal_error));
-    let prediction = if doubtful { Verdict::Undecided } else { Verdict::of(mean(&errors) / 100.0) };
+    // In a pass a kernel counts by its time: a look-up of a microsecond may be a thousand times its ideal, and nobody waits
+    // for it.
+    let weighed: Vec<f64> = passes.iter().map(|pass| pass.kernel_error_pct).collect();
+    let judged = if passes.is_empty() { mean(&errors) } else { mean(&weighed) };
+    let prediction = if doubtful { Verdict::Undecided } else { Verdict::of(judged / 100.0) };
     Totals {
         count: errors.len(),
         mean_error_pct: mean(&errors),
@@ -256,6 +293,8 @@ fn totals(pairs: &[&Pair], slow: bool, doubtful: bool) -> Totals {
         within_15_pct: errors.iter().filter(|error| **error < 15.0).count(),
         ideal_mean_error_pct: mean(&ideal),
         ideal_median_error_pct: quantile(&ideal, 0.5),
+        judged_error_pct: judged,
+        judged_by_pass: !passes.is_empty(),
         prediction,
         verdict: prediction.given(slow),
     }

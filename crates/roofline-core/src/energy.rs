@@ -9,9 +9,10 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Device, Format, Graph, Math, Plan, Precision,
+    Device, Format, Graph, Math, Precision,
     device::Origin,
     format::Sizes,
+    plan::{Assignment, Kernel},
     units::{Joules, Seconds, Watts},
 };
 
@@ -66,11 +67,11 @@ pub struct Activity {
 
 impl Activity {
     /// That of a graph.
-    pub fn of(graph: &Graph, plan: &Plan, sizes: Sizes) -> Self {
+    pub fn of(graph: &Graph, plan: &Assignment, sizes: Sizes) -> Self {
         let mut all = Self::default();
-        for node in &graph.nodes {
-            let (precision, count) = (plan.at(node.place), node.count as f64);
-            let work = node.op.work(precision, sizes);
+        plan.kernels(graph, |Kernel { node, precision }| {
+            let count = node.count as f64;
+            let work = node.op.likely_work(precision, sizes);
             all.bytes += work.bytes().value() * count;
             let math = node.op.math(precision);
             if math != Math::Fp32 {
@@ -79,7 +80,7 @@ impl Activity {
             if let Some(weights) = node.op.weights().filter(|_| widens(precision)) {
                 all.widened += weights.read * weights.n.float() * weights.k.float() * count;
             }
-        }
+        });
         all
     }
 }
@@ -133,7 +134,7 @@ impl EnergyModel {
 }
 
 /// Energy of a pass on a device: by its own terms where it has some, else at its power limit.
-pub fn energy(graph: &Graph, plan: &Plan, sizes: Sizes, device: &Device, time: Seconds) -> Option<Energy> {
+pub fn energy(graph: &Graph, plan: &Assignment, sizes: Sizes, device: &Device, time: Seconds) -> Option<Energy> {
     let fitted = EnergyModel::builtin(device).and_then(|model| model.energy(&Activity::of(graph, plan, sizes), time));
     fitted.map(Energy::Fitted).or_else(|| device.tdp.map(|limit| Energy::AtLimit(limit * time)))
 }

@@ -3,7 +3,7 @@
 //! Data flows one way:
 //!
 //! ```text
-//! Graph of Op ──work(precision)──▶ Work ──roof(device)──▶ Estimate
+//! Graph of Op ──work(plan)──▶ Work ──machine──▶ Forecast: the floor, and what to expect
 //! ```
 //!
 //! Nothing here reads a file, a clock or an environment variable, so the same code answers on the command line, over
@@ -11,13 +11,14 @@
 //! collected in `docs/method.md`.
 //!
 //! ```
-//! use roofline_core::{Graph, Plan, Registry, format::Sizes, precision::PrecisionSpec, predict::predict};
+//! use roofline_core::{Graph, Machine, Plan, Registry, machine::{Basis, Stack}, predict::predict};
 //!
-//! let registry = Registry::builtin();
-//! let h200 = registry.find("h200")?;
-//! let precision = "bf16".parse::<PrecisionSpec>()?.on(&h200)?;
-//! let forecast = predict(&Graph::gemv(4096, 4096)?, &Plan::uniform(precision), Sizes::Exact, &h200)?;
-//! assert_eq!(forecast.total.time().to_string(), "6.994 µs");
+//! let h200 = Machine::new(Registry::builtin().find("h200")?.into_owned(), Stack::Roofline);
+//! let plan: Plan = "bf16".parse()?;
+//! let forecast = predict(&Graph::gemv(4096, 4096)?, &plan, &h200)?;
+//! assert_eq!(forecast.total.ideal.time().to_string(), "6.994 µs");
+//! assert_eq!(forecast.total.expected.time.to_string(), "9.477 µs");
+//! assert_eq!(forecast.basis, Basis::Calibrated);
 //! # Ok::<(), roofline_core::Error>(())
 //! ```
 
@@ -31,7 +32,9 @@ pub mod dim;
 pub mod energy;
 mod error;
 pub mod format;
+pub mod golden;
 pub mod graph;
+pub mod machine;
 pub mod math;
 pub mod measurement;
 pub mod model;
@@ -44,6 +47,8 @@ pub mod quality;
 pub mod recommend;
 pub mod registry;
 pub mod request;
+pub mod role;
+pub mod soundness;
 pub mod tiling;
 pub mod units;
 pub mod work;
@@ -53,12 +58,14 @@ pub use dim::Dim;
 pub use error::Error;
 pub use format::Format;
 pub use graph::Graph;
+pub use machine::Machine;
 pub use math::Math;
 pub use model::Model;
 pub use op::Op;
 pub use plan::Plan;
 pub use precision::Precision;
 pub use registry::Registry;
+pub use role::Role;
 pub use work::Work;
 
 /// What a call of this crate returns when its input may be wrong.

@@ -39,6 +39,25 @@ impl std::fmt::Display for Residency {
     }
 }
 
+/// The pass of a model that a kernel belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// One new token for each sequence.
+    Decode,
+    /// The whole prompt.
+    Prefill,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Decode => "decode",
+            Self::Prefill => "prefill",
+        })
+    }
+}
+
 /// How a kernel comes from stored numbers to multiplied ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -148,6 +167,9 @@ pub struct Clocks {
 pub struct Measurement {
     /// Where the kernel belongs: `gemv`, `q_proj`, ...
     pub site: String,
+    /// The pass that it is a part of, where it is one of a model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// The precision's name, as asked for.
     pub precision: String,
     /// What was computed.
@@ -191,6 +213,8 @@ pub struct Measurement {
 #[derive(Deserialize)]
 struct Stored {
     site: String,
+    #[serde(default)]
+    phase: Option<Phase>,
     precision: String,
     op: Op,
     formats: Precision,
@@ -216,7 +240,7 @@ impl TryFrom<Stored> for Measurement {
     type Error = String;
 
     fn try_from(stored: Stored) -> Result<Self, String> {
-        let Stored { site, precision, op, formats, count, residency, backend, .. } = stored;
+        let Stored { site, phase, precision, op, formats, count, residency, backend, .. } = stored;
         let Stored { kernel, check, samples, discarded, moved, warnings, clock, energy, .. } = stored;
         let op = op.checked().map_err(|error| error.to_string())?;
         let right = check.error <= check.limit;
@@ -227,7 +251,7 @@ impl TryFrom<Stored> for Measurement {
             return Err("a measurement that moved fewer than no bytes".to_owned());
         }
         let cast = kernel.path == Path::CastEmulated;
-        let subject = Subject { site, precision, op, formats, count, cast };
+        let subject = Subject { site, phase, precision, op, formats, count, cast };
         let measured = Self::new(subject, residency, backend, kernel, check, samples);
         measured
             .map(|measured| Self {
@@ -247,6 +271,8 @@ impl TryFrom<Stored> for Measurement {
 pub struct Subject {
     /// Where the kernel belongs.
     pub site: String,
+    /// The pass that it is a part of, where it is one of a model's.
+    pub phase: Option<Phase>,
     /// The precision's name.
     pub precision: String,
     /// What is computed.
@@ -263,7 +289,13 @@ impl Subject {
     /// A node of a graph at a precision.
     pub fn new(node: &Node, precision: &str, formats: Precision) -> Self {
         let (site, op, count) = (node.site.to_owned(), node.op, node.count);
-        Self { site, precision: precision.to_owned(), op, formats, count, cast: false }
+        Self { site, phase: None, precision: precision.to_owned(), op, formats, count, cast: false }
+    }
+
+    /// The same as a part of a model's pass.
+    #[must_use]
+    pub fn of(self, phase: Phase) -> Self {
+        Self { phase: Some(phase), ..self }
     }
 
     /// Kind, shape and precision in words.
@@ -284,11 +316,12 @@ impl Measurement {
         samples: Vec<Seconds>,
     ) -> Option<Self> {
         let summary = Summary::of(&samples)?;
-        let Subject { site, precision, op, formats, count, .. } = subject;
+        let Subject { site, phase, precision, op, formats, count, .. } = subject;
         let bytes = op.work(&formats, Sizes::Exact).bytes();
         let (discarded, warnings) = (0, Vec::new());
         Some(Self {
             site,
+            phase,
             precision,
             op,
             formats,
@@ -311,8 +344,8 @@ impl Measurement {
     /// The same kernel where `subject` has it.
     #[must_use]
     pub fn at(self, subject: &Subject) -> Self {
-        let (site, precision, count) = (subject.site.clone(), subject.precision.clone(), subject.count);
-        Self { site, precision, count, ..self }
+        let (site, precision) = (subject.site.clone(), subject.precision.clone());
+        Self { site, precision, phase: subject.phase, count: subject.count, ..self }
     }
 
     /// Each accepted sample.
@@ -349,7 +382,7 @@ impl Measurement {
     /// more. A kernel that takes a detour may keep the memory as busy as one that does not.
     pub fn roof(&self, device: &Device) -> CoreResult<Seconds> {
         let ideal = Estimate::of(&self.op, &self.formats, Sizes::Exact, device)?;
-        Ok(ideal.time().max(self.moved / device.memory.bandwidth))
+        Ok(ideal.time().seconds().max(self.moved / device.memory.bandwidth))
     }
 
     /// Operations per joule, which is FLOP/s per watt.
@@ -366,6 +399,7 @@ impl Measurement {
             && self.formats == subject.formats
             && self.precision == subject.precision
             && self.site == subject.site
+            && self.phase == subject.phase
             && self.residency == residency
             && self.backend == backend
             && (self.kernel.path == Path::CastEmulated) == subject.cast

@@ -1,16 +1,21 @@
 //! A language model as dimensions: enough to count its parameters, lower it to kernels and size its memory.
 
+mod anatomy;
 mod config;
 mod lowering;
 mod memory;
+mod name;
 mod parameters;
+mod shortfall;
 
+pub use anatomy::Anatomy;
 pub use lowering::{Lowering, Workload};
 pub use memory::Footprint;
+pub use shortfall::Shortfall;
 
 use std::{
     collections::HashMap,
-    sync::{LazyLock, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +52,9 @@ pub struct Model {
     pub norms: Norms,
     /// Layers; those of equal shape are one entry with a count.
     pub layers: Vec<Layer>,
+    /// What of it decides which layer a plan stores how.
+    #[serde(skip)]
+    pub anatomy: Arc<Anatomy>,
     /// How the checkpoint stores its quantized weights, where it ships quantized.
     pub stored: Option<Stored>,
 }
@@ -206,19 +214,31 @@ impl Model {
         &BUILTIN
     }
 
-    /// The model called `name`, in any case, with `_` or spaces for `-`.
+    /// The model called `name`, in any case, with `_` or spaces for `-`; or the one that a checkpoint is of, by the name
+    /// that people paste (`meta-llama/Llama-3.1-8B-Instruct`).
     pub fn find(name: &str) -> Result<Model> {
-        let key = key_of(name);
+        Self::named(name).map(|(model, _)| model)
+    }
+
+    /// The same, and the ending of the name that said how the checkpoint stores its weights (`-GGUF`, `-AWQ`), which is not
+    /// part of a model.
+    pub fn named(name: &str) -> Result<(Model, Option<&'static str>)> {
+        let mut spellings = name::spellings(name).into_iter();
+        let found = spellings.find_map(|spelling| Some((Self::by_key(&spelling.key)?, spelling.stored)));
+        found.ok_or_else(|| Self::unknown(name))
+    }
+
+    /// The model with exactly this key or alias.
+    fn by_key(key: &str) -> Option<Model> {
         if let Some(index) = INDEX.get() {
-            return index.get(&key).map(|at| BUILTIN[*at].clone()).ok_or_else(|| Self::unknown(name));
+            return index.get(key).map(|at| BUILTIN[*at].clone());
         }
-        if let Ok(at) = FILES.binary_search_by(|(known, _)| (*known).cmp(&key)) {
-            return Self::from_toml(FILES[at].1, FILES[at].0);
+        if let Ok(at) = FILES.binary_search_by(|(known, _)| (*known).cmp(key)) {
+            return Self::from_toml(FILES[at].1, FILES[at].0).ok();
         }
         let candidates = FILES.iter().filter(|(_, text)| text.contains(&format!("\"{key}\"")));
         let models = candidates.filter_map(|(key, text)| Self::from_toml(text, key).ok());
-        let found = models.into_iter().find(|model| model.aliases.iter().any(|alias| key_of(alias) == key));
-        found.ok_or_else(|| Self::unknown(name))
+        models.into_iter().find(|model| model.aliases.iter().any(|alias| key_of(alias) == key))
     }
 
     fn unknown(name: &str) -> Error {

@@ -86,12 +86,20 @@ pub enum Class {
 }
 
 impl Op {
-    /// Operations and traffic at a precision.
+    /// Operations and traffic that are likely: the least there can be, but that tokens choose their experts evenly.
+    pub fn likely_work(&self, precision: &Precision, sizes: Sizes) -> Work {
+        match self {
+            Self::Experts(experts) => experts.work(precision, sizes, experts.distinct()),
+            _ => self.work(precision, sizes),
+        }
+    }
+
+    /// The least operations and traffic at a precision.
     pub fn work(&self, precision: &Precision, sizes: Sizes) -> Work {
         match self {
             Self::Linear(linear) => linear.work(precision, sizes),
             Self::ActivatedLinear(linear) => linear.work(precision, sizes),
-            Self::Experts(experts) => experts.work(precision, sizes),
+            Self::Experts(experts) => experts.work(precision, sizes, experts.fewest()),
             Self::Attention(attention) => attention.fused_work(precision, sizes),
             Self::Scores(attention) => attention.scores_work(precision, sizes),
             Self::Softmax(attention) => attention.softmax_work(precision),

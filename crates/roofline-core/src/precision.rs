@@ -8,15 +8,14 @@
 mod multiply;
 mod table;
 
-pub(crate) use table::advisable;
-pub use table::{NAMED, Named};
+pub use table::{NAMED, Named, advisable};
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use self::multiply::{fastest, units_for};
-use crate::{Device, Error, Format, Math, Result, format::BlockScaling};
+use self::multiply::{fastest, may_run_on, units_for};
+use crate::{Device, Error, Format, Math, Result, format::BlockScaling, plan::Mix};
 
 /// A precision as asked for: a name of the table, or `weights/activations[/kv]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +27,10 @@ pub struct PrecisionSpec {
     /// Queries, and outputs where nothing else was asked for.
     wide: Slot,
     output: Option<Output>,
+    /// The unit, where one was named.
+    unit: Option<Math>,
+    /// Whether llama.cpp's kernels multiply it, which choose their unit themselves.
+    ggml: bool,
 }
 
 /// What products write.
@@ -90,6 +93,11 @@ impl PrecisionSpec {
         &self.name
     }
 
+    /// The one name of what was asked for: that of the table, where it was asked for by another.
+    pub fn canonical(&self) -> &str {
+        NAMED.iter().find(|named| named.answers_to(&self.name)).map_or(&self.name, |named| named.name)
+    }
+
     /// The formats it names; none where 16 bit is all it says.
     pub fn formats(&self) -> Formats {
         let named = |slot: Slot| match slot {
@@ -112,15 +120,24 @@ impl PrecisionSpec {
 
     /// What this means on `device`. A unit the device lacks is an error: nothing stands in for it.
     pub fn on(&self, device: &Device) -> Result<Precision> {
+        self.resolved(device, device.sixteen_bit())
+    }
+
+    /// The same with `sixteen` for "16 bit": a part of a model reads and writes what the rest of it does.
+    pub(crate) fn resolved(&self, device: &Device, sixteen: Format) -> Result<Precision> {
         let format = |slot: Slot| match slot {
-            Slot::Sixteen => device.sixteen_bit(),
+            Slot::Sixteen => sixteen,
             Slot::Fixed(format) => format,
         };
         let (weights, activations) = (format(self.weights), format(self.activations));
         let units = units_for(weights, activations)
             .ok_or_else(|| Error::NoUnit { weights: weights.to_string(), activations: activations.to_string() })?;
-        let math =
-            fastest(device, weights, activations, units).ok_or_else(|| self.missing(device, units[0], activations))?;
+        let math = match self.unit {
+            Some(unit) if !may_run_on(unit, weights, units) => return Err(self.unfit(unit, units)),
+            Some(unit) => device.fastest(&[unit]).ok_or_else(|| self.missing(device, unit, activations))?,
+            None => fastest(device, weights, activations, units, self.ggml)
+                .ok_or_else(|| self.missing(device, units[0], activations))?,
+        };
         if !device.takes(activations) {
             return Err(self.unscaled(device, activations));
         }
@@ -132,7 +149,7 @@ impl PrecisionSpec {
             Some(Output::Accumulator) => math.accumulator(),
         };
         let attention_units = units_for(query, query).unwrap_or(units);
-        let attention = fastest(device, query, query, attention_units).unwrap_or(attention_units[0]);
+        let attention = fastest(device, query, query, attention_units, false).unwrap_or(attention_units[0]);
         Ok(Precision { weights, activations, kv: format(self.kv), output, query, math, attention })
     }
 
@@ -157,6 +174,17 @@ impl PrecisionSpec {
         }
     }
 
+    /// A unit was named that cannot multiply these operands.
+    fn unfit(&self, unit: Math, units: &[Math]) -> Error {
+        let known: Vec<&str> = Math::ALL.iter().filter(|math| units.contains(math)).map(|math| math.key()).collect();
+        Error::Unknown {
+            what: "unit for this precision",
+            name: unit.key().to_owned(),
+            nearest: None,
+            hint: format!("`{}` is multiplied by {}", self.name, known.join(", ")),
+        }
+    }
+
     /// The device has the rate, but not for operands stored so.
     fn unscaled(&self, device: &Device, activations: Format) -> Error {
         let hint = self.instead(activations).unwrap_or_default();
@@ -173,22 +201,58 @@ impl PrecisionSpec {
 impl FromStr for PrecisionSpec {
     type Err = Error;
 
+    /// A name of the table, a format of weights, or `weights/activations[/kv]`; after an `@`, the unit that multiplies.
     fn from_str(text: &str) -> Result<Self> {
-        let name = text.trim().to_ascii_lowercase().replace('_', "-");
+        let whole = text.trim().to_ascii_lowercase();
+        if let Some((name, unit)) = whole.split_once('@') {
+            let (spec, unit) = (name.parse::<Self>()?, unit.parse::<Math>()?);
+            return Ok(Self { name: format!("{}@{}", spec.name, unit.key()), unit: Some(unit), ..spec });
+        }
+        let name = whole.replace('_', "-");
         if name.contains('/') {
             return long_form(&name);
         }
         if let Some(named) = NAMED.iter().find(|named| named.answers_to(&name)) {
-            return Ok(named.spec(name));
+            return Ok(Self { name, ..named.precision() });
+        }
+        if let Some((_, meant)) = table::PRESETS.iter().find(|(preset, _)| *preset == name) {
+            let spec: Self = meant.parse()?;
+            return Ok(if meant.contains('/') { Self { name, ..spec } } else { spec });
+        }
+        if let Ok(format) = name.parse::<Format>() {
+            return Ok(Self::weights_only(format));
+        }
+        if let Some(mix) = Mix::named(&name) {
+            return Ok(Self { name: mix.name().to_owned(), ..Self::weights_only(mix.base()) });
         }
         let known = NAMED.iter().flat_map(|named| named.aliases.iter().copied().chain([named.name]));
-        let hint = match name.parse::<Format>() {
-            Ok(format) => format!("`{format}` is a format; for weights in it write `{format}/bf16`"),
-            Err(_) => "`roofline precisions` lists them; `weights/activations/kv` says everything, \
-                       for instance `int4-g128/bf16/fp8`"
-                .to_owned(),
-        };
+        let known = known.chain(Mix::ALL.iter().map(|mix| mix.name()));
+        let hint = "`roofline precisions` lists them; `weights/activations/kv` says everything, \
+                    for instance `int4-g128/bf16/fp8`";
         Err(Error::unknown("precision", text, known, hint))
+    }
+}
+
+impl PrecisionSpec {
+    /// Weights of a format, all else 16 bit. A format alone may be the name of a precision whose activations are in it, too.
+    pub fn weights_only(format: Format) -> Self {
+        Self {
+            name: Named::of_weights(format).map_or_else(|| format.to_string(), str::to_owned),
+            weights: Slot::Fixed(format),
+            activations: Slot::Sixteen,
+            kv: Slot::Sixteen,
+            wide: Slot::Sixteen,
+            output: None,
+            unit: None,
+            ggml: format.gguf().is_some(),
+        }
+    }
+
+    /// 16 bit throughout: BF16 or FP16, whichever a device multiplies faster.
+    pub fn sixteen() -> Self {
+        let slot = Slot::Sixteen;
+        let name = "16bit".to_owned();
+        Self { name, weights: slot, activations: slot, kv: slot, wide: slot, output: None, unit: None, ggml: false }
     }
 }
 
@@ -219,6 +283,8 @@ fn long_form(name: &str) -> Result<PrecisionSpec> {
         kv: kv.map(|kv| kv.parse().map(Slot::Fixed)).transpose()?.unwrap_or(wide),
         wide,
         output: None,
+        unit: None,
+        ggml: false,
     })
 }
 
@@ -379,7 +445,6 @@ mod tests {
     fn bad_names_are_refused() {
         let why = |text: &str| text.parse::<PrecisionSpec>().unwrap_err();
         assert_eq!(why("w4a61").to_string(), "unknown precision `w4a61`; did you mean `w4a16`?");
-        assert!(why("int4-g32").hint().unwrap().contains("int4-g32/bf16"));
         assert!(why("bf16/bf16/bf16/bf16").hint().unwrap().contains("weights/activations"));
         assert!(why("bf16/").to_string().contains("unknown format ``"));
         assert!(why("").to_string().contains("unknown precision ``"));

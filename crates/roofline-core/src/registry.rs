@@ -152,6 +152,7 @@ mod tests {
             ("b10", "gb10"),
             ("b200_sxm", "b200"),
             ("jetson_orin_nano", "jetson_orin_nano_8gb"),
+            ("jetson_nano", "jetson_nano"),
             ("t4", "t4"),
             ("Tesla T4", "t4"),
             ("v100", "v100_sxm2_16gb"),

@@ -1,11 +1,11 @@
 //! A whole request: the prompt, then token after token, each at its own context.
 
 use crate::{
-    Device, Error, Model, Plan, Result,
-    format::Sizes,
+    Error, Machine, Model, Result,
+    machine::Basis,
     model::{Lowering, Workload},
-    predict::{Estimate, predict},
-    units::Seconds,
+    plan::Assignment,
+    predict::{Prediction, forecast},
 };
 
 /// What is asked of a model.
@@ -35,16 +35,20 @@ impl Request {
 /// How long it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timeline {
-    /// The prompt, which ends with the first token.
-    pub prefill: Estimate,
+    /// The prompts, all of them, which end with the first tokens.
+    pub prefill: Prediction,
+    /// One prompt of a batch alone: what its first token waits for.
+    pub first: Prediction,
     /// The other tokens; none where one was asked for.
-    pub decode: Option<Estimate>,
+    pub decode: Option<Prediction>,
+    /// The weakest basis of a kernel.
+    pub basis: Basis,
 }
 
 impl Timeline {
     /// The whole request.
-    pub fn total(&self) -> Seconds {
-        self.prefill.time() + self.decode.map_or(Seconds::ZERO, |decode| decode.time())
+    pub fn total(&self) -> Prediction {
+        self.decode.map_or(self.prefill, |decode| self.prefill.then(decode))
     }
 }
 
@@ -54,42 +58,49 @@ pub fn timeline(
     model: &Model,
     request: Request,
     lowering: Lowering,
-    plan: &Plan,
-    sizes: Sizes,
-    device: &Device,
+    plan: &Assignment,
+    machine: &Machine,
 ) -> Result<Timeline> {
     request.check()?;
-    let pass = |workload| Ok(predict(&model.graph(workload, lowering)?, plan, sizes, device)?.total);
+    let mut basis = Basis::Calibrated;
+    let mut pass = |workload| {
+        let forecast = forecast(&model.graph(workload, lowering)?, plan, machine)?;
+        basis = basis.max(forecast.basis);
+        Ok::<_, Error>(forecast.total)
+    };
     let prefill = pass(Workload::prefill(request.batch, request.prompt)?)?;
-    let mut decode: Option<Estimate> = None;
+    let first = if request.batch == 1 { prefill } else { pass(Workload::prefill(1, request.prompt)?)? };
+    let mut decode: Option<Prediction> = None;
     for step in 1..request.generate {
-        let estimate = pass(Workload::decode(request.batch, request.prompt.saturating_add(step))?)?;
-        decode = Some(decode.map_or(estimate, |sum| sum.then(estimate)));
+        let next = pass(Workload::decode(request.batch, request.prompt.saturating_add(step))?)?;
+        decode = Some(decode.map_or(next, |sum| sum.then(next)));
     }
-    Ok(Timeline { prefill, decode })
+    Ok(Timeline { prefill, first, decode, basis })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Registry, precision::PrecisionSpec};
+    use crate::{Plan, Registry, machine::Stack};
 
     #[test]
     fn every_step_counts_at_its_own_context() {
-        let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+        let machine = Machine::new(Registry::builtin().find("h200").unwrap().into_owned(), Stack::Roofline);
         let model = Model::find("llama-3-8b").unwrap();
-        let plan = Plan::model(&"bf16".parse::<PrecisionSpec>().unwrap(), &h200).unwrap();
+        let plan = "bf16".parse::<Plan>().unwrap().on(&machine.device, Some(&model.anatomy)).unwrap();
         let run = |generate| {
             let request = Request { batch: 2, prompt: 512, generate };
-            timeline(&model, request, Lowering::default(), &plan, Sizes::Exact, &h200).unwrap()
+            timeline(&model, request, Lowering::default(), &plan, &machine).unwrap()
         };
         assert!(run(1).decode.is_none());
         // 99 steps read the weights 99 times, and the cache at 513 to 611 tokens: 131,072 bytes each, for two sequences.
-        let decode = run(100).decode.unwrap();
-        let step = run(2).decode.unwrap();
+        let (decode, step) = (run(100).decode.unwrap().ideal, run(2).decode.unwrap().ideal);
         let growth = 2.0 * 131_072.0 * (0..99).sum::<u64>() as f64;
         let expected = 99.0 * step.work.bytes().value() + growth;
         assert!((decode.work.bytes().value() / expected - 1.0).abs() < 1e-12);
-        assert_eq!(run(100).total(), run(100).prefill.time() + decode.time());
+        let whole = run(100);
+        assert_eq!(whole.total().expected.time, whole.prefill.expected.time + whole.decode.unwrap().expected.time);
+        // Nobody waits for the other's prompt: of two side by side each could be read first.
+        assert!(whole.first.expected.time.micros() < whole.prefill.expected.time.micros());
     }
 }

@@ -3,6 +3,10 @@
 //! An analytical picture for choosing a tile, not a prediction of time. A tile of `tm x tn` of the output is computed by a
 //! block that streams `tk` columns at a time of both inputs through shared memory, double-buffered.
 
+mod thin;
+
+pub use thin::Thin;
+
 use serde::Serialize;
 
 use crate::{Device, Error, Format, Result, op::Linear, units::Bytes};
@@ -92,7 +96,7 @@ const MAX_BLOCKS: u64 = 4;
 impl Tiling {
     /// `product` in tiles of `tile`, all operands in `format`.
     pub fn of(product: Linear, tile: Tile, format: Format, machine: Machine) -> Self {
-        let (m, n, k) = (product.m.get(), product.n.get(), product.k.get());
+        let (m, n) = (product.m.get(), product.n.get());
         let element = f64::from(format.nominal_bits()) / 8.0;
         let shared = 2.0 * ((tile.m * tile.k + tile.k * tile.n) as f64) * element;
         let tiles = m.div_ceil(tile.m) * n.div_ceil(tile.n);
@@ -101,12 +105,10 @@ impl Tiling {
         let feasible = blocks > 0;
         let concurrent = tiles as f64 / (machine.sm * blocks.max(1)) as f64;
         let covered = (m.div_ceil(tile.m) * tile.m) as f64 * (n.div_ceil(tile.n) * tile.n) as f64;
-        let (mf, nf, kf) = (m as f64, n as f64, k as f64);
-        let working_set = (mf * kf + kf * nf + mf * nf) * element;
         let wave_efficiency = waves / waves.ceil();
-        let occupancy = 0.25 * blocks as f64;
-        let l2_share = (machine.l2.value() / working_set).min(1.0);
-        let score = 0.4 * wave_efficiency + 0.3 * occupancy + 0.3 * l2_share;
+        let occupancy = occupancy(blocks);
+        let l2_share = cached_share(product, format, machine);
+        let score = score(wave_efficiency, occupancy, l2_share);
         Self {
             tile,
             shared_bytes: Bytes::new(shared),
@@ -117,28 +119,44 @@ impl Tiling {
             blocks_per_sm: blocks,
             occupancy,
             concurrent_waves: concurrent,
-            tile_efficiency: mf * nf / covered,
+            tile_efficiency: product.m.float() * product.n.float() / covered,
             l2_share,
             score: if feasible { score } else { 0.0 },
         }
     }
 
-    /// The standard tiles that are no larger than the product, best first. A product with fewer rows than the smallest
-    /// tile is better served by a kernel that reads the weights once, and gets an error that says so.
+    /// The standard tiles that are no larger than the product, best first; an error where none is. A product with fewer rows
+    /// than the smallest tile is split by [`Thin`].
     pub fn sweep(product: Linear, format: Format, machine: Machine) -> Result<Vec<Self>> {
         let fits = |tile: &&Tile| tile.m <= product.m.get() && tile.n <= product.n.get() && tile.k <= product.k.get();
         let mut tilings: Vec<Self> =
             STANDARD.iter().filter(fits).map(|tile| Self::of(product, *tile, format, machine)).collect();
         if tilings.is_empty() {
             return Err(Error::Shape(format!(
-                "no standard tile (from 64 x 64 x 32) fits {} x {} x {}: a product with so few rows is bound by reading the \
-                 weights once (see `predict gemm`); `--tile` looks at one of your own",
+                "no standard tile (from 64 x 64 x 32) fits {} x {} x {}; `--tile` looks at one of your own",
                 product.m, product.n, product.k
             )));
         }
         tilings.sort_by(|a, b| b.score.total_cmp(&a.score));
         Ok(tilings)
     }
+}
+
+/// A quarter per block that shares a multiprocessor, of four.
+pub fn occupancy(blocks_per_sm: u64) -> f64 {
+    0.25 * blocks_per_sm.min(MAX_BLOCKS) as f64
+}
+
+/// How evenly work falls: `0.4 wave efficiency + 0.3 occupancy + 0.3 L2 share`.
+pub fn score(wave_efficiency: f64, occupancy: f64, l2_share: f64) -> f64 {
+    0.4 * wave_efficiency + 0.3 * occupancy + 0.3 * l2_share
+}
+
+/// The part of both inputs and the output, all in `format`, that L2 can hold.
+fn cached_share(product: Linear, format: Format, machine: Machine) -> f64 {
+    let (m, n, k) = (product.m.float(), product.n.float(), product.k.float());
+    let working_set = (m * k + k * n + m * n) * f64::from(format.nominal_bits()) / 8.0;
+    (machine.l2.value() / working_set).min(1.0)
 }
 
 #[cfg(test)]
@@ -175,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn small_products_are_sent_elsewhere() {
+    fn tiles_are_no_larger_than_the_product() {
         let machine = Machine::of(&Registry::builtin().find("h200").unwrap()).unwrap();
-        let product = Linear::new(1, 4096, 4096).unwrap();
-        assert!(Tiling::sweep(product, Format::BF16, machine).unwrap_err().to_string().contains("predict gemm"));
+        let product = Linear::new(128, 32, 4096).unwrap();
+        assert!(Tiling::sweep(product, Format::BF16, machine).unwrap_err().to_string().contains("128 x 32 x 4096"));
         let product = Linear::new(128, 4096, 4096).unwrap();
         let sweep = Tiling::sweep(product, Format::BF16, machine).unwrap();
         assert!(sweep.iter().all(|tiling| tiling.tile.m <= 128) && sweep.is_sorted_by(|a, b| a.score >= b.score));

@@ -94,7 +94,7 @@ fn samples(truth: &Calibration, skip: usize) -> Vec<Sample> {
         let tiled = (17.0 * 480_f64.powf(part(1))).round() as u64;
         for (m, name) in [(thin, "bf16"), (thin, "w4a16"), (tiled, "bf16"), (tiled, "fp8")] {
             let (op, precision) = (product(m, n, k), precision(name));
-            let time = truth.expect(&op, &precision, Sizes::Exact).unwrap().time;
+            let time = truth.causes(&op, &precision, Sizes::Exact).unwrap().time;
             all.push(Sample { op, precision, math: op.math(&precision), time });
         }
     }
@@ -144,7 +144,7 @@ fn exact_times_give_the_terms_back() {
     assert!(lane(Math::Bf16).output.value() < 0.2e-12, "{:e}", lane(Math::Bf16).output.value());
     // Shapes that neither the fit nor its held-out third saw.
     let off = |sample: &Sample| {
-        let expected = found.expect(&sample.op, &sample.precision, Sizes::Exact).unwrap().time;
+        let expected = found.causes(&sample.op, &sample.precision, Sizes::Exact).unwrap().time;
         (expected / sample.time - 1.0).abs()
     };
     let fresh = samples(&truth, 1000);
@@ -155,7 +155,7 @@ fn exact_times_give_the_terms_back() {
 #[test]
 fn waves_and_edges_are_seen() {
     let truth = truth(&any());
-    let time = |m, n, k| truth.expect(&product(m, n, k), &precision("bf16"), Sizes::Exact).unwrap();
+    let time = |m, n, k| truth.causes(&product(m, n, k), &precision("bf16"), Sizes::Exact).unwrap();
     // One row more than fits a tile of 256 costs more than the row.
     let (fits, over) = (time(256, 14336, 8192).time, time(257, 14336, 8192).time);
     assert!(over / fits > 1.02, "{}", over / fits);

@@ -4,14 +4,16 @@
 
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Dim, Error, Format, Graph, Math, Model, Op, Plan, Precision, Registry,
+    Device, Dim, Error, Format, Graph, Machine, Math, Model, Op, Plan, Precision, Registry,
     advice::advise,
     format::{CATALOGUE, Shape, Sizes},
     graph::Ffn,
+    machine::Stack,
     model::{Lowering, Workload},
     op::{Attention, Cache},
+    plan::Assignment,
     precision::{NAMED, PrecisionSpec},
-    predict::{Bound, predict},
+    predict::{Bound, Forecast, Predicted, Tier, forecast},
     units::{ByteRate, Bytes, FlopRate, Intensity, Seconds},
 };
 
@@ -65,6 +67,12 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     prop_oneof![Just(Sizes::Exact), Just(Sizes::Nominal)]
 }
 
+/// What one precision everywhere makes of a graph.
+fn uniform(graph: &Graph, precision: Precision, sizes: Sizes, device: &Device) -> Result<Forecast, Error> {
+    let machine = Machine::new(device.clone(), Stack::Roofline).counting(sizes);
+    forecast(graph, &Assignment::uniform(precision), &machine)
+}
+
 /// What `f` gives where this device can run it at all.
 fn resolve(spec: &PrecisionSpec, device: &Device) -> Option<Precision> {
     spec.on(device).ok()
@@ -75,13 +83,17 @@ proptest! {
     #[test]
     fn the_physical_floor(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = uniform(&graph, precision, sizes, &device) else { return Ok(()) };
         let mut sum = 0.0;
-        for (node, estimate) in &forecast.nodes {
+        for Predicted { node, prediction, .. } in &forecast.kernels {
+            let estimate = prediction.ideal;
+            prop_assert!(prediction.expected.time.seconds() >= estimate.time().seconds());
+            prop_assert!(prediction.expected.low <= prediction.expected.time);
+            prop_assert!(prediction.expected.time <= prediction.expected.high);
             let work = node.op.work(&precision, sizes);
             let memory = work.bytes().value() / device.memory.bandwidth.value();
             let compute = work.flops.value() / device.peaks.of(node.op.math(&precision)).unwrap().value();
-            let time = estimate.time().value();
+            let time = estimate.time().seconds().value();
             prop_assert!(time >= memory && time >= compute);
             prop_assert_eq!(time, memory.max(compute));
             prop_assert_eq!(estimate.bound(), if memory >= compute { Bound::Memory } else { Bound::Compute });
@@ -89,19 +101,19 @@ proptest! {
             prop_assert!(!above || estimate.bound() == Bound::Compute);
             sum += time;
         }
-        let total = forecast.total.time().value();
+        let total = forecast.total.ideal.time().seconds().value();
         prop_assert!(total.is_finite() && total > 0.0);
         prop_assert!((total / sum - 1.0).abs() < 1e-12);
-        prop_assert!(forecast.total.overlapped().value() <= total * (1.0 + 1e-12));
+        prop_assert!(forecast.total.ideal.overlapped().value() <= total * (1.0 + 1e-12));
     }
 
     #[test]
     fn work_adds(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = uniform(&graph, precision, sizes, &device) else { return Ok(()) };
         let sum: roofline_core::Work = graph.nodes.iter().map(|node| node.op.work(&precision, sizes)).sum();
-        prop_assert!((forecast.total.work.flops / sum.flops - 1.0).abs() < 1e-12);
-        prop_assert!((forecast.total.work.bytes() / sum.bytes() - 1.0).abs() < 1e-12);
+        prop_assert!((forecast.total.ideal.work.flops / sum.flops - 1.0).abs() < 1e-12);
+        prop_assert!((forecast.total.ideal.work.bytes() / sum.bytes() - 1.0).abs() < 1e-12);
     }
 
     #[test]
@@ -113,7 +125,7 @@ proptest! {
         sizes in sizes(),
     ) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let time = |m, n, k| predict(&Graph::gemm(m, n, k).unwrap(), &Plan::uniform(precision), sizes, &device).unwrap().total.time();
+        let time = |m, n, k| uniform(&Graph::gemm(m, n, k).unwrap(), precision, sizes, &device).unwrap().total.ideal.time();
         let base = time(m, n, k);
         prop_assert!(time(m + more, n, k) >= base);
         prop_assert!(time(m, n + more, k) >= base);
@@ -131,22 +143,24 @@ proptest! {
         prefill in any::<bool>(),
         fused in any::<bool>(),
     ) {
-        let Ok(plan) = Plan::model(&spec, &device) else { return Ok(()) };
+        let Ok(plan) = Plan::of(spec).on(&device, Some(&model.anatomy)) else { return Ok(()) };
+        let machine = Machine::new(device.clone(), Stack::Roofline);
         let new = if prefill { context } else { 1 };
         let run = |batch: u64, new: u64, context: u64| {
             let graph = model.graph(Workload::chunk(batch, new, context)?, Lowering { fused, ..Lowering::default() })?;
-            predict(&graph, &plan, Sizes::Exact, &device)
+            forecast(&graph, &plan, &machine)
         };
-        let Ok(forecast) = run(batch, new, context) else { return Ok(()) };
-        let total = &forecast.total;
+        let Ok(told) = run(batch, new, context) else { return Ok(()) };
+        let total = &told.total.ideal;
+        prop_assert!(told.total.expected.time.seconds() >= total.time().seconds());
         let fastest = device.peaks.iter().map(|(_, peak)| peak.value()).fold(0.0, f64::max);
-        let time = total.time().value() * (1.0 + 1e-12);
+        let time = total.time().seconds().value() * (1.0 + 1e-12);
         prop_assert!(time >= total.work.bytes().value() / device.memory.bandwidth.value());
         prop_assert!(time >= total.work.flops.value() / fastest);
-        prop_assert!((total.time().value() / forecast.nodes.iter().map(|(_, e)| e.time().value()).sum::<f64>() - 1.0).abs() < 1e-9);
-        prop_assert!(run(batch + 1, new, context).unwrap().total.time().value() >= total.time().value() * (1.0 - 1e-12));
-        let longer = run(batch, if prefill { context + 1 } else { 1 }, context + 1).unwrap().total;
-        prop_assert!(longer.time().value() >= total.time().value() * (1.0 - 1e-12));
+        prop_assert!((total.time().seconds().value() / told.kernels.iter().map(|one| one.prediction.ideal.time().seconds().value()).sum::<f64>() - 1.0).abs() < 1e-9);
+        prop_assert!(run(batch + 1, new, context).unwrap().total.ideal.time().seconds().value() >= total.time().seconds().value() * (1.0 - 1e-12));
+        let longer = run(batch, if prefill { context + 1 } else { 1 }, context + 1).unwrap().total.ideal;
+        prop_assert!(longer.time().seconds().value() >= total.time().seconds().value() * (1.0 - 1e-12));
         let footprint = |context| {
             let workload = Workload::chunk(batch, 1, context).unwrap();
             model.footprint(workload, Lowering::default(), &plan, Sizes::Exact).unwrap().total()
@@ -165,20 +179,21 @@ proptest! {
     #[test]
     fn advice_keeps_its_word(graph in graphs(), device in devices(), spec in precisions(), sizes in sizes()) {
         let Some(precision) = resolve(&spec, &device) else { return Ok(()) };
-        let Ok(forecast) = predict(&graph, &Plan::uniform(precision), sizes, &device) else { return Ok(()) };
-        let Ok(advice) = advise(&graph, &forecast, &precision, sizes, &device) else { return Ok(()) };
+        let Ok(forecast) = uniform(&graph, precision, sizes, &device) else { return Ok(()) };
+        let machine = Machine::new(device.clone(), Stack::Roofline).counting(sizes);
+        let Ok(advice) = advise(&graph, &forecast, &precision, &machine, Tier::Ideal) else { return Ok(()) };
         if let Some(alternative) = advice.alternative {
             let other = alternative.precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
             let Precision { output, kv, query, .. } = precision;
             let other = Precision { output, kv, query, ..other };
-            let time = predict(&graph, &Plan::uniform(other), sizes, &device).unwrap().total.time();
-            prop_assert!((forecast.total.time() / time / alternative.speedup - 1.0).abs() < 1e-9);
+            let time = uniform(&graph, other, sizes, &device).unwrap().total.ideal.time();
+            prop_assert!((forecast.total.ideal.time() / time / alternative.speedup - 1.0).abs() < 1e-9);
             prop_assert!(other.weights.nominal_bits() >= 4);
         }
         if let (Some(rows), Op::Linear(linear)) = (advice.ridge_rows, graph.nodes[0].op) {
             let bound = |m: u64| {
                 let graph = Graph::gemm(m, linear.n.get(), linear.k.get()).unwrap();
-                predict(&graph, &Plan::uniform(precision), sizes, &device).unwrap().total.bound()
+                uniform(&graph, precision, sizes, &device).unwrap().total.ideal.bound()
             };
             prop_assert_eq!(bound(rows), Bound::Compute);
             prop_assert_eq!(bound(rows - 1), Bound::Memory);
@@ -204,6 +219,9 @@ proptest! {
         let _ = text.parse::<Seconds>();
         let _ = text.parse::<Format>();
         let _ = text.parse::<PrecisionSpec>();
+        let _ = text.parse::<Plan>();
+        let _ = Plan::list(&text);
+        let _ = Plan::from_toml(&text);
         let _ = text.parse::<Math>();
         let _ = Registry::builtin().find(&text);
         let _ = Device::from_toml(&text, &text);

@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::{
-    Device, Dim, Format, Graph, Op, Plan, Precision, Result,
-    format::Sizes,
+    Dim, Format, Graph, Machine, Op, Precision, Result,
+    machine::Basis,
     op::Linear,
+    plan::Assignment,
     precision::{PrecisionSpec, advisable},
-    predict::{Bound, Estimate, Forecast, predict},
+    predict::{Bound, Estimate, Forecast, Prediction, Tier, forecast},
 };
 
 use super::WORTHWHILE;
@@ -32,15 +33,17 @@ pub struct Alternative {
     pub speedup: f64,
 }
 
-/// Advice on `forecast`, which must be that of `graph` at `precision`.
+/// Advice on `forecast`, which must be that of `graph` at `precision`. What limits it is told by its floor, what would help
+/// by the times of `tier`.
 pub fn advise(
     graph: &Graph,
     forecast: &Forecast,
     precision: &Precision,
-    sizes: Sizes,
-    device: &Device,
+    machine: &Machine,
+    tier: Tier,
 ) -> Result<Advice> {
-    let total = &forecast.total;
+    let total = &forecast.total.ideal;
+    let asked = Asked { graph, base: &forecast.total, basis: forecast.basis, precision, machine, tier };
     let distance = total.ridge_distance();
     let attention = graph.nodes.iter().any(|node| matches!(node.op, Op::Attention(_) | Op::Scores(_)));
     let mut text = match total.bound() {
@@ -59,19 +62,19 @@ pub fn advise(
         }
     };
     if attention {
-        text += &attention_advice(graph, total, precision, sizes, device)?;
+        text += &asked.attention()?;
         return Ok(Advice { text, alternative: None, ridge_rows: None });
     }
-    let alternative = fastest_precision(graph, total, precision, sizes, device);
+    let alternative = asked.fastest();
     match &alternative {
         Some(Alternative { precision, speedup }) => {
-            text += &format!("; {precision} would ideally be {speedup:.2}x as fast");
+            text += &format!("; {precision} {} {speedup:.2}x as fast", asked.would());
         }
         None => text += "; no named precision of 4 bits or more is faster here",
     }
     let ridge_rows = match graph.nodes[..] {
         [node] if total.bound() == Bound::Memory && !total.balanced() => match node.op {
-            Op::Linear(linear) => ridge_rows(linear, precision, sizes, device)?,
+            Op::Linear(linear) => ridge_rows(linear, precision, machine)?,
             _ => None,
         },
         _ => None,
@@ -82,61 +85,80 @@ pub fn advise(
     Ok(Advice { text, alternative, ridge_rows })
 }
 
-/// What fusing and a narrower cache would bring.
-fn attention_advice(
-    graph: &Graph,
-    total: &Estimate,
-    precision: &Precision,
-    sizes: Sizes,
-    device: &Device,
-) -> Result<String> {
-    let mut text = String::new();
-    let unfused = graph.nodes.iter().find_map(|node| match node.op {
-        Op::Scores(attention) => Some(attention),
-        _ => None,
-    });
-    if let Some(attention) = unfused {
-        let fused = predict(&Graph::attention(attention, true), &Plan::uniform(*precision), sizes, device)?;
-        text += &format!("; one fused kernel would ideally be {}x as fast", round(total.time() / fused.total.time()));
-    }
-    let narrow = Precision { kv: Format::FP8, ..*precision };
-    if narrow.kv.nominal_bits() < precision.kv.nominal_bits() {
-        let gain = total.time() / predict(graph, &Plan::uniform(narrow), sizes, device)?.total.time();
-        if gain >= WORTHWHILE {
-            text += &format!("; an FP8 cache would ideally be {gain:.2}x as fast");
-        }
-    }
-    Ok(text)
+/// What is asked about.
+struct Asked<'a> {
+    graph: &'a Graph,
+    base: &'a Prediction,
+    basis: Basis,
+    precision: &'a Precision,
+    machine: &'a Machine,
+    tier: Tier,
 }
 
-/// The fastest of the named precisions that this device multiplies, with the same outputs and cache. One that changes more
-/// - activations after weights, narrower after wider - must be faster by a margin to be preferred.
-fn fastest_precision(
-    graph: &Graph,
-    total: &Estimate,
-    current: &Precision,
-    sizes: Sizes,
-    device: &Device,
-) -> Option<Alternative> {
-    let mut best: Option<Alternative> = None;
-    for named in advisable() {
-        let spec: PrecisionSpec = named.precision();
-        let Ok(precision) = spec.on(device) else { continue };
-        let precision = Precision { output: current.output, kv: current.kv, query: current.query, ..precision };
-        let Ok(forecast) = predict(graph, &Plan::uniform(precision), sizes, device) else { continue };
-        let speedup = total.time() / forecast.total.time();
-        if speedup >= WORTHWHILE * best.as_ref().map_or(1.0, |best| best.speedup) {
-            best = Some(Alternative { precision: named.name.to_owned(), speedup });
+impl Asked<'_> {
+    /// The word that goes with a gain: the floor's is the best there can be.
+    fn would(&self) -> &'static str {
+        match self.tier {
+            Tier::Ideal => "would ideally be",
+            Tier::Expected => "would be",
         }
     }
-    best
+
+    fn gain(&self, graph: &Graph, precision: Precision) -> Result<f64> {
+        let other = forecast(graph, &Assignment::uniform(precision), self.machine)?;
+        Ok(other.total.speedup(self.base, self.tier))
+    }
+
+    /// What fusing and a narrower cache would bring.
+    fn attention(&self) -> Result<String> {
+        let mut text = String::new();
+        let unfused = self.graph.nodes.iter().find_map(|node| match node.op {
+            Op::Scores(attention) => Some(attention),
+            _ => None,
+        });
+        if let Some(attention) = unfused {
+            let gain = self.gain(&Graph::attention(attention, true), *self.precision)?;
+            text += &format!("; one fused kernel {} {}x as fast", self.would(), round(gain));
+        }
+        let narrow = Precision { kv: Format::FP8, ..*self.precision };
+        if narrow.kv.nominal_bits() < self.precision.kv.nominal_bits() {
+            let gain = self.gain(self.graph, narrow)?;
+            if gain >= WORTHWHILE {
+                text += &format!("; an FP8 cache {} {gain:.2}x as fast", self.would());
+            }
+        }
+        Ok(text)
+    }
+
+    /// The fastest of the named precisions that this device multiplies, with the same outputs and cache. One that changes
+    /// more - activations after weights, narrower after wider - must be faster by a margin to be preferred.
+    fn fastest(&self) -> Option<Alternative> {
+        let mut best: Option<Alternative> = None;
+        for named in advisable() {
+            let spec: PrecisionSpec = named.precision();
+            let Ok(precision) = spec.on(&self.machine.device) else { continue };
+            let Precision { output, kv, query, .. } = *self.precision;
+            let precision = Precision { kv, output, query, ..precision };
+            let Ok(other) = forecast(self.graph, &Assignment::uniform(precision), self.machine) else { continue };
+            // What is less sure is no advice: what was not measured looks as good as what it is told by.
+            if self.tier == Tier::Expected && other.basis > self.basis {
+                continue;
+            }
+            let speedup = other.total.speedup(self.base, self.tier);
+            if speedup >= WORTHWHILE * best.as_ref().map_or(1.0, |best| best.speedup) {
+                best = Some(Alternative { precision: named.name.to_owned(), speedup });
+            }
+        }
+        best
+    }
 }
 
 /// The smallest `m` at which the product is compute-bound, by bisection: intensity only grows with `m`.
-fn ridge_rows(linear: Linear, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Option<u64>> {
+fn ridge_rows(linear: Linear, precision: &Precision, machine: &Machine) -> Result<Option<u64>> {
     let compute_bound = |m: u64| -> Result<bool> {
         let linear = Linear { m: Dim::new("m", m)?, ..linear };
-        Ok(Estimate::of(&Op::Linear(linear), precision, sizes, device)?.bound() == Bound::Compute)
+        let Machine { device, sizes, .. } = machine;
+        Ok(Estimate::of(&Op::Linear(linear), precision, *sizes, device)?.bound() == Bound::Compute)
     };
     let (mut low, mut high) = (linear.m.get(), Dim::MAX);
     if !compute_bound(high)? {

@@ -103,7 +103,7 @@ impl Quality {
         };
         let ideal = |sample: &Sample| {
             let estimate = Estimate::of(&sample.op, &sample.precision, Sizes::Exact, device)?;
-            Ok((estimate.time() / sample.time - 1.0).abs())
+            Ok((estimate.time().seconds() / sample.time - 1.0).abs())
         };
         let ideal: Vec<f64> = unseen.iter().map(ideal).collect::<Result<_>>()?;
         let ratios = |samples: &[Sample]| samples.iter().map(ratio).collect::<Result<Vec<(Family, f64)>>>();

@@ -102,19 +102,26 @@ impl Terms {
         }
     }
 
-    /// Whether a machine can have these values.
-    /// Reads and writes that much faster.
-    pub(crate) fn scale_memory(&mut self, factor: f64) {
+    /// Reads and writes, and multiplies, that much faster.
+    pub(crate) fn scale(&mut self, memory: f64, compute: f64) {
         match self {
-            Self::Plain(terms) => (terms.read, terms.write) = (terms.read * factor, terms.write * factor),
+            Self::Plain(terms) => {
+                (terms.read, terms.write) = (terms.read * memory, terms.write * memory);
+                terms.rates.iter_mut().for_each(|rate| rate.rate = rate.rate * compute);
+            }
             Self::Blocks(terms) => {
                 for shared in &mut terms.families {
-                    (shared.read, shared.write) = (shared.read * factor, shared.write * factor);
+                    (shared.read, shared.write) = (shared.read * memory, shared.write * memory);
+                }
+                for lane in &mut terms.lanes {
+                    lane.rate = lane.rate.map(|rate| rate * compute);
+                    lane.stream = lane.stream * memory.max(compute);
                 }
             }
         }
     }
 
+    /// Whether a machine can have these values.
     pub(super) fn sensible(&self) -> bool {
         match self {
             Self::Plain(plain) => plain.sensible(),

@@ -111,9 +111,10 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
         }
     }
     if slower && tiny(pair) {
-        found.push(Diagnosis::LaunchOverhead { overhead_us: (observation.time - pair.ideal.time()).micros() });
+        found
+            .push(Diagnosis::LaunchOverhead { overhead_us: (observation.time - pair.ideal.time().seconds()).micros() });
     }
-    let half = (1.8..2.3).contains(&(observation.time / pair.ideal.time()));
+    let half = (1.8..2.3).contains(&(observation.time / pair.ideal.time().seconds()));
     // The registry's peaks are dense; a figure that somebody copied from a data sheet may not be.
     let copied = device.origin != Origin::Builtin;
     if half && copied && pair.ideal.bound() == Bound::Compute && device.sparse_factor.is_some_and(|factor| factor > 1.0)
@@ -131,7 +132,7 @@ pub(super) fn diagnose(pair: &Pair, device: &Device) -> Vec<Diagnosis> {
 
 /// Whether a kernel is so small that, without a calibration, what it takes beyond the ideal is put down to its start.
 fn tiny(pair: &Pair) -> bool {
-    pair.observation.time < TINY && pair.expected.is_none()
+    pair.observation.time < TINY && pair.calibrated().is_none()
 }
 
 /// Whether starting it is most of what a kernel does: then its roof says nothing about its code.
@@ -217,8 +218,10 @@ pub(super) fn percent(share: f64) -> String {
 mod tests {
     use super::*;
     use crate::{
+        Machine,
         compare::{Comparison, Observation, compare, samples},
-        format::Sizes,
+        machine::Stack,
+        predict::Tier,
         units::ByteRate,
     };
 
@@ -230,7 +233,8 @@ mod tests {
     }
 
     fn names_on(device: &Device, observation: Observation) -> Vec<&'static str> {
-        let Comparison { pairs, .. } = compare(&[observation], device, None, Sizes::Exact).unwrap();
+        let Comparison { pairs, .. } =
+            compare(&[observation], &Machine::new(device.clone(), Stack::Null), Tier::Ideal).unwrap();
         pairs[0].diagnoses.iter().map(Diagnosis::name).collect()
     }
 

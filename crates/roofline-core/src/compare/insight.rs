@@ -128,12 +128,12 @@ fn speedup(pairs: &[Pair], speedups: &[SpeedupPair]) -> Option<String> {
 mod tests {
     use crate::{
         compare::{Comparison, Observation, compare, samples},
-        format::Sizes,
         measurement::Path,
+        predict::Tier,
     };
 
     fn compared(all: &[Observation]) -> Comparison {
-        compare(all, &samples::device(), None, Sizes::Exact).unwrap()
+        compare(all, &samples::machine(), Tier::Ideal).unwrap()
     }
 
     /// The sentence about products of these shapes that are so far off.

@@ -2,8 +2,9 @@
 
 use super::Observation;
 use crate::{
-    Device, Graph, Registry,
+    Device, Graph, Machine, Registry,
     format::Sizes,
+    machine::Stack,
     measurement::{Path, Residency},
     precision::PrecisionSpec,
     predict::Estimate,
@@ -14,13 +15,19 @@ pub(super) fn device() -> Device {
     Registry::builtin().find("h200").unwrap().into_owned()
 }
 
+/// The same, of which nothing was measured.
+pub(super) fn machine() -> Machine {
+    Machine::new(device(), Stack::Null)
+}
+
 /// A product of `m` x `n` x `k` that took `ratio` times its ideal time.
 pub(super) fn product(precision: &str, (m, n, k): (u64, u64, u64), ratio: f64) -> Observation {
     let formats = precision.parse::<PrecisionSpec>().unwrap().on(&device()).unwrap();
     let node = Graph::gemm(m, n, k).unwrap().nodes[0];
-    let time = Estimate::of(&node.op, &formats, Sizes::Exact, &device()).unwrap().time() * ratio;
+    let time = Estimate::of(&node.op, &formats, Sizes::Exact, &device()).unwrap().time().seconds() * ratio;
     Observation {
         site: node.site.to_owned(),
+        phase: None,
         precision: precision.to_owned(),
         op: node.op,
         formats,

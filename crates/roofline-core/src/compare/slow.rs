@@ -6,13 +6,15 @@
 use serde::Serialize;
 
 use super::{Diagnosis, Pair, diagnosis};
-use crate::op::Class;
+use crate::{measurement::Phase, op::Class};
 
 /// A product or an attention that takes a visible part of the time and reaches too little of its roof.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowKernel {
     /// The operator, in words.
     pub shape: String,
+    /// The pass that it is a part of, where it is one of a model's.
+    pub phase: Option<Phase>,
     /// Its precision.
     pub precision: String,
     /// The share of the roof that it reached, in percent.
@@ -42,11 +44,12 @@ pub(super) fn mark(pairs: &mut [Pair]) -> Vec<SlowKernel> {
         let of_roof = pair.efficiency();
         // Against the ideal alone, "slower than predicted" and "below the roof" are one statement.
         let doubled = |found: &Diagnosis| matches!(found, Diagnosis::Unexplained { ratio } if *ratio > 1.0);
-        let uncalibrated = pair.expected.is_none();
+        let uncalibrated = pair.calibrated().is_none();
         pair.diagnoses.retain(|found| !(uncalibrated && doubled(found)));
         pair.diagnoses.push(Diagnosis::SlowKernel { of_roof, share });
         slow.push(SlowKernel {
             shape: pair.subject(),
+            phase: pair.observation.phase,
             precision: pair.label(),
             of_roof_pct: of_roof * 100.0,
             share_pct: share * 100.0,
@@ -60,18 +63,19 @@ pub(super) fn mark(pairs: &mut [Pair]) -> Vec<SlowKernel> {
 /// take is taken away first.
 fn low(pair: &Pair) -> bool {
     let heavy = matches!(pair.observation.op.class(), Class::Gemm | Class::Attention);
-    let launch = pair.expected.map_or(0.0, |expected| expected.launch / pair.observation.time);
+    let launch = pair.calibrated().map_or(0.0, |expected| expected.launch / pair.observation.time);
     heavy && !pair.emulated() && pair.efficiency() < SLOW * (1.0 - launch) && !diagnosis::mostly_launch(pair)
 }
 
-/// The part of the measured time that a kernel takes: of its precision's pass where kernels are counted, and where they
+/// The part of the measured time that a kernel takes: of its phase's and precision's pass where kernels are counted, and where they
 /// stand side by side, of its own operator in all precisions. Side by side the sum over shapes is the time of nothing: one
 /// large product would hide every small one, however bad.
 fn share(pair: &Pair, pairs: &[Pair]) -> f64 {
     let counted = pairs.iter().any(|pair| pair.observation.count != 1);
     let together = |other: &&Pair| {
         let (one, other) = (&pair.observation, &other.observation);
-        if counted { one.precision == other.precision } else { one.op == other.op }
+        let pass = one.precision == other.precision && one.phase == other.phase;
+        if counted { pass } else { one.op == other.op }
     };
     let time = |pair: &Pair| pair.observation.time.value() * pair.observation.count as f64;
     let whole: f64 = pairs.iter().filter(|pair| !pair.emulated()).filter(together).map(time).sum();
@@ -81,15 +85,15 @@ fn share(pair: &Pair, pairs: &[Pair]) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::{
-        calibration::Expected,
         compare::{Comparison, Observation, Pair, Verdict, compare, samples},
-        format::Sizes,
+        machine::Basis,
         measurement::Path,
+        predict::{Expected, Outlook, Tier},
         units::Seconds,
     };
 
     fn slow(observations: &[Observation]) -> Vec<String> {
-        let Comparison { slow, pairs, .. } = compare(observations, &samples::device(), None, Sizes::Exact).unwrap();
+        let Comparison { slow, pairs, .. } = compare(observations, &samples::machine(), Tier::Ideal).unwrap();
         let marked =
             pairs.iter().flat_map(|pair| &pair.diagnoses).filter(|found| found.name() == "slow kernel").count();
         assert_eq!(marked, slow.len(), "each has its diagnosis");
@@ -114,17 +118,20 @@ mod tests {
     fn a_start_that_is_known_is_taken_away_first() {
         let observation = samples::product("bf16", (128, 4096, 4096), 3.3);
         let ideal = observation.time.value() / 3.3;
-        let compared = compare(&[observation], &samples::device(), None, Sizes::Exact).unwrap();
+        let compared = compare(&[observation], &samples::machine(), Tier::Ideal).unwrap();
+        let outlook = |factor: f64| Outlook::new(Seconds::new(factor * ideal));
         let expected = |launch: f64| Expected {
-            time: Seconds::new(3.0 * ideal),
-            low: Seconds::new(2.0 * ideal),
-            high: Seconds::new(4.0 * ideal),
+            time: outlook(3.0),
+            low: outlook(2.0),
+            high: outlook(4.0),
             launch: Seconds::new(launch * ideal),
             memory: Seconds::new(2.0 * ideal),
             compute: Seconds::new(ideal),
+            network: Seconds::ZERO,
         };
+        let basis = Basis::Calibrated;
         // 30 % of its roof, and 33.1 or 33.6 % of it without its start.
-        let low = |launch| super::low(&Pair { expected: Some(expected(launch)), ..compared.pairs[0].clone() });
+        let low = |launch| super::low(&Pair { expected: Some(expected(launch)), basis, ..compared.pairs[0].clone() });
         assert!(low(0.28) && !low(0.32));
     }
 
@@ -154,7 +161,7 @@ mod tests {
         cast.path = Some(Path::CastEmulated);
         let all = [samples::product("bf16", (1, 16384, 16384), 1.05), cast];
         assert!(slow(&all).is_empty());
-        let comparison = compare(&all, &samples::device(), None, Sizes::Exact).unwrap();
+        let comparison = compare(&all, &samples::machine(), Tier::Ideal).unwrap();
         assert_eq!(comparison.totals.verdict, Verdict::Excellent, "{}", comparison.verdict);
     }
 }

@@ -62,7 +62,8 @@ pub struct Gains {
 
 /// Whether two measurements differ in nothing but their precision.
 fn alike(one: &Pair, other: &Pair) -> bool {
-    one.observation.op == other.observation.op && one.observation.residency == other.observation.residency
+    let (one, other) = (&one.observation, &other.observation);
+    one.op == other.op && one.residency == other.residency && one.phase == other.phase
 }
 
 /// Each narrower precision over each baseline of the same operator; a baseline stores its weights or, in attention, its
@@ -134,12 +135,12 @@ pub(super) fn gains(pairs: &[Pair]) -> Vec<Gains> {
 #[cfg(test)]
 mod tests {
     use crate::compare::{Comparison, compare, samples};
-    use crate::format::Sizes;
+    use crate::predict::Tier;
 
     fn compared(all: &[(&str, (u64, u64, u64), f64)]) -> Comparison {
         let observations: Vec<_> =
             all.iter().map(|(precision, shape, ratio)| samples::product(precision, *shape, *ratio)).collect();
-        compare(&observations, &samples::device(), None, Sizes::Exact).unwrap()
+        compare(&observations, &samples::machine(), Tier::Ideal).unwrap()
     }
 
     #[test]
@@ -178,6 +179,6 @@ mod tests {
         assert!(compared(&[("bf16", large, 1.0)]).gains.is_empty());
         let mut pass = [samples::product("bf16", large, 1.0), samples::product("fp8", large, 1.0)];
         pass[0].count = 32;
-        assert!(compare(&pass, &samples::device(), None, Sizes::Exact).unwrap().gains.is_empty());
+        assert!(compare(&pass, &samples::machine(), Tier::Ideal).unwrap().gains.is_empty());
     }
 }

@@ -1,17 +1,18 @@
-//! Two ladders: one word for a whole comparison, one mark for a line.
+//! One ladder for how right a prediction was, as a word for a whole comparison and as a grade for a line; and a mark for what
+//! needs explaining.
 
 use serde::Serialize;
 
-use super::{Pair, SlowKernel, Totals, diagnosis::percent};
+use super::{Pair, Pass, SlowKernel, Totals, diagnosis::percent};
 use crate::calibration::Quality;
 
 /// What a comparison comes to: how right the prediction was, and how good the kernels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Mean error below 10 %, and no slow kernel.
+    /// Error below 10 %, and no slow kernel.
     Excellent,
-    /// Mean error below 25 %, and no slow kernel.
+    /// Error below 25 %, and no slow kernel.
     Good,
     /// Predicted well, but kernels are slow: theory is right, and it says that something is left on the table.
     Mixed,
@@ -41,13 +42,44 @@ impl Verdict {
     }
 }
 
+/// The same ladder for a single line, in words that a face can colour by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// An error that alone would be excellent.
+    Good,
+    /// One that would be good.
+    Fair,
+    /// The rest.
+    Poor,
+}
+
+impl Grade {
+    /// The grade of a relative error.
+    pub fn of(error: f64) -> Self {
+        match Verdict::of(error) {
+            Verdict::Excellent => Self::Good,
+            Verdict::Good => Self::Fair,
+            Verdict::Mixed | Verdict::Investigate | Verdict::Undecided => Self::Poor,
+        }
+    }
+}
+
 /// Slow kernels that a sentence names; further ones are counted.
 const NAMED: usize = 3;
 
 /// The verdict with its reasons: the error of what was predicted in `tier`, and the kernels that are slow.
-pub(super) fn sentence(totals: &Totals, tier: &str, slow: &[SlowKernel], quality: Option<&Quality>) -> String {
+pub(super) fn sentence(
+    totals: &Totals,
+    passes: &[Pass],
+    tier: &str,
+    slow: &[SlowKernel],
+    quality: Option<&Quality>,
+) -> String {
     let Totals { count, mean_error_pct: mean, median_error_pct: median, max_error_pct: worst, verdict, .. } = totals;
-    let off = if *count == 1 {
+    let off = if !passes.is_empty() {
+        in_passes(totals, passes, tier)
+    } else if *count == 1 {
         format!("the prediction was off by {mean:.1} % ({tier})")
     } else {
         let spread = format!("median {median:.1} %, worst {worst:.0} %; {count} kernels, {tier}");
@@ -72,13 +104,35 @@ pub(super) fn sentence(totals: &Totals, tier: &str, slow: &[SlowKernel], quality
     }
 }
 
+/// The error of passes in words: of each one, or of the best and the worst where they are many.
+fn in_passes(totals: &Totals, passes: &[Pass], tier: &str) -> String {
+    let Totals { count, judged_error_pct: judged, .. } = totals;
+    let one = |pass: &Pass| format!("{} {:.0} %", pass.name(), pass.kernel_error_pct);
+    if let [pass] = passes {
+        let sum = pass.error_pct;
+        return format!(
+            "the prediction was off by {judged:.1} % of the pass (its sum by {sum:.1} %; {count} kernels, {tier})"
+        );
+    }
+    let mut sorted: Vec<&Pass> = passes.iter().collect();
+    let many = passes.len() > NAMED;
+    if many {
+        sorted.sort_by(|one, other| one.kernel_error_pct.total_cmp(&other.kernel_error_pct));
+        sorted.drain(1..passes.len() - 1);
+    }
+    let each: Vec<String> = sorted.into_iter().map(one).collect();
+    let each = each.join(if many { " to " } else { ", " });
+    format!("the prediction was off by {judged:.1} % of a pass on average ({each}; {count} kernels, {tier})")
+}
+
 /// The slow kernels in words.
 fn slow_kernels(slow: &[SlowKernel]) -> Option<String> {
     let one = |(at, slow): (usize, &SlowKernel)| {
         let reach = if at == 0 { " reaches" } else { "" };
         let (shape, precision, reached) = (&slow.shape, &slow.precision, percent(slow.of_roof_pct / 100.0));
+        let phase = slow.phase.map(|phase| format!("{phase} ")).unwrap_or_default();
         let end = if at == 0 { " of its roof" } else { "" };
-        format!("{shape} {precision}{reach} {reached} %{end}")
+        format!("{phase}{shape} {precision}{reach} {reached} %{end}")
     };
     let names: Vec<String> = slow.iter().take(NAMED).enumerate().map(one).collect();
     let more = slow.len() - names.len();
@@ -147,6 +201,9 @@ mod tests {
         assert_eq!([0.10, 0.2499].map(Verdict::of), [Verdict::Good; 2]);
         assert_eq!([0.25, 9.0, f64::NAN].map(Verdict::of), [Verdict::Investigate; 3]);
         assert_eq!([0.1999, 0.20].map(Status::of), [Status::Ok, Status::High]);
+        // The same rungs for a line.
+        let grades = [Grade::Good, Grade::Good, Grade::Fair, Grade::Fair, Grade::Poor, Grade::Poor];
+        assert_eq!([0.0, 0.0999, 0.10, 0.2499, 0.25, f64::NAN].map(Grade::of), grades);
     }
 
     #[test]
@@ -166,18 +223,22 @@ mod tests {
             within_15_pct: 20,
             ideal_mean_error_pct: 400.0,
             ideal_median_error_pct: 300.0,
+            judged_error_pct: mean,
+            judged_by_pass: false,
             prediction: Verdict::of(mean / 100.0),
             verdict,
         }
     }
 
     fn slow(of_roof_pct: f64) -> SlowKernel {
-        SlowKernel { shape: "gemm 8 x 64 x 64".to_owned(), precision: "w4a16".to_owned(), of_roof_pct, share_pct: 40.0 }
+        let (shape, precision) = ("gemm 8 x 64 x 64".to_owned(), "w4a16".to_owned());
+        SlowKernel { shape, phase: None, precision, of_roof_pct, share_pct: 40.0 }
     }
 
     #[test]
     fn the_sentence_has_the_error_and_the_slow_kernels() {
-        let said = |mean, verdict, slow: &[SlowKernel]| sentence(&totals(mean, verdict), "expected tier", slow, None);
+        let said =
+            |mean, verdict, slow: &[SlowKernel]| sentence(&totals(mean, verdict), &[], "expected tier", slow, None);
         let off = |mean: &str, rest: &str| {
             format!("the prediction was off by {mean} % on average ({rest}; 22 kernels, expected tier)")
         };

@@ -1,7 +1,7 @@
 //! The shipped terms against the measurements they come from.
 
 use super::*;
-use crate::{Model, Registry, model::Lowering, model::Workload, precision::PrecisionSpec};
+use crate::{Model, Plan, Registry, model::Lowering, model::Workload};
 
 const CSV: &str = include_str!("../../../../docs/results/2026-11-15-h200-energy.csv");
 
@@ -118,7 +118,7 @@ fn a_pass_adds_up_its_kernels() {
     let device = h200();
     let model = Model::find("llama-3-8b").unwrap();
     let graph = model.graph(Workload::decode(1, 4096).unwrap(), Lowering::default()).unwrap();
-    let plan = |name: &str| Plan::model(&name.parse::<PrecisionSpec>().unwrap(), &device).unwrap();
+    let plan = |name: &str| name.parse::<Plan>().unwrap().on(&device, Some(&model.anatomy)).unwrap();
     let wide = Activity::of(&graph, &plan("bf16"), Sizes::Exact);
     let narrow = Activity::of(&graph, &plan("w4a16"), Sizes::Exact);
     // 32 layers of 218,103,808 weights are widened; the head is not.

@@ -3,9 +3,11 @@
 //! Only fields that change a shape are read. A `model_type` whose layers are not known here is an error: guessing that it
 //! is "like Llama" is how wrong parameter counts are made.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use super::{AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
+use super::{Anatomy, AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
 use crate::{Dim, Error, Result};
 
 /// The fields that matter. Unknown ones are ignored: every checkpoint has its own.
@@ -148,16 +150,22 @@ impl Reader<'_> {
         if count > MAX_LAYERS {
             return Err(self.refuse(format!("{count} layers are more than {MAX_LAYERS}")));
         }
-        let mut layers: Vec<Layer> = Vec::new();
+        let (mut layers, mut order): (Vec<Layer>, Vec<u8>) = (Vec::new(), Vec::new());
         for at in 0..count {
             let (attention, feed_forward) = (self.attention(at)?, self.feed_forward(at)?);
-            match layers.iter_mut().find(|layer| layer.attention == attention && layer.feed_forward == feed_forward) {
+            let same = |layer: &Layer| layer.attention == attention && layer.feed_forward == feed_forward;
+            let group = layers.iter().position(same).unwrap_or(layers.len());
+            match layers.get_mut(group) {
                 Some(layer) => layer.count += 1,
                 None => layers.push(Layer { count: 1, attention, feed_forward }),
             }
+            // Windows or none, experts or none: four shapes at most.
+            order.push(group as u8);
         }
         let stored = config.quantization_config.as_ref().and_then(|quantization| quantization.quant_method.clone());
-        let gemma = self.family.starts_with("gemma");
+        let hidden = self.required("hidden_size", config.hidden_size)?;
+        let tied = config.tie_word_embeddings.unwrap_or(self.family.starts_with("gemma"));
+        let anatomy = Anatomy::new(&layers, order, hidden, tied);
         Ok(Model {
             key: String::new(),
             name: String::new(),
@@ -165,16 +173,17 @@ impl Reader<'_> {
             source: None,
             published: None,
             family: self.family.to_owned(),
-            hidden: self.required("hidden_size", config.hidden_size)?,
+            hidden,
             vocabulary: self.required("vocab_size", config.vocab_size)?,
             max_context: config
                 .max_position_embeddings
                 .map(|max| Dim::new("max_position_embeddings", max))
                 .transpose()?,
-            tied: config.tie_word_embeddings.unwrap_or(gemma),
+            tied,
             head_bias: self.family == "phi",
             norms: self.norms(),
             layers,
+            anatomy: Arc::new(anatomy),
             stored: stored.map(Stored),
         })
     }

@@ -1,12 +1,15 @@
 //! From a model and a workload to kernels. Prefill, decode and chunks are the same function with other numbers.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{AttentionLayer, FeedForward, Model};
 use crate::{
     Dim, Error, Graph, Op, Result,
-    graph::{Ffn, Node, Place},
+    graph::{Ffn, Node},
     op::{AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
+    role::{Part, Role},
 };
 
 /// One forward pass: `sequences` of `new` tokens each, over `context` keys (the new ones included).
@@ -57,13 +60,15 @@ pub struct Lowering {
     pub fused: bool,
     /// Logits for every token, not only the last of each sequence.
     pub all_logits: bool,
+    /// Whether a token sees only those before it, as in every model that generates; an encoder's sees all.
+    pub causal: bool,
     /// Devices that share each layer (tensor parallel).
     pub ranks: Dim,
 }
 
 impl Default for Lowering {
     fn default() -> Self {
-        Self { fused: true, all_logits: false, ranks: Dim::ONE }
+        Self { fused: true, all_logits: false, causal: true, ranks: Dim::ONE }
     }
 }
 
@@ -76,18 +81,18 @@ impl Model {
             lowering,
             tokens: workload.tokens()?,
             nodes: Vec::with_capacity(24),
-            place: Place::Layer,
+            groups: 0,
         };
         lower.embedding();
-        for layer in &self.layers {
-            lower.place = Place::Layer;
+        for (at, layer) in self.layers.iter().enumerate() {
+            lower.groups = 1 << at;
             lower.norms(layer.count);
             lower.attention(&layer.attention, layer.count)?;
-            lower.place = Place::FeedForward;
             lower.feed_forward(&layer.feed_forward, layer.count);
         }
+        lower.groups = 0;
         lower.head();
-        Ok(Graph { nodes: lower.nodes })
+        Ok(Graph { nodes: lower.nodes, anatomy: Some(Arc::clone(&self.anatomy)) })
     }
 }
 
@@ -115,27 +120,37 @@ struct Lower<'a> {
     lowering: Lowering,
     tokens: Dim,
     nodes: Vec<Node>,
-    /// The part of a layer that is being lowered.
-    place: Place,
+    /// The group of layers that is being lowered, as a bit; none outside of them.
+    groups: u16,
 }
 
 impl Lower<'_> {
     /// Adds a kernel, or counts it with an equal one.
-    fn push(&mut self, site: &'static str, op: Op, count: u64, place: Place) {
-        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.place == place) {
-            Some(node) => node.count += count,
-            None => self.nodes.push(Node { site, op, count, place }),
+    fn push(&mut self, site: &'static str, op: Op, count: u64, part: Part) {
+        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.part == part) {
+            Some(node) => {
+                node.count += count;
+                node.groups |= self.groups;
+            }
+            None => self.nodes.push(Node { site, op, count, part, groups: self.groups }),
         }
     }
 
-    fn linear(&mut self, site: &'static str, n: Dim, k: Dim, count: u64) {
-        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, self.place);
+    fn linear(&mut self, site: &'static str, n: Dim, k: Dim, count: u64, role: Role) {
+        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, Part::One(role));
     }
 
     fn elementwise(&mut self, site: &'static str, kind: ElementwiseKind, vectors: Dim, width: Dim, count: u64) {
         let op = Elementwise { kind, tokens: self.tokens.wide(), vectors, width };
-        let place = if kind == ElementwiseKind::Embedding { Place::Wide } else { self.place };
-        self.push(site, Op::Elementwise(op), count, place);
+        let role = match kind {
+            ElementwiseKind::Embedding => Role::Embedding,
+            // What it writes is what the layer's products read.
+            ElementwiseKind::Norm => Role::Query,
+            ElementwiseKind::Rope | ElementwiseKind::KvWrite => Role::Mix,
+            ElementwiseKind::GatedActivation | ElementwiseKind::Activation => Role::Down,
+            ElementwiseKind::Residual => Role::Vector,
+        };
+        self.push(site, Op::Elementwise(op), count, Part::One(role));
     }
 
     /// This device's part of `whole`, rounded up; a dimension of one stays.
@@ -174,7 +189,7 @@ impl Lower<'_> {
         if self.lowering.ranks > Dim::ONE {
             let reduce = AllReduce { tokens: self.tokens, width: self.model.hidden, ranks: self.lowering.ranks };
             // Sums after attention and after the feed-forward part are the same kernel.
-            self.push("all_reduce", Op::AllReduce(reduce), count, Place::Layer);
+            self.push("all_reduce", Op::AllReduce(reduce), count, Part::One(Role::Vector));
         }
     }
 
@@ -191,12 +206,13 @@ impl Lower<'_> {
                 let query = Self::product("heads x head_dim", heads, head_dim)?;
                 let key = Self::product("kv heads x head_dim", kv_heads, head_dim)?;
                 if self.lowering.fused {
-                    let all = Dim::new("qkv", query.get() + 2 * key.get())?;
-                    self.linear("qkv_proj", all, hidden, count);
+                    let n = Dim::new("qkv", query.get() + 2 * key.get())?;
+                    let all = Linear { m: self.tokens, n, k: hidden };
+                    self.push("qkv_proj", Op::Linear(all), count, Part::Qkv { query, key });
                 } else {
-                    self.linear("q_proj", query, hidden, count);
-                    self.linear("k_proj", key, hidden, count);
-                    self.linear("v_proj", key, hidden, count);
+                    self.linear("q_proj", query, hidden, count, Role::Query);
+                    self.linear("k_proj", key, hidden, count, Role::Key);
+                    self.linear("v_proj", key, hidden, count, Role::Value);
                     let rotated = Dim::new("heads", heads.get() + kv_heads.get())?;
                     if query_key_norm {
                         self.elementwise("qk_norm", ElementwiseKind::Norm, rotated, head_dim, count);
@@ -216,13 +232,13 @@ impl Lower<'_> {
                 let queries = Self::product("heads x qk head dim", heads, key_dim)?;
                 match query_rank {
                     Some(rank) => {
-                        self.linear("q_a_proj", rank, hidden, count);
-                        self.linear("q_b_proj", queries, rank, count);
+                        self.linear("q_a_proj", rank, hidden, count, Role::Query);
+                        self.linear("q_b_proj", queries, rank, count, Role::Query);
                     }
-                    None => self.linear("q_proj", queries, hidden, count),
+                    None => self.linear("q_proj", queries, hidden, count, Role::Query),
                 }
                 let latent = Dim::new("kv rank", rank.get() + rotary_dim.get())?;
-                self.linear("kv_a_proj", latent, hidden, count);
+                self.linear("kv_a_proj", latent, hidden, count, Role::Key);
                 if !self.lowering.fused {
                     if let Some(rank) = query_rank {
                         self.elementwise("q_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, count);
@@ -237,18 +253,19 @@ impl Lower<'_> {
                 if self.absorbs(long, short, expanded.get() * rank.get() / heads.get()) {
                     // The expansion is absorbed into queries and outputs, one product per head with the same weights and
                     // operations, and attention runs on the compressed vectors.
-                    self.linear("kv_b_proj", expanded, rank, count);
+                    self.linear("kv_b_proj", expanded, rank, count, Role::Value);
                     self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, count)?;
                 } else {
                     // Keys and values of the whole context are expanded.
                     let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
-                    self.push("kv_b_proj", Op::Linear(Linear { m: keys, n: expanded, k: rank }), count, self.place);
+                    let expand = Op::Linear(Linear { m: keys, n: expanded, k: rank });
+                    self.push("kv_b_proj", expand, count, Part::One(Role::Value));
                     self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, count)?;
                 }
                 Self::product("heads x v_head_dim", heads, value_dim)?
             }
         };
-        self.linear("o_proj", hidden, out, count);
+        self.linear("o_proj", hidden, out, count, Role::Output);
         self.all_reduce(count);
         Ok(())
     }
@@ -266,7 +283,7 @@ impl Lower<'_> {
         let (heads, kv_heads, head_dim, value_dim) = shape;
         let Workload { sequences: batch, new: queries, context } = self.workload;
         let window = window.filter(|window| *window < context);
-        let causal = true;
+        let causal = self.lowering.causal;
         let attention =
             Attention { batch, heads, kv_heads, head_dim, value_dim, queries, context, causal, window, cache }
                 .checked()?;
@@ -279,7 +296,7 @@ impl Lower<'_> {
     fn append(&mut self, part: &Graph, names: &[(&str, &'static str)], count: u64) {
         for node in &part.nodes {
             let other = names.iter().find(|(site, _)| *site == node.site).map(|(_, other)| *other);
-            self.push(other.unwrap_or(node.site), node.op, count, self.place);
+            self.push(other.unwrap_or(node.site), node.op, count, node.part);
         }
     }
 
@@ -292,7 +309,7 @@ impl Lower<'_> {
             FeedForward::Dense { inner, gated, .. } => self.append(&dense(self, inner, gated), &[], count),
             FeedForward::Experts { experts, active, inner, shared, gated, .. } => {
                 let router = Linear { m: tokens, n: experts, k: hidden };
-                self.push("router", Op::Linear(router), count, Place::Wide);
+                self.push("router", Op::Linear(router), count, Part::One(Role::Router));
                 self.experts((experts, active, self.share(inner)), gated, count);
                 if let Some(shared) = shared {
                     self.append(&dense(self, shared, gated), SHARED, count);
@@ -306,21 +323,23 @@ impl Lower<'_> {
         let (tokens, hidden) = (self.tokens, self.model.hidden);
         let side = |side, n, k| Op::Experts(Experts { tokens, experts, active, n, k, side });
         match (self.lowering.fused, gated) {
-            (true, true) => self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, self.place),
+            (true, true) => {
+                self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, Part::ExpertGateUp);
+            }
             (_, gated) => {
                 if gated {
-                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, self.place);
+                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, Part::One(Role::ExpertGate));
                 }
-                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, self.place);
+                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, Part::One(Role::ExpertUp));
             }
         }
         if !self.lowering.fused {
             let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
             let rows = tokens.wide() * active.wide();
             let op = Elementwise { kind, tokens: rows, vectors: Dim::ONE, width: inner };
-            self.push("experts_activation", Op::Elementwise(op), count, self.place);
+            self.push("experts_activation", Op::Elementwise(op), count, Part::One(Role::ExpertDown));
         }
-        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, self.place);
+        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, Part::One(Role::ExpertDown));
     }
 
     /// The last norm and the logits.
@@ -330,9 +349,9 @@ impl Lower<'_> {
         if !self.lowering.fused {
             let (kind, tokens) = (ElementwiseKind::Norm, rows.wide());
             let op = Elementwise { kind, tokens, vectors: Dim::ONE, width: hidden };
-            self.push("final_norm", Op::Elementwise(op), 1, Place::Wide);
+            self.push("final_norm", Op::Elementwise(op), 1, Part::One(Role::Vector));
         }
         let n = self.share(self.model.vocabulary);
-        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, Place::Head);
+        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, Part::One(Role::Head));
     }
 }

@@ -62,13 +62,14 @@ impl Elementwise {
         use ElementwiseKind as K;
         let shape = Shape::new(self.tokens * self.vectors.wide(), self.width);
         let bytes = |format: Format| format.bytes(shape, sizes);
-        let Precision { activations, kv, output, query, .. } = *precision;
+        let Precision { weights, activations, kv, output, query, .. } = *precision;
         let (operations, read, write): (f64, Bytes, Bytes) = match self.kind {
             K::Norm => (5.0, bytes(query), bytes(activations)),
             K::Rope => (6.0, bytes(query), bytes(query)),
             K::Residual => (1.0, bytes(query) * 2.0, bytes(query)),
             K::KvWrite => (0.0, bytes(query), bytes(kv)),
-            K::Embedding => (0.0, bytes(query), bytes(query)),
+            // A row of the table as it is stored.
+            K::Embedding => (0.0, bytes(weights), bytes(query)),
             K::GatedActivation => (3.0, bytes(output) * 2.0, bytes(activations)),
             K::Activation => (2.0, bytes(output), bytes(activations)),
         };

@@ -50,7 +50,13 @@ impl Experts {
         self.tokens.wide() * self.active.wide()
     }
 
-    pub(super) fn work(self, precision: &Precision, sizes: Sizes) -> Work {
+    /// The fewest experts that a batch can touch: all its tokens may choose the same.
+    pub fn fewest(&self) -> f64 {
+        self.active.float()
+    }
+
+    /// Work that reads the weights of `touched` experts.
+    pub(super) fn work(self, precision: &Precision, sizes: Sizes, touched: f64) -> Work {
         let rows = self.rows();
         // The tokens themselves are read once, whichever experts they go to; between the products there is a row per expert.
         let inputs = if self.side == ExpertSide::Down { rows } else { rows.min(self.tokens.wide()) };
@@ -63,8 +69,7 @@ impl Experts {
         };
         Work {
             flops: Flops::new(matrices * 2.0 * rows as f64 * self.n.float() * self.k.float()),
-            read: precision.activations.bytes(Shape::new(inputs, self.k), sizes)
-                + weights * (matrices * self.distinct()),
+            read: precision.activations.bytes(Shape::new(inputs, self.k), sizes) + weights * (matrices * touched),
             write: written,
         }
     }

@@ -44,16 +44,42 @@ fn multiplying_units(weights: Element, activations: Element) -> Option<&'static 
 ///
 /// The kernels of a processor choose their unit by what it is fast at, not by what an operand is stored in, so the least time
 /// is that of the fastest that can do it: FP32 vectors take every 16-bit number, and where 16-bit activations meet weights
-/// of few levels, both may be integers (see [`Math::Int16`]). Other machines multiply what they have units for.
-pub(super) fn fastest(device: &Device, weights: Format, activations: Format, units: &[Math]) -> Option<Math> {
+/// of few levels, both may be integers (see [`Math::Int16`]). So do llama.cpp's (`ggml`): its products of blocks round the
+/// activations to INT8 on the way (`mmq.cu`), or widen the blocks to FP16 and add up in FP16 (`ggml-cuda.cu`). Other
+/// machines multiply what they have units for.
+pub(super) fn fastest(
+    device: &Device,
+    weights: Format,
+    activations: Format,
+    units: &[Math],
+    ggml: bool,
+) -> Option<Math> {
     let sixteen = |format: Format| matches!(format.element(), Element::Fp16 | Element::Bf16);
     let widened = units.iter().any(|unit| matches!(unit, Math::Bf16 | Math::Fp16));
     let also = match device.kind {
         Kind::Cpu if widened && sixteen(activations) && in_integers(weights.element()) => INT16_OR_FP32,
         Kind::Cpu if widened => FP32,
-        _ => &[],
+        _ if ggml && widened => GGML,
+        _ => return device.fastest(units),
     };
-    device.fastest(&[units, also].concat())
+    match (device.fastest(units), device.fastest(also)) {
+        (Some(own), Some(other)) if device.peaks.of(other) > device.peaks.of(own) => Some(other),
+        (own, other) => own.or(other),
+    }
+}
+
+/// Whether a unit that was named may multiply weights that `units` do: 16-bit sums are a choice of the user's, and llama.cpp's
+/// blocks may be multiplied as integers.
+pub(super) fn may_run_on(unit: Math, weights: Format, units: &[Math]) -> bool {
+    units.contains(&unit)
+        || match unit {
+            Math::Fp16Acc16 => units.iter().any(|unit| matches!(unit, Math::Fp16 | Math::Bf16)),
+            Math::Fp16 => units.contains(&Math::Bf16),
+            Math::Fp8Acc16 => units.contains(&Math::Fp8),
+            Math::Int8 | Math::Int8Dp4a => weights.gguf().is_some(),
+            Math::Fp32 | Math::Int16 => units.iter().any(|unit| matches!(unit, Math::Fp16 | Math::Bf16)),
+            _ => false,
+        }
 }
 
 /// Whether each level of an element is an integer of 8 bits, times a scale: integers themselves, FP4 in halves, and the
@@ -65,6 +91,7 @@ fn in_integers(element: Element) -> bool {
 const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];
 const FP32: &[Math] = &[Math::Fp32, Math::Fp32Matrix];
 const INT16_OR_FP32: &[Math] = &[Math::Int16, Math::Fp32, Math::Fp32Matrix];
+const GGML: &[Math] = &[Math::Int8, Math::Int8Dp4a, Math::Fp16Acc16, Math::Fp16];
 const TF32: &[Math] = &[Math::Tf32];
 const FP16: &[Math] = &[Math::Fp16];
 const BF16: &[Math] = &[Math::Bf16];

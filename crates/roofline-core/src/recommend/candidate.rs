@@ -1,275 +1,284 @@
 //! Plans worth looking at: those the device multiplies and some runtime loads.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use serde::Serialize;
 
 use super::{
-    Goal, Limits, Need,
-    runtime::{self, Runtime, runtimes},
+    Demand, Goal, Need,
+    offer::{LeftOut, Offer, Offers, offers},
+    quality::{self, Losses},
+    runtime::{Runtime, bare, caches, runtimes},
 };
 use crate::{
-    Device, Dim, Error, Format, Graph, Op, Plan, Precision, Result,
+    Device, Dim, Error, Format, Graph, Machine, Op, Plan, Result,
     format::Element,
+    machine::{Prior, Stack},
     model::{Lowering, Workload},
-    precision::PrecisionSpec,
+    plan::{Assignment, Kernel, Mix, Selector},
 };
 
-/// A plan and how people name it.
+/// Fewer bits than this lose a quarter of the weights' norm (`roofline formats`): a last resort.
+pub(super) const NARROWEST_BITS: u32 = 4;
+
+/// Sequences that a program for one user takes at a time.
+const FEW: u64 = 8;
+
+/// A plan and how runtimes name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// `w4a16`, or `fp8 attention, nvfp4 feed-forward, fp8-e4m3 cache`.
-    pub name: String,
-    /// The precision of attention, or of all.
-    pub attention: String,
-    /// That of the feed-forward part.
-    pub feed_forward: String,
-    /// The format of the cache.
-    pub kv: Format,
-    /// The format of the LM head and of the embeddings, where they are quantized.
-    pub head: Option<Format>,
+    /// The plan: its text is what every verb takes.
+    pub plan: Plan,
+    /// What each runtime that loads it on this device calls it.
+    pub known_as: BTreeMap<&'static str, String>,
     /// How the codes are chosen: what `roofline quantize` does without data for the narrowest part.
     pub algorithm: &'static str,
-    /// Runtimes that load it on this device.
-    pub runtimes: Vec<&'static str>,
-    /// The plan itself.
-    pub plan: Plan,
-    /// The name under which its one precision is published; none for a mixture.
+    /// What it costs in quality.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// The share of the bandwidth that the best of its runtimes is known to reach on devices of the class, of what the plan
+    /// is judged by; 1 where nothing less is known.
+    pub pace: f64,
+    /// What it means on the device.
     #[serde(skip)]
-    pub(super) key: Option<&'static str>,
+    pub(super) assignment: Arc<Assignment>,
+    /// The fewest bits that a weight of a layer has.
+    #[serde(skip)]
+    pub(super) bits: u32,
 }
 
-/// A precision that the device multiplies and some runtime loads.
-pub(super) struct Offer {
-    /// Its name among the runtimes.
-    pub(super) key: &'static str,
-    pub(super) spec: PrecisionSpec,
-    plan: Plan,
+/// Every plan for a need, and what was left out.
+pub(super) struct Candidates {
+    pub(super) all: Vec<Candidate>,
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) open: bool,
 }
 
-impl Offer {
-    fn bits(&self) -> u32 {
-        self.plan.layers.weights.nominal_bits()
+/// Every plan for a need: one precision throughout, or a narrower one for the feed-forward part or the experts, each with
+/// every format of the cache; and llama.cpp's recipes. The first is 16 bit throughout, where the device has it.
+pub(super) fn candidates(need: &Need<'_>) -> Result<Candidates> {
+    let device = &need.machine.device;
+    let there = present(need);
+    let Offers { all: offers, mut left_out, open } = offers(device)?;
+    if there.is_empty() && !(open && need.limits.runtimes.is_empty()) {
+        return Err(nobody(need, device));
     }
-}
-
-/// The precisions of a device, 16 bit first, which the others are compared with, then the wider ones.
-pub(super) fn offers(device: &Device) -> Result<Vec<Offer>> {
-    let sixteen = device.sixteen_bit().to_string();
-    let mut keys: Vec<&'static str> = runtime::precisions().collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let mut all = Vec::new();
-    for key in keys {
-        let name = if key == "16 bit" { sixteen.clone() } else { key.replace("/16", &format!("/{sixteen}")) };
-        let spec: PrecisionSpec = name.parse()?;
-        match Plan::model(&spec, device) {
-            Ok(plan) if runtimes().iter().any(|runtime| runtime.loads(key, device)) => {
-                all.push(Offer { key, spec, plan });
-            }
-            // Without 16-bit units there is nothing to compare with.
-            Err(error) if key == "16 bit" => return Err(error),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    if all.is_empty() {
-        let names: Vec<&str> = runtime::names().collect();
-        return Err(Error::Shape(format!("none of {} runs on {}", names.join(", "), device.name)));
-    }
-    all.sort_by_key(|offer| (offer.key != "16 bit", std::cmp::Reverse(offer.bits())));
-    Ok(all)
-}
-
-/// Every plan for a need: one precision throughout, or a narrower one for the feed-forward part, each with every format of
-/// the cache and of the LM head. The first is 16 bit throughout.
-pub(super) fn candidates(need: &Need<'_>) -> Result<Vec<Candidate>> {
-    let device = need.device;
-    let asked = |runtime: &&'static Runtime| {
-        let names = &need.limits.runtimes;
-        let served = runtime.serves || !matches!(need.goal, Goal::Throughput | Goal::Cost);
-        names.is_empty() && served || names.iter().any(|name| name.eq_ignore_ascii_case(&runtime.name))
-    };
-    let offers = offers(device)?;
     let graph = need.model.graph(Workload::decode(1, 1)?, Lowering::default())?;
-    let caches: Vec<Format> = std::iter::once(device.sixteen_bit()).chain(runtime::caches()).collect();
-    let heads: Vec<Option<Format>> = std::iter::once(None).chain(runtime::heads().map(Some)).collect();
-    let mut all = Vec::new();
+    let mut maker = Maker { need, graph, caches: formats(device), open, all: Vec::new() };
     for offer in &offers {
-        for inner in &offers {
-            let same = offer.key == inner.key;
-            if !same && inner.bits() >= offer.bits() {
-                continue;
-            }
-            let both: Vec<&'static Runtime> = runtimes()
-                .iter()
-                .filter(asked)
-                .filter(|runtime| runtime.loads(offer.key, device) && runtime.loads(inner.key, device))
-                .collect();
-            if both.is_empty() {
-                continue;
-            }
-            for kv in &caches {
-                for head in &heads {
-                    let loads = |runtime: &&&Runtime| runtime.caches(*kv, device) && runtime.heads(*head, device);
-                    let names: Vec<&'static str> =
-                        both.iter().filter(loads).map(|runtime| runtime.name.as_str()).collect();
-                    let candidate = candidate(offer, inner, *kv, *head, names);
-                    if !candidate.runtimes.is_empty() && divides(&graph, &candidate) {
-                        all.push(candidate);
-                    }
-                }
-            }
+        let loads: Vec<_> = there.iter().copied().filter(|runtime| runtime.loads(offer.key, device)).collect();
+        maker.add(&Plan::of(offer.spec.clone()), &loads);
+    }
+    let inner_role: Selector = if need.model.anatomy.experts > 0 { "experts" } else { "ffn" }.parse()?;
+    for (offer, inner) in pairs(&offers) {
+        let both = |runtime: &&'static Runtime| {
+            runtime.mixed && runtime.loads(offer.key, device) && runtime.loads(inner.key, device)
+        };
+        let loads: Vec<_> = there.iter().copied().filter(both).collect();
+        maker.add(&Plan::of(offer.spec.clone()).with(inner_role.clone(), inner.spec.clone()), &loads);
+    }
+    let mixes: Vec<_> = there.iter().copied().filter(|runtime| runtime.mixes).collect();
+    // A chip that llama.cpp does not run on has no use for its recipes.
+    for mix in Mix::ALL.into_iter().filter(|_| !mixes.is_empty()) {
+        maker.add(&Plan::mixed(mix), &mixes);
+    }
+    for runtime in &there {
+        let for_all = |recipe: &&super::runtime::Recipe| !recipe.experts || need.model.anatomy.experts > 0;
+        for recipe in runtime.recipes.iter().filter(for_all) {
+            maker.add(&recipe.plan.parse()?, &[runtime]);
         }
     }
-    if all.is_empty() {
-        let names =
-            if need.limits.runtimes.is_empty() { "no runtime".to_owned() } else { need.limits.runtimes.join(", ") };
-        let runs = |runtime: &&Runtime| runtime.loads("16 bit", device);
-        let others: Vec<&str> = runtimes().iter().filter(runs).map(|runtime| runtime.name.as_str()).collect();
-        return Err(Error::Shape(format!("{names} does not run on {}: {} does", device.name, others.join(", "))));
-    }
-    Ok(all)
+    let set_aside = runtimes().iter().filter(|runtime| {
+        need.limits.runtimes.is_empty()
+            && runtime.runs_on(device)
+            && !there.iter().any(|other| other.name == runtime.name)
+    });
+    left_out.extend(set_aside.map(|runtime| LeftOut {
+        plan: format!("what only {} loads", runtime.name),
+        reason: match need.devices {
+            Some(2..) if !runtime.tensor_parallel => "it does not share layers between devices".to_owned(),
+            _ => format!("it is made for few sequences at a time; `--runtime {}` lets it compete", runtime.name),
+        },
+    }));
+    Ok(Candidates { all: maker.all, left_out, open })
 }
 
-fn candidate(offer: &Offer, inner: &Offer, kv: Format, head: Option<Format>, runtimes: Vec<&'static str>) -> Candidate {
-    let same = offer.key == inner.key;
-    let (name, inner_name) = (offer.spec.name(), inner.spec.name());
-    let mut text = if same { name.to_owned() } else { format!("{name} attention, {inner_name} feed-forward") };
-    if let Some(head) = head {
-        text += &format!(", {head} head");
-    }
-    if kv.nominal_bits() < 16 {
-        text += &format!(", {kv} cache");
-    }
-    let plan = if same { offer.plan } else { offer.plan.with_feed_forward(inner.plan.layers) };
-    let plan = head.map_or(plan, |head| plan.with_head(head)).with_kv(kv);
-    let vllm = runtimes.contains(&"vLLM");
-    let algorithm = match inner.plan.layers.weights {
-        weights if weights.nominal_bits() >= 16 => "none",
-        // The scale that leaves the least squared error; wider codes gain nothing by it, and files with several schemes and
-        // llama.cpp's are rounded to nearest.
-        weights if same && vllm && (weights.element() == Element::Int4 || weights == Format::NVFP4) => "mse",
-        _ => "rtn",
+/// Runtimes that are asked for and run on the device. Many sequences, and prompts alone, are for those that serve, where one
+/// does.
+fn present(need: &Need<'_>) -> Vec<&'static Runtime> {
+    let asked = &need.limits.runtimes;
+    let wanted = |runtime: &&'static Runtime| {
+        asked.is_empty() || asked.iter().any(|name| name.eq_ignore_ascii_case(&runtime.name))
     };
-    let key = if same && kv.nominal_bits() >= 16 { published_as(offer.key, head.is_some()) } else { None };
-    Candidate {
-        name: text,
-        attention: name.to_owned(),
-        feed_forward: inner_name.to_owned(),
-        kv,
-        head,
-        algorithm,
-        runtimes,
-        plan,
-        key,
+    let alone = need.devices.is_none_or(|devices| devices == 1);
+    let runs = |runtime: &&'static Runtime| runtime.runs_on(&need.machine.device) && (alone || runtime.tensor_parallel);
+    let there: Vec<&'static Runtime> = runtimes().iter().filter(wanted).filter(runs).collect();
+    let serving: Vec<&'static Runtime> = there.iter().copied().filter(|runtime| runtime.serves).collect();
+    if is_many(need) && asked.is_empty() && !serving.is_empty() { serving } else { there }
+}
+
+/// Whether many tokens are in flight at a time.
+fn is_many(need: &Need<'_>) -> bool {
+    matches!(need.goal, Goal::Throughput | Goal::Cost)
+        || matches!(need.demand, Demand::Prefill { .. })
+        || need.batch.is_some_and(|batch| batch > FEW)
+}
+
+/// Formats of the cache: 16 bit and what runtimes have.
+fn formats(device: &Device) -> Vec<Format> {
+    std::iter::once(device.sixteen_bit()).chain(caches()).collect()
+}
+
+/// Precisions for attention with narrower ones for the rest.
+fn pairs(offers: &[Offer]) -> impl Iterator<Item = (&Offer, &Offer)> {
+    let narrower = |offer: &Offer, inner: &Offer| inner.bits() < offer.bits() && inner.bits() >= NARROWEST_BITS;
+    offers.iter().flat_map(move |offer| {
+        offers.iter().filter(move |inner| narrower(offer, inner)).map(move |inner| (offer, inner))
+    })
+}
+
+fn nobody(need: &Need<'_>, device: &Device) -> Error {
+    let names = if need.limits.runtimes.is_empty() { "no runtime".to_owned() } else { need.limits.runtimes.join(", ") };
+    let others: Vec<&str> =
+        runtimes().iter().filter(|runtime| runtime.runs_on(device)).map(|runtime| runtime.name.as_str()).collect();
+    let others = if others.is_empty() { "no runtime that we know".to_owned() } else { others.join(", ") };
+    Error::Shape(format!("{names} does not run on {}: {others} does", device.name))
+}
+
+/// What the fastest of some runtimes reaches of the machine's bandwidth, by published speeds: llama.cpp's kernels are made for
+/// cards with graphics memory, and leave a third of what others take of stacked memory. Where a stack was named, its
+/// kernels are what all plans are judged by.
+fn pace<'n>(machine: &Machine, names: impl Iterator<Item = &'n &'static str>) -> f64 {
+    let own = machine.prior().bandwidth;
+    let of = |name: &&'static str| match *name {
+        "llama.cpp" => Some(Stack::LlamaCpp),
+        "vLLM" => Some(Stack::Vllm),
+        "transformers" => Some(Stack::Torch),
+        _ => None,
+    };
+    let share = |stack: Stack| (Prior::of(&machine.device, stack).bandwidth / own).min(1.0);
+    let shares = names.map(|name| of(name).map_or(1.0, share));
+    let best = shares.fold(0.0, f64::max);
+    if machine.stack == Stack::Roofline && best > 0.0 { best } else { 1.0 }
+}
+
+struct Maker<'a> {
+    need: &'a Need<'a>,
+    graph: Graph,
+    caches: Vec<Format>,
+    open: bool,
+    all: Vec<Candidate>,
+}
+
+impl Maker<'_> {
+    /// A plan with every cache that one of `loads` has.
+    fn add(&mut self, plan: &Plan, loads: &[&'static Runtime]) {
+        let (device, model) = (&self.need.machine.device, self.need.model);
+        let sixteen = device.sixteen_bit();
+        for kv in self.caches.clone() {
+            let wide = kv.nominal_bits() >= 16;
+            let names: BTreeMap<&'static str, String> = loads
+                .iter()
+                .filter(|runtime| runtime.caches(kv, device))
+                .filter_map(|runtime| Some((runtime.name.as_str(), runtime.calls(plan, sixteen)?)))
+                .collect();
+            let open = self.open && loads.is_empty() && (wide || kv == Format::FP8);
+            if names.is_empty() && !open {
+                continue;
+            }
+            let plan = if wide { plan.clone() } else { plan.clone().with_kv(kv) };
+            let Ok(assignment) = plan.on(device, Some(&model.anatomy)) else { continue };
+            if !divides(&self.graph, &assignment) {
+                continue;
+            }
+            let losses = quality::losses(model, &plan, &assignment, &self.graph);
+            let (algorithm, bits) = (algorithm(&plan, &assignment, &names), narrowest(&plan, &assignment));
+            let (assignment, pace) = (Arc::new(assignment), pace(self.need.machine, names.keys()));
+            self.all.push(Candidate { plan, known_as: names, algorithm, losses, pace, assignment, bits });
+        }
     }
 }
 
-/// Under which name results of a precision are published. llama.cpp measures files whose head and embeddings are quantized
-/// too, which an 8-bit head comes nearest to.
-fn published_as(key: &'static str, head: bool) -> Option<&'static str> {
-    match (key, head) {
-        ("int8-g32/16", true) => Some("q8_0"),
-        ("int4-g32/16", true) => Some("q4_0"),
-        (_, true) => None,
-        (key, false) => Some(key),
+/// The scale that leaves the least squared error where it is worth the time; wider codes gain nothing by it, and files with
+/// several schemes and llama.cpp's are rounded to nearest.
+fn algorithm(plan: &Plan, assignment: &Assignment, names: &BTreeMap<&str, String>) -> &'static str {
+    let weights = assignment.at(crate::Role::Query).weights;
+    let gains = weights.element() == Element::Int4 && weights.gguf().is_none() || weights == Format::NVFP4;
+    if assignment.is_wide() || bare(plan) == plan.base() && weights.nominal_bits() >= 16 {
+        "none"
+    } else if gains && plan.rules().is_empty() && names.contains_key("vLLM") {
+        "mse"
+    } else {
+        "rtn"
     }
+}
+
+/// The fewest bits of what the layers mostly are, and of what differs.
+fn narrowest(plan: &Plan, assignment: &Assignment) -> u32 {
+    let base = plan.mix().map_or(assignment.at(crate::Role::Query).weights, Mix::base).nominal_bits();
+    let rules = plan.rules().iter().filter_map(|rule| rule.precision.formats().weights).map(Format::nominal_bits);
+    rules.fold(base, u32::min)
+}
+
+/// Whether blocks divide what is stored: rows of weights, and heads of the cache. No runtime has kernels for the rest;
+/// llama.cpp's recipes take another type there.
+fn divides(graph: &Graph, assignment: &Assignment) -> bool {
+    let whole = |format: Format, length: Dim| format.block().is_none_or(|block| length.get().is_multiple_of(block));
+    let (kv, mut all) = (assignment.kv(), true);
+    assignment.kernels(graph, |Kernel { node, precision }| {
+        all &= node.op.weights().is_none_or(|weights| whole(precision.weights, weights.k));
+        if let Op::Attention(attention) = node.op {
+            all &= whole(kv, attention.head_dim) && whole(kv, attention.value_dim);
+        }
+    });
+    all
 }
 
 impl Candidate {
+    /// Runtimes that load it.
+    pub(super) fn loaders(&self) -> impl Iterator<Item = &'static Runtime> {
+        runtimes().iter().filter(|runtime| self.known_as.contains_key(runtime.name.as_str()))
+    }
+
+    /// What it means on the device.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
+    /// The format of the cache.
+    pub fn kv(&self) -> Format {
+        self.assignment.kv()
+    }
+
     /// Whether it is 16 bit throughout.
     pub fn is_plain(&self) -> bool {
-        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
-        let bits = [self.plan.layers.weights, inner.weights, self.kv].map(Format::nominal_bits);
-        bits.iter().all(|bits| *bits >= 16) && self.head.is_none()
+        self.assignment.is_wide()
+    }
+
+    /// Whether its layers have fewer than four bits.
+    pub fn is_narrow(&self) -> bool {
+        self.bits < NARROWEST_BITS
     }
 
     /// How many choices it takes: the fewer, the simpler to make and to serve.
     pub(super) fn parts(&self) -> usize {
-        let weights = |precision: &Precision| precision.weights.nominal_bits() < 16;
-        let narrow = weights(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(weights);
-        let mixed = self.attention != self.feed_forward;
-        let cached = self.kv.nominal_bits() < 16;
-        [narrow, mixed, cached, self.head.is_some()].into_iter().filter(|choice| *choice).count()
+        usize::from(!self.is_plain()) + self.plan.rules().len() + usize::from(self.plan.kv().is_some())
     }
 
-    /// Whether some weights are narrower than the activations they meet.
+    /// Whether the device has units for its narrowest weights as they are stored.
+    pub(super) fn is_native(&self, device: &Device) -> bool {
+        let layers = crate::Role::ALL.into_iter().filter(|role| role.is_layer_product());
+        let narrowest = layers.map(|role| self.assignment.at(role).weights).min_by_key(|format| format.nominal_bits());
+        let has = |format: Format| format.native_units().is_some_and(|units| device.fastest(units).is_some());
+        narrowest.is_some_and(|format| has(format) && device.takes(format))
+    }
+
+    /// Whether some weights of the layers are narrower than the activations they meet.
     pub fn weight_only(&self) -> bool {
-        let narrow = |precision: &Precision| precision.weights.nominal_bits() < precision.activations.nominal_bits();
-        narrow(&self.plan.layers) || self.plan.feed_forward.as_ref().is_some_and(narrow) || self.head.is_some()
-    }
-
-    /// Whether one of its parts has this name: a precision, its weights' format, or that of the cache or the head.
-    pub(super) fn has(&self, name: &str) -> bool {
-        let precision = |known: &str, weights: Format| {
-            known == name
-                || known.split('/').next() == Some(name)
-                || weights.nominal_bits() < 16 && weights.to_string() == name
-                || weights.element() == Element::Int4 && name == "int4"
+        let narrow = |role: crate::Role| {
+            let precision = self.assignment.at(role);
+            precision.weights.nominal_bits() < precision.activations.nominal_bits()
         };
-        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
-        precision(&self.attention, self.plan.layers.weights)
-            || precision(&self.feed_forward, inner.weights)
-            || self.kv.nominal_bits() < 16 && self.kv.to_string() == name
-            || self.kv.element() == Element::Int4 && name == "int4"
-            || self.head.is_some_and(|head| head.to_string() == name)
+        crate::Role::ALL.into_iter().filter(|role| role.is_layer_product()).any(narrow)
     }
-
-    /// A part that none of the names stands for; 16 bit needs none.
-    fn beyond(&self, names: &[String]) -> Option<String> {
-        let allows = |weights: Format, known: &str| {
-            let alone =
-                Self { attention: known.to_owned(), feed_forward: known.to_owned(), head: None, ..self.clone() };
-            let plain = Plan { feed_forward: None, layers: Precision { weights, ..self.plan.layers }, ..self.plan };
-            let alone = Self { plan: plain, kv: self.plan.layers.query, ..alone };
-            weights.nominal_bits() >= 16 || names.iter().any(|name| alone.has(name))
-        };
-        let inner = self.plan.feed_forward.unwrap_or(self.plan.layers);
-        if !allows(self.plan.layers.weights, &self.attention) {
-            return Some(self.attention.clone());
-        }
-        if !allows(inner.weights, &self.feed_forward) {
-            return Some(self.feed_forward.clone());
-        }
-        let stored = [Some(self.kv).filter(|kv| kv.nominal_bits() < 16), self.head];
-        stored.into_iter().flatten().map(|format| format.to_string()).find(|format| !names.contains(format))
-    }
-
-    /// Why names and units forbid it.
-    pub(super) fn refusal(&self, limits: &Limits) -> Option<String> {
-        if let Some(denied) = limits.deny.iter().find(|name| self.has(name)) {
-            return Some(format!("has {denied}, which is denied"));
-        }
-        if let Some(missing) = self.beyond(&limits.allow).filter(|_| !limits.allow.is_empty()) {
-            return Some(format!("has {missing}, which is not allowed"));
-        }
-        (limits.native_only && self.weight_only())
-            .then(|| "has weights that no unit multiplies as they are stored".to_owned())
-    }
-}
-
-/// Whether blocks divide what is stored: rows of weights, and heads of the cache. No runtime has kernels for the rest.
-fn divides(graph: &Graph, candidate: &Candidate) -> bool {
-    let whole = |format: Format, length: Dim| format.block().is_none_or(|block| length.get().is_multiple_of(block));
-    graph.nodes.iter().all(|node| {
-        let precision = candidate.plan.at(node.place);
-        let weights = node.op.weights().is_none_or(|weights| whole(precision.weights, weights.k));
-        let cache = match node.op {
-            Op::Attention(attention) => {
-                whole(candidate.kv, attention.head_dim) && whole(candidate.kv, attention.value_dim)
-            }
-            _ => true,
-        };
-        weights && cache
-    })
-}
-
-/// Refuses names that no plan of the device has: a limit that does nothing is a slip.
-pub(super) fn known(names: &[String], all: &[Candidate], device: &Device) -> Result<()> {
-    let Some(unknown) = names.iter().find(|name| !all.iter().any(|candidate| candidate.has(name))) else {
-        return Ok(());
-    };
-    let mut there: Vec<&str> = all.iter().map(|candidate| candidate.attention.as_str()).collect();
-    there.dedup();
-    there.sort_unstable();
-    there.dedup();
-    Err(Error::Shape(format!("no plan for {} has `{unknown}`: there are {}", device.name, there.join(", "))))
 }

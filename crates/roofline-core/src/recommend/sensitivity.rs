@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Demand, Goal, Need, Recommendation, recommend};
-use crate::{Result, calibration::Calibration};
+use crate::{Plan, Result};
 
 /// The choice under other circumstances.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,9 +11,9 @@ pub struct Variation {
     /// What is different.
     pub change: &'static str,
     /// The plan then; none where none may be chosen.
-    pub choice: Option<String>,
-    /// How many times as fast as 16 bit it then is.
-    pub speedup: Option<f64>,
+    pub choice: Option<Plan>,
+    /// How many times the tokens per second of 16 bit it then gives.
+    pub gain: Option<f64>,
     /// Whether it is the same plan.
     pub same: bool,
 }
@@ -21,19 +21,17 @@ pub struct Variation {
 /// The choice with a fifth less and more bandwidth, four times the context and eight times the batch, which throughput and
 /// cost look for themselves.
 pub fn sensitivity(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Variation>> {
-    let own = advice.choice().map(|best| best.candidate.name.as_str());
     let mut all = Vec::new();
     let mut vary = |change, need: &Need<'_>| {
         // More than can be counted fits nowhere.
         let best = recommend(need).ok().and_then(|other| other.choice().cloned());
-        let choice = best.as_ref().map(|best| best.candidate.name.clone());
-        let same = choice.as_deref() == own;
-        all.push(Variation { change, speedup: best.map(|best| best.speedup), choice, same });
+        let choice = best.as_ref().map(|best| best.candidate.plan.clone());
+        let same = choice == advice.plan;
+        all.push(Variation { change, gain: best.and_then(|best| best.gain), choice, same });
     };
     for (change, factor) in [("bandwidth -20 %", 0.8), ("bandwidth +20 %", 1.2)] {
-        let device = need.device.scaled(factor, 1.0)?;
-        let calibration = need.calibration.map(|known| known.with_bandwidth(factor));
-        vary(change, &Need { device: &device, calibration: calibration.as_ref(), ..*need });
+        let machine = need.machine.scaled(factor, 1.0)?;
+        vary(change, &Need { machine: &machine, ..*need });
     }
     let demand = match need.demand {
         Demand::Decode { context } => Demand::Decode { context: context.saturating_mul(4) },
@@ -46,14 +44,4 @@ pub fn sensitivity(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Varia
         vary("batch x8", &Need { batch, ..*need });
     }
     Ok(all)
-}
-
-impl Calibration {
-    /// The same machine with another memory.
-    #[must_use]
-    pub fn with_bandwidth(&self, factor: f64) -> Self {
-        let mut other = self.clone();
-        other.terms.scale_memory(factor);
-        other
-    }
 }

@@ -1,0 +1,122 @@
+//! Kernels that a calibration does not cover, by those beside them that it does.
+//!
+//! A kernel of another format moves other bytes and does the same otherwise: it starts as its sibling does, and what it
+//! takes after that stands to its floor as the sibling's does. A cache of FP8 is then never more than twice as fast as one
+//! of BF16, and four-bit weights that wait for the multipliers gain nothing.
+
+use super::Machine;
+use crate::{
+    Format, Math, Op, Precision,
+    calibration::Calibration,
+    op::{ActivatedLinear, ExpertSide, Experts, Linear},
+    predict::{Causes, Estimate},
+    units::Seconds,
+};
+
+/// How much less sure one is of a kernel that was not measured: its interval has twice the width, in logarithms.
+const WIDER: f64 = 2.0;
+
+impl Machine {
+    /// Times of a kernel by those of the nearest one that was measured; none where there is none.
+    pub(super) fn sibling(
+        &self,
+        calibration: &Calibration,
+        op: &Op,
+        precision: &Precision,
+        ideal: &Estimate,
+    ) -> Option<(Causes, f64)> {
+        let alike = match op {
+            Op::Experts(experts) => together(experts)?,
+            other => *other,
+        };
+        let nearest = [
+            Some(*precision),
+            Some(twin(precision)),
+            self.widened(precision),
+            of_unit(precision),
+            Some(self.sixteen(precision)),
+        ];
+        nearest.iter().flatten().find_map(|other| {
+            let (causes, interval) = calibration.expect(&alike, other, self.sizes)?;
+            let floor = Estimate::of(&alike, other, self.sizes, &self.device).ok()?.time();
+            // Experts are expected to be chosen evenly, which their floor does not count on.
+            let likely = Estimate::likely(op, precision, self.sizes, &self.device).ok()?.time();
+            let factor = likely / floor;
+            let body = (causes.time - causes.launch).max(Seconds::ZERO) * factor;
+            let (memory, compute) = (causes.memory * factor, causes.compute.max(ideal.compute));
+            let (time, network) = (causes.launch + body, Seconds::ZERO);
+            let causes = Causes { time, launch: causes.launch, memory, compute, network };
+            Some((causes, WIDER * interval))
+        })
+    }
+
+    /// Weights of about as many bits that are widened to 16, for those that are narrower than what they meet: widening takes
+    /// its time, whatever the format.
+    fn widened(&self, precision: &Precision) -> Option<Precision> {
+        let bits = precision.weights.nominal_bits();
+        let narrow = bits < precision.activations.nominal_bits();
+        let weights = if bits <= 5 { Format::INT4_G128 } else { Format::INT8 };
+        narrow.then(|| Precision { weights, ..self.sixteen(precision) })
+    }
+
+    /// The same with every operand at 16 bit.
+    fn sixteen(&self, precision: &Precision) -> Precision {
+        let wide = self.device.sixteen_bit();
+        let math = if wide == Format::FP16 { Math::Fp16 } else { Math::Bf16 };
+        Precision { weights: wide, activations: wide, kv: wide, output: wide, query: wide, math, attention: math }
+            .keeping(precision)
+    }
+}
+
+impl Precision {
+    /// A processor multiplies 16-bit numbers on whichever unit it has.
+    fn keeping(self, other: &Self) -> Self {
+        if other.attention == Math::Fp32 { Self { attention: Math::Fp32, ..self } } else { self }
+    }
+}
+
+/// The same with the formats that a narrow unit is measured with.
+fn of_unit(precision: &Precision) -> Option<Precision> {
+    let format = match precision.math {
+        Math::Fp8 => Format::FP8,
+        Math::Int8 => Format::INT8,
+        _ => return None,
+    };
+    Some(Precision { weights: format, activations: format, ..*precision })
+}
+
+/// The same in the other 16-bit format, which moves as many bytes at the same rates.
+fn twin(precision: &Precision) -> Precision {
+    let format = |format: Format| match format {
+        Format::FP16 => Format::BF16,
+        Format::BF16 => Format::FP16,
+        other => other,
+    };
+    let math = |math: Math| match math {
+        Math::Fp16 => Math::Bf16,
+        Math::Bf16 => Math::Fp16,
+        other => other,
+    };
+    let Precision { weights, activations, kv, output, query, math: own, attention } = *precision;
+    Precision {
+        weights: format(weights),
+        activations: format(activations),
+        kv: format(kv),
+        output: format(output),
+        query: format(query),
+        math: math(own),
+        attention: math(attention),
+    }
+}
+
+/// The products of all experts that are likely to be chosen, as one: the same weights, with the rows of each.
+fn together(experts: &Experts) -> Option<Op> {
+    let distinct = experts.distinct();
+    let rows = (experts.tokens.float() * experts.active.float() / distinct).ceil() as u64;
+    let n = (experts.n.float() * distinct).round() as u64;
+    let linear = Linear::new(rows.max(1), n, experts.k.get()).ok()?;
+    Some(match experts.side {
+        ExpertSide::GatedUp => Op::ActivatedLinear(ActivatedLinear { linear, gated: true }),
+        ExpertSide::Up | ExpertSide::Down => Op::Linear(linear),
+    })
+}

@@ -1,0 +1,287 @@
+//! llama.cpp's recipes: which tensor of a GGUF file has which type, head and embedding included.
+//!
+//! Source: `llama_tensor_get_type_impl` and `tensor_type_fallback` of llama.cpp (`src/llama-quant.cpp` as llama-cpp-python
+//! 0.3.36 has it, 2026), without an importance matrix.
+
+use crate::{Format, Role, model::Anatomy};
+
+/// A recipe of types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mix {
+    /// INT8 in blocks of 32 throughout.
+    Q8_0,
+    /// INT6 throughout.
+    Q6K,
+    /// INT5 above a minimum in blocks of 32, the output in `Q6_K`.
+    Q5_1,
+    /// `Q5_K`, half of the sensitive tensors in `Q6_K`.
+    Q5KMedium,
+    /// `Q5_K`, the output in `Q6_K`.
+    Q5KSmall,
+    /// INT5 in blocks of 32, the output in `Q6_K`.
+    Q5_0,
+    /// INT4 above a minimum in blocks of 32, the output in `Q6_K`.
+    Q4_1,
+    /// `Q4_K`, half of the sensitive tensors in `Q6_K`.
+    Q4KMedium,
+    /// `Q4_K`, a few tensors in `Q5_K`.
+    Q4KSmall,
+    /// INT4 in blocks of 32, the output in `Q6_K`.
+    Q4_0,
+    /// `Q3_K`, the sensitive tensors in `Q5_K`.
+    Q3KLarge,
+    /// `Q3_K`, the sensitive tensors in `Q4_K` and a few in `Q5_K`.
+    Q3KMedium,
+    /// `Q3_K`, the output in `Q6_K`.
+    Q3KSmall,
+    /// `Q2_K`, the sensitive tensors in `Q3_K` or `Q4_K`.
+    Q2K,
+}
+
+use Mix as M;
+
+/// Whether a layer is one of those that llama.cpp gives more bits: the first and the last eighth, and every third.
+fn favoured(layer: usize, layers: usize) -> bool {
+    layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
+}
+
+impl Mix {
+    /// Every recipe, wide to narrow.
+    pub const ALL: [Self; 14] = [
+        M::Q8_0,
+        M::Q6K,
+        M::Q5_1,
+        M::Q5KMedium,
+        M::Q5KSmall,
+        M::Q5_0,
+        M::Q4_1,
+        M::Q4KMedium,
+        M::Q4KSmall,
+        M::Q4_0,
+        M::Q3KLarge,
+        M::Q3KMedium,
+        M::Q3KSmall,
+        M::Q2K,
+    ];
+
+    /// Its name, as llama.cpp writes it, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "q8_0",
+            Self::Q6K => "q6_k",
+            Self::Q5_1 => "q5_1",
+            Self::Q5KMedium => "q5_k_m",
+            Self::Q5KSmall => "q5_k_s",
+            Self::Q5_0 => "q5_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q4KMedium => "q4_k_m",
+            Self::Q4KSmall => "q4_k_s",
+            Self::Q4_0 => "q4_0",
+            Self::Q3KLarge => "q3_k_l",
+            Self::Q3KMedium => "q3_k_m",
+            Self::Q3KSmall => "q3_k_s",
+            Self::Q2K => "q2_k",
+        }
+    }
+
+    /// Other names of the recipe: `llama-quantize` takes a bare `Q4_K` for `Q4_K_M`.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::Q5KMedium => &["q5_k"],
+            Self::Q4KMedium => &["q4_k"],
+            Self::Q3KMedium => &["q3_k"],
+            _ => &[],
+        }
+    }
+
+    /// What it is, in a sentence.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "INT8 in blocks of 32",
+            Self::Q6K => "INT6 in blocks of 16 with 8-bit scales",
+            Self::Q5_1 => "INT5 in blocks of 32 with minima; output in Q6_K",
+            Self::Q5KMedium => "Q5_K, the sensitive half of values and ways down in Q6_K",
+            Self::Q5KSmall => "INT5 in blocks of 32 with 6-bit scales and minima; output in Q6_K",
+            Self::Q5_0 => "INT5 in blocks of 32; output in Q6_K",
+            Self::Q4_1 => "INT4 in blocks of 32 with minima; output in Q6_K",
+            Self::Q4KMedium => "Q4_K, the sensitive half of values and ways down in Q6_K",
+            Self::Q4KSmall => "INT4 in blocks of 32 with 6-bit scales and minima, a few tensors in Q5_K",
+            Self::Q4_0 => "INT4 in blocks of 32; output in Q6_K",
+            Self::Q3KLarge => "Q3_K; values, ways down and what joins the heads in Q5_K",
+            Self::Q3KMedium => "Q3_K; values, ways down and what joins the heads in Q4_K, a few in Q5_K",
+            Self::Q3KSmall => "INT3 in blocks of 16 with 6-bit scales; output in Q6_K",
+            Self::Q2K => "INT2 in blocks of 16 with 4-bit scales and minima; sensitive tensors in Q3_K and Q4_K",
+        }
+    }
+
+    /// The recipe of that name, in any case, with `-` or `_`.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.trim().to_ascii_lowercase().replace('-', "_");
+        Self::ALL.into_iter().find(|mix| mix.name() == name || mix.aliases().contains(&name.as_str()))
+    }
+
+    /// The type of most matrices.
+    pub const fn base(self) -> Format {
+        match self {
+            Self::Q8_0 => Format::Q8_0,
+            Self::Q6K => Format::Q6_K,
+            Self::Q5_1 => Format::Q5_1,
+            Self::Q5KMedium | Self::Q5KSmall => Format::Q5_K,
+            Self::Q5_0 => Format::Q5_0,
+            Self::Q4_1 => Format::Q4_1,
+            Self::Q4KMedium | Self::Q4KSmall => Format::Q4_K,
+            Self::Q4_0 => Format::Q4_0,
+            Self::Q3KLarge | Self::Q3KMedium | Self::Q3KSmall => Format::Q3_K,
+            Self::Q2K => Format::Q2_K,
+        }
+    }
+
+    /// The type of a matrix of that many columns, in a layer where it is in one.
+    pub fn type_of(self, role: Role, layer: Option<usize>, columns: u64, model: &Anatomy) -> Format {
+        fallback(self.wanted(role, layer.unwrap_or(0), columns, model), columns)
+    }
+
+    fn wanted(self, role: Role, layer: usize, columns: u64, model: &Anatomy) -> Format {
+        let base = self.base();
+        let whole = base.block().is_none_or(|block| columns.is_multiple_of(block));
+        // A tied embedding is the output.
+        let output = role == Role::Head || role == Role::Embedding && model.tied;
+        match role {
+            // A router is too small to be worth a loss.
+            Role::Router => Format::FP32,
+            _ if output && !whole => Format::Q8_0,
+            _ if output && self != Self::Q8_0 => Format::Q6_K,
+            Role::Value | Role::Key if model.experts == 8 => Format::Q8_0,
+            Role::Value => self.of_value(layer, model),
+            Role::Down | Role::ExpertDown => self.of_down(layer, model.order.len()),
+            Role::Output => self.of_output(model.experts == 8),
+            _ => base,
+        }
+    }
+
+    fn of_value(self, layer: usize, model: &Anatomy) -> Format {
+        let layers = model.order.len();
+        let format = match self {
+            Self::Q2K if model.sharing >= 4 => Format::Q4_K,
+            Self::Q2K => Format::Q3_K,
+            Self::Q3KMedium if layer >= 2 => Format::Q4_K,
+            Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
+            Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
+            Self::Q4KSmall if layer < 4 => Format::Q5_K,
+            _ => self.base(),
+        };
+        // What llama.cpp takes for the 70B model: its values are shared by eight heads, and cheap.
+        let cheap = layers == 80 && model.sharing > 1;
+        if cheap && matches!(format, Format::Q3_K | Format::Q4_K) { Format::Q5_K } else { format }
+    }
+
+    fn of_down(self, layer: usize, layers: usize) -> Format {
+        match self {
+            Self::Q2K => Format::Q3_K,
+            Self::Q3KMedium if layer >= layers / 16 => Format::Q4_K,
+            Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
+            Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
+            Self::Q4KSmall if layer < layers / 8 => Format::Q5_K,
+            _ => self.base(),
+        }
+    }
+
+    fn of_output(self, eight_experts: bool) -> Format {
+        match self {
+            Self::Q2K | Self::Q3KSmall | Self::Q3KMedium | Self::Q4KSmall | Self::Q4KMedium if eight_experts => {
+                Format::Q5_K
+            }
+            Self::Q2K if !eight_experts => Format::Q3_K,
+            Self::Q3KMedium => Format::Q4_K,
+            Self::Q3KLarge if !eight_experts => Format::Q5_K,
+            _ => self.base(),
+        }
+    }
+}
+
+/// A type whose blocks divide the columns: of 32 for those of 256, and else FP16, as llama.cpp has it.
+fn fallback(wanted: Format, columns: u64) -> Format {
+    let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
+    let smaller = match wanted {
+        Format::Q2_K | Format::Q3_K => Format::Q4_0,
+        Format::Q4_K => Format::Q5_0,
+        Format::Q5_K => Format::Q5_1,
+        Format::Q6_K => Format::Q8_0,
+        other => other,
+    };
+    [wanted, smaller].into_iter().find(|format| whole(*format)).unwrap_or(Format::FP16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Model;
+
+    #[test]
+    fn names_are_those_of_llama_cpp() {
+        for mix in Mix::ALL {
+            assert_eq!(Mix::named(&mix.name().to_uppercase()), Some(mix));
+        }
+        assert_eq!((Mix::named("Q4-K"), Mix::named("q3_k")), (Some(Mix::Q4KMedium), Some(Mix::Q3KMedium)));
+        assert_eq!(Mix::named("q4_k_l"), None);
+    }
+
+    /// Llama-3-8B in Q4_K_M: 16 of 32 layers have their values and ways down in Q6_K, and so is the output; the embedding
+    /// is in Q4_K. `gguf-dump` of the published file says the same.
+    #[test]
+    fn llama_3_8b_in_q4_k_m() {
+        let model = Model::find("llama-3-8b").unwrap().anatomy;
+        let of = |role, layer| Mix::Q4KMedium.type_of(role, Some(layer), 4096, &model);
+        let better = (0..32).filter(|layer| of(Role::Value, *layer) == Format::Q6_K).count();
+        assert_eq!(better, 16);
+        assert_eq!(of(Role::Query, 0), Format::Q4_K);
+        assert_eq!(Mix::Q4KMedium.type_of(Role::Head, None, 4096, &model), Format::Q6_K);
+        assert_eq!(Mix::Q4KMedium.type_of(Role::Embedding, None, 4096, &model), Format::Q4_K);
+    }
+
+    #[test]
+    fn rows_that_blocks_do_not_divide_fall_back() {
+        // Qwen2.5-0.5B has 896 columns, which are no whole blocks of 256; its embedding is its output.
+        let model = Model::find("qwen2.5-0.5b").unwrap().anatomy;
+        let of = |mix: Mix, role| mix.type_of(role, Some(10), 896, &model);
+        assert_eq!(of(Mix::Q4KSmall, Role::Query), Format::Q5_0);
+        assert_eq!(of(Mix::Q5KSmall, Role::Query), Format::Q5_1);
+        assert_eq!((of(Mix::Q3KSmall, Role::Query), of(Mix::Q2K, Role::Up)), (Format::Q4_0, Format::Q4_0));
+        assert_eq!(of(Mix::Q4KMedium, Role::Embedding), Format::Q8_0);
+        assert_eq!(of(Mix::Q4_0, Role::Up), Format::Q4_0);
+    }
+    /// How many tensors of Llama-3-8B have each type, counted by hand. `Q3_K_M`: values and ways down in `Q5_K` in the first two
+    /// layers (4) and in `Q4_K` in the other thirty, as what joins the heads is in all 32 (92); the embedding and the four
+    /// others in `Q3_K` (129). `Q2_K`: four queries share a value, so values are in `Q4_K` (32); ways down and what joins the
+    /// heads in `Q3_K` (64). The output is in `Q6_K` always.
+    #[test]
+    fn llama_3_8b_below_four_bits() {
+        let model = Model::find("llama-3-8b").unwrap().anatomy;
+        let count = |mix: Mix, format: Format| {
+            let inside = [Role::Query, Role::Key, Role::Value, Role::Output, Role::Gate, Role::Up, Role::Down];
+            let layers = (0..32).flat_map(|layer| inside.map(|role| (role, Some(layer))));
+            let all = layers.chain([(Role::Head, None), (Role::Embedding, None)]);
+            all.filter(|(role, layer)| mix.type_of(*role, *layer, 4096, &model) == format).count()
+        };
+        let counts =
+            |mix| [Format::Q2_K, Format::Q3_K, Format::Q4_K, Format::Q5_K, Format::Q6_K].map(|one| count(mix, one));
+        assert_eq!(counts(Mix::Q3KMedium), [0, 129, 92, 4, 1]);
+        assert_eq!(counts(Mix::Q2K), [129, 64, 32, 0, 1]);
+        assert_eq!(counts(Mix::Q3KLarge), [0, 129, 0, 96, 1]);
+        assert_eq!(counts(Mix::Q3KSmall), [0, 225, 0, 0, 1]);
+    }
+
+    /// Mixtral has eight experts: keys and values in `Q8_0`, what joins the heads in `Q5_K`, and no more than its layers say of
+    /// the ways down. The 70B model has its values in `Q5_K` where they would be narrower.
+    #[test]
+    fn models_that_llama_cpp_knows_by_their_size() {
+        let mixtral = Model::find("mixtral-8x7b").unwrap().anatomy;
+        let of = |mix: Mix, role| mix.type_of(role, Some(10), 4096, &mixtral);
+        assert_eq!((of(Mix::Q3KMedium, Role::Key), of(Mix::Q2K, Role::Value)), (Format::Q8_0, Format::Q8_0));
+        assert_eq!((of(Mix::Q2K, Role::Output), of(Mix::Q3KLarge, Role::Output)), (Format::Q5_K, Format::Q3_K));
+        assert_eq!((of(Mix::Q2K, Role::ExpertDown), of(Mix::Q2K, Role::Router)), (Format::Q3_K, Format::FP32));
+        let large = Model::find("llama-3-70b").unwrap().anatomy;
+        let value = |mix: Mix| mix.type_of(Role::Value, Some(10), 8192, &large);
+        assert_eq!([Mix::Q2K, Mix::Q3KSmall, Mix::Q4KSmall, Mix::Q5KSmall].map(value), [Format::Q5_K; 4]);
+    }
+}
