@@ -57,7 +57,7 @@ impl Backend for Null {
     fn prepare(&mut self, subject: &Subject, _: Residency) -> Result<Box<dyn Case + '_>> {
         let kernel = self.supports(subject)?;
         let ideal = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, &self.device)?.time();
-        Ok(Box::new(NullCase { kernel, time: LAUNCH + ideal * SLOWER, taken: 0 }))
+        Ok(Box::new(NullCase { kernel, time: LAUNCH + ideal.seconds() * SLOWER, taken: 0 }))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let ideal = Estimate::of(&node.op, &formats, Sizes::Exact, &h200).unwrap().time();
         let mut null = Null::new(h200);
         let measured = measure(&mut null, &subject, &Protocol::default()).unwrap();
-        let off = measured.time() / (LAUNCH + ideal * SLOWER) - 1.0;
+        let off = measured.time() / (LAUNCH + ideal.seconds() * SLOWER) - 1.0;
         assert!(off.abs() < 0.01, "{off}");
         assert!(measured.warnings.is_empty(), "{:?}", measured.warnings);
         assert_eq!(measured, measure(&mut null, &subject, &Protocol::default()).unwrap());

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use roofline_core::{Op, measurement::Measurement};
+use roofline_core::{
+    Op,
+    measurement::{Measurement, Phase},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -36,6 +39,9 @@ pub struct Header {
     pub backend: String,
     /// The machine and the program.
     pub environment: serde_json::Value,
+    /// The words after the program's name, where somebody typed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
 }
 
 impl Header {
@@ -47,7 +53,8 @@ impl Header {
         backend: &str,
         environment: serde_json::Value,
     ) -> Self {
-        Self { roofline_run: VERSION, started, device, device_toml, backend: backend.to_owned(), environment }
+        let backend = backend.to_owned();
+        Self { roofline_run: VERSION, started, device, device_toml, backend, environment, command: None }
     }
 }
 
@@ -56,6 +63,9 @@ impl Header {
 pub struct Skipped {
     /// Where the kernel belongs.
     pub site: String,
+    /// The pass that it is a part of, where it is one of a model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// The precision's name.
     pub precision: String,
     /// What was to be computed.
@@ -312,6 +322,7 @@ mod tests {
         let line = |line: &Line| serde_json::to_string(line).unwrap() + "\n";
         let skipped = Line::Skipped(Skipped {
             site: "x".into(),
+            phase: None,
             precision: "y".into(),
             op: subject(8).op,
             reason: String::new(),

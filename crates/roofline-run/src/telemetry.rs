@@ -5,11 +5,13 @@
 //! alone: what a driver knows differs by generation, by system and by container, and one question that it refuses is no
 //! reason to lose the answers to the others.
 
+mod capability;
 pub mod nvml;
 mod power;
 mod shortage;
 mod status;
 
+pub use capability::Capability;
 pub use nvml::Gpu;
 pub use power::{PowerReading, PowerTracker, Recording, Sample, Summary};
 pub use shortage::Shortage;
@@ -17,7 +19,7 @@ pub use status::Status;
 
 use std::fmt;
 
-use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
+use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
 use serde::Serialize;
 
 /// Why a query has no answer, in the driver's words.
@@ -61,10 +63,23 @@ pub trait Source: Send + Sync {
     fn pcie_generation(&self) -> Reading<u32>;
     /// Lanes of its PCIe link as it runs now.
     fn pcie_width(&self) -> Reading<u32>;
+    /// Traffic over its PCIe link, which the driver watches for 20 ms to answer.
+    fn pcie_traffic(&self, way: Way) -> Reading<ByteRate>;
+    /// Its multiprocessors.
+    fn multiprocessors(&self) -> Reading<u32>;
     /// What keeps its clocks below their maximum.
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>>;
     /// Energy since the driver was loaded; only differences mean something.
     fn total_energy(&self) -> Reading<Joules>;
+}
+
+/// A way over the link between a GPU and its host, as the GPU sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the GPU.
+    Sent,
+    /// To it.
+    Received,
 }
 
 /// A part of the chip with a clock of its own.

@@ -41,12 +41,21 @@ impl Cpu {
     ///
     /// Never: an empty buffer always fits.
     pub fn new(machine: &Machine, device: Device) -> Self {
+        Self::held_back(machine, device, Isa::best())
+    }
+
+    /// The same with narrower instructions than the processor has.
+    ///
+    /// # Panics
+    ///
+    /// Never: an empty buffer always fits.
+    pub fn held_back(machine: &Machine, device: Device, isa: Isa) -> Self {
         let arena = Buffer::from_bytes(&[]).expect("no bytes always fit");
         let mut pool = Pool::new(machine.threads);
         let binding = Binding::new(&mut pool);
         Self {
             device,
-            isa: Isa::best(),
+            isa,
             pool,
             binding,
             arena,
@@ -135,7 +144,7 @@ impl Backend for Cpu {
             Op::Linear(shape) => Ok(linear::kernel(&linear::plan(self, *shape, subject)?)),
             Op::ActivatedLinear(shape) => activated::kernel(self, *shape, subject),
             Op::Attention(shape) => Ok(attention::plan(self, shape, subject)?.1),
-            Op::Elementwise(shape) => elementwise::kernel(shape, subject),
+            Op::Elementwise(shape) => elementwise::kernel(self.isa, shape, subject),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roofline_core::{
     Device,
     measurement::{Kernel, Residency, Subject},
-    units::{Celsius, Hertz, Joules, Watts},
+    units::{ByteRate, Celsius, Hertz, Joules, Watts},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Backend, Case, Result,
     backend::Ceiling,
-    telemetry::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization},
+    telemetry::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization, Way},
 };
 
 /// A backend whose power is that of the board it is on.
@@ -159,6 +159,14 @@ impl Source for Sensors {
 
     fn pcie_width(&self) -> Reading<u32> {
         unread("PCIe link")
+    }
+
+    fn pcie_traffic(&self, _way: Way) -> Reading<ByteRate> {
+        unread("PCIe link")
+    }
+
+    fn multiprocessors(&self) -> Reading<u32> {
+        unread("number of multiprocessors")
     }
 
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {

@@ -36,6 +36,8 @@ const MODELS: &[(&str, f64, &str)] = &[
     ("thor", 90.0, "jetson_thor_t5000"),
     ("thor", 0.0, "jetson_thor_t4000"),
     ("xavier nx", 0.0, "jetson_xavier_nx"),
+    // Not the Orin Nano, whose model says so; the board with 2 GB has no file.
+    ("jetson nano", 3.0, "jetson_nano"),
 ];
 
 /// What a tree says of the board it is from.
@@ -117,6 +119,9 @@ mod tests {
         assert_eq!(kit.device(gib(7.4), None).as_deref(), Some("jetson_orin_nano_8gb"));
         assert_eq!(kit.device(gib(3.4), None).as_deref(), Some("jetson_orin_nano_4gb"));
         assert_eq!(kit.device(None, None), None, "memory tells them apart");
+        let first = model("NVIDIA Jetson Nano Developer Kit");
+        assert_eq!(first.device(gib(3.9), None).as_deref(), Some("jetson_nano"));
+        assert_eq!(model("NVIDIA Jetson Nano 2GB Developer Kit").device(gib(1.9), None), None);
         // An image may call the board anything; the part does not change.
         let nx = Board { part: Some("p3767-0000".into()), named_super: true, ..kit.clone() };
         assert_eq!(nx.device(gib(15.2), None).as_deref(), Some("jetson_orin_nx_16gb_super"));

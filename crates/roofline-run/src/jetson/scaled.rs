@@ -53,7 +53,7 @@ impl ModeDevice {
         let (gpu_clock, memory_clock) = (mode.gpu.within(boost), mode.emc.within(full));
         let bandwidth = ByteRate::new(memory_clock.value() * per_clock);
         let compute_scale = f64::from(left) / f64::from(sm) * (gpu_clock / boost);
-        let rate = |math| device.peaks.of(math).unwrap_or(FlopRate::ZERO) * compute_scale;
+        let rate = |math| device.peaks.of(math).map(|peak| peak * compute_scale);
         let power = registered.as_ref().and_then(|known| known.power).or_else(|| mode.budget());
         let resolved = PowerMode {
             name: mode.name.clone(),
@@ -63,7 +63,7 @@ impl ModeDevice {
             sm: left,
             memory_clock,
             bandwidth,
-            fp16: rate(Math::Fp16),
+            fp16: rate(Math::Fp16).unwrap_or(FlopRate::ZERO),
             int8: rate(Math::Int8),
             default: table.default == Some(mode.id),
             unverified: false,

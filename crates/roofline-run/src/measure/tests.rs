@@ -1,11 +1,12 @@
 //! The protocol on a backend whose every answer is a line of a test.
 
 use roofline_core::{
-    Device, Graph, Registry,
+    Device, Graph, Machine, Registry,
     compare::{Observation, compare},
-    format::Sizes,
+    machine::Stack,
     measurement::{Check, Kernel, Path},
     precision::PrecisionSpec,
+    predict::Tier,
     units::{Bytes, Hertz},
 };
 
@@ -101,7 +102,8 @@ fn what_moved_is_what_bandwidth_is_made_of() {
     let ratio = cast.bandwidth() / plain.bandwidth();
     assert!((4.9..5.0).contains(&ratio), "{ratio}");
     let observed = [Observation::from(&plain), Observation::from(&cast)];
-    let compared = compare(&observed, &fake.device, None, Sizes::Exact).unwrap();
+    let machine = Machine::new(fake.device.clone(), Stack::Null);
+    let compared = compare(&observed, &machine, Tier::Ideal).unwrap();
     for (pair, measured) in compared.pairs.iter().zip([&plain, &cast]) {
         assert!((pair.bandwidth() / measured.bandwidth() - 1.0).abs() < 1e-12);
         let roof = measured.roof(&fake.device).unwrap() / measured.time();

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
+use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
 
-use super::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization};
+use super::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization, Way};
 
 /// Every query by name.
 pub(crate) const QUERIES: &[&str] = &[
@@ -31,6 +31,9 @@ pub(crate) const QUERIES: &[&str] = &[
     "utilization",
     "pcie_gen",
     "pcie_width",
+    "pcie_tx_kb_s",
+    "pcie_rx_kb_s",
+    "sm_count",
     "throttle_reasons",
     "total_energy_j",
 ];
@@ -143,6 +146,17 @@ impl Source for Fake {
 
     fn pcie_width(&self) -> Reading<u32> {
         self.answer("pcie_width", 16)
+    }
+
+    fn pcie_traffic(&self, way: Way) -> Reading<ByteRate> {
+        match way {
+            Way::Sent => self.answer("pcie_tx_kb_s", ByteRate::new(1.5e9)),
+            Way::Received => self.answer("pcie_rx_kb_s", ByteRate::new(2.5e6)),
+        }
+    }
+
+    fn multiprocessors(&self) -> Reading<u32> {
+        self.answer("sm_count", 132)
     }
 
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {

@@ -6,16 +6,16 @@ use std::{ffi::OsStr, sync::OnceLock};
 use nvml_wrapper::{
     Device, Nvml,
     bitmasks::device::ThrottleReasons,
-    enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold},
+    enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
     enums::device::{SampleValue, UsedGpuMemory},
     error::NvmlError,
     struct_wrappers::device::ProcessInfo,
     structs::device::FieldId,
     sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT,
 };
-use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
+use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
 
-use super::{ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization};
+use super::{Capability, ClockDomain, Holder, Memory, Reading, Source, Throttle, Unread, Utilization, Way};
 use crate::{Error, Result};
 
 /// Where the library may be: its name since it has versions, the name that only development packages install, and the
@@ -194,6 +194,25 @@ impl Source for Gpu {
 
     fn pcie_width(&self) -> Reading<u32> {
         read(self.device.current_pcie_link_width(), |width| width)
+    }
+
+    fn pcie_traffic(&self, way: Way) -> Reading<ByteRate> {
+        let counter = match way {
+            Way::Sent => PcieUtilCounter::Send,
+            Way::Received => PcieUtilCounter::Receive,
+        };
+        // The driver counts in KB/s.
+        read(self.device.pcie_throughput(counter), |kilo| ByteRate::new(f64::from(kilo) * 1e3))
+    }
+
+    /// The driver counts cores; how many a multiprocessor has is a matter of its generation.
+    fn multiprocessors(&self) -> Reading<u32> {
+        let capability = self.compute_capability()?;
+        let cores = read(self.device.num_cores(), |cores| cores)?;
+        let each = capability.parse::<Capability>().ok().and_then(Capability::cores_per_multiprocessor);
+        each.map(|each| cores / each).ok_or_else(|| {
+            Unread(format!("how many cores a multiprocessor of compute capability {capability} has is not known"))
+        })
     }
 
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use roofline_core::units::{Bytes, Celsius, Hertz, Joules, Watts};
+use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
 use serde::{Serialize, Serializer};
 
-use super::{ClockDomain, Reading, Source, Throttle};
+use super::{Capability, ClockDomain, Reading, Source, Throttle, Way};
 
 /// One look at a GPU. What could not be read is missing here and named in `errors`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -14,6 +14,14 @@ pub struct Status {
     pub device_name: Option<String>,
     /// CUDA compute capability.
     pub compute_capability: Option<String>,
+    /// Whether that is Blackwell or later.
+    pub is_blackwell: Option<bool>,
+    /// Whether that is Hopper.
+    pub is_hopper: Option<bool>,
+    /// Whether that has tensor cores for FP8.
+    pub has_fp8: Option<bool>,
+    /// Multiprocessors.
+    pub sm_count: Option<u32>,
     /// Version of the driver.
     pub driver_version: Option<String>,
     /// Graphics clock.
@@ -63,6 +71,12 @@ pub struct Status {
     pub pcie_gen: Option<u32>,
     /// Lanes of the PCIe link now.
     pub pcie_width: Option<u32>,
+    /// What the GPU sends over the link.
+    #[serde(rename = "pcie_tx_kb_s", serialize_with = "kilobytes")]
+    pub pcie_sent: Option<ByteRate>,
+    /// What it receives.
+    #[serde(rename = "pcie_rx_kb_s", serialize_with = "kilobytes")]
+    pub pcie_received: Option<ByteRate>,
     /// What keeps the clocks down; empty when nothing does.
     pub throttle_reasons: Option<Vec<Throttle>>,
     /// Energy since the driver was loaded.
@@ -79,9 +93,15 @@ impl Status {
         let asked = &mut errors;
         let memory = keep(asked, "memory", source.memory());
         let utilization = keep(asked, "utilization", source.utilization());
+        let compute_capability = keep(asked, "compute_capability", source.compute_capability());
+        let generation: Option<Capability> = compute_capability.as_ref().and_then(|text| text.parse().ok());
         Self {
             device_name: keep(asked, "device_name", source.device_name()),
-            compute_capability: keep(asked, "compute_capability", source.compute_capability()),
+            compute_capability,
+            is_blackwell: generation.map(Capability::is_blackwell),
+            is_hopper: generation.map(Capability::is_hopper),
+            has_fp8: generation.map(Capability::has_fp8),
+            sm_count: keep(asked, "sm_count", source.multiprocessors()),
             driver_version: keep(asked, "driver_version", source.driver_version()),
             gpu_clock: keep(asked, "gpu_clock_mhz", source.clock(ClockDomain::Graphics)),
             gpu_clock_max: keep(asked, "gpu_clock_max_mhz", source.max_clock(ClockDomain::Graphics)),
@@ -100,6 +120,8 @@ impl Status {
             mem_utilization_pct: utilization.map(|utilization| utilization.memory),
             pcie_gen: keep(asked, "pcie_gen", source.pcie_generation()),
             pcie_width: keep(asked, "pcie_width", source.pcie_width()),
+            pcie_sent: keep(asked, "pcie_tx_kb_s", source.pcie_traffic(Way::Sent)),
+            pcie_received: keep(asked, "pcie_rx_kb_s", source.pcie_traffic(Way::Received)),
             throttle_reasons: keep(asked, "throttle_reasons", source.throttle_reasons()),
             total_energy: keep(asked, "total_energy_j", source.total_energy()),
             errors,
@@ -125,6 +147,12 @@ fn keep<T>(errors: &mut BTreeMap<&'static str, String>, query: &'static str, rea
 #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
 pub(super) fn megahertz<S: Serializer>(clock: &Option<Hertz>, serializer: S) -> Result<S::Ok, S::Error> {
     clock.map(|clock| clock / 1e6).serialize(serializer)
+}
+
+/// Writes a rate in KB/s, which is what drivers count traffic in.
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+fn kilobytes<S: Serializer>(rate: &Option<ByteRate>, serializer: S) -> Result<S::Ok, S::Error> {
+    rate.map(|rate| rate / 1e3).serialize(serializer)
 }
 
 /// Writes a size in MiB, which `nvidia-smi` and most tools call MB.
@@ -169,7 +197,13 @@ mod tests {
             ("mem_utilization_pct", 41.into()),
             ("pcie_gen", 5.into()),
             ("pcie_width", 16.into()),
+            ("pcie_tx_kb_s", 1_500_000.into()),
+            ("pcie_rx_kb_s", 2500.into()),
             ("compute_capability", "9.0".into()),
+            ("is_blackwell", false.into()),
+            ("is_hopper", true.into()),
+            ("has_fp8", true.into()),
+            ("sm_count", 132.into()),
             ("driver_version", "580.82.07".into()),
             ("throttle_reasons", vec!["sw_power_cap"].into()),
             ("errors", Value::Object(serde_json::Map::new())),
@@ -187,6 +221,7 @@ mod tests {
             let expected: &[&str] = match query {
                 "memory" => &["mem_total_mb", "mem_used_mb", "mem_free_mb"],
                 "utilization" => &["gpu_utilization_pct", "mem_utilization_pct"],
+                "compute_capability" => &["compute_capability", "is_blackwell", "is_hopper", "has_fp8"],
                 _ => &[query],
             };
             for (name, value) in &whole {

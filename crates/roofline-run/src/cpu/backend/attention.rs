@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) fn plan(cpu: &Cpu, shape: &op::Attention, subject: &Subject) -> Result<(Attention, Kernel)> {
-    let planned = Attention::plan(shape, &subject.formats, cpu.pool.threads());
+    let planned = Attention::plan_on(shape, &subject.formats, cpu.pool.threads(), cpu.isa);
     let planned = planned.map_err(|reason| unsupported(reason.to_string()))?;
     let formats = &subject.formats;
     let path = if formats.kv == formats.query { Path::Native } else { Path::FusedDequant };

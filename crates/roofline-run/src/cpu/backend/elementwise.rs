@@ -6,6 +6,8 @@ use roofline_core::{
     op::{self, ElementwiseKind as Kind},
 };
 
+use roofline_isa::Isa;
+
 use super::{
     super::{
         kernels::elementwise::{Elementwise, Rotations, Target},
@@ -33,7 +35,7 @@ fn formats(kind: Kind, subject: &Subject) -> (Format, usize, Format) {
     }
 }
 
-pub(super) fn kernel(shape: &op::Elementwise, subject: &Subject) -> Result<Kernel> {
+pub(super) fn kernel(isa: Isa, shape: &op::Elementwise, subject: &Subject) -> Result<Kernel> {
     let (input, _, output) = formats(shape.kind, subject);
     let plain = |format: Format| matches!(format, Format::FP32 | Format::BF16 | Format::FP16);
     if !plain(input) || !plain(output) {
@@ -42,7 +44,7 @@ pub(super) fn kernel(shape: &op::Elementwise, subject: &Subject) -> Result<Kerne
     if shape.kind == Kind::Rope && (!shape.width.get().is_multiple_of(2) || shape.width.get() > 2048) {
         return Err(unsupported(format!("heads of {} features cannot be turned in halves", shape.width)));
     }
-    let name = format!("{} {input} {}", shape.kind.site(), Elementwise::default().isa().level());
+    let name = format!("{} {input} {}", shape.kind.site(), isa.level());
     Ok(Kernel { name, path: Path::Native, math: Math::Fp32 })
 }
 
@@ -52,7 +54,7 @@ pub(super) fn prepare<'a>(
     subject: &Subject,
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
-    let kernel = kernel(&shape, subject)?;
+    let kernel = kernel(cpu.isa, &shape, subject)?;
     let (input, count, output) = formats(shape.kind, subject);
     let too_large = || unsupported(format!("{} rows are more than memory can hold", shape.tokens));
     let tokens = usize::try_from(shape.tokens).map_err(|_| too_large())?;
@@ -66,7 +68,7 @@ pub(super) fn prepare<'a>(
     let rotation = cpu.load(&slots, residency)?;
     let weight = (0..width).map(|at| 1.0 + (at % 7) as f32 / 8.0).collect();
     let run = ElementwiseRun {
-        kernels: Elementwise::default(),
+        kernels: Elementwise::on(cpu.isa),
         kind: shape.kind,
         kernel,
         slots,

@@ -131,7 +131,8 @@ mod tests {
             let device = Device::custom("one of four", ByteRate::new(1e10), peaks, None).unwrap();
             Device { kind: Kind::Cpu, ..device }
         };
-        let blocks = ["q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0"].map(|name| format!("{name}/bf16"));
+        let blocks = ["q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "q3_k", "q2_k"]
+            .map(|name| format!("{name}/bf16"));
         let others = ["int4-g128-zp/bf16", "int4/fp16", "nf4/fp16", "q4_k/fp16"].map(str::to_owned);
         let names = NAMED.iter().map(|named| named.name.to_owned()).chain(blocks).chain(others);
         let mut checked = 0;

@@ -6,7 +6,7 @@ use super::*;
 use crate::reference::linear::{Deviation, linear};
 use roofline_isa::Level;
 
-pub(super) const WEIGHTS: [&str; 25] = [
+pub(super) const WEIGHTS: [&str; 29] = [
     "fp32",
     "fp16",
     "bf16",
@@ -32,6 +32,10 @@ pub(super) const WEIGHTS: [&str; 25] = [
     "q4_k",
     "q5_k",
     "q6_k",
+    "q5_1",
+    "q4_1",
+    "q3_k",
+    "q2_k",
 ];
 
 fn format(name: &str) -> Format {

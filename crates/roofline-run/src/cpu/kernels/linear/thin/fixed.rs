@@ -231,6 +231,13 @@ unsafe fn fix<V: Vector, D: Dot<V>>(values: *mut f32, shape: &Shape, to: *mut u8
     if let Some(length) = shape.step.checked_div(shape.mins) {
         let sums = to.add(shape.sums).cast::<f32>();
         for index in 0..shape.mins {
+            // A part that is shorter than a register: its sum is exact in FP32, too.
+            if length < V::BYTES / 2 {
+                let part = &whole.0[index * length..][..length];
+                let sum: i32 = part.iter().map(|number| i32::from(*number)).sum();
+                sums.add(index).write(-(sum as f32) * scale);
+                continue;
+            }
             let mut sum = V::no_sums();
             let mut at = index * length;
             while at < (index + 1) * length {

@@ -6,6 +6,7 @@
 mod gguf;
 mod nibble;
 mod others;
+mod sixteens;
 
 use roofline_core::format::GgufBlock;
 use roofline_isa::{Dot, Vector};
@@ -93,7 +94,11 @@ pub(super) fn visit<T: Visitor>(stored: &Stored, visitor: T) -> Option<T::Output
         (Code::Gguf(GgufBlock::Q4_0), ..) => visitor.bytes::<gguf::Q4_0>(),
         (Code::Gguf(GgufBlock::Q4K), ..) => visitor.short::<gguf::Q45K<false>>(),
         (Code::Gguf(GgufBlock::Q5K), ..) => visitor.short::<gguf::Q45K<true>>(),
-        (Code::Gguf(GgufBlock::Q6K), ..) => visitor.short::<gguf::Q6K>(),
+        (Code::Gguf(GgufBlock::Q6K), ..) => visitor.short::<sixteens::Q6K>(),
+        (Code::Gguf(GgufBlock::Q5_1), ..) => visitor.bytes::<gguf::Q5_1>(),
+        (Code::Gguf(GgufBlock::Q4_1), ..) => visitor.bytes::<gguf::Q4_1>(),
+        (Code::Gguf(GgufBlock::Q3K), ..) => visitor.short::<sixteens::Q3K>(),
+        (Code::Gguf(GgufBlock::Q2K), ..) => visitor.short::<sixteens::Q2K>(),
         _ => return None,
     })
 }

@@ -1,13 +1,10 @@
 //! The blocks of GGUF files, as ggml lays them out: scales stand between the codes.
 
-use roofline_isa::{Dot, Vector, number::from_fp16};
+use std::marker::PhantomData;
+
+use roofline_isa::{Dot, Vector};
 
 use super::{At, Form, spread};
-
-#[inline(always)]
-unsafe fn half(from: *const u8) -> f32 {
-    from_fp16(from.cast::<u16>().read_unaligned())
-}
 
 /// The scales of the four blocks of a step of 128, `stride` bytes apart.
 #[inline(always)]
@@ -88,9 +85,40 @@ impl Halves for Q5_0 {
     const BEFORE: usize = 6;
     #[inline(always)]
     unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits {
-        let fifths = V::dwords(block.add(2), Self::BYTES);
-        let own = V::shuffle(fifths, V::repeated16(FIFTH[usize::from(upper)].as_ptr()));
-        V::or(half, V::and(V::has8(own, V::repeated16(BIT.as_ptr())), V::splat8(16)))
+        with_fifths::<V>(block.add(2), Self::BYTES, half, upper)
+    }
+}
+
+/// Nibbles with their fifth bits, which lie `stride` bytes apart for each block.
+#[inline(always)]
+unsafe fn with_fifths<V: Vector>(from: *const u8, stride: usize, half: V::Bits, upper: bool) -> V::Bits {
+    let own = V::shuffle(V::dwords(from, stride), V::repeated16(FIFTH[usize::from(upper)].as_ptr()));
+    V::or(half, V::and(V::has8(own, V::repeated16(BIT.as_ptr())), V::splat8(16)))
+}
+
+/// FP16 scale, FP16 minimum, nibbles.
+pub(super) struct Four;
+
+impl Halves for Four {
+    const BYTES: usize = 20;
+    const OFFSET: i32 = 0;
+    const BEFORE: usize = 4;
+    #[inline(always)]
+    unsafe fn value<V: Vector>(_: *const u8, half: V::Bits, _: bool) -> V::Bits {
+        half
+    }
+}
+
+/// FP16 scale, FP16 minimum, 32 fifth bits, nibbles.
+pub(super) struct Five;
+
+impl Halves for Five {
+    const BYTES: usize = 24;
+    const OFFSET: i32 = 0;
+    const BEFORE: usize = 8;
+    #[inline(always)]
+    unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits {
+        with_fifths::<V>(block.add(4), Self::BYTES, half, upper)
     }
 }
 
@@ -122,6 +150,51 @@ impl<H: Halves> Form for H {
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
         spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4)
+    }
+}
+
+/// The same above a minimum, which is the second FP16 number of a block.
+pub(super) struct Above<H>(PhantomData<H>);
+
+pub(super) type Q4_1 = Above<Four>;
+pub(super) type Q5_1 = Above<Five>;
+
+impl<H: Halves> Form for Above<H> {
+    const STEP: usize = H::STEP;
+    const CODES: usize = H::CODES;
+    const SCALES: usize = 0;
+    const OFFSET: i32 = 0;
+    const MINS: usize = 4;
+    /// Blocks and scales; minima, which are taken off and therefore negated, and zeros.
+    type Open = (<H as Form>::Open, [f32; 16]);
+
+    #[inline(always)]
+    fn registers<V: Vector>() -> usize {
+        H::registers::<V>()
+    }
+    fn element<V: Vector>(group: usize, register: usize, byte: usize) -> usize {
+        H::element::<V>(group, register, byte)
+    }
+    #[inline(always)]
+    unsafe fn open<V: Vector>(at: At) -> Self::Open {
+        let least = four::<V>(at.codes.add(2), H::BYTES);
+        let mut mins = [0.0; 16];
+        for (min, least) in mins.iter_mut().zip(least) {
+            *min = -least;
+        }
+        (H::open::<V>(at), mins)
+    }
+    #[inline(always)]
+    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
+        H::weights::<V, D>(&open.0, group, register)
+    }
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
+        H::scale::<V>(&open.0, group)
+    }
+    #[inline(always)]
+    unsafe fn mins(open: &Self::Open) -> *const f32 {
+        open.1.as_ptr()
     }
 }
 
@@ -213,72 +286,5 @@ impl<const FIVE: bool> Form for Q45K<FIVE> {
     #[inline(always)]
     unsafe fn mins(open: &Parts) -> *const f32 {
         open.values.as_ptr().add(8)
-    }
-}
-
-/// 256 numbers of 6 bits less 32, four in nibbles and two elsewhere; a signed byte per 16 times an FP16 number.
-///
-/// Halves of the block are alike: 64 bytes of nibbles, 32 of upper bits. Nibbles of 32 bytes and a pair of bits of each upper
-/// byte are 32 elements; a wide register takes those of both halves.
-pub(super) struct Q6K;
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Sixteens {
-    block: *const u8,
-    /// Of each quarter, those of the first half and those of the second.
-    scales: [f32; 16],
-}
-
-/// The bytes of the scales in the order quarter, half, part, where they are stored in the order half, quarter, part.
-const QUARTERS: [u8; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
-
-impl Form for Q6K {
-    const STEP: usize = 256;
-    const CODES: usize = 210;
-    const SCALES: usize = 0;
-    const OFFSET: i32 = 32;
-    type Open = Sixteens;
-
-    #[inline(always)]
-    fn registers<V: Vector>() -> usize {
-        1
-    }
-    /// Places in the order quarter, half, element.
-    fn element<V: Vector>(group: usize, _: usize, byte: usize) -> usize {
-        let at = group * V::BYTES + byte;
-        at / 32 % 2 * 128 + at / 64 * 32 + at % 32
-    }
-    #[inline(always)]
-    unsafe fn open<V: Vector>(at: At) -> Sixteens {
-        let (block, d) = (at.codes, half(at.codes.add(208)));
-        let mut open = Sixteens { block, scales: [0.0; 16] };
-        let mut bytes = [0u8; 64];
-        V::store_bits(V::shuffle(V::repeated16(block.add(192)), V::repeated16(QUARTERS.as_ptr())), bytes.as_mut_ptr());
-        let mut index = 0;
-        while index < 16 {
-            V::load_i8(bytes.as_ptr().add(index)).mul(V::splat(d)).store(open.scales.as_mut_ptr().add(index));
-            index += V::LANES;
-        }
-        open
-    }
-    #[inline(always)]
-    unsafe fn weights<V: Vector, D: Dot<V>>(open: &Sixteens, group: usize, _: usize) -> D::Weights {
-        let at = group * V::BYTES;
-        let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
-        let codes = V::pieces32(open.block.add(half * 64 + quarter % 2 * 32 + within), 64);
-        let low = V::and(if quarter < 2 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
-        let upper = V::pieces32(open.block.add(128 + half * 32 + within), 32);
-        let high = match quarter {
-            0 => V::shl16::<4>(upper),
-            1 => V::shl16::<2>(upper),
-            2 => upper,
-            _ => V::shr16::<2>(upper),
-        };
-        D::small(V::or(low, V::and(high, V::splat8(0x30))))
-    }
-    #[inline(always)]
-    unsafe fn scale<V: Vector>(open: &Sixteens, group: usize) -> V {
-        spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4)
     }
 }
