@@ -37,7 +37,7 @@ def family(module):
 
 
 def case(checks, binary, known, name, model, tensors, type_name, plan, scheme_of, to, *more):
-    done = quantize(binary, model, plan, to, *more)
+    done = quantize(binary, model, plan, to, "--as", LAYOUT, *more)
     if not checks.check(f"{name}: quantizes", done.code == 0, done.err.strip()[:300] if done.code else ""):
         return None
     stored, decoded = expected(tensors, type_name, scheme_of)
@@ -93,17 +93,14 @@ def mixed(checks, binary, known, work):
     """Plans with several schemes, and modules that are kept."""
     model, tensors = regular(work, "BF16")
     plan = work / "plan.toml"
-    plan.write_text(
-        'scheme = "nvfp4a16"\n[[rule]]\nrole = "down"\nscheme = "w8a16"\n'
-        '[[rule]]\nweights = "*.self_attn.*"\nlayers = [-1]\nscheme = "keep"\n[[rule]]\nrole = "head"\nscheme = "fp8-dynamic"\n'
-    )
+    plan.write_text('plan = ["nvfp4a16", "down=int8-g128", "layers.-1.attention=keep", "head=fp8"]\n')
 
     def scheme_of(name):
         if name == "lm_head.weight":
-            return "fp8-dynamic"
+            return "fp8"
         if not layer_products(name) or "layers.1.self_attn" in name:
             return None
-        return "w8a16" if "down_proj" in name else "nvfp4a16"
+        return "int8-g128" if "down_proj" in name else "nvfp4a16"
 
     to = work / "mixed"
     name = f"{LAYOUT} with three schemes"

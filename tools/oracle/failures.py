@@ -87,9 +87,9 @@ def values(checks, binary, known, work):
     folder = checkpoints.write(work / "columns", tensors, checkpoints.config("BF16", layers=1))
     refused(checks, binary, "200 columns in groups of 128", folder, [name, "200", "128"], work)
     refused(checks, binary, "200 columns in blocks of 16", folder, [name, "200", "16"], work, "nvfp4a16")
-    if ("torchao", "w8a16-g128") in known:
+    if ("torchao", "int8-g128") in known:
         more = ("--as", "torchao")
-        refused(checks, binary, "200 columns in torchao's groups of 128", folder, [name, "200", "128"], work, "w8a16-g128", more)
+        refused(checks, binary, "200 columns in torchao's groups of 128", folder, [name, "200", "128"], work, "int8-g128", more)
     tensors[name] = np.zeros((3, 4, 5), tensors[name].dtype)
     folder = checkpoints.write(work / "cube", tensors, checkpoints.config("BF16", layers=1))
     refused(checks, binary, "three dimensions", folder, [name, "[3, 4, 5]"], work)

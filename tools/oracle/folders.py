@@ -70,11 +70,11 @@ def check_report(checks, name, report, tensors, decoded):
 
 def check_decoding(checks, binary, known, name, folder, tensors, decoded):
     """Decoding the result gives the numbers that the reference says the parts stand for, and the other tensors as they were."""
-    if ("safetensors", "f32") not in known:
+    if ("safetensors", "fp32") not in known:
         checks.skip(f"{name}: decodes", "the program has no such layout")
         return
     to = folder.with_name(folder.name + "-decoded")
-    done = quantize(binary, folder, "f32", to)
+    done = quantize(binary, folder, "fp32", to)
     if not checks.check(f"{name}: decodes", done.code == 0, done.err.strip()[:300] if done.code else ""):
         return
     wanted = {one: raw(decoded[one].astype(F32) if one in decoded else tensor.astype(F32)) for one, tensor in tensors.items()}

@@ -11,7 +11,7 @@ from folders import raw, regular
 from reference.numbers import F32, TYPES
 
 LAYOUT = "safetensors"
-PLANS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
+PLANS = {"bf16": "BF16", "fp16": "F16", "fp32": "F32"}
 
 
 def compare(checks, binary, name, model, plan, values, to):
@@ -39,7 +39,7 @@ def run(checks, binary, known, work):
             if PLANS[plan] != type_name:
                 compare(checks, binary, f"{LAYOUT} {type_name} to {plan}", model, plan, tensors, to)
     model, tensors = regular(work, "BF16")
-    for scheme in ("w4a16-asym", "w8a8", "fp8-block", "nvfp4a16", "mxfp4a16"):
+    for scheme in ("int4-g128-zp", "int8", "fp8-block", "nvfp4a16", "mxfp4a16", "mxfp8"):
         coded = work / f"coded-{scheme}"
         if checks.check(f"{LAYOUT} {scheme}: quantizes", quantize(binary, model, scheme, coded).code == 0):
             _, decoded = expected(tensors, "BF16", uniform(scheme))

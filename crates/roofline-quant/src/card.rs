@@ -2,16 +2,13 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use crate::{
-    plan::KEEP,
-    quantize::{Line, Report},
-};
+use crate::quantize::{Line, Report};
 
 /// The text of a quantized checkpoint's `README.md`. The same run writes the same text.
 pub(crate) fn card(report: &Report) -> String {
     let mut text = format!(
         "# {model}, quantized\n\n\
-         Made by `roofline quantize` {version} from `{model}`: scheme `{scheme}`, method `{method}`, written as {layout}.\n\n\
+         Made by `roofline quantize` {version} from `{model}`: plan `{plan}`, method `{method}`, written as {layout}.\n\n\
          | | |\n|---|---|\n\
          | weights before | {before} bytes |\n\
          | files after | {after} bytes ({ratio:.1} % of it) |\n\
@@ -19,7 +16,7 @@ pub(crate) fn card(report: &Report) -> String {
          | relative error of the layers' products, root mean square | {error:.5} |\n",
         model = report.model.replace('`', ""),
         version = env!("CARGO_PKG_VERSION"),
-        scheme = report.plan.scheme,
+        plan = report.plan.to_string().replace('`', ""),
         method = report.method,
         layout = report.layout,
         before = report.bytes_before,
@@ -35,13 +32,6 @@ pub(crate) fn card(report: &Report) -> String {
             100.0 * change.low,
             100.0 * change.high
         );
-    }
-    if !report.plan.rules.is_empty() {
-        text += "\nExceptions, the last that fits winning:\n\n";
-        for rule in &report.plan.rules {
-            let scheme = if rule.scheme == KEEP { "kept" } else { &rule.scheme };
-            let _ = writeln!(text, "- {}: {scheme}", rule.text());
-        }
     }
     text += "\n## Errors\n\n\
              `||W - Q(W)|| / ||W||` over all layers, the largest of one weight, and the share of weights beyond the range.\n\n\

@@ -15,7 +15,10 @@ mod stored;
 pub use fp4::divisor;
 pub use stored::Stored;
 
-use roofline_core::format::gguf::{Codec, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+use roofline_core::{
+    Format,
+    format::gguf::{Codec, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+};
 
 macro_rules! types {
     ($($name:ident $id:literal $text:literal $block:tt $bytes:tt,)*) => {
@@ -55,13 +58,13 @@ types! {
     F32 0 "F32" 1 4,
     F16 1 "F16" 1 2,
     Q4_0 2 "Q4_0" { Q4_0::ELEMENTS } { Q4_0::BYTES },
-    Q4_1 3 "Q4_1" 32 20,
+    Q4_1 3 "Q4_1" { Q4_1::ELEMENTS } { Q4_1::BYTES },
     Q5_0 6 "Q5_0" { Q5_0::ELEMENTS } { Q5_0::BYTES },
     Q5_1 7 "Q5_1" { Q5_1::ELEMENTS } { Q5_1::BYTES },
     Q8_0 8 "Q8_0" { Q8_0::ELEMENTS } { Q8_0::BYTES },
     Q8_1 9 "Q8_1" 32 36,
-    Q2K 10 "Q2_K" 256 84,
-    Q3K 11 "Q3_K" 256 110,
+    Q2K 10 "Q2_K" { Q2K::ELEMENTS } { Q2K::BYTES },
+    Q3K 11 "Q3_K" { Q3K::ELEMENTS } { Q3K::BYTES },
     Q4K 12 "Q4_K" { Q4K::ELEMENTS } { Q4K::BYTES },
     Q5K 13 "Q5_K" { Q5K::ELEMENTS } { Q5K::BYTES },
     Q6K 14 "Q6_K" { Q6K::ELEMENTS } { Q6K::BYTES },
@@ -89,7 +92,36 @@ types! {
     Q2_0 42 "Q2_0" 64 18,
 }
 
+/// The types that are formats of `roofline_core`.
+const FORMATS: [(Type, Format); 15] = [
+    (Type::F32, Format::FP32),
+    (Type::F16, Format::FP16),
+    (Type::Bf16, Format::BF16),
+    (Type::Q8_0, Format::Q8_0),
+    (Type::Q6K, Format::Q6_K),
+    (Type::Q5_1, Format::Q5_1),
+    (Type::Q5_0, Format::Q5_0),
+    (Type::Q5K, Format::Q5_K),
+    (Type::Q4_1, Format::Q4_1),
+    (Type::Q4_0, Format::Q4_0),
+    (Type::Q4K, Format::Q4_K),
+    (Type::Q3K, Format::Q3_K),
+    (Type::Q2K, Format::Q2_K),
+    (Type::Mxfp4, Format::MXFP4),
+    (Type::Nvfp4, Format::NVFP4),
+];
+
 impl Type {
+    /// The type that stores a format; nothing for a format that is none of ggml's.
+    pub fn of(format: Format) -> Option<Self> {
+        FORMATS.iter().find(|(_, known)| *known == format).map(|(ty, _)| *ty)
+    }
+
+    /// The format that it stores; nothing for what is only known by name.
+    pub fn format(self) -> Option<Format> {
+        FORMATS.iter().find(|(known, _)| *known == self).map(|(_, format)| *format)
+    }
+
     /// The type of that number; nothing for one that is not known.
     pub fn from_id(id: u32) -> Option<Self> {
         Self::ALL.iter().find(|known| known.id() == id).copied()
@@ -119,13 +151,16 @@ impl Type {
             Self::F32 | Self::Mxfp4 => Some(f32::MAX),
             Self::Nvfp4 => Some(fp4::LARGEST),
             Self::Bf16 => Some(f32::from_bits(0x7f7f_7fff)),
-            Self::F16 | Self::Q5_1 => Some(F16),
+            Self::F16 | Self::Q5_1 | Self::Q4_1 => Some(F16),
             Self::Q4_0 => Some(8.0 * F16),
             Self::Q5_0 => Some(16.0 * F16),
             Self::Q8_0 => Some(127.0 * F16),
             // The minimum of a sub-block is 63 steps of `dmin`, the range above it 63 * 15 of `d`.
             Self::Q4K | Self::Q5K => Some(63.0 * F16),
             Self::Q6K => Some(127.0 * 31.0 * F16),
+            // The minimum of a sub-block is 15 steps of `dmin`, the range above it 15 * 3 of `d`.
+            Self::Q2K => Some(15.0 * F16),
+            Self::Q3K => Some(31.0 * 3.0 * F16),
             _ => None,
         }
     }
@@ -153,6 +188,9 @@ pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
         Type::Q5_0 => simple::encode::<Q5_0>(values, out),
         Type::Q8_0 => simple::encode::<Q8_0>(values, out),
         Type::Q5_1 => simple::encode::<Q5_1>(values, out),
+        Type::Q4_1 => simple::encode::<Q4_1>(values, out),
+        Type::Q3K => simple::encode::<Q3K>(values, out),
+        Type::Q2K => simple::encode::<Q2K>(values, out),
         Type::Q4K => simple::encode::<Q4K>(values, out),
         Type::Q5K => simple::encode::<Q5K>(values, out),
         Type::Q6K => simple::encode::<Q6K>(values, out),
@@ -189,6 +227,9 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         Type::Q5_0 => simple::decode::<Q5_0>(bytes, out),
         Type::Q8_0 => simple::decode::<Q8_0>(bytes, out),
         Type::Q5_1 => simple::decode::<Q5_1>(bytes, out),
+        Type::Q4_1 => simple::decode::<Q4_1>(bytes, out),
+        Type::Q3K => simple::decode::<Q3K>(bytes, out),
+        Type::Q2K => simple::decode::<Q2K>(bytes, out),
         Type::Q4K => simple::decode::<Q4K>(bytes, out),
         Type::Q5K => simple::decode::<Q5K>(bytes, out),
         Type::Q6K => simple::decode::<Q6K>(bytes, out),

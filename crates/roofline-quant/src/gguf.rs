@@ -10,7 +10,6 @@
 
 mod file;
 pub mod llama;
-mod mix;
 mod protobuf;
 mod read;
 mod rope;
@@ -19,7 +18,6 @@ mod tokenizer;
 mod write;
 
 pub use file::File;
-pub use mix::Mix;
 pub use tokenizer::Files;
 pub use write::{Head, head};
 

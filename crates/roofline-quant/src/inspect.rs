@@ -5,12 +5,13 @@ use std::{
     path::Path,
 };
 
+use roofline_core::Role;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     Checkpoint, Dtype, Error, Result, gguf,
-    site::{Role, Site},
+    site::Site,
     stored::{Stored, Unknown},
 };
 

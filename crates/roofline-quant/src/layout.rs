@@ -4,19 +4,24 @@ mod compressed_tensors;
 mod folder;
 mod gguf;
 mod plain;
+mod scheme;
 mod torchao;
+
+pub(crate) use scheme::Target;
+pub use scheme::{Listed, Scheme};
 
 use std::{collections::HashMap, fmt, path::Path, str::FromStr, sync::Arc};
 
-use roofline_core::Error as CoreError;
+use roofline_core::{Error as CoreError, Format, Plan, Role};
 
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Method, Result,
     coding::{Coding, Part},
     job::{Code, Item, Order, Place, Plain, Rows, Work},
     number::is_number,
+    plan::{Asked, Wanted, narrow},
     safetensors::Entry,
-    site::{Role, Site},
+    site::Site,
     stored::Stored,
 };
 
@@ -47,38 +52,6 @@ impl Layout {
         }
     }
 
-    /// The schemes it can store.
-    pub fn schemes(self) -> &'static [Scheme] {
-        match self {
-            Self::CompressedTensors => compressed_tensors::SCHEMES,
-            Self::Gguf => gguf::SCHEMES,
-            Self::Torchao => torchao::SCHEMES,
-            Self::Plain => plain::SCHEMES,
-        }
-    }
-
-    /// Its scheme of that name, in whichever case, with `-` or `_`.
-    pub fn scheme(self, name: &str) -> Result<&'static Scheme> {
-        let plain = |name: &str| name.trim().to_lowercase().replace('_', "-");
-        let wanted = plain(name);
-        let fits = |scheme: &&Scheme| scheme.aliases.iter().chain([&scheme.name]).any(|known| plain(known) == wanted);
-        if let Some(scheme) = self.schemes().iter().find(fits) {
-            return Ok(scheme);
-        }
-        let names = self.schemes().iter().map(|scheme| scheme.name);
-        let elsewhere = Self::ALL.iter().find(|other| other.schemes().iter().any(|scheme| fits(&scheme)));
-        let hint = match elsewhere {
-            Some(other) => format!("{other} has it: use `--as {other}`"),
-            None => format!("{self} has {}", names.clone().collect::<Vec<_>>().join(", ")),
-        };
-        Err(CoreError::unknown("scheme", name, names, hint).into())
-    }
-
-    /// The layout that a scheme of that name is most often written in.
-    pub fn of_scheme(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|layout| layout.scheme(name).is_ok())
-    }
-
     /// The one file that is the result, where it is no folder.
     pub(crate) fn single_file<'j>(self, job: &'j Job<'_>, target: &Path) -> Option<&'j str> {
         let named = target.extension().is_some_and(|extension| extension == "gguf");
@@ -87,12 +60,12 @@ impl Layout {
 
     /// What writing `checkpoint` to `target` by `plan` takes.
     pub fn job<'a>(self, checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
+        if let Some(mix) = plan.mix().filter(|_| self != Self::Gguf) {
+            return Err(self.no_recipe(mix));
+        }
         match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, plan, method),
-            Self::Gguf => {
-                let name = gguf::file_name(target, &checkpoint.name(), &plan.scheme);
-                gguf::job(checkpoint, plan, method, name)
-            }
+            Self::Gguf => gguf::job(checkpoint, plan, method, target),
             Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
         }
@@ -115,32 +88,6 @@ impl FromStr for Layout {
     }
 }
 
-/// A way of storing weights that a layout knows by name.
-#[derive(Clone, Copy, Debug)]
-pub struct Scheme {
-    /// Its name on the command line and in plans, in lower case with `-`.
-    pub name: &'static str,
-    /// Other names.
-    pub aliases: &'static [&'static str],
-    /// What it is, in a sentence.
-    pub summary: &'static str,
-    /// How it is coded.
-    pub(crate) target: Target,
-}
-
-/// What a scheme's weights become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Numbers of this type.
-    Plain(Dtype),
-    /// One of GGUF's types, or a mix of them.
-    Gguf(&'static str),
-    /// One of torchao's ways.
-    Torchao(crate::coding::torchao::Scheme),
-    /// One of compressed-tensors' ways.
-    Compressed(crate::coding::compressed_tensors::Scheme, compressed_tensors::Activations),
-}
-
 /// What becomes of a tensor of the source.
 struct Decision<'a> {
     /// Which shard of the output it goes to: the one it comes from.
@@ -151,17 +98,21 @@ struct Decision<'a> {
     coded: Option<(&'static Scheme, Arc<dyn Coding>, Vec<Part>)>,
 }
 
-/// Everything a checkpoint holds, with its place in the model, and how many layers there are.
-fn sites(checkpoint: &Checkpoint) -> Result<(Vec<(Stored<'_>, Site)>, u64)> {
-    let all: Vec<(Stored<'_>, Site)> = Stored::all(checkpoint)?
-        .into_iter()
-        .map(|stored| {
-            let site = Site::of(stored.name(), stored.shape().len());
-            (stored, site)
-        })
-        .collect();
-    let layers = all.iter().filter_map(|(_, site)| site.layer).max().map_or(0, |last| last + 1);
-    Ok((all, layers))
+/// Everything a checkpoint holds, with its place in the model.
+fn sites(checkpoint: &Checkpoint) -> Result<Vec<(Stored<'_>, Site)>> {
+    let all = Stored::all(checkpoint)?.into_iter().map(|stored| {
+        let site = Site::of(stored.name(), stored.shape().len());
+        (stored, site)
+    });
+    Ok(all.collect())
+}
+
+/// A plan for the model that these are the weights of, and what to know about it.
+fn asked<'p>(plan: &'p Plan, checkpoint: &Checkpoint, all: &[(Stored<'_>, Site)]) -> (Asked<'p>, Vec<String>) {
+    let sites: Vec<&Site> = all.iter().map(|(_, site)| site).collect();
+    let asked = Asked::new(plan, &checkpoint.config, sites.iter().copied());
+    let notes = asked.notes(&sites);
+    (asked, notes)
 }
 
 /// Which of the checkpoint's files a tensor lies in.
@@ -177,15 +128,14 @@ fn decide<'a>(
     layout: Layout,
     coding: impl Fn(&'static Scheme, &Entry) -> Result<Arc<dyn Coding>>,
 ) -> Result<(Vec<Decision<'a>>, Vec<String>)> {
-    let (all, layers) = sites(checkpoint)?;
-    let notes: Vec<String> = idle(plan, &all, layers);
+    let all = sites(checkpoint)?;
+    let (asked, notes) = asked(plan, checkpoint, &all);
     let mut decisions = Vec::new();
     for (stored, site) in all {
         let Stored::Plain((_, entry)) = &stored else { return Err(quantized_already(checkpoint, &stored)) };
-        let coded = match plan.at(&site, layers) {
+        let coded = match wanted(layout, &asked, &site, entry.dtype)? {
             None => None,
-            Some(name) => {
-                let scheme = layout.scheme(name)?;
+            Some(scheme) => {
                 if !is_number(entry.dtype) {
                     return Err(Error::Weight {
                         name: entry.name.clone(),
@@ -202,18 +152,26 @@ fn decide<'a>(
     }
     if decisions.iter().all(|decision| decision.coded.is_none()) {
         return Err(Error::unsupported(
-            "nothing to do: the plan leaves every weight of this model as it is",
-            "`roofline inspect` lists the weights and their roles",
+            format!("nothing to do: the plan `{plan}` leaves every weight of this model as it is"),
+            "`roofline inspect` lists the weights and their roles; `--as safetensors` changes the type of plain numbers",
         ));
     }
     Ok((decisions, notes))
 }
 
-/// A word for every rule that fits nothing.
-fn idle(plan: &Plan, all: &[(Stored<'_>, Site)], layers: u64) -> Vec<String> {
-    let sites: Vec<&Site> = all.iter().map(|(_, site)| site).collect();
-    let rules = plan.idle(&sites, layers).into_iter();
-    rules.map(|rule| format!("the rule for {} fits no weight of this model", rule.text())).collect()
+/// The scheme that a layout of codes has for what is asked for; none for what is kept. Sixteen bits are kept as they are,
+/// whichever they are.
+fn wanted(layout: Layout, asked: &Asked<'_>, site: &Site, dtype: Dtype) -> Result<Option<&'static Scheme>> {
+    let (weights, activations) = match asked.at(site) {
+        Wanted::Kept => return Ok(None),
+        Wanted::As(precision) => match narrow(precision) {
+            None => return Ok(None),
+            Some((Format::FP32, _)) if dtype == Dtype::F32 => return Ok(None),
+            Some(formats) => formats,
+        },
+        Wanted::Mixed(mix) => return Err(layout.no_recipe(mix)),
+    };
+    layout.scheme_at(Some(site.role), weights, activations).map(Some)
 }
 
 /// What a tensor is stored as, if it is a matrix that suits.
@@ -288,7 +246,7 @@ fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
     let schemes: HashMap<&str, &str> = decisions
         .iter()
         .map(|decision| {
-            let scheme = decision.coded.as_ref().map_or(crate::plan::KEEP, |(scheme, ..)| scheme.name);
+            let scheme = decision.coded.as_ref().map_or("16 bit", |(scheme, ..)| scheme.name);
             (decision.site.module.as_str(), scheme)
         })
         .collect();
@@ -323,30 +281,4 @@ fn quantized_already(checkpoint: &Checkpoint, stored: &Stored<'_>) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_scheme_has_one_meaning_in_its_layout() {
-        for layout in Layout::ALL {
-            assert_eq!(layout.name().parse::<Layout>().unwrap(), layout);
-            let mut seen = std::collections::HashSet::new();
-            for scheme in layout.schemes() {
-                for name in scheme.aliases.iter().chain([&scheme.name]) {
-                    assert!(seen.insert(*name), "{name}");
-                    assert_eq!(*name, name.to_lowercase());
-                    assert_eq!(layout.scheme(&name.to_uppercase()).unwrap().name, scheme.name);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn an_unknown_scheme_says_which_there_are() {
-        let error = Layout::CompressedTensors.scheme("w4a61").unwrap_err();
-        assert!(error.to_string().contains("did you mean `w4a16`?"), "{error}");
-        assert!(error.hint().unwrap().contains("w8a8"), "{:?}", error.hint());
-        let error = Layout::Torchao.scheme("nvfp4a16").unwrap_err();
-        assert_eq!(error.hint().unwrap(), "compressed-tensors has it: use `--as compressed-tensors`");
-    }
-}
+mod tests;

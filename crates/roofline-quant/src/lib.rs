@@ -42,7 +42,6 @@ pub use error::Error;
 pub use job::Job;
 pub use layout::Layout;
 pub use method::Method;
-pub use plan::Plan;
 pub use quantize::quantize;
 pub use tally::Tally;
 pub use workspace::{Manner, Workspace};

@@ -1,258 +1,174 @@
-//! Which scheme at which weight: a name for the layers' products, and rules for what differs.
-//!
-//! ```toml
-//! scheme = "w4a16"            # every product inside the layers; all else is kept as it is
-//!
-//! [[rule]]                    # later rules win
-//! role = "down"               # by role ...
-//! scheme = "w8a16"
-//!
-//! [[rule]]
-//! weights = "*.self_attn.*"   # ... or by name, `*` standing for anything ...
-//! layers = [0, 1, -1]         # ... in these layers; -1 is the last
-//! scheme = "keep"
-//! ```
+//! What a plan asks for at the weights of a checkpoint, and plans in files.
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    Error, Result,
-    checkpoint::read_bounded,
-    site::{Role, Site},
+use roofline_core::{
+    Format, Plan, Role,
+    plan::{Mix, Rule, Stored},
+    precision::PrecisionSpec,
 };
+use serde_json::Value;
 
-/// The word for "leave it as it is".
-pub const KEEP: &str = "keep";
+use crate::{Error, Result, checkpoint::read_bounded, site::Site};
+
 /// Plans longer than this are no plans.
 const LONGEST: u64 = 1 << 20;
 
-/// What becomes of every weight. Names of schemes belong to the layout that is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
-    /// What the products inside the layers become.
-    pub scheme: String,
-    /// Exceptions, the last that fits winning.
-    #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+/// Reads a plan from a file: a TOML table with `plan`, a text or a list of its parts.
+pub fn read(path: &Path) -> Result<Plan> {
+    let text = String::from_utf8(read_bounded(path, LONGEST, "plan")?)
+        .map_err(|error| Error::malformed(path, "plan", error.to_string()))?;
+    Ok(Plan::from_toml(&text)?)
 }
 
-/// An exception. Everything given must fit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// Names of modules, `*` standing for any run of characters and `?` for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weights: Option<String>,
-    /// A role, `attention` or `feed-forward`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
-    /// Layers, counted from the end where negative.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<Vec<i64>>,
-    /// What becomes of it.
-    pub scheme: String,
+/// What is asked for at one weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted<'p> {
+    /// That it stays as it is; nothing in the plan speaks of it.
+    Kept,
+    /// This precision.
+    As(&'p PrecisionSpec),
+    /// What a recipe of llama.cpp says.
+    Mixed(Mix),
 }
 
-impl Plan {
-    /// One scheme, no exceptions.
-    pub fn uniform(scheme: impl Into<String>) -> Self {
-        Self { scheme: scheme.into(), rules: Vec::new() }
-    }
+/// A plan for a model.
+pub(crate) struct Asked<'p> {
+    pub(crate) plan: &'p Plan,
+    layers: u64,
+    /// Whether the embedding is the output head, too.
+    tied: bool,
+}
 
-    /// Reads a plan from a file.
-    pub fn read(path: &Path) -> Result<Self> {
-        let refuse = |reason: String| Error::malformed(path, "plan", reason);
-        let text =
-            String::from_utf8(read_bounded(path, LONGEST, "plan")?).map_err(|error| refuse(error.to_string()))?;
-        Self::parse(&text).map_err(refuse)
-    }
-
-    /// Reads a plan; says in words what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let plan: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        for (at, rule) in plan.rules.iter().enumerate() {
-            rule.check().map_err(|reason| format!("rule {}: {reason}", at + 1))?;
+impl<'p> Asked<'p> {
+    /// For a model of that configuration, with these weights.
+    pub(crate) fn new<'s>(plan: &'p Plan, config: &Value, sites: impl Iterator<Item = &'s Site>) -> Self {
+        let (mut layers, mut head) = (0, false);
+        for site in sites {
+            layers = site.layer.map_or(layers, |layer| layers.max(layer + 1));
+            head |= site.role == Role::Head;
         }
-        Ok(plan)
+        Self { plan, layers, tied: is_tied(config, head) }
     }
 
-    /// Adds a rule that keeps modules of that name.
-    pub fn keep(&mut self, weights: &str) {
-        self.rules.push(Rule { weights: Some(weights.to_owned()), scheme: KEEP.to_owned(), ..Rule::default() });
+    /// The rule that decides. Rules speak of matrices: what is a vector stays. An embedding that is the head as well answers to
+    /// both.
+    pub(crate) fn rule(&self, site: &Site) -> Option<&'p Rule> {
+        self.plan.rules().iter().rev().find(|rule| self.fits(rule, site))
     }
 
-    /// The scheme for a weight of a model with that many layers; none where it is kept.
-    pub fn at(&self, site: &Site, layers: u64) -> Option<&str> {
-        let plain = if site.is_layer_product() && !site.is_stack() { self.scheme.as_str() } else { KEEP };
-        Some(self.rule(site, layers).unwrap_or(plain)).filter(|scheme| *scheme != KEEP)
+    fn fits(&self, rule: &Rule, site: &Site) -> bool {
+        let fits = |role| rule.selector.fits(role, site.layer, self.layers, Some(&site.module));
+        site.role != Role::Vector && (fits(site.role) || self.tied && site.role == Role::Embedding && fits(Role::Head))
     }
 
-    /// What the last rule that fits says.
-    pub(crate) fn rule(&self, site: &Site, layers: u64) -> Option<&str> {
-        self.rules.iter().rev().find(|rule| rule.fits(site, layers)).map(|rule| rule.scheme.as_str())
-    }
-
-    /// Rules that fit none of `sites`: most likely misspelt.
-    pub fn idle(&self, sites: &[&Site], layers: u64) -> Vec<&Rule> {
-        self.rules.iter().filter(|rule| !sites.iter().any(|site| rule.fits(site, layers))).collect()
-    }
-}
-
-impl Rule {
-    fn check(&self) -> Result<(), String> {
-        if self.weights.is_none() && self.role.is_none() && self.layers.is_none() {
-            return Err("it says nothing of where it applies: give `weights`, `role` or `layers`".to_owned());
+    /// What is asked for.
+    pub(crate) fn at(&self, site: &Site) -> Wanted<'p> {
+        if let Some(rule) = self.rule(site) {
+            return Wanted::As(&rule.precision);
         }
-        match self.role.as_deref() {
-            None | Some("attention" | "feed-forward") => Ok(()),
-            Some(role) => role.parse::<Role>().map(drop).map_err(|error| error.to_string()),
+        match self.plan.at(site.role, site.layer, self.layers, Some(&site.module)) {
+            Stored::Mixed(mix) => Wanted::Mixed(mix),
+            // No layout has a scheme for experts in stacks, so they are left alone unless a rule names them.
+            Stored::As(precision) if site.is_layer_product() && !site.is_stack() => Wanted::As(precision),
+            Stored::As(_) | Stored::Wide => Wanted::Kept,
         }
     }
 
-    fn fits(&self, site: &Site, layers: u64) -> bool {
-        // A rule speaks of matrices: what is a vector stays.
-        site.role != Role::Vector
-            && self.weights.as_deref().is_none_or(|pattern| matches(pattern, &site.module))
-            && self.role.as_deref().is_none_or(|role| match role {
-                "attention" => site.role.is_attention(),
-                "feed-forward" => site.role.is_feed_forward(),
-                role => site.role.name() == role,
-            })
-            && self.layers.as_ref().is_none_or(|list| {
-                site.layer.is_some_and(|layer| {
-                    list.iter().any(|at| if *at < 0 { layers as i64 + at } else { *at } == layer as i64)
-                })
-            })
-    }
-
-    /// The rule, as a person would name it.
-    pub fn text(&self) -> String {
-        let parts = [
-            self.weights.as_ref().map(|weights| format!("weights `{weights}`")),
-            self.role.as_ref().map(|role| format!("role `{role}`")),
-            self.layers.as_ref().map(|layers| format!("layers {layers:?}")),
-        ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    /// A word for every rule that fits none of `sites`, and for the cache, of which nothing is stored.
+    pub(crate) fn notes(&self, sites: &[&Site]) -> Vec<String> {
+        let idle = self.plan.rules().iter().filter(|rule| !sites.iter().any(|site| self.fits(rule, site)));
+        let idle = idle.map(|rule| format!("the rule for `{}` fits no weight of this model", rule.selector));
+        let kv = self.plan.kv().or_else(|| self.plan.precision().and_then(|precision| precision.formats().kv));
+        let cache = kv.filter(|kv| kv.nominal_bits() < 16).map(|kv| {
+            format!("a checkpoint says nothing of the cache: ask the runtime for {kv} keys and values when it starts")
+        });
+        idle.chain(cache).collect()
     }
 }
 
-/// Whether `text` is what `pattern` describes. Linear in the text for every star, so a hostile pattern costs little.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut retry = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                retry = Some((p + 1, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match retry {
-                // The star takes one character more.
-                Some((after, from)) => {
-                    (p, t) = (after, from + 1);
-                    retry = Some((after, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+/// Whether the embedding of a model is its output head: it says so, or has no `head` of its own.
+pub(crate) fn is_tied(config: &Value, head: bool) -> bool {
+    let stated = |config: &Value| config["tie_word_embeddings"] == Value::Bool(true);
+    !head || stated(config) || stated(&config["text_config"])
+}
+
+/// The plain numbers that a precision stores weights in, where it names such: 16 bit of either kind, or 32.
+pub(crate) fn plain(precision: &PrecisionSpec) -> Option<Format> {
+    precision.formats().weights.filter(|format| matches!(*format, Format::BF16 | Format::FP16 | Format::FP32))
+}
+
+/// The weights and the activations of a precision, where it stores weights in anything but 16 bit. What the activations are
+/// where they have 16 bit or more is the model's business.
+pub(crate) fn narrow(precision: &PrecisionSpec) -> Option<(Format, Option<Format>)> {
+    let formats = precision.formats();
+    let weights = formats.weights.filter(|format| !matches!(*format, Format::BF16 | Format::FP16))?;
+    Some((weights, formats.activations.filter(|format| format.nominal_bits() < 16)))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn site(name: &str) -> Site {
-        Site::of(name, 2)
+    fn at(plan: &str, name: &str, layers: u64) -> String {
+        let plan: Plan = plan.parse().unwrap();
+        let asked = Asked { plan: &plan, layers, tied: false };
+        let dimensions = if name.contains("norm") { 1 } else { 2 };
+        match asked.at(&Site::of(name, dimensions)) {
+            Wanted::As(precision) => precision.canonical().to_owned(),
+            other => format!("{other:?}"),
+        }
     }
 
     #[test]
     fn layers_are_quantized_and_the_rest_is_kept() {
-        let plan = Plan::uniform("w4a16");
-        assert_eq!(plan.at(&site("model.layers.0.mlp.up_proj.weight"), 2), Some("w4a16"));
-        for kept in ["model.embed_tokens.weight", "lm_head.weight", "model.layers.0.mlp.gate.weight"] {
-            assert_eq!(plan.at(&site(kept), 2), None, "{kept}");
+        assert_eq!(at("w4a16", "model.layers.0.mlp.up_proj.weight", 2), "w4a16");
+        let kept = ["model.embed_tokens.weight", "lm_head.weight", "model.layers.0.mlp.gate.weight", "a.norm.weight"];
+        for kept in kept.iter().chain(&["model.mtp.q_proj.weight"]) {
+            assert_eq!(at("w4a16", kept, 2), "Kept", "{kept}");
         }
-        assert_eq!(plan.at(&Site::of("model.layers.0.input_layernorm.weight", 1), 2), None);
         // Stacked experts are kept unless they are named.
         let stack = Site::of("model.layers.0.feed_forward.experts.down_proj", 3);
-        assert_eq!(plan.at(&stack, 2), None);
-        let rule = Rule { role: Some("down".to_owned()), scheme: "w8a16".to_owned(), ..Rule::default() };
-        assert_eq!(Plan { rules: vec![rule], ..plan }.at(&stack, 2), Some("w8a16"));
+        for (plan, quantized) in [("w4a16", false), ("w4a16,down=w8a16", true), ("w4a16,experts=w8a16", true)] {
+            let plan: Plan = plan.parse().unwrap();
+            let asked = Asked { plan: &plan, layers: 2, tied: false };
+            assert_eq!(asked.at(&stack) != Wanted::Kept, quantized, "{plan}");
+        }
     }
 
     #[test]
     fn later_rules_win() {
-        let plan = Plan::parse(
-            r#"
-            scheme = "w4a16"
-            [[rule]]
-            role = "down"
-            scheme = "w8a16"
-            [[rule]]
-            weights = "*.mlp.*"
-            layers = [0, -1]
-            scheme = "keep"
-            [[rule]]
-            role = "head"
-            scheme = "w8a16"
-            "#,
-        )
-        .unwrap();
-        let at = |name: &str| plan.at(&site(name), 4);
-        assert_eq!(at("model.layers.1.mlp.down_proj.weight"), Some("w8a16"));
-        assert_eq!(at("model.layers.1.mlp.up_proj.weight"), Some("w4a16"));
-        assert_eq!(at("model.layers.0.mlp.down_proj.weight"), None);
-        assert_eq!(at("model.layers.3.mlp.up_proj.weight"), None);
-        assert_eq!(at("model.layers.3.self_attn.q_proj.weight"), Some("w4a16"));
-        assert_eq!(at("lm_head.weight"), Some("w8a16"));
+        let plan = "w4a16,down=w8a16,*.mlp.*=int4-g32,layers.0=keep,layers.-1.ffn=keep,head=w8a16";
+        let at = |name: &str| at(plan, name, 4);
+        assert_eq!(at("model.layers.1.mlp.down_proj.weight"), "int4-g32");
+        assert_eq!(at("model.layers.0.mlp.down_proj.weight"), "16bit");
+        assert_eq!(at("model.layers.3.mlp.up_proj.weight"), "16bit");
+        assert_eq!(at("model.layers.3.self_attn.q_proj.weight"), "w4a16");
+        assert_eq!(at("lm_head.weight"), "w8a16");
+        // A rule by name leaves the vectors of a module alone.
+        assert_eq!(at("model.layers.1.mlp.norm.weight"), "Kept");
     }
 
     #[test]
-    fn plans_that_make_no_sense_are_refused() {
-        let why = |text: &str| Plan::parse(text).unwrap_err();
-        assert!(
-            why("scheme = \"a\"\n[[rule]]\nscheme = \"b\"").contains("rule 1: it says nothing of where it applies")
-        );
-        assert!(why("scheme = \"a\"\n[[rule]]\nrole = \"dwon\"\nscheme = \"b\"").contains("did you mean `down`?"));
-        assert!(why("schema = \"a\"").contains("unknown field `schema`"));
+    fn idle_rules_and_the_cache_are_told() {
+        let plan: Plan = "w4a16,layers.9=keep,*.up_proj=keep,kv=fp8".parse().unwrap();
+        let site = Site::of("model.layers.0.mlp.up_proj.weight", 2);
+        let notes = Asked::new(&plan, &Value::Null, [&site].into_iter()).notes(&[&site]);
+        assert_eq!(notes[0], "the rule for `layers.9` fits no weight of this model");
+        assert!(notes[1].contains("fp8-e4m3 keys and values") && notes.len() == 2, "{notes:?}");
     }
 
+    /// Where the embedding is the head, a rule for the head is one for the embedding.
     #[test]
-    fn idle_rules_are_found() {
-        let mut plan = Plan::uniform("w4a16");
-        plan.keep("model.layers.9.*");
-        plan.keep("*.up_proj");
-        let sites = [site("model.layers.0.mlp.up_proj.weight")];
-        let idle: Vec<String> =
-            plan.idle(&sites.iter().collect::<Vec<_>>(), 1).iter().map(|rule| rule.text()).collect();
-        assert_eq!(idle, ["weights `model.layers.9.*`"]);
-    }
-
-    #[test]
-    fn stars_and_question_marks() {
-        for (pattern, text, fits) in [
-            ("*", "", true),
-            ("", "", true),
-            ("", "a", false),
-            ("a*c", "abbc", true),
-            ("a*c", "abcb", false),
-            ("*.mlp.*", "model.layers.0.mlp.up_proj", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("**a**", "bab", true),
-            ("lm_head", "lm_head", true),
-            ("lm_head", "lm_head2", false),
-        ] {
-            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
-        }
-        // Patterns of this kind take exponential time in a careless matcher.
-        assert!(!matches(&"*a".repeat(40), &"a".repeat(39)));
+    fn a_tied_head_is_the_embedding() {
+        let plan: Plan = "q4_0,head=q8_0".parse().unwrap();
+        let (table, head) = (Site::of("model.embed_tokens.weight", 2), Site::of("lm_head.weight", 2));
+        let of =
+            |config: Value, sites: &[&Site]| Asked::new(&plan, &config, sites.iter().copied()).rule(&table).is_some();
+        assert!(of(json!({}), &[&table]));
+        assert!(of(json!({"tie_word_embeddings": true}), &[&table, &head]));
+        assert!(!of(json!({"tie_word_embeddings": false}), &[&table, &head]));
     }
 }

@@ -6,12 +6,12 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use roofline_core::quality::PerplexityChange;
+use roofline_core::{Plan, quality::PerplexityChange};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Checkpoint, Error, Job, Layout, Manner, Method, Plan, Result, Tally, Workspace, card,
+    Checkpoint, Error, Job, Layout, Manner, Method, Result, Tally, Workspace, card,
     job::{Companion, Item, Work},
     stream,
 };

@@ -1,87 +1,6 @@
 //! Where a weight sits in a model, read off its name.
 
-use std::{fmt, str::FromStr};
-
-use roofline_core::Error as CoreError;
-
-/// What a weight is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// The table of token vectors.
-    Embedding,
-    /// The output head over the vocabulary.
-    Head,
-    /// Scales and offsets of norms, biases, and every other vector.
-    Vector,
-    /// Which expert a token goes to.
-    Router,
-    /// Queries.
-    Query,
-    /// Keys.
-    Key,
-    /// Values.
-    Value,
-    /// What attention's heads are joined with, and every other product of attention.
-    Output,
-    /// The gate of a feed-forward block.
-    Gate,
-    /// The way up of a feed-forward block.
-    Up,
-    /// The way down of a feed-forward block.
-    Down,
-    /// Anything else: convolutions, vision towers, relative positions.
-    Other,
-}
-
-impl Role {
-    const NAMES: [(Self, &'static str); 12] = [
-        (Self::Embedding, "embedding"),
-        (Self::Head, "head"),
-        (Self::Vector, "vector"),
-        (Self::Router, "router"),
-        (Self::Query, "query"),
-        (Self::Key, "key"),
-        (Self::Value, "value"),
-        (Self::Output, "output"),
-        (Self::Gate, "gate"),
-        (Self::Up, "up"),
-        (Self::Down, "down"),
-        (Self::Other, "other"),
-    ];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize].1
-    }
-
-    /// Whether it is a product of attention.
-    pub fn is_attention(self) -> bool {
-        matches!(self, Self::Query | Self::Key | Self::Value | Self::Output)
-    }
-
-    /// Whether it is a product of a feed-forward block.
-    pub fn is_feed_forward(self) -> bool {
-        matches!(self, Self::Gate | Self::Up | Self::Down)
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Role {
-    type Err = CoreError;
-
-    fn from_str(text: &str) -> Result<Self, CoreError> {
-        let known = Self::NAMES.iter().find(|(_, name)| *name == text);
-        known.map(|(role, _)| *role).ok_or_else(|| {
-            let names = Self::NAMES.map(|(_, name)| name);
-            CoreError::unknown("role", text, names, format!("roles: {}, attention, feed-forward", names.join(", ")))
-        })
-    }
-}
+use roofline_core::Role;
 
 /// A weight's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,11 +11,10 @@ pub struct Site {
     pub role: Role,
     /// Which layer it is in, if in one.
     pub layer: Option<u64>,
-    /// Whether it belongs to one of several experts.
-    pub expert: bool,
 }
 
-/// The last words of modules, and what they are for. From the models of the transformers library.
+/// The last words of modules, and what they are for; in an expert they are for the same there. From the models of the
+/// transformers library.
 const MODULES: [(&str, Role); 45] = [
     ("embed_tokens", Role::Embedding),
     ("wte", Role::Embedding),
@@ -139,9 +57,9 @@ const MODULES: [(&str, Role); 45] = [
     ("ffn_gate", Role::Gate),
     ("ffn_up", Role::Up),
     ("ffn_down", Role::Down),
-    ("ffn_gate_exps", Role::Gate),
-    ("ffn_up_exps", Role::Up),
-    ("ffn_down_exps", Role::Down),
+    ("ffn_gate_exps", Role::ExpertGate),
+    ("ffn_up_exps", Role::ExpertUp),
+    ("ffn_down_exps", Role::ExpertDown),
     ("ffn_gate_inp", Role::Router),
     ("rope_freqs", Role::Vector),
 ];
@@ -156,24 +74,25 @@ impl Site {
         let layer = words.iter().position(|word| matches!(*word, "layers" | "h" | "blocks" | "blk")).and_then(number);
         let layer = layer.filter(|_| !tower);
         let expert = words.contains(&"experts");
+        let of_expert = |role: Role| if expert { role.of_expert() } else { role };
         let last = words.last().copied().unwrap_or_default();
         let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);
         let role = match known {
             // Stacked experts are parameters of their module, without a module each.
             _ if dimensions < 2 || !(name.ends_with(".weight") || is_stack(module)) => Role::Vector,
             _ if tower => Role::Other,
-            Some(role) => role,
+            Some(role) => of_expert(role),
             // A gate with nothing after it chooses experts.
             None if matches!(last, "gate" | "shared_expert_gate") => Role::Router,
             None if last.contains("norm") => Role::Vector,
             None => Role::Other,
         };
-        Self { module: module.to_owned(), role, layer, expert }
+        Self { module: module.to_owned(), role, layer }
     }
 
     /// Whether it is a matrix product inside a layer: what a precision's name speaks of.
     pub fn is_layer_product(&self) -> bool {
-        self.layer.is_some() && (self.role.is_attention() || self.role.is_feed_forward())
+        self.layer.is_some() && self.role.is_layer_product()
     }
 
     /// Whether it holds all experts of a layer in one tensor of three dimensions, as Llama 4 and gpt-oss do. No layout
@@ -225,29 +144,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_of_the_roles() {
-        for (at, (role, name)) in Role::NAMES.iter().enumerate() {
-            assert_eq!(*role as usize, at);
-            assert_eq!(name.parse::<Role>().unwrap(), *role);
-        }
-        assert!("querry".parse::<Role>().unwrap_err().to_string().contains("did you mean `query`?"));
-    }
-
-    #[test]
     fn names_of_well_known_models() {
         let site = |name: &str| Site::of(name, 2);
         let role = |name: &str| site(name).role;
         assert_eq!(role("model.embed_tokens.weight"), Role::Embedding);
         assert_eq!(role("lm_head.weight"), Role::Head);
         let query = site("model.layers.31.self_attn.q_proj.weight");
-        assert_eq!((query.role, query.layer, query.expert), (Role::Query, Some(31), false));
+        assert_eq!((query.role, query.layer), (Role::Query, Some(31)));
         assert!(query.is_layer_product());
         // Mixtral and Qwen call the router "gate"; DeepSeek's has a bias beside its weight.
         assert_eq!(role("model.layers.0.block_sparse_moe.gate.weight"), Role::Router);
         assert_eq!(role("model.layers.0.mlp.gate.weight"), Role::Router);
         assert_eq!(role("model.layers.0.mlp.gate.e_score_correction_bias"), Role::Vector);
         let expert = site("model.layers.3.block_sparse_moe.experts.7.w2.weight");
-        assert_eq!((expert.role, expert.layer, expert.expert), (Role::Down, Some(3), true));
+        assert_eq!((expert.role, expert.layer), (Role::ExpertDown, Some(3)));
+        assert_eq!(role("blk.3.ffn_up_exps.weight"), Role::ExpertUp);
+        // An expert that all tokens share is none of many.
+        assert_eq!(role("model.layers.3.mlp.shared_expert.up_proj.weight"), Role::Up);
         assert_eq!(Site::of("model.layers.0.input_layernorm.weight", 1).role, Role::Vector);
         assert_eq!(Site::of("model.layers.0.self_attn.q_proj.bias", 1).role, Role::Vector);
         // A tower that sees is not ours to touch, convolutions and layers alike.
@@ -271,7 +184,7 @@ mod tests {
         assert!(site("model.decoder.layers.0.encoder_attn.q_proj.weight").is_layer_product());
         // Llama 4's experts have no modules; their biases are no products.
         let stack = Site::of("model.layers.1.feed_forward.experts.gate_up_proj", 3);
-        assert_eq!((stack.role, stack.layer, stack.expert), (Role::Gate, Some(1), true));
+        assert_eq!((stack.role, stack.layer), (Role::ExpertGate, Some(1)));
         assert!(stack.is_stack());
         assert_eq!(Site::of("model.layers.1.mlp.experts.gate_up_proj_bias", 2).role, Role::Vector);
         assert!(!expert.is_stack() && !site("model.layers.3.mlp.experts.7.up_proj.weight").is_stack());

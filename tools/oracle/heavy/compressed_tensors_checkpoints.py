@@ -28,41 +28,43 @@ import models
 # Ours, the library's preset, and what differs from it.
 SCHEMES = {
     "w4a16": ("W4A16", {}),
-    "w4a16-g64": ("W4A16", {"group_size": 64}),
-    "w4a16-g32": ("W4A16", {"group_size": 32}),
-    "w4a16-asym": ("W4A16_ASYM", {}),
-    "w4a16-asym-g64": ("W4A16_ASYM", {"group_size": 64}),
-    "w4a16-asym-g32": ("W4A16_ASYM", {"group_size": 32}),
-    "w4a16-channel": ("W4A16", {"group_size": None, "strategy": "channel"}),
-    "w8a16": ("W8A16", {}),
-    "w8a16-channel": ("W8A16", {"group_size": None, "strategy": "channel"}),
-    "w8a8": ("W8A8", {}),
-    "fp8-dynamic": ("FP8_DYNAMIC", {}),
+    "int4-g64": ("W4A16", {"group_size": 64}),
+    "int4-g32": ("W4A16", {"group_size": 32}),
+    "int4-g128-zp": ("W4A16_ASYM", {}),
+    "int4-g64-zp": ("W4A16_ASYM", {"group_size": 64}),
+    "int4-g32-zp": ("W4A16_ASYM", {"group_size": 32}),
+    "int4-channel": ("W4A16", {"group_size": None, "strategy": "channel"}),
+    "int8-g128": ("W8A16", {}),
+    "w8a16": ("W8A16", {"group_size": None, "strategy": "channel"}),
+    "int8": ("W8A8", {}),
+    "fp8": ("FP8_DYNAMIC", {}),
     "fp8-block": ("FP8_BLOCK", {}),
     "nvfp4a16": ("NVFP4A16", {}),
     "mxfp4a16": ("MXFP4A16", {}),
+    "mxfp4": ("MXFP4", {}),
+    "mxfp8": ("MXFP8", {}),
 }
 
 # A plan of ours, and the library's groups and exceptions for the same.
 MIXED = {
-    "w4a16 with w8a16 way down": (
-        'scheme = "w4a16"\n[[rule]]\nrole = "down"\nscheme = "w8a16"\n',
-        {"w4a16": ["re:.*(q|k|v|o|gate|up)_proj$"], "w8a16": ["re:.*down_proj$"]},
+    "w4a16 with int8-g128 way down": (
+        'plan = "w4a16,down=int8-g128"\n',
+        {"w4a16": ["re:.*(q|k|v|o|gate|up)_proj$"], "int8-g128": ["re:.*down_proj$"]},
         ["lm_head"],
     ),
     "nvfp4a16 with fp8 attention": (
-        'scheme = "nvfp4a16"\n[[rule]]\nrole = "attention"\nscheme = "fp8-dynamic"\n',
-        {"fp8-dynamic": ["re:.*self_attn.*"], "nvfp4a16": ["re:.*mlp.*"]},
+        'plan = "nvfp4a16,attention=fp8"\n',
+        {"fp8": ["re:.*self_attn.*"], "nvfp4a16": ["re:.*mlp.*"]},
         ["lm_head"],
     ),
-    "w8a8 with the first layer kept": (
-        'scheme = "w8a8"\n[[rule]]\nlayers = [0]\nscheme = "keep"\n',
-        {"w8a8": ["Linear"]},
+    "int8 with the first layer kept": (
+        'plan = "int8,layers.0=keep"\n',
+        {"int8": ["Linear"]},
         ["lm_head", "re:.*layers\\.0\\..*"],
     ),
-    "mxfp4a16 with a w8a16 head": (
-        'scheme = "mxfp4a16"\n[[rule]]\nrole = "head"\nscheme = "w8a16"\n',
-        {"mxfp4a16": ["re:.*layers.*proj$"], "w8a16": ["lm_head"]},
+    "mxfp4a16 with an int8-g128 head": (
+        'plan = "mxfp4a16,head=int8-g128"\n',
+        {"mxfp4a16": ["re:.*layers.*proj$"], "int8-g128": ["lm_head"]},
         [],
     ),
 }
@@ -119,7 +121,7 @@ def compare(checks, binary, name, model, plan, groups, ignore, work, *more):
 
 def decoded(checks, binary, name, ours, to):
     """Decoding ours to its own type gives the weights that the library decompresses when it runs."""
-    plan = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}[json.loads((ours / "config.json").read_text())["dtype"]]
+    plan = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[json.loads((ours / "config.json").read_text())["dtype"]]
     shutil.rmtree(to, ignore_errors=True)
     done = quantize(binary, ours, plan, to)
     if not checks.check(f"{name}: decodes", done.code == 0, done.err.strip()[:300] if done.code else ""):
@@ -142,7 +144,7 @@ def main():
         work = Path(work)
         for model in chosen:
             path = models.ensure(folder, model)
-            names = ["w4a16-asym", "fp8-block", "nvfp4a16"] if model in ("tiny-sharded", "tiny-tied") else SCHEMES
+            names = ["int4-g128-zp", "fp8-block", "nvfp4a16"] if model in ("tiny-sharded", "tiny-tied") else SCHEMES
             for name in names:
                 compare(checks, binary, f"{model} {name}", path, name, {name: ["Linear"]}, ["lm_head"], work)
         path = models.ensure(folder, "tiny")

@@ -28,9 +28,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import models
 
-TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", "q4_k_s", "q4_k_m", "q5_0", "q5_k_s", "q5_k_m", "mxfp4", "nvfp4"]
+TYPES = ["fp32", "fp16", "bf16", "q8_0", "q6_k", "q5_1", "q5_k_m", "q5_k_s", "q5_0", "q4_1", "q4_k_m", "q4_k_s", "q4_0"]
+TYPES += ["q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4a16", "nvfp4a16"]
 # What llama_model_quantize makes, by its number.
 REQUANTIZED = {"q8_0": 7, "q4_0": 2, "q6_k": 18, "q4_k_s": 14, "q4_k_m": 15, "q5_0": 8, "q5_k_s": 16, "q5_k_m": 17}
+REQUANTIZED |= {"q5_1": 9, "q4_1": 3, "q3_k_l": 13, "q3_k_m": 12, "q3_k_s": 11, "q2_k": 10}
 # Rounding amplifies: noise of 1e-4 in what is rounded, as other orders of summation give, moves these logits by 2 to 4 %. Two rows
 # of values swapped in one layer move them by 35 %, queries in the wrong order by 119 %. What is stored is compared byte by byte.
 BOUND = 0.05
@@ -163,8 +165,8 @@ def compare(checks, binary, name, source, work):
             tokens(checks, name, source, model)
         model.close()
     stored = json.loads((source / "config.json").read_text())["dtype"]
-    base = work / ("f16.gguf" if stored == "float16" else "bf16.gguf")
-    plain = raw(work / "f32.gguf") if base.exists() else {}
+    base = work / ("fp16.gguf" if stored == "float16" else "bf16.gguf")
+    plain = raw(work / "fp32.gguf") if base.exists() else {}
     for kind, number in REQUANTIZED.items() if base.exists() else ():
         path = work / f"{kind}-by-llamacpp.gguf"
         code = requantize(base, path, number)

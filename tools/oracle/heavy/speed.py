@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-COMPRESSED = {"fp8-dynamic": "FP8_DYNAMIC", "w4a16": "W4A16", "nvfp4a16": "NVFP4A16"}
+COMPRESSED = {"fp8": "FP8_DYNAMIC", "w4a16": "W4A16", "nvfp4a16": "NVFP4A16"}
 GGUF = {"q8_0": 7, "q4_0": 2, "q6_k": 18, "q4_k_m": 15}
 
 MODEL_FREE = """

@@ -27,15 +27,15 @@ import models
 
 CONFIGURATIONS = {
     "w8a16": Int8WeightOnlyConfig,
-    "w8a16-g128": lambda: Int8WeightOnlyConfig(granularity=PerGroup(128)),
+    "int8-g128": lambda: Int8WeightOnlyConfig(granularity=PerGroup(128)),
     "fp8a16": Float8WeightOnlyConfig,
-    "intx4-g128": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(128)),
-    "intx4-g32": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
-    "intx4-asym-g32": lambda: IntxWeightOnlyConfig(
+    "w4a16": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(128)),
+    "int4-g32": lambda: IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
+    "int4-g32-zp": lambda: IntxWeightOnlyConfig(
         weight_dtype=torch.int4, granularity=PerGroup(32), mapping_type=MappingType.ASYMMETRIC
     ),
 }
-INT4 = ["w4a16", "w4a16-g64", "w4a16-g32"]
+INT4 = ["int4-g128-zp16", "int4-g64-zp16", "int4-g32-zp16"]
 
 
 def descriptions(folder):

@@ -10,19 +10,19 @@ from .numbers import E2M1, F32, Arithmetic, e2m1, e4m3, nibbles, widened, words
 # Bits, group (none: a scale per row), zero points.
 INTEGERS = {
     "w4a16": (4, 128, False),
-    "w4a16-g64": (4, 64, False),
-    "w4a16-g32": (4, 32, False),
-    "w4a16-asym": (4, 128, True),
-    "w4a16-asym-g64": (4, 64, True),
-    "w4a16-asym-g32": (4, 32, True),
-    "w4a16-channel": (4, None, False),
-    "w8a16": (8, 128, False),
-    "w8a16-channel": (8, None, False),
+    "int4-g64": (4, 64, False),
+    "int4-g32": (4, 32, False),
+    "int4-g128-zp": (4, 128, True),
+    "int4-g64-zp": (4, 64, True),
+    "int4-g32-zp": (4, 32, True),
+    "int4-channel": (4, None, False),
+    "w8a16": (8, None, False),
+    "int8-g128": (8, 128, False),
 }
 # What the number of columns must be a multiple of.
 GRANULES = {
     **{name: group or 1 for name, (_, group, _) in INTEGERS.items()},
-    **{"w8a8": 1, "fp8-dynamic": 1, "fp8-block": 1, "nvfp4a16": 16, "mxfp4a16": 32},
+    **{"int8": 1, "fp8": 1, "fp8-block": 1, "nvfp4a16": 16, "mxfp4a16": 32, "mxfp4": 32, "mxfp8": 32},
 }
 FAMILIES = [("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")]
 
@@ -32,17 +32,19 @@ def encode(scheme, weight, type_name, family):
     to = Arithmetic(type_name)
     if scheme in INTEGERS:
         return integers(to, widened(weight), *INTEGERS[scheme])
-    if scheme == "w8a8":
+    if scheme == "int8":
         codes, scale = symmetric(to, widened(weight)[:, None, :], 8)
         return {"weight": codes[:, 0], "weight_scale": to.stored(scale)}, (codes * scale[..., None])[:, 0]
-    if scheme == "fp8-dynamic":
+    if scheme == "fp8":
         return float8_rows(to, widened(weight))
     if scheme == "fp8-block":
         return float8_blocks(to, widened(weight))
     if scheme == "nvfp4a16":
         return nvfp4(to, widened(weight), max(np.abs(widened(one)).max() for one in family))
-    if scheme == "mxfp4a16":
+    if scheme in ("mxfp4a16", "mxfp4"):
         return mxfp4(to, widened(weight))
+    if scheme == "mxfp8":
+        return mxfp8(to, widened(weight))
     raise KeyError(scheme)
 
 
@@ -131,23 +133,37 @@ def nvfp4(to, weight, peak):
     return parts, (E2M1[codes] * scale[..., None]).reshape(rows, columns)
 
 
-def mxfp4(to, weight):
-    """Powers of two: the exponent of the largest magnitude, one more from a mantissa of 1.75 on, less two."""
-    rows, columns = weight.shape
-    blocks = weight.reshape(rows, -1, 32)
+def powers(to, blocks, less):
+    """Powers of two: the exponent of the largest magnitude, one more from a mantissa of 1.75 on, less that of the element's largest
+    number. As they are stored, exactly, and in the model's type."""
     # A quarter of the last-but-one bit of the mantissa is added in the type's own bits, and the mantissa is then dropped.
     mantissa, integer = {"BF16": (7, np.uint16), "F16": (10, np.uint16), "F32": (23, np.uint32)}[to.name]
     bits = to.stored(np.abs(blocks).max(-1)).view(integer).astype(np.int64) + (1 << (mantissa - 2))
     power = ((bits >> mantissa) << mantissa).astype(integer).view(to.dtype).astype(F32)
-    exponent = np.where(power > 0, 127 + np.floor(np.log2(np.where(power > 0, power, 1))) - 2, 0)
+    exponent = np.where(power > 0, 127 + np.floor(np.log2(np.where(power > 0, power, 1))) - less, 0)
     stored = np.clip(exponent, 0, 254).astype(np.uint8)
     exact = np.ldexp(F32(1), stored.astype(np.int32) - 127).astype(F32)
     scale = to.round(exact)
     # A power that the type does not have becomes one, and is stored so.
-    stored, exact, scale = (np.where(scale == 0, one, x) for one, x in ((np.uint8(127), stored), (F32(1), exact), (F32(1), scale)))
+    return (np.where(scale == 0, one, x) for one, x in ((np.uint8(127), stored), (F32(1), exact), (F32(1), scale)))
+
+
+def mxfp4(to, weight):
+    rows, columns = weight.shape
+    blocks = weight.reshape(rows, -1, 32)
+    stored, exact, scale = powers(to, blocks, 2)
     codes = e2m1(to.round(blocks / scale[..., None]) + F32(0))
     decoded = (E2M1[codes] * exact[..., None]).reshape(rows, columns)
     return {"weight_packed": nibbles(codes.reshape(rows, columns)), "weight_scale": stored}, decoded
+
+
+def mxfp8(to, weight):
+    rows, columns = weight.shape
+    blocks = weight.reshape(rows, -1, 32)
+    stored, exact, scale = powers(to, blocks, 8)
+    codes = e4m3(to.round(blocks / scale[..., None]) + F32(0))
+    decoded = (widened(codes) * exact[..., None]).reshape(rows, columns)
+    return {"weight": codes.reshape(rows, columns), "weight_scale": stored}, decoded
 
 
 def configuration(scheme):
@@ -158,12 +174,12 @@ def configuration(scheme):
         return "pack-quantized", {"num_bits": bits, "type": "int", "symmetric": not shifted, **span}, None
     token = {"symmetric": True, "strategy": "token", "dynamic": True}
     return {
-        "w8a8": (
+        "int8": (
             "int-quantized",
             {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"},
             {"num_bits": 8, "type": "int", **token},
         ),
-        "fp8-dynamic": (
+        "fp8": (
             "float-quantized",
             {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"},
             {"num_bits": 8, "type": "float", **token},
@@ -178,16 +194,12 @@ def configuration(scheme):
             {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16},
             None,
         ),
-        "mxfp4a16": (
-            "mxfp4-pack-quantized",
-            {
-                "num_bits": 4,
-                "type": "float",
-                "symmetric": True,
-                "strategy": "group",
-                "group_size": 32,
-                "scale_dtype": "torch.uint8",
-            },
-            None,
-        ),
+        "mxfp4a16": ("mxfp4-pack-quantized", micro(4), None),
+        "mxfp4": ("mxfp4-pack-quantized", micro(4), {**micro(4), "dynamic": True}),
+        "mxfp8": ("mxfp8-quantized", micro(8), {**micro(8), "dynamic": True}),
     }[scheme]
+
+
+def micro(bits):
+    span = {"strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
+    return {"num_bits": bits, "type": "float", "symmetric": True, **span}

@@ -4,11 +4,11 @@ import numpy as np
 
 from .numbers import F32, Arithmetic, e4m3, nibbles, widened
 
-INT8 = {"w8a16": None, "w8a16-g128": 128}
-INT4 = {"w4a16": 128, "w4a16-g64": 64, "w4a16-g32": 32}
+INT8 = {"w8a16": None, "int8-g128": 128}
+INT4 = {"int4-g128-zp16": 128, "int4-g64-zp16": 64, "int4-g32-zp16": 32}
 # Group, zero points.
-INTX4 = {"intx4-g128": (128, False), "intx4-g32": (32, False), "intx4-asym-g32": (32, True)}
-GRANULES = {"w8a16": 1, "w8a16-g128": 128, "fp8a16": 1, **INT4, **{name: group for name, (group, _) in INTX4.items()}}
+INTX4 = {"w4a16": (128, False), "int4-g32": (32, False), "int4-g32-zp": (32, True)}
+GRANULES = {"w8a16": 1, "int8-g128": 128, "fp8a16": 1, **INT4, **{name: group for name, (group, _) in INTX4.items()}}
 CONFIGURATIONS = {
     "Int8Tensor": "Int8WeightOnlyConfig",
     "Float8Tensor": "Float8WeightOnlyConfig",

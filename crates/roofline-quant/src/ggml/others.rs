@@ -10,9 +10,6 @@ const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 /// As [`super::decode`].
 pub(super) fn decode(ty: Type, bytes: &[u8], out: &mut [f32]) -> bool {
     let one: fn(&[u8], &mut [f32]) = match ty {
-        Type::Q4_1 => q4_1,
-        Type::Q2K => q2k,
-        Type::Q3K => q3k,
         Type::Iq4Nl => iq4nl,
         Type::Iq4Xs => iq4xs,
         Type::I8 => |bytes, out| out[0] = f32::from(bytes[0] as i8),
@@ -29,42 +26,6 @@ pub(super) fn decode(ty: Type, bytes: &[u8], out: &mut [f32]) -> bool {
 /// The code of weight `at` of 32 in 16 bytes of two.
 fn nibble(bytes: &[u8], at: usize) -> u8 {
     (bytes[at % 16] >> (at / 16 * 4)) & 15
-}
-
-/// `d q + m`.
-fn q4_1(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half::read(block), half::read(&block[2..]));
-    for (at, x) in out.iter_mut().enumerate() {
-        *x = f32::from(nibble(&block[4..], at)) * d + m;
-    }
-}
-
-/// The two bits of weight `at` of 256: 32 bytes hold four runs of 32 weights.
-fn pair(codes: &[u8], at: usize) -> u8 {
-    (codes[at / 128 * 32 + at % 32] >> (at / 32 % 4 * 2)) & 3
-}
-
-/// `u8 scales[16] | u8 q[64] | f16 d | f16 dmin`: `d s q - dmin m`, four bits of `s` and `m` to each 16 weights.
-fn q2k(block: &[u8], out: &mut [f32]) {
-    let (d, dmin) = (half::read(&block[80..]), half::read(&block[82..]));
-    for (at, x) in out.iter_mut().enumerate() {
-        let scale = block[at / 16];
-        *x = d * f32::from(scale & 15) * f32::from(pair(&block[16..80], at)) - dmin * f32::from(scale >> 4);
-    }
-}
-
-/// `u8 high[32] | u8 low[64] | u8 scales[12] | f16 d`: `d (s - 32) (q - 4)`, six bits of `s` to each 16 weights.
-fn q3k(block: &[u8], out: &mut [f32]) {
-    let d = half::read(&block[108..]);
-    let packed = &block[96..108];
-    for (at, x) in out.iter_mut().enumerate() {
-        let sub = at / 16;
-        let low = (packed[sub % 8] >> (sub / 8 * 4)) & 15;
-        let high = (packed[8 + sub % 4] >> (sub / 4 * 2)) & 3;
-        let third = (block[at % 32] >> (at / 32)) & 1;
-        let code = pair(&block[32..96], at) as i8 + if third == 0 { -4 } else { 0 };
-        *x = d * f32::from((low | high << 4) as i8 - 32) * f32::from(code);
-    }
 }
 
 /// `f16 d | u8 q[16]`.

@@ -50,7 +50,7 @@ fn bytes_are_those_of_ggml() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 9);
+    assert_eq!(checked, 12);
 }
 
 #[test]
@@ -137,6 +137,10 @@ fn errors_are_of_the_size_of_a_step() {
         (Type::Q4K, 0.0714),
         (Type::Q4_0, 0.086),
         (Type::Mxfp4, 0.112),
+        (Type::Q5_1, 0.0397),
+        (Type::Q4_1, 0.082),
+        (Type::Q3K, 0.16),
+        (Type::Q2K, 0.3),
     ] {
         let mut decoded = vec![0.0; values.len()];
         assert!(decode(ty, &encoded(ty, &values), 1.0, &mut decoded));
@@ -152,12 +156,22 @@ fn formats_are_types_of_the_same_size_and_name() {
     for block in GgufBlock::ALL {
         let format = roofline_core::Format::from(block);
         let ty = Type::named(&format.to_string()).unwrap();
+        assert_eq!((Type::of(format), ty.format()), (Some(ty), Some(format)));
         assert_eq!((ty.block(), ty.block_bytes()), (block.elements(), block.bytes()), "{ty}");
         let values = assorted(512);
         let mut bytes = vec![0; encoded(ty, &values).len()];
         block.encode(&values, &mut bytes);
         assert_eq!(bytes, encoded(ty, &values), "{ty}");
     }
+}
+
+#[test]
+fn what_is_written_is_a_format_and_what_is_a_format_is_written() {
+    for ty in Type::ALL {
+        assert_eq!(ty.is_written(), ty.format().is_some(), "{ty}");
+        assert_eq!(ty.format().and_then(Type::of), ty.format().map(|_| *ty), "{ty}");
+    }
+    assert_eq!(Type::of("int4-g32".parse().unwrap()), None);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use roofline_core::{Role, model::Anatomy};
 use serde_json::Value as Json;
 
 use super::{
     Value,
-    mix::Mix,
     rope::Rope,
     tokenizer::{self, Files},
 };
@@ -38,30 +38,9 @@ impl Family {
     }
 }
 
-/// What a tensor does in the model; recipes of types go by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Role {
-    Embeddings,
-    Output,
-    Query,
-    Key,
-    Value,
-    AttentionOutput,
-    Gate,
-    Up,
-    Down,
-    /// Chooses the experts.
-    Router,
-    Norm,
-    Bias,
-}
-
-impl Role {
-    /// Whether it may be quantized; the others are f32.
-    pub fn is_matrix(self) -> bool {
-        !matches!(self, Self::Router | Self::Norm | Self::Bias)
-    }
+/// Whether a tensor of that role may be quantized; the others are f32.
+pub fn is_matrix(role: Role) -> bool {
+    !matches!(role, Role::Router | Role::Vector)
 }
 
 /// Where a tensor of the checkpoint goes.
@@ -153,19 +132,16 @@ impl Model {
         })
     }
 
-    /// How many layers there are.
-    pub fn layers(&self) -> usize {
-        self.layers
-    }
-
-    /// How many heads ask.
-    pub fn heads(&self) -> usize {
-        self.heads
-    }
-
-    /// How many heads answer.
-    pub fn kv_heads(&self) -> usize {
-        self.kv_heads
+    /// What recipes of types go by. All layers are alike.
+    pub fn anatomy(&self) -> Anatomy {
+        Anatomy {
+            order: vec![0; self.layers],
+            columns: Vec::new(),
+            hidden: self.config["hidden_size"].as_u64().unwrap_or(0),
+            experts: self.experts as u64,
+            sharing: (self.heads / self.kv_heads) as u64,
+            tied: self.tied,
+        }
     }
 
     /// How many rows a tensor has by the configuration, if it is one of heads.
@@ -183,11 +159,6 @@ impl Model {
         self.experts
     }
 
-    /// Whether the output is the embeddings.
-    pub fn tied(&self) -> bool {
-        self.tied
-    }
-
     /// What could not be taken over exactly, in sentences.
     pub fn notes(&self) -> &[String] {
         &self.tokenizer.notes
@@ -198,8 +169,9 @@ impl Model {
         self.rope.factors(self.head_dim).map(|factors| ("rope_freqs.weight", factors))
     }
 
-    /// All the keys, in the order of llama.cpp's converter. `size` is a word for the number of weights, [`size_label`].
-    pub fn metadata(&self, mix: Mix, size: &str) -> Vec<(String, Value)> {
+    /// All the keys, in the order of llama.cpp's converter. `file_type` is its number for most of the types, `size` a word for
+    /// the number of weights, [`size_label`].
+    pub fn metadata(&self, file_type: u32, size: &str) -> Vec<(String, Value)> {
         let family = self.family.name();
         let mut keys: Vec<(String, Value)> = vec![
             ("general.architecture".to_owned(), family.into()),
@@ -231,7 +203,7 @@ impl Model {
         }
         let prefixed = |(key, value): (&str, Option<Value>)| value.map(|value| (format!("{family}.{key}"), value));
         keys.extend(own.into_iter().filter_map(prefixed));
-        keys.push(("general.file_type".to_owned(), Value::U32(mix.file_type())));
+        keys.push(("general.file_type".to_owned(), Value::U32(file_type)));
         if self.family == Family::Llama {
             let vocabulary = ("vocab_size", Some(Value::U32(self.tokenizer.tokens() as u32)));
             let turned = ("rope.dimension_count", Some(Value::U32(self.head_dim as u32)));
@@ -251,10 +223,10 @@ impl Model {
         };
         let whole = |name: &str, role| Target { name: name.to_owned(), role, layer: None, heads: None, expert: None };
         match name {
-            "model.embed_tokens.weight" => return Ok(Some(whole("token_embd.weight", Role::Embeddings))),
-            "model.norm.weight" => return Ok(Some(whole("output_norm.weight", Role::Norm))),
+            "model.embed_tokens.weight" => return Ok(Some(whole("token_embd.weight", Role::Embedding))),
+            "model.norm.weight" => return Ok(Some(whole("output_norm.weight", Role::Vector))),
             "lm_head.weight" if self.tied => return Ok(None),
-            "lm_head.weight" => return Ok(Some(whole("output.weight", Role::Output))),
+            "lm_head.weight" => return Ok(Some(whole("output.weight", Role::Head))),
             _ if name.ends_with(".rotary_emb.inv_freq") => return Ok(None),
             _ => {}
         }
@@ -267,7 +239,7 @@ impl Model {
         let (stem, role, expert) = self.stem(stem).ok_or_else(unknown)?;
         let role = match kind {
             "weight" => role,
-            "bias" if role.is_matrix() && expert.is_none() => Role::Bias,
+            "bias" if is_matrix(role) && expert.is_none() => Role::Vector,
             _ => return Err(unknown()),
         };
         let heads = match (self.family, stem) {
@@ -281,14 +253,14 @@ impl Model {
     /// llama.cpp's name for a part of a layer, what it does, and which expert it is.
     fn stem(&self, stem: &str) -> Option<(&'static str, Role, Option<usize>)> {
         let (stem, role) = match stem {
-            "input_layernorm" => ("attn_norm", Role::Norm),
-            "post_attention_layernorm" => ("ffn_norm", Role::Norm),
+            "input_layernorm" => ("attn_norm", Role::Vector),
+            "post_attention_layernorm" => ("ffn_norm", Role::Vector),
             "self_attn.q_proj" => ("attn_q", Role::Query),
             "self_attn.k_proj" => ("attn_k", Role::Key),
             "self_attn.v_proj" => ("attn_v", Role::Value),
-            "self_attn.o_proj" => ("attn_output", Role::AttentionOutput),
-            "self_attn.q_norm" if self.family == Family::Qwen3 => ("attn_q_norm", Role::Norm),
-            "self_attn.k_norm" if self.family == Family::Qwen3 => ("attn_k_norm", Role::Norm),
+            "self_attn.o_proj" => ("attn_output", Role::Output),
+            "self_attn.q_norm" if self.family == Family::Qwen3 => ("attn_q_norm", Role::Vector),
+            "self_attn.k_norm" if self.family == Family::Qwen3 => ("attn_k_norm", Role::Vector),
             "mlp.gate_proj" => ("ffn_gate", Role::Gate),
             "mlp.up_proj" => ("ffn_up", Role::Up),
             "mlp.down_proj" => ("ffn_down", Role::Down),
@@ -297,9 +269,9 @@ impl Model {
                 let (expert, part) = other.strip_prefix("block_sparse_moe.experts.")?.split_once('.')?;
                 let expert = expert.parse::<usize>().ok().filter(|at| *at < self.experts)?;
                 let (stem, role) = match part {
-                    "w1" => ("ffn_gate_exps", Role::Gate),
-                    "w2" => ("ffn_down_exps", Role::Down),
-                    "w3" => ("ffn_up_exps", Role::Up),
+                    "w1" => ("ffn_gate_exps", Role::ExpertGate),
+                    "w2" => ("ffn_down_exps", Role::ExpertDown),
+                    "w3" => ("ffn_up_exps", Role::ExpertUp),
                     _ => return None,
                 };
                 return Some((stem, role, Some(expert)));

@@ -5,16 +5,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use roofline_core::{Format, Plan, Role};
 use serde_json::{Value, json};
 
 use super::{Decision, Layout, Scheme, Target, decide, folder, items, torn_families};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Method, Result,
     coding::{
         compressed_tensors::{self as coded, Scheme as Coded},
         torchao,
     },
-    site::{Role, Site},
+    plan::is_tied,
+    site::Site,
 };
 
 /// What products read beside the weights: quantized while the model runs, so nothing of it is stored.
@@ -28,102 +30,164 @@ pub(crate) enum Activations {
     Fp8Token,
     /// E4M3 with a scale per 128 inputs of a token.
     Fp8Group,
+    /// MXFP4: E2M1 with a power of two per 32 inputs of a token.
+    Mxfp4,
+    /// MXFP8: E4M3 with a power of two per 32 inputs of a token.
+    Mxfp8,
 }
 
-const fn int(bits: u8, group: u32, zero: bool) -> Target {
-    Target::Compressed(Coded::Int { bits, group: Some(group), zero }, Activations::Sixteen)
+const INT4: Format = Format::INT4_G128;
+
+/// A scheme of weights alone.
+const fn alone(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    weights: Format,
+    stored: Coded,
+) -> Scheme {
+    let target = Target::Compressed(stored, Activations::Sixteen);
+    Scheme { name, aliases, summary, weights, activations: None, target }
 }
 
-const fn weight_only(scheme: Coded) -> Target {
-    Target::Compressed(scheme, Activations::Sixteen)
+/// The same with activations that are rounded, too.
+const fn with(activations: Format, read: Activations, scheme: Scheme) -> Scheme {
+    let Target::Compressed(stored, _) = scheme.target else { return scheme };
+    Scheme { activations: Some(activations), target: Target::Compressed(stored, read), ..scheme }
+}
+
+const fn int(bits: u8, group: Option<u32>, zero: bool) -> Coded {
+    Coded::Int { bits, group, zero }
 }
 
 /// Every scheme this layout has.
 pub(super) const SCHEMES: &[Scheme] = &[
-    Scheme {
-        name: "w4a16",
-        aliases: &["w4a16-g128", "int4", "int4-g128"],
-        summary: "INT4 in groups of 128, symmetric; 16-bit activations",
-        target: int(4, 128, false),
-    },
-    Scheme {
-        name: "w4a16-g64",
-        aliases: &["int4-g64"],
-        summary: "INT4 in groups of 64, symmetric; 16-bit activations",
-        target: int(4, 64, false),
-    },
-    Scheme {
-        name: "w4a16-g32",
-        aliases: &["int4-g32"],
-        summary: "INT4 in groups of 32, symmetric; 16-bit activations",
-        target: int(4, 32, false),
-    },
-    Scheme {
-        name: "w4a16-asym",
-        aliases: &["w4a16-asym-g128", "int4-g128-zp"],
-        summary: "INT4 in groups of 128 with zero points; 16-bit activations",
-        target: int(4, 128, true),
-    },
-    Scheme {
-        name: "w4a16-asym-g64",
-        aliases: &["int4-g64-zp"],
-        summary: "INT4 in groups of 64 with zero points; 16-bit activations",
-        target: int(4, 64, true),
-    },
-    Scheme {
-        name: "w4a16-asym-g32",
-        aliases: &["int4-g32-zp"],
-        summary: "INT4 in groups of 32 with zero points; 16-bit activations",
-        target: int(4, 32, true),
-    },
-    Scheme {
-        name: "w4a16-channel",
-        aliases: &["int4-channel"],
-        summary: "INT4 with a scale per channel; 16-bit activations",
-        target: weight_only(Coded::Int { bits: 4, group: None, zero: false }),
-    },
-    Scheme {
-        name: "w8a16",
-        aliases: &["w8a16-g128", "int8-g128"],
-        summary: "INT8 in groups of 128, symmetric; 16-bit activations",
-        target: int(8, 128, false),
-    },
-    Scheme {
-        name: "w8a16-channel",
-        aliases: &["int8-channel"],
-        summary: "INT8 with a scale per channel; 16-bit activations",
-        target: weight_only(Coded::Int { bits: 8, group: None, zero: false }),
-    },
-    Scheme {
-        name: "w8a8",
-        aliases: &["int8", "w8a8-int8"],
-        summary: "INT8 with a scale per channel; INT8 activations with a scale per token",
-        target: Target::Compressed(Coded::Int8Channel, Activations::Int8Token),
-    },
-    Scheme {
-        name: "fp8-dynamic",
-        aliases: &["fp8"],
-        summary: "E4M3 with a scale per channel; E4M3 activations with a scale per token",
-        target: Target::Compressed(Coded::Fp8Channel, Activations::Fp8Token),
-    },
-    Scheme {
-        name: "fp8-block",
-        aliases: &[],
-        summary: "E4M3 with a scale per 128 x 128; E4M3 activations with a scale per 128 of a token",
-        target: Target::Compressed(Coded::Fp8Block, Activations::Fp8Group),
-    },
-    Scheme {
-        name: "nvfp4a16",
-        aliases: &["nvfp4"],
-        summary: "E2M1 in blocks of 16 with E4M3 scales and one per tensor; 16-bit activations",
-        target: weight_only(Coded::Nvfp4),
-    },
-    Scheme {
-        name: "mxfp4a16",
-        aliases: &["mxfp4"],
-        summary: "E2M1 in blocks of 32 with powers of two; 16-bit activations",
-        target: weight_only(Coded::Mxfp4),
-    },
+    alone(
+        "w4a16",
+        &["int4", "int4-g128", "w4a16-g128"],
+        "INT4 in groups of 128, symmetric; 16-bit activations",
+        INT4,
+        int(4, Some(128), false),
+    ),
+    alone(
+        "int4-g64",
+        &["w4a16-g64"],
+        "INT4 in groups of 64, symmetric; 16-bit activations",
+        INT4.in_groups(64),
+        int(4, Some(64), false),
+    ),
+    alone(
+        "int4-g32",
+        &["w4a16-g32"],
+        "INT4 in groups of 32, symmetric; 16-bit activations",
+        INT4.in_groups(32),
+        int(4, Some(32), false),
+    ),
+    alone(
+        "int4-g128-zp",
+        &["w4a16-asym", "w4a16-asym-g128"],
+        "INT4 in groups of 128 with zero points; 16-bit activations",
+        INT4.with_zeros(),
+        int(4, Some(128), true),
+    ),
+    alone(
+        "int4-g64-zp",
+        &["w4a16-asym-g64"],
+        "INT4 in groups of 64 with zero points; 16-bit activations",
+        INT4.in_groups(64).with_zeros(),
+        int(4, Some(64), true),
+    ),
+    alone(
+        "int4-g32-zp",
+        &["w4a16-asym-g32"],
+        "INT4 in groups of 32 with zero points; 16-bit activations",
+        INT4.in_groups(32).with_zeros(),
+        int(4, Some(32), true),
+    ),
+    alone(
+        "int4-channel",
+        &["w4a16-channel"],
+        "INT4 with a scale per channel; 16-bit activations",
+        INT4.in_rows(),
+        int(4, None, false),
+    ),
+    alone(
+        "w8a16",
+        &["w8a16-channel"],
+        "INT8 with a scale per channel; 16-bit activations",
+        Format::INT8,
+        int(8, None, false),
+    ),
+    alone(
+        "int8-g128",
+        &["w8a16-g128"],
+        "INT8 in groups of 128, symmetric; 16-bit activations (llm-compressor's W8A16)",
+        Format::INT8.in_groups(128),
+        int(8, Some(128), false),
+    ),
+    with(
+        Format::INT8,
+        Activations::Int8Token,
+        alone(
+            "int8",
+            &["w8a8", "w8a8-int8"],
+            "INT8 with a scale per channel; INT8 activations with a scale per token",
+            Format::INT8,
+            Coded::Int8Channel,
+        ),
+    ),
+    with(
+        Format::FP8,
+        Activations::Fp8Token,
+        alone(
+            "fp8",
+            &["fp8-dynamic"],
+            "E4M3 with a scale per channel; E4M3 activations with a scale per token",
+            Format::FP8,
+            Coded::Fp8Channel,
+        ),
+    ),
+    with(
+        Format::FP8.in_groups(128),
+        Activations::Fp8Group,
+        alone(
+            "fp8-block",
+            &[],
+            "E4M3 with a scale per 128 x 128; E4M3 activations with a scale per 128 of a token",
+            Format::FP8.in_squares(128),
+            Coded::Fp8Block,
+        ),
+    ),
+    alone(
+        "nvfp4a16",
+        &[],
+        "E2M1 in blocks of 16 with E4M3 scales and one per tensor; 16-bit activations",
+        Format::NVFP4,
+        Coded::Nvfp4,
+    ),
+    alone("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two; 16-bit activations", Format::MXFP4, Coded::Mxfp4),
+    with(
+        Format::MXFP4,
+        Activations::Mxfp4,
+        alone(
+            "mxfp4",
+            &[],
+            "E2M1 in blocks of 32 with powers of two; activations in the same",
+            Format::MXFP4,
+            Coded::Mxfp4,
+        ),
+    ),
+    with(
+        Format::MXFP8,
+        Activations::Mxfp8,
+        alone(
+            "mxfp8",
+            &[],
+            "E4M3 in blocks of 32 with powers of two; activations in the same",
+            Format::MXFP8,
+            Coded::Mxfp8,
+        ),
+    ),
 ];
 
 /// What writing the checkpoint takes.
@@ -171,10 +235,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
 /// looks for a plain table, torchao has no lookup for INT4, and a table that is the output head as well would have to be
 /// codes for the one and numbers for the other.
 pub(super) fn check_embedding(config: &Value, decisions: &[Decision<'_>]) -> Result<()> {
-    let is_head = |decision: &Decision<'_>| decision.site.role == Role::Head;
-    let stated =
-        [config, &config["text_config"]].iter().any(|config| config["tie_word_embeddings"] == Value::Bool(true));
-    let tied = stated || !decisions.iter().any(is_head);
+    let tied = is_tied(config, decisions.iter().any(|decision| decision.site.role == Role::Head));
     for Decision { stored, site, coded, .. } in decisions {
         let Some((scheme, ..)) = coded.as_ref().filter(|_| site.role == Role::Embedding) else { continue };
         let reason = match scheme.target {
@@ -307,6 +368,14 @@ fn terms(scheme: &Scheme) -> (&'static str, Value, Option<Value>) {
         Activations::Fp8Group => Some(
             json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 128, "dynamic": true }),
         ),
+        Activations::Mxfp4 => Some(micro(4)),
+        Activations::Mxfp8 => Some(micro(8)),
     };
     (format, weights, inputs)
+}
+
+/// Activations in blocks of 32 with powers of two, as the library's presets have them.
+fn micro(bits: u8) -> Value {
+    json!({ "num_bits": bits, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
+            "scale_dtype": "torch.uint8", "dynamic": true })
 }

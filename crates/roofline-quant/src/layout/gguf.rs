@@ -3,48 +3,57 @@
 //! Names, metadata and tokenizer are those of llama.cpp's converter, the types of the tensors those of its quantizer, so
 //! that a file is the one those two would have made - without the 16-bit file between them.
 
+mod types;
+
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use roofline_core::{Format, Plan};
 use serde_json::Value;
 
-use super::{Layout, Scheme, Target, idle, quantized_already, sites};
+use super::{Scheme, Target, asked, quantized_already, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Method, Result,
     checkpoint::read_bounded,
     coding::{Coding, Matrix},
     ggml::{self, Type},
     gguf::{
-        self, Files, Mix,
+        self, Files,
         llama::{self, Model},
     },
     job::{Code, Head, Item, Order, Output, Place, Plain, Rows, Work},
-    plan::KEEP,
     site::Site,
     stored::{Located, Stored},
 };
+use types::Types;
 
-macro_rules! schemes {
-    ($($name:literal $(or $alias:literal)* = $summary:literal;)*) => {
-        &[$(Scheme { name: $name, aliases: &[$($alias),*], summary: $summary, target: Target::Gguf($name) }),*]
-    };
+const fn scheme(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    weights: Format,
+    ty: Type,
+) -> Scheme {
+    Scheme { name, aliases, summary, weights, activations: None, target: Target::Gguf(ty) }
 }
 
-/// Every scheme this layout has.
-pub(super) const SCHEMES: &[Scheme] = schemes! {
-    "q8_0" = "INT8 in blocks of 32";
-    "q6_k" = "INT6 in blocks of 16 with 8-bit scales";
-    "q5_k_m" = "Q5_K, the sensitive half of values and ways down in Q6_K";
-    "q5_k_s" or "q5_k" = "INT5 in blocks of 32 with 6-bit scales and minima";
-    "q4_k_m" = "Q4_K, the sensitive half of values and ways down in Q6_K";
-    "q4_k_s" or "q4_k" = "INT4 in blocks of 32 with 6-bit scales and minima, a few tensors in Q5_K";
-    "q5_0" = "INT5 in blocks of 32";
-    "q4_0" = "INT4 in blocks of 32";
-    "mxfp4" = "E2M1 in blocks of 32 with powers of two; output and embeddings in Q8_0";
-    "nvfp4" = "E2M1 in blocks of 16 with E4M3 scales and one per tensor; output and embeddings in BF16";
-    "bf16" = "BF16";
-    "f16" or "fp16" = "FP16";
-    "f32" or "fp32" = "FP32";
-};
+/// Every type that is written, of which llama.cpp's recipes are made.
+pub(super) const SCHEMES: &[Scheme] = &[
+    scheme("q8_0", &[], "INT8 in blocks of 32", Format::Q8_0, Type::Q8_0),
+    scheme("q6_k", &[], "INT6 in blocks of 16 with 8-bit scales", Format::Q6_K, Type::Q6K),
+    scheme("q5_1", &[], "INT5 in blocks of 32 with minima", Format::Q5_1, Type::Q5_1),
+    scheme("q5_0", &[], "INT5 in blocks of 32", Format::Q5_0, Type::Q5_0),
+    scheme("q5_k", &[], "INT5 in blocks of 32 with 6-bit scales and minima", Format::Q5_K, Type::Q5K),
+    scheme("q4_1", &[], "INT4 in blocks of 32 with minima", Format::Q4_1, Type::Q4_1),
+    scheme("q4_0", &[], "INT4 in blocks of 32", Format::Q4_0, Type::Q4_0),
+    scheme("q4_k", &[], "INT4 in blocks of 32 with 6-bit scales and minima", Format::Q4_K, Type::Q4K),
+    scheme("q3_k", &[], "INT3 in blocks of 16 with 6-bit scales", Format::Q3_K, Type::Q3K),
+    scheme("q2_k", &[], "INT2 in blocks of 16 with 4-bit scales and minima", Format::Q2_K, Type::Q2K),
+    scheme("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two", Format::MXFP4, Type::Mxfp4),
+    scheme("nvfp4a16", &[], "E2M1 in blocks of 16 with E4M3 scales and one per tensor", Format::NVFP4, Type::Nvfp4),
+    scheme("bf16", &["bfloat16"], "BF16", Format::BF16, Type::Bf16),
+    scheme("fp16", &["f16", "float16"], "FP16", Format::FP16, Type::F16),
+    scheme("fp32", &["f32", "float32"], "FP32", Format::FP32, Type::F32),
+];
 
 /// What the family of Llama calls the table of token vectors.
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -67,11 +76,11 @@ struct Source<'a> {
     expert: Option<usize>,
 }
 
-/// What writing the checkpoint as the file `name` takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, name: String) -> Result<Job<'a>> {
+/// What writing the checkpoint to `target` takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
     method.among(&[Method::Rtn], "a GGUF type")?;
-    let (all, layers) = sites(checkpoint)?;
-    let mut notes = idle(plan, &all, layers);
+    let all = sites(checkpoint)?;
+    let (asked, mut notes) = asked(plan, checkpoint, &all);
     let head = all.iter().any(|(stored, _)| stored.name() == "lm_head.weight");
     let embedding = all.iter().find(|(stored, _)| stored.name() == EMBEDDING);
     let Some(vocabulary) = embedding.and_then(|(stored, _)| stored.shape().first().copied()) else {
@@ -80,7 +89,11 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, n
     };
     let model = model(checkpoint, head, vocabulary)?;
     notes.extend(model.notes().iter().cloned());
-    let mix = mix(&plan.scheme)?;
+    let types = Types::new(asked, &model)?;
+    notes.extend(types.notes());
+    let source = embedding.map_or(Dtype::Bf16, |(stored, _)| stored.first().1.dtype);
+    let (number, label) = types.file(source);
+    let name = file_name(target, &checkpoint.name(), &label);
     let mut drafts: BTreeMap<String, Draft<'a>> = BTreeMap::new();
     let (mut shared, mut experts) = (0, 0);
     for (stored, site) in all {
@@ -97,34 +110,15 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, n
             return Err(Error::Weight { name: located.1.name.clone(), reason, hint: None });
         }
         draft(&mut drafts, located, site, target, |site, target, columns| {
-            let mix = match plan.rule(site, layers) {
-                None => mix,
-                Some(KEEP) => Mix::Pure(kept(located.1.dtype)),
-                Some(name) => self::mix(name)?,
-            };
-            Ok(mix.type_of(target, &model, columns))
+            types.of(site, target, columns, located.1.dtype)
         })?;
     }
     let mut drafts: Vec<Draft<'a>> = drafts.into_values().collect();
     drafts.iter_mut().try_for_each(|draft| stack(draft, model.experts()))?;
     let count = model.experts().max(1) as u64;
-    let metadata = model.metadata(mix, &llama::size_label(shared, experts / count, model.experts()));
-    let (files, items) = lay_out(drafts, &model, &metadata, name, &plan.scheme)?;
+    let metadata = model.metadata(number, &llama::size_label(shared, experts / count, model.experts()));
+    let (files, items) = lay_out(drafts, &model, &metadata, name)?;
     Ok(Job { files, items, companions: Vec::new(), notes })
-}
-
-fn mix(name: &str) -> Result<Mix> {
-    let scheme = Layout::Gguf.scheme(name)?;
-    Mix::named(scheme.name).ok_or_else(|| Error::Plan(format!("{} is no type of GGUF", scheme.name)))
-}
-
-/// The type of what a rule keeps.
-fn kept(dtype: Dtype) -> Type {
-    match dtype {
-        Dtype::Bf16 => Type::Bf16,
-        Dtype::F16 => Type::F16,
-        _ => Type::F32,
-    }
 }
 
 /// The model in llama.cpp's words, with its tokenizer. The embedding has a row for every token of the `vocabulary`, which
@@ -177,7 +171,7 @@ fn draft<'a>(
         return Err(Error::Weight {
             name: entry.name.clone(),
             reason,
-            hint: Some("mxfp4 or q4_k_m can be".to_owned()),
+            hint: Some("mxfp4a16 or q4_k_m can be".to_owned()),
         });
     }
     let source = Source { located, site, expert: target.expert };
@@ -215,7 +209,6 @@ fn lay_out<'a>(
     model: &Model,
     metadata: &[(String, gguf::Value)],
     name: String,
-    scheme: &str,
 ) -> Result<(Vec<Output>, Vec<Item<'a>>)> {
     let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
     let factors = model.rope_factors();
@@ -248,7 +241,7 @@ fn lay_out<'a>(
         .map(|(at, draft)| (draft.sources[0].site.module.clone(), (offset + at, draft.ty)))
         .collect();
     for draft in drafts {
-        items.push(item(draft, &at, place, scheme)?);
+        items.push(item(draft, &at, place)?);
     }
     Ok((vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }], items))
 }
@@ -257,12 +250,7 @@ fn scale_name(name: &str) -> String {
     name.strip_suffix(".weight").map_or_else(|| format!("{name}.scale"), |stem| format!("{stem}.scale"))
 }
 
-fn item<'a>(
-    draft: Draft<'a>,
-    at: &BTreeMap<String, (usize, Type)>,
-    place: impl Fn(&str) -> Place,
-    scheme: &str,
-) -> Result<Item<'a>> {
+fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl Fn(&str) -> Place) -> Result<Item<'a>> {
     let Draft { target, ty, sources, .. } = draft;
     let site = sources[0].site.clone();
     let source = sources[0].located.1.name.clone();
@@ -287,14 +275,14 @@ fn item<'a>(
     let family = site.fused().into_iter().filter_map(|module| at.get(&module));
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
-    let name = if lossy { ty.name() } else { scheme }.to_lowercase();
-    let code = Code { sources: rows, order, coding, scheme: name, lossy, fused, importance: None, parts };
+    let code =
+        Code { sources: rows, order, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 
 /// What the file of a model is called where only a folder was named.
-pub(super) fn file_name(target: &Path, model: &str, scheme: &str) -> String {
+fn file_name(target: &Path, model: &str, label: &str) -> String {
     let named = target.extension().is_some_and(|extension| extension == "gguf");
     let own = target.file_name().filter(|_| named).map(|name| name.to_string_lossy().into_owned());
-    own.unwrap_or_else(|| format!("{model}-{}.gguf", scheme.to_uppercase().replace('-', "_")))
+    own.unwrap_or_else(|| format!("{model}-{label}.gguf"))
 }

@@ -2,23 +2,32 @@
 
 use std::sync::Arc;
 
+use roofline_core::{Format, Plan, Role, precision::PrecisionSpec};
 use serde_json::Value;
 
-use super::{Decision, Layout, Scheme, Target, folder, idle, items, shard_of, sites};
+use super::{Decision, Layout, Scheme, Target, asked, folder, items, shard_of, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Result,
     coding::{Coding, Matrix, Numbers},
     number::is_number,
-    plan::KEEP,
-    site::Role,
     stored::{Stored, declares_quantization},
 };
 
+const fn scheme(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    weights: Format,
+    dtype: Dtype,
+) -> Scheme {
+    Scheme { name, aliases, summary, weights, activations: None, target: Target::Plain(dtype) }
+}
+
 /// Every scheme this layout has.
 pub(super) const SCHEMES: &[Scheme] = &[
-    Scheme { name: "bf16", aliases: &["bfloat16"], summary: "BF16", target: Target::Plain(Dtype::Bf16) },
-    Scheme { name: "f16", aliases: &["fp16", "float16"], summary: "FP16", target: Target::Plain(Dtype::F16) },
-    Scheme { name: "f32", aliases: &["fp32", "float32"], summary: "FP32", target: Target::Plain(Dtype::F32) },
+    scheme("bf16", &["bfloat16"], "BF16", Format::BF16, Dtype::Bf16),
+    scheme("fp16", &["f16", "float16"], "FP16", Format::FP16, Dtype::F16),
+    scheme("fp32", &["f32", "float32"], "FP32", Format::FP32, Dtype::F32),
 ];
 
 /// What is stored for activations and caches that are quantized, beside the weights in codes.
@@ -36,10 +45,10 @@ const ACTIVATIONS: [&str; 9] = [
 
 /// What writing the checkpoint takes: every number that is not kept becomes of the plan's type.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>> {
-    let (all, layers) = sites(checkpoint)?;
-    let mut notes = idle(plan, &all, layers);
+    let all = sites(checkpoint)?;
+    let (asked, mut notes) = asked(plan, checkpoint, &all);
     notes.extend(checkpoint.left_out()?);
-    let scheme = Layout::Plain.scheme(&plan.scheme)?;
+    let base = plan.precision().map_or(Ok(None), |precision| numbers(precision, None))?;
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut decisions = Vec::new();
     let coded = declares_quantization(&checkpoint.config) || all.iter().any(|(one, _)| matches!(one, Stored::Coded(_)));
@@ -48,11 +57,10 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
         if coded && ACTIVATIONS.iter().any(|part| stored.name().ends_with(part)) {
             continue;
         }
-        let ruled = plan.rule(&site, layers);
-        let scheme = match ruled {
-            Some(KEEP) => None,
-            Some(name) => Some(Layout::Plain.scheme(name)?),
-            None => Some(scheme),
+        // A type of numbers is that of everything, vectors and all, but for what a rule names.
+        let scheme = match asked.rule(&site) {
+            Some(rule) => numbers(&rule.precision, Some(site.role))?,
+            None => base,
         };
         let shard = shard_of(checkpoint, &stored);
         let shape = stored.shape();
@@ -85,7 +93,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
     }
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
     let items = items(decisions, &laid_out.places, |source, _, _| source.to_owned())?;
-    let config = configuration(&checkpoint.config, scheme);
+    let config = configuration(&checkpoint.config, base);
     Ok(Job {
         files: laid_out.files,
         items,
@@ -94,20 +102,29 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
     })
 }
 
+/// The scheme of a precision's weights; none where they are kept.
+fn numbers(precision: &PrecisionSpec, role: Option<Role>) -> Result<Option<&'static Scheme>> {
+    let formats = precision.formats();
+    formats.weights.map(|weights| Layout::Plain.scheme_at(role, weights, formats.activations)).transpose()
+}
+
 /// The configuration of plain weights of that type, in whichever dialect it was.
-fn configuration(config: &Value, scheme: &Scheme) -> Value {
+fn configuration(config: &Value, scheme: Option<&Scheme>) -> Value {
     let mut config = config.clone();
-    let dtype = match scheme.target {
-        Target::Plain(Dtype::F16) => "float16",
-        Target::Plain(Dtype::F32) => "float32",
-        _ => "bfloat16",
+    let dtype = match scheme.map(|scheme| scheme.target) {
+        Some(Target::Plain(Dtype::F16)) => Some("float16"),
+        Some(Target::Plain(Dtype::F32)) => Some("float32"),
+        Some(_) => Some("bfloat16"),
+        None => None,
     };
     if let Some(map) = config.as_object_mut() {
         for key in ["quantization_config", "compression_config", "quantization"] {
             map.shift_remove(key);
         }
         let key = if map.contains_key("torch_dtype") { "torch_dtype" } else { "dtype" };
-        map.insert(key.to_owned(), dtype.into());
+        if let Some(dtype) = dtype {
+            map.insert(key.to_owned(), dtype.into());
+        }
     }
     config
 }

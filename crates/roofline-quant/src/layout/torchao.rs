@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use roofline_core::{Format, Plan, Role};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,70 +14,95 @@ use super::{
     decide, folder, items,
 };
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Plan, Result,
+    Checkpoint, Dtype, Error, Job, Method, Result,
     coding::{
         Matrix,
         torchao::{self as coded, Scheme as Coded},
     },
-    site::{Role, Site},
+    site::Site,
 };
+
+const INT4: Format = Format::INT4_G128;
+
+const fn scheme(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    weights: Format,
+    stored: Coded,
+) -> Scheme {
+    Scheme { name, aliases, summary, weights, activations: None, target: Target::Torchao(stored) }
+}
+
+const fn bytes(group: u32, zero: bool) -> Coded {
+    Coded::Intx { bits: 4, group: Some(group), zero }
+}
 
 /// Every scheme this layout has.
 pub(super) const SCHEMES: &[Scheme] = &[
-    Scheme {
-        name: "w8a16",
-        aliases: &["int8wo", "int8-weight-only"],
-        summary: "INT8 with a scale per row; 16-bit activations (Int8WeightOnlyConfig)",
-        target: Target::Torchao(Coded::Int8 { group: None }),
-    },
-    Scheme {
-        name: "w8a16-g128",
-        aliases: &["int8-g128"],
-        summary: "INT8 in groups of 128; 16-bit activations (Int8WeightOnlyConfig)",
-        target: Target::Torchao(Coded::Int8 { group: Some(128) }),
-    },
-    Scheme {
-        name: "fp8a16",
-        aliases: &["float8wo", "float8-weight-only"],
-        summary: "E4M3 with a scale per row; 16-bit activations (Float8WeightOnlyConfig)",
-        target: Target::Torchao(Coded::Float8),
-    },
-    Scheme {
-        name: "w4a16",
-        aliases: &["int4wo", "int4-weight-only", "int4", "w4a16-g128"],
-        summary: "INT4 in groups of 128 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        target: Target::Torchao(Coded::Int4 { group: 128 }),
-    },
-    Scheme {
-        name: "w4a16-g64",
-        aliases: &[],
-        summary: "INT4 in groups of 64 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        target: Target::Torchao(Coded::Int4 { group: 64 }),
-    },
-    Scheme {
-        name: "w4a16-g32",
-        aliases: &[],
-        summary: "INT4 in groups of 32 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
-        target: Target::Torchao(Coded::Int4 { group: 32 }),
-    },
-    Scheme {
-        name: "intx4-g128",
-        aliases: &["intx4"],
-        summary: "INT4 in groups of 128, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
-        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(128), zero: false }),
-    },
-    Scheme {
-        name: "intx4-g32",
-        aliases: &[],
-        summary: "INT4 in groups of 32, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
-        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(32), zero: false }),
-    },
-    Scheme {
-        name: "intx4-asym-g32",
-        aliases: &[],
-        summary: "INT4 in groups of 32 with zero points, a byte each (IntxWeightOnlyConfig)",
-        target: Target::Torchao(Coded::Intx { bits: 4, group: Some(32), zero: true }),
-    },
+    scheme(
+        "w8a16",
+        &["int8wo", "int8-weight-only"],
+        "INT8 with a scale per row; 16-bit activations (Int8WeightOnlyConfig)",
+        Format::INT8,
+        Coded::Int8 { group: None },
+    ),
+    scheme(
+        "int8-g128",
+        &["w8a16-g128"],
+        "INT8 in groups of 128; 16-bit activations (Int8WeightOnlyConfig)",
+        Format::INT8.in_groups(128),
+        Coded::Int8 { group: Some(128) },
+    ),
+    scheme(
+        "fp8a16",
+        &["float8wo", "float8-weight-only"],
+        "E4M3 with a scale per row; 16-bit activations (Float8WeightOnlyConfig)",
+        Format::FP8,
+        Coded::Float8,
+    ),
+    scheme(
+        "int4-g128-zp16",
+        &["int4wo", "int4-weight-only"],
+        "INT4 in groups of 128 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        INT4.with_wide_zeros(),
+        Coded::Int4 { group: 128 },
+    ),
+    scheme(
+        "int4-g64-zp16",
+        &[],
+        "INT4 in groups of 64 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        INT4.in_groups(64).with_wide_zeros(),
+        Coded::Int4 { group: 64 },
+    ),
+    scheme(
+        "int4-g32-zp16",
+        &[],
+        "INT4 in groups of 32 with 16-bit zero points; 16-bit activations (Int4WeightOnlyConfig, plain)",
+        INT4.in_groups(32).with_wide_zeros(),
+        Coded::Int4 { group: 32 },
+    ),
+    scheme(
+        "w4a16",
+        &["intx4", "intx4-g128"],
+        "INT4 in groups of 128, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
+        INT4,
+        bytes(128, false),
+    ),
+    scheme(
+        "int4-g32",
+        &["intx4-g32"],
+        "INT4 in groups of 32, a byte each: CPUs pack it when they load it (IntxWeightOnlyConfig)",
+        INT4.in_groups(32),
+        bytes(32, false),
+    ),
+    scheme(
+        "int4-g32-zp",
+        &["intx4-asym-g32"],
+        "INT4 in groups of 32 with zero points, a byte each (IntxWeightOnlyConfig)",
+        INT4.in_groups(32).with_zeros(),
+        bytes(32, true),
+    ),
 ];
 
 /// What writing the checkpoint takes.
@@ -253,8 +279,15 @@ fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> 
             },
         }),
     };
-    let note = matches!(coded, Coded::Int4 { .. })
-        .then(|| "torchao multiplies plain INT4 only on GPUs and with its `mslk` kernels installed".to_owned());
+    let note = match coded {
+        Coded::Int4 { .. } => Some("torchao multiplies plain INT4 only on GPUs and with its `mslk` kernels installed"),
+        Coded::Intx { .. } => Some(
+            "torchao stores these integers a byte each and packs them when a CPU loads them; the files of \
+             `int4-g128-zp16` are half as large",
+        ),
+        Coded::Int8 { .. } | Coded::Float8 => None,
+    };
+    let note = note.map(str::to_owned);
     let config = json!({
         "quant_method": "torchao",
         "quant_type": { "default": quant_type },

@@ -2,6 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use roofline_core::plan::Mix;
 use serde_json::json;
 
 use super::*;
@@ -64,7 +65,7 @@ fn metadata_are_those_of_the_converter() {
         assert!(model.notes().is_empty(), "{:?}", model.notes());
         let theirs = golden.0[name]["metadata"].as_array().unwrap();
         let size = theirs.iter().find(|key| key[0] == "general.size_label").unwrap()[2].as_str().unwrap();
-        let ours = model.metadata(Mix::Pure(Type::Bf16), size);
+        let ours = model.metadata(32, size);
         for ((key, value), theirs) in ours.iter().zip(theirs) {
             let (ty, value) = plain(value);
             assert_eq!(
@@ -106,37 +107,26 @@ fn types_are_those_of_the_quantizer() {
         ),
     ] {
         let model = small(&more);
-        let columns = if name == "tied" { 288 } else { 256 };
+        let (anatomy, columns) = (model.anatomy(), if name == "tied" { 288 } else { 256 });
         for (mix, exceptions) in golden.0["mixes"][name].as_object().unwrap() {
             let mix = Mix::named(mix).unwrap();
-            let layers = (0..model.layers()).flat_map(|layer| tensors.iter().map(move |tensor| (layer, tensor)));
+            let layers = (0..anatomy.order.len()).flat_map(|layer| tensors.iter().map(move |tensor| (layer, tensor)));
             let names = layers.map(|(layer, tensor)| format!("model.layers.{layer}.{tensor}.weight"));
             for name in names.chain(["model.embed_tokens.weight".to_owned(), "lm_head.weight".to_owned()]) {
                 let Some(target) = model.tensor(&name).unwrap() else { continue };
                 let short = target.name.trim_end_matches(".weight").trim_start_matches("blk.");
                 let expected = exceptions.as_object().unwrap().iter();
                 let expected = expected.filter(|(_, list)| list.as_str().unwrap().split(' ').any(|one| one == short));
-                let expected = expected.map(|(ty, _)| Type::named(ty).unwrap()).next().unwrap_or(mix.base());
-                let columns = if target.role == Role::Down { 512 } else { columns };
-                assert_eq!(mix.type_of(&target, &model, columns), expected, "{mix:?} {}", target.name);
+                let expected =
+                    expected.map(|(ty, _)| Type::named(ty).unwrap()).next().unwrap_or(Type::of(mix.base()).unwrap());
+                let columns = if matches!(target.role, Role::Down | Role::ExpertDown) { 512 } else { columns };
+                let ours = mix.type_of(target.role, target.layer, columns, &anatomy);
+                assert_eq!(Type::of(ours), Some(expected), "{mix:?} {}", target.name);
                 checked += 1;
             }
         }
     }
     assert!(checked > 700, "{checked}");
-}
-
-#[test]
-fn four_bit_floats_leave_the_ends_alone() {
-    let model = small(&json!({}));
-    let type_of =
-        |mix: &str, name: &str| Mix::named(mix).unwrap().type_of(&model.tensor(name).unwrap().unwrap(), &model, 256);
-    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-        assert_eq!((type_of("nvfp4", name), type_of("mxfp4", name)), (Type::Bf16, Type::Q8_0));
-    }
-    assert_eq!(type_of("nvfp4", "model.layers.0.mlp.up_proj.weight"), Type::Nvfp4);
-    assert_eq!(type_of("nvfp4", "model.layers.0.input_layernorm.weight"), Type::F32);
-    assert_eq!(type_of("bf16", "model.layers.0.self_attn.q_proj.bias"), Type::F32);
 }
 
 #[test]
@@ -287,7 +277,7 @@ fn tokenizers_that_contradict_themselves_are_refused() {
 #[test]
 fn a_vocabulary_is_padded_and_an_unknown_split_is_said() {
     let model = small(&json!({}));
-    let metadata = model.metadata(Mix::Q4KMedium, "1K");
+    let metadata = model.metadata(15, "1K");
     let value = |key: &str| metadata.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone()).unwrap();
     let Value::Array(Array::String(tokens)) = value("tokenizer.ggml.tokens") else { panic!() };
     assert_eq!((tokens.len(), tokens[2].as_str()), (8, "[PAD2]"));
