@@ -1,6 +1,7 @@
 //! The command line as typed. Everything here parses; `commands` gives it meaning.
 
 mod devices;
+mod export;
 mod jetson;
 mod measure;
 mod model;
@@ -13,6 +14,7 @@ mod remote;
 mod serve;
 
 pub(crate) use devices::{DeviceAction, DeviceFilter, DeviceOrder, DevicesArgs};
+pub(crate) use export::ExportArgs;
 pub(crate) use jetson::{
     GoalArg, JetsonAction, JetsonArgs, OnArgs, PowerBenchArgs, ScheduleArgs, SetModeArgs, ValidateArgs,
 };
@@ -20,7 +22,7 @@ pub(crate) use measure::{BackendArg, CalibrateArgs, CompareArgs, CompareSubject,
 pub(crate) use model::{AnalyzeArgs, LoweringArgs, ModelArgs, ModelsArgs, Phase, SweepArgs, TilingArgs};
 pub(crate) use monitor::MonitorArgs;
 pub(crate) use plot::{PlotArgs, PlotKind, ThemeArg};
-pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, Subject, TierArg};
+pub(crate) use predict::{AttentionArgs, FfnArgs, OperatorSubject, Setting, SizesArg, StackArg, Subject, TierArg};
 pub(crate) use quantize::{InspectArgs, QuantizeArgs};
 pub(crate) use recommend::{
     ProductArgs, RecommendGoal, RecommendModelArgs, RecommendPicture, RecommendPlace, RecommendSubject,
@@ -131,6 +133,10 @@ pub(crate) enum Command {
     Monitor(MonitorArgs),
     /// A Jetson: set-up, status, power modes, and what runs best in which
     Jetson(JetsonArgs),
+    /// A script that repeats a run: these commands, or the same products with PyTorch
+    Export(ExportArgs),
+    /// This program against what is known without it: numbers, data, kernels, faces
+    Check(CheckArgs),
     /// Everything over HTTP, and the page
     Serve(ServeArgs),
     /// The page of a machine far away, over ssh
@@ -162,6 +168,20 @@ pub(crate) struct FormatsArgs {
     /// Shape of the tensor that sizes are given for, as ROWSxCOLUMNS
     #[arg(long, default_value = "4096x4096", value_name = "SHAPE", value_parser = shape)]
     pub(crate) shape: (u64, u64),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Needs no source tree, no network and no GPU, and measures nothing. The exit code is 1 where a check fails.
+
+Examples:
+  roofline check
+  roofline check --all                             every number with its reason
+  roofline check --json")]
+pub(crate) struct CheckArgs {
+    /// Show every number, with why it must be that
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args)]

@@ -3,8 +3,10 @@
 mod analyze;
 mod calibrate;
 mod chart;
+mod check;
 pub(crate) mod compare;
 mod devices;
+mod export;
 mod formats;
 mod gpu;
 mod inspect;
@@ -14,7 +16,7 @@ pub(crate) mod measure;
 mod model;
 mod models;
 mod monitor;
-mod plot;
+pub(crate) mod plot;
 mod precisions;
 mod predict;
 mod quantize;
@@ -38,11 +40,14 @@ use crate::{
     report::emit,
 };
 
-pub(crate) use compare::spelled;
-
 /// A device by name, as `--on` takes it.
 pub(crate) fn place(name: &str) -> Result<roofline_core::Device, Failure> {
     setting::device(&crate::config::registry(), name)
+}
+
+/// A device with what is known of our kernels on it.
+pub(crate) fn known(device: roofline_core::Device) -> roofline_core::Machine {
+    calibrate::machine(device, "")
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
@@ -59,7 +64,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Recommend(subject) => recommend::recommend(subject, form),
         Command::Quantize(args) => quantize::quantize(args, form),
         Command::Inspect(args) => Ok(emit(&inspect::inspect(args)?, form)?),
-        Command::Plot(args) => plot::plot(args),
+        Command::Plot(args) => plot::plot(args, form),
         Command::Analyze(args) => Ok(emit(&analyze::analyze(args)?, form)?),
         Command::Tiling(args) => Ok(emit(&tiling::tiling(args)?, form)?),
         Command::Formats(args) => Ok(emit(&formats::formats(args)?, form)?),
@@ -67,6 +72,8 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Devices(args) => devices::devices(args, form),
         Command::Monitor(args) => monitor::monitor(args, form),
         Command::Jetson(args) => jetson::jetson(args, form),
+        Command::Export(args) => export::export(args, form),
+        Command::Check(args) => check::check(args, form),
         Command::Serve(args) => crate::server::serve(args),
         Command::Remote(args) => remote::remote(args),
         Command::Completions { shell } => manual::completions(*shell),

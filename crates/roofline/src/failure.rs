@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Run(roofline_run::Error),
     /// A checkpoint, a plan or a disk was in the way.
     Quant(roofline_quant::Error),
+    /// The program is not what it should be.
+    Check { failed: usize, of: usize },
     /// Whoever asked does not want it any more.
     Cancelled,
     /// Standard output went away.
@@ -80,11 +82,16 @@ impl Failure {
             Self::Run(error) => error.to_string(),
             Self::Quant(error) => error.to_string(),
             Self::Cancelled => "cancelled".to_owned(),
+            Self::Check { failed, of } => format!("{failed} of {of} checks failed"),
             Self::Output(error) => error.to_string(),
         }
     }
 
     /// Says what is wrong on standard error, as JSON where JSON was asked for.
+    /// What to do with a program that fails its own checks.
+    const UNSOUND: &str =
+        "do not believe its answers here: install it again, and report what `roofline check --all --json` prints";
+
     pub(crate) fn report(self, format: Format) -> ExitCode {
         let message = self.message();
         let (kind, hint, code) = match self {
@@ -93,6 +100,7 @@ impl Failure {
             Self::Output(_) => ("output", None, 1),
             Self::File { .. } => ("file", None, 1),
             Self::Cancelled => ("cancelled", None, 1),
+            Self::Check { .. } => ("check", Some(Self::UNSOUND.to_owned()), 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
             Self::Run(error) => (error.kind(), error.hint(), 1),
             Self::Quant(error) => (error.kind(), error.hint(), if error.is_input() { 2 } else { 1 }),

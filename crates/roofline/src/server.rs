@@ -24,15 +24,32 @@ mod request;
 mod router;
 mod state;
 mod telemetry;
+mod wish;
 mod work;
 
 use std::net::{IpAddr, SocketAddr};
 
 use roofline_core::{Model, Registry};
+use serde_json::{Map, Value};
 
 pub(crate) use listener::signal;
 
-use crate::{cli::ServeArgs, failure::Failure, report::style};
+use crate::{
+    cli::ServeArgs,
+    commands::question::{Question, Verb},
+    failure::Failure,
+    report::style,
+};
+
+/// The question of a body in JSON, as `POST /api/VERB` reads it.
+pub(crate) fn question(verb: &Verb, body: &Map<String, Value>) -> Result<Question, Failure> {
+    request::question(verb, body).map_err(|refusal| Failure::usage(refusal.detail(), "see /docs"))
+}
+
+/// How many routes the OpenAPI document has, and which of its references lead nowhere.
+pub(crate) fn document() -> (usize, Vec<String>) {
+    (openapi::OPERATIONS.len(), openapi::dangling())
+}
 
 /// Answers until it is told to stop.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {

@@ -49,6 +49,22 @@ fn temporary(name: &str) -> PathBuf {
     folder
 }
 
+/// An installed program looks at itself: everything is right, the GPU is looked at or said to be missing.
+#[test]
+fn the_program_checks_itself() {
+    let output = run(Path::new("/nonexistent"), "check --json", &[("ROOFLINE_ISA", "portable")]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = checked["checks"].as_array().unwrap();
+    assert_eq!(checked["failed"], 0);
+    let count = |part: &str| checks.iter().filter(|check| check["part"] == part).count();
+    assert!(count("numbers") > 50 && count("data") == 4 && count("kernels") >= 4 && count("faces") == 6, "{checked}");
+    for check in checks {
+        let absent = check["name"] == "on the GPU" && check["status"] == "skipped";
+        assert!(check["status"] == "ok" || absent, "{check}");
+    }
+}
+
 /// Instructions that no processor has are said before anything runs, to people and to programs.
 #[test]
 fn instructions_that_are_not_there_are_refused() {
@@ -92,7 +108,9 @@ snapshots! {
     help_precisions: "precisions --help";
     help_devices: "devices --help";
     help_devices_add: "devices add --help";
+    help_devices_template: "devices template --help";
     help_monitor: "monitor --help";
+    help_check: "check --help";
     help_completions: "completions --help";
     help_man: "man --help";
 
@@ -130,6 +148,8 @@ snapshots! {
     error_plot_file: "plot roofline llama-3-8b --on h200 --out picture.gif";
     gemv_gguf: "predict gemv --n 4096 --k 4096 --on h200 --tier ideal -p int4-g128/bf16,Q4_K/bf16,q8-0/bf16";
     tiling: "tiling --m 4096 --n 4096 --k 4096 --on h200";
+    tiling_gemv: "tiling --m 1 --n 4096 --k 4096 --on h200";
+    tiling_few_rows: "tiling --m 16 --n 64 --k 8192 --on gb10";
     formats: "formats";
     formats_detail: "formats nvfp4 int4-g64-zp fp6";
     formats_gguf: "formats Q4_K q6-k --shape 1x300";
@@ -138,6 +158,11 @@ snapshots! {
     precisions_on: "precisions --on t4";
     devices_filtered: "devices --vendor nvidia --has fp4 --min-memory 90GB --sort bandwidth";
     devices_detail: "devices jetson_orin_nano";
+    devices_jetson_nano: "devices jetson_nano";
+    gemv_jetson_nano: "predict gemv --n 4096 --k 4096 --on jetson_nano,jetson_nano@5W --precision fp16,w4a16";
+    error_jetson_nano_int8: "predict gemv --n 4096 --k 4096 --on jetson_nano --precision int8";
+    model_pasted: "models TheBloke/Mistral-7B-Instruct-v0.2-GGUF";
+    error_model_pasted: "predict model Qwen/Qwen2.5-7B-VL --on h200";
     devices_compare: "devices h200 b200 mi300x";
 
     gemm_missing_baseline: "predict gemm --m 8 --n 4096 --k 4096 --on h200,a100 --precision fp8,bf16";
@@ -157,7 +182,6 @@ snapshots! {
     error_no_device: "predict gemv --n 1 --k 1";
     error_no_bandwidth: "predict gemv --n 1 --k 1 --peak fp16=1TFLOP/s";
     error_precision: "predict gemv --n 1 --k 1 --on h200 --precision w4a61";
-    error_precision_is_format: "predict gemv --n 1 --k 1 --on h200 --precision int4-g32";
     error_format: "formats int4-g12O";
     error_missing_peak: "predict gemv --n 1 --k 1 --on a100 --precision fp8";
     error_no_unit: "predict gemv --n 1 --k 1 --on a100 --precision int8/nf4";
@@ -179,7 +203,7 @@ snapshots! {
     error_generate: "predict model llama-3-8b --on h200 -p bf16 --generate 1000000000";
     error_range: "sweep llama-3-8b --on h200 --batch 8..1";
     error_analyze: "analyze --model mistral-7b --on t4 --prompt 512 --generate 100 --measured 1s --ttft 2s";
-    error_tiling: "tiling --m 1 --n 4096 --k 4096 --on h200";
+    error_tiling: "tiling --m 128 --n 32 --k 4096 --on h200";
 }
 
 /// The values that circulate for a 60 GB/s board: 559.51 us for FP16, 279.83 us for INT8.
@@ -204,6 +228,64 @@ fn the_golden_gemv() {
     }
 }
 
+/// The template is a device as it stands: registered, and used as a file.
+#[test]
+fn a_template_is_a_device() {
+    let folder = temporary("template");
+    let file = folder.join("my-chip.toml");
+    let output = roofline("devices template");
+    assert!(output.status.success() && output.stderr.is_empty());
+    fs::write(&file, &output.stdout).unwrap();
+    let on = |name: &str| json(&format!("predict gemv --n 4096 --k 4096 --on {name} --precision bf16 --json"));
+    let estimate = on(file.to_str().unwrap())["estimates"][0].clone();
+    // 4096 x 4096 weights and two vectors of 4096 in BF16 at 1.2 TB/s.
+    let time = estimate["ideal_time_us"].as_f64().unwrap();
+    assert!((time - (4096.0 * 4096.0 + 8192.0) * 2.0 / 1.2e6).abs() < 1e-6, "{time}");
+    let added = run(&folder, &format!("devices add mine --from {}", file.display()), &[]);
+    assert!(added.status.success(), "{}", shown(&added));
+    let there = run(&folder, "devices mine --json", &[]);
+    let device: serde_json::Value = serde_json::from_slice(&there.stdout).unwrap();
+    assert_eq!(device["devices"][0]["memory"]["bandwidth_range"]["low"].as_f64(), Some(1.1e12));
+    assert_eq!(json("devices template --json")["devices"][0]["name"], "My chip");
+}
+
+/// A folder with the name that was pasted comes first; a known name with an organisation needs none.
+#[test]
+fn a_pasted_name_is_a_path_where_there_is_one() {
+    let folder = temporary("pasted");
+    let inside = |arguments: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
+        let command = command.args(arguments.split_whitespace()).current_dir(&folder);
+        let output = command.env("ROOFLINE_CONFIG_DIR", "/nonexistent").output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_else(|_| panic!("{}", shown(&output)))
+    };
+    let name = "meta-llama/Llama-3.1-8B-Instruct";
+    assert_eq!(inside(&format!("models {name} --json"))["models"][0]["key"], "llama-3.1-8b");
+    let checkpoint = folder.join(name);
+    fs::create_dir_all(&checkpoint).unwrap();
+    let config = r#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "vocab_size": 256}"#;
+    fs::write(checkpoint.join("config.json"), config).unwrap();
+    let own = inside(&format!("models {name} --json"))["models"][0].clone();
+    assert_eq!((&own["key"], &own["hidden"]), (&"llama-3.1-8b-instruct".into(), &64.into()));
+}
+
+/// Every value of an 8-bit element, and in words the codes that are none.
+#[test]
+fn codebooks_of_eight_bits() {
+    let formats = json("formats fp8 e5m2 int8 --json");
+    let row = |at: usize| &formats["formats"][at];
+    for (at, count, largest, special) in [(0, 253, 448.0, 2), (1, 247, 57344.0, 8), (2, 256, 127.0, 0)] {
+        let book: Vec<f64> =
+            row(at)["codebook"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64).collect();
+        assert_eq!((book.len(), book.last()), (count, Some(&largest)), "{}", row(at)["name"]);
+        assert!(book.is_sorted_by(|one, other| one < other));
+        assert_eq!(row(at)["special_codes"].as_array().unwrap().len(), special);
+    }
+    assert_eq!(row(0)["special_codes"][0], serde_json::json!({ "code": 127, "means": "NaN" }));
+    assert_eq!(row(1)["special_codes"][4], serde_json::json!({ "code": 252, "means": "-infinity" }));
+}
+
 /// A checkpoint's folder, its file, and a file that is none.
 #[test]
 fn a_model_by_path() {
@@ -211,7 +293,7 @@ fn a_model_by_path() {
     let path = folder.join("config.json");
     let text = r#"{"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
         "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
-        "tie_word_embeddings": true, "dtype": "bfloat16"}"#;
+        "tie_word_embeddings": true, "max_position_embeddings": 40960, "dtype": "bfloat16"}"#;
     fs::write(&path, text).unwrap();
     let own = json(&format!("predict model {} --on h200 --precision bf16 --json", folder.display()));
     let known = json("predict model qwen3-0.6b --on h200 --precision bf16 --json");

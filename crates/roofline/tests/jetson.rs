@@ -157,6 +157,9 @@ fn nothing_is_run() {
     let output = run("jetson set-mode 15W --apply @orin-nano-8gb", Some(&path));
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(shown(&output).contains("cannot be changed") && !trace.exists());
+    let output = run("jetson schedule --apply @orin-nano-8gb", Some(&path));
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(shown(&output).contains("cannot be changed") && !trace.exists());
 }
 
 #[test]
@@ -213,6 +216,27 @@ fn schedules_follow_the_numbers() {
     }
     assert!(latency["reason"].as_str().unwrap().contains("7W predicts the same"), "{}", latency["reason"]);
     assert!(of("throughput")["batch_size"].as_u64().unwrap() > 1);
+    // The most that any precision is predicted to do, and that is INT8: at 7 W its units do twice what those of 16 bit do.
+    let throughput = of("throughput");
+    for row in throughput["candidates"].as_array().unwrap() {
+        let mode = row["power_mode_name"].as_str().unwrap();
+        assert_eq!(row["precision"], "int8", "{row}");
+        let on = format!("jetson_orin_nano@{mode}");
+        for (batch, precision) in [(64, "int8"), (512, "int8"), (4096, "nf4"), (4096, "fp16")] {
+            let question = format!("predict gemm --m {batch} --n 4096 --k 4096 --on {on} -p {precision}");
+            let rate = f64::from(batch) / json(&question)["estimates"][0]["predicted_time_us"].as_f64().unwrap() * 1e6;
+            // Within a hundredth the smaller batch is taken.
+            assert!(row["tokens_per_s"].as_f64().unwrap() * 1.011 >= rate, "{mode} {precision} {batch}: {row}");
+        }
+    }
+    // Where one row of operands is all that fits, no batch is looked at.
+    let tight = json("jetson schedule --goal throughput --on jetson_orin_nano --memory-limit 17MB");
+    assert!(tight["candidates"].as_array().unwrap().iter().all(|row| row["memory_bytes"].as_f64().unwrap() < 17e6));
+    assert!(tight["batch_size"].as_u64() < throughput["batch_size"].as_u64(), "{tight}");
+    // A decision is a command, and it is not run.
+    assert_eq!(latency["apply"]["command"], "roofline jetson set-mode 15W --apply");
+    assert_eq!(latency["apply"]["applied"], false);
+    assert_eq!(roofline("jetson schedule --on jetson_orin_nano --apply").status.code(), Some(2));
     // A smaller limit leaves narrower numbers or nothing.
     let tight = json("jetson schedule --on jetson_orin_nano --memory-limit 2GB --model llama-3.2-1b");
     assert!(tight["candidates"].as_array().unwrap().iter().all(|row| row["memory_bytes"].as_f64().unwrap() <= 2e9));

@@ -87,6 +87,8 @@ snapshots! {
     help_measure: "measure --help";
     help_compare: "compare --help";
     help_calibrate: "calibrate --help";
+    help_export: "export --help";
+    export_nothing: "export absent.jsonl";
     measure_gemv: "measure gemv --n 4096 --k 4096 --backend null --on h200";
     measure_nothing: "measure --backend null";
     measure_nowhere: "measure gemv --n 4096 --k 4096 --backend null";
@@ -127,11 +129,62 @@ fn saturation_takes_precisions() {
     assert_eq!((rows.len(), streams.count()), (6 + 2 * 4, 4));
 }
 
+/// What was measured becomes a device: bandwidth and the units that products ran on, the rest as the registry has it.
+#[test]
+fn saturation_becomes_a_device() {
+    let home = Home::new("written");
+    let measure = "measure --saturate --quick --backend null --on h200 --precision bf16,fp8 --write-device mine.toml";
+    let said = home.json(&format!("{measure} --json"));
+    assert_eq!(said["written_device"], "mine.toml");
+    let device = &home.json("devices mine.toml --json")["devices"][0];
+    let near = |value: &serde_json::Value, expected: &serde_json::Value, unit: f64| {
+        let (value, expected) = (value.as_f64().unwrap(), expected.as_f64().unwrap() * unit);
+        assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
+    };
+    let saturation = &said["saturation"];
+    near(&device["memory"]["bandwidth"], &saturation["stream"]["bandwidth_gb_s"], 1e9);
+    for (at, unit) in ["bf16", "fp8"].iter().enumerate() {
+        near(&device["peaks"][unit], &saturation["per_precision"][at]["tflops"], 1e12);
+    }
+    // The null kernels stay below the roof, so none of these is the registry's.
+    let known = &home.json("devices h200 --json")["devices"][0];
+    assert!(device["peaks"]["bf16"].as_f64() < known["peaks"]["bf16"].as_f64());
+    assert_eq!((&device["peaks"]["int8"], &device["units"]), (&known["peaks"]["int8"], &known["units"]));
+    let source = device["source"].as_str().unwrap();
+    for part in ["null backend", "Measured: bandwidth, bf16, fp8.", "Not measured: ", "int8", "h200_sxm"] {
+        assert!(source.contains(part), "{source}");
+    }
+    assert!(device["aliases"].as_array().unwrap().is_empty() && device["measured"].is_null());
+    let answer = home.json("predict gemv --n 4096 --k 4096 --on mine.toml --precision bf16 --json");
+    assert_eq!(answer["estimates"][0]["device"], "mine", "{answer}");
+
+    // Nothing is replaced unasked, and nothing is measured for a file that could not be used.
+    let text = fs::read_to_string(home.path("mine.toml")).unwrap();
+    let refused = |arguments: &str, reason: &str| {
+        let output = home.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(reason), "{said}");
+    };
+    refused(measure, "mine.toml is there already");
+    refused(&measure.replace("mine.toml", "mine.txt"), "does not end in .toml");
+    refused(&format!("{measure} --warm --force"), "cold operands");
+    refused(&measure.replace("--saturate ", ""), "--saturate");
+    assert_eq!(fs::read_to_string(home.path("mine.toml")).unwrap(), text);
+    assert!(home.run(&format!("{measure} --force")).status.success());
+    // A run that is on disk is enough: nothing is measured again.
+    let kept = measure.replace("mine.toml", "again.toml --out run.jsonl");
+    home.json(&format!("{kept} --json"));
+    let resumed = home.run(&kept.replace("again.toml", "third.toml --resume"));
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let peaks = |name: &str| home.json(&format!("devices {name} --json"))["devices"][0]["peaks"].clone();
+    assert_eq!(peaks("again.toml"), peaks("third.toml"));
+}
+
 /// The newcomer's command, on the null backend: everything is there, and the report is one file.
 #[test]
 fn a_tour_writes_a_run_and_a_report() {
     let home = Home::new("tour");
-    let tour = home.json("compare --backend null --on h200 --json");
+    let tour = home.json("compare --backend null --on h200 --tier ideal --json");
     assert_eq!((tour["tier"].as_str(), tour["backend"].as_str()), (Some("ideal"), Some("null")));
     let rows = tour["comparisons"].as_array().unwrap();
     assert!(rows.len() > 15, "{}", rows.len());
@@ -276,14 +329,15 @@ fn a_calibration_is_kept_and_used() {
     }
     // Fake times are nobody's expectation unless they are asked for.
     let ours = home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision fp32 --json");
-    assert_eq!((&ours["estimates"][0]["tier"], &ours["estimates"][0]["stack"]), (&"ideal".into(), &().into()));
+    let (stack, basis) = (&ours["estimates"][0]["stack"], &ours["estimates"][0]["basis"]);
+    assert_eq!((stack, basis), (&"roofline".into(), &"prior".into()));
     let ideal =
         home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision fp32 --stack null --tier ideal --json");
     assert_eq!(ideal["estimates"][0]["tier"], "ideal");
-    // What no term covers is said, and the ideal shown.
+    // What no term covers is told by its neighbour, and that is said.
     let uncovered =
-        home.run("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision int4-g32/bf16 --stack null --json");
-    assert!(String::from_utf8_lossy(&uncovered.stderr).contains("does not cover gemv"));
+        home.json("predict gemv --n 4096 --k 4096 --on xeon_8480p --precision int4-g32-zp/bf16 --stack null --json");
+    assert_eq!(uncovered["estimates"][0]["basis"], "transferred");
     // The verdict is on the expected tier, and it is good.
     let compared = home.json("compare --backend null --on xeon_8480p --quick --json");
     assert_eq!((&compared["tier"], &compared["summary"]["verdict"]), (&"expected".into(), &"excellent".into()));
@@ -481,6 +535,173 @@ fn a_place_that_cannot_be_written_fails_before_measuring() {
     }
     assert!(!home.path("machines").exists(), "nothing was measured");
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// Both passes run where none is named, the short one first, and every result says which it belongs to.
+#[test]
+fn a_model_has_two_passes() {
+    let home = Home::new("two_passes");
+    let phases = |rows: &serde_json::Value| -> Vec<String> {
+        let mut all: Vec<String> =
+            rows.as_array().unwrap().iter().map(|row| row["phase"].as_str().unwrap().to_owned()).collect();
+        all.dedup();
+        all
+    };
+    let model = "model llama-3.2-1b --backend null --on h200 --precision bf16,w4a16 --context 512";
+    let measured = home.json(&format!("measure {model} --out run.jsonl --json"));
+    assert_eq!(phases(&measured["measurements"]), ["decode", "prefill"]);
+    assert!(measured["subject"].as_str().unwrap().contains("decode and prefill"), "{measured}");
+    let compared = home.json("compare --from run.jsonl --tier ideal --json");
+    assert_eq!(phases(&compared["comparisons"]), ["decode", "prefill"]);
+    let passes = compared["passes"].as_array().unwrap();
+    let told: Vec<(&str, &str)> =
+        passes.iter().map(|pass| (pass["phase"].as_str().unwrap(), pass["precision"].as_str().unwrap())).collect();
+    let all = [("decode", "bf16"), ("decode", "w4a16"), ("prefill", "bf16"), ("prefill", "w4a16")];
+    assert_eq!(told, all);
+    // The same kernels as when each is asked for alone.
+    for phase in ["decode", "prefill"] {
+        let alone = home.json(&format!("compare {model} --phase {phase} --json"));
+        assert_eq!(phases(&alone["comparisons"]), [phase]);
+        let both = passes.iter().filter(|pass| pass["phase"] == phase);
+        for (alone, both) in alone["passes"].as_array().unwrap().iter().zip(both) {
+            for field in ["precision", "kernels", "missing", "ideal_time_us"] {
+                assert_eq!(alone[field], both[field], "{field}");
+            }
+            // A run keeps nanoseconds.
+            let time = |pass: &serde_json::Value| pass["measured_time_us"].as_f64().unwrap();
+            assert!((time(alone) / time(both) - 1.0).abs() < 1e-3, "{alone} {both}");
+        }
+    }
+    // In a pass a look-up of a few bytes has no vote of its own.
+    let summary = &compared["summary"];
+    assert!(summary["mean_error_pct"].as_f64().unwrap() > 1000.0, "{summary}");
+    assert!(summary["judged_error_pct"].as_f64().unwrap() < 100.0, "{summary}");
+}
+
+/// A script repeats a run: what it measures is what the run measured.
+#[cfg(unix)]
+#[test]
+fn a_run_is_repeated_by_its_script() {
+    let home = Home::new("exported");
+    let typed = "sweep --measure --shapes 1x512x512,64x512x512 --backend null --on h200 --precision bf16,int8";
+    assert!(home.run(&format!("{typed} --out run.jsonl")).status.success());
+    let kernels = |path: &str| -> Vec<(String, serde_json::Value)> {
+        let text = fs::read_to_string(home.path(path)).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let measured = lines.filter_map(|line| line.get("measured").cloned());
+        measured.map(|one| (one["precision"].as_str().unwrap().to_owned(), one["op"].clone())).collect()
+    };
+    let script = |name: &str| {
+        let output = home.run(&format!("export {name}"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let repeat = |script: &str, folder: &str| {
+        fs::create_dir_all(home.path(folder)).unwrap();
+        fs::write(home.path("again.sh"), script).unwrap();
+        let mut shell = std::process::Command::new("sh");
+        shell.arg(home.path("again.sh")).arg(home.path(folder)).env("ROOFLINE", env!("CARGO_BIN_EXE_roofline"));
+        shell.env("ROOFLINE_CONFIG_DIR", home.path("."));
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let text = script("run.jsonl");
+    assert!(text.starts_with("#!/bin/sh\n") && text.contains(typed) && !text.contains("run.jsonl"), "{text}");
+    repeat(&text, "whole");
+    assert_eq!(kernels("whole/again-1.jsonl"), kernels("run.jsonl"));
+    // A run that does not say how it was made is repeated operator by operator.
+    let old = fs::read_to_string(home.path("run.jsonl")).unwrap();
+    let (header, rest) = old.split_once('\n').unwrap();
+    let mut header: serde_json::Value = serde_json::from_str(header).unwrap();
+    header["header"].as_object_mut().unwrap().remove("command").unwrap();
+    fs::write(home.path("old.jsonl"), format!("{header}\n{rest}")).unwrap();
+    let text = script("old.jsonl");
+    assert!(text.contains("measure gemv --n 512 --k 512 --precision bf16,int8 --backend null --on h200_sxm"), "{text}");
+    repeat(&text, "apart");
+    let mut both = kernels("apart/again-1.jsonl");
+    both.extend(kernels("apart/again-2.jsonl"));
+    assert_eq!(both, kernels("run.jsonl"));
+    // A file is not overwritten.
+    assert_eq!(home.run("export run.jsonl -o again.sh").status.code(), Some(2));
+}
+
+/// The same products with PyTorch: a program that Python understands, with this program's numbers in it, whose answer this
+/// program reads.
+#[test]
+fn a_run_is_exported_to_python() {
+    let home = Home::new("python");
+    let cases = |arguments: &str| -> (String, Vec<serde_json::Value>) {
+        let output = home.run(&format!("export --python {arguments}"));
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, rest) = text.split_once("CASES = json.loads(r'''").unwrap();
+        let cases = serde_json::from_str(rest.split_once("''')").unwrap().0).unwrap();
+        (text, cases)
+    };
+    let (text, all) = cases("--on h200");
+    assert_eq!(all.len(), 4 * 5);
+    assert!(text.contains("NVIDIA H200") && text.contains("\"h200_sxm\""), "{text}");
+    // Bytes and operations are those of a prediction; a product in INT8 writes sums of 32 bits.
+    for case in &all {
+        let ours = case["precision"].as_str().unwrap().to_lowercase().replace("_e4m3", "");
+        let [m, n, k] = ["m", "n", "k"].map(|side| case[side].as_u64().unwrap());
+        let output = if ours == "int8" { " --output fp32" } else { "" };
+        let question = format!("predict gemm --m {m} --n {n} --k {k} --on h200 -p {ours}{output} --json");
+        let estimate = &home.json(&question)["estimates"][0];
+        assert_eq!((&case["flops"], &case["bytes"]), (&estimate["flops"], &estimate["bytes"]), "{case}");
+    }
+    fs::write(home.path("products.py"), &text).unwrap();
+    match std::process::Command::new("python3").args(["-m", "py_compile"]).arg(home.path("products.py")).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => eprintln!("SKIPPED: the program was not compiled, because python3: {error}"),
+    }
+    // What it prints is what `compare` takes.
+    let benchmarks: Vec<serde_json::Value> = all
+        .iter()
+        .map(|case| {
+            let [m, n, k] = ["m", "n", "k"].map(|side| case[side].as_u64().unwrap());
+            let shape = if m == 1 { vec![n, k] } else { vec![m, n, k] };
+            let (kind, precision) = (&case["kernel_type"], &case["precision"]);
+            serde_json::json!({ "kernel_type": kind, "shape": shape, "precision": precision, "measured_time_us": 1e3 })
+        })
+        .collect();
+    let printed = serde_json::json!({ "hardware_key": "h200_sxm", "environment": {}, "benchmarks": benchmarks });
+    fs::write(home.path("measured.json"), printed.to_string()).unwrap();
+    let compared = home.json("compare --measured measured.json --on h200 --json");
+    assert_eq!(compared["comparisons"].as_array().unwrap().len(), all.len());
+    // Of a run, what PyTorch can: the rest is named.
+    let run = "measure gemv --n 512 --k 512 --backend null --on h200 --precision bf16,w4a16 --warm --out run.jsonl";
+    assert!(home.run(run).status.success());
+    let (_, some) = cases("run.jsonl");
+    assert_eq!((some.len(), &some[0]["precision"], &some[0]["warm"]), (1, &"BF16".into(), &true.into()));
+    let said = String::from_utf8(home.run("export --python run.jsonl").stderr).unwrap();
+    assert!(said.contains("w4a16: PyTorch alone has no product in w4a16"), "{said}");
+}
+
+/// Every kernel says how far it is from the ridge, and how good its prediction was.
+#[test]
+fn every_kernel_stands_somewhere_to_the_ridge() {
+    let home = Home::new("ridge");
+    let said = home.json("compare sizes --backend null --on h200 --precision bf16,fp8 --n 1024..4096 --json");
+    let rows = said["comparisons"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let distance = number("critical_ai") / number("ai");
+        assert!(distance > 100.0 && (number("ridge_distance") / distance - 1.0).abs() < 1e-12, "{row}");
+        let error = number("error_pct");
+        let grade = if error < 10.0 {
+            "good"
+        } else if error < 25.0 {
+            "fair"
+        } else {
+            "poor"
+        };
+        assert_eq!(row["grade"], grade, "{row}");
+    }
+    let shown = home.run("compare gemm --m 8192 --n 8192 --k 8192 --backend null --on h200 --precision bf16 --all");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("ridge") && shown.contains("13.2x above"), "{shown}");
 }
 
 /// What an interrupted run holds is no whole pass, and a run keeps what it was measured with.

@@ -213,16 +213,19 @@ fn what_was_coded_can_be_read_back() {
     let all = [
         ("compressed-tensors", "w4a16"),
         ("compressed-tensors", "w4a16-asym-g32"),
-        ("compressed-tensors", "w8a16-channel"),
+        ("compressed-tensors", "w8a16"),
+        ("compressed-tensors", "int8-g128"),
         ("compressed-tensors", "w8a8"),
         ("compressed-tensors", "fp8"),
         ("compressed-tensors", "fp8-block"),
         ("compressed-tensors", "nvfp4a16"),
         ("compressed-tensors", "mxfp4a16"),
+        ("compressed-tensors", "mxfp4"),
+        ("compressed-tensors", "mxfp8"),
         ("torchao", "w8a16"),
         ("torchao", "w8a16-g128"),
         ("torchao", "fp8a16"),
-        ("torchao", "w4a16-g64"),
+        ("torchao", "int4-g64-zp16"),
         ("torchao", "intx4-asym-g32"),
     ];
     for (layout, scheme) in all {
@@ -264,6 +267,40 @@ fn read(path: &Path) -> BTreeMap<String, Vec<f32>> {
             (name.clone(), numbers.collect())
         })
         .collect()
+}
+
+/// A plan is the same as a text, in a file, and in a file as a list; a file of the form before is told the new one.
+#[test]
+fn a_plan_is_a_text_or_a_file_of_it() {
+    let folder = temporary("plan");
+    let source = checkpoint(&folder, 2);
+    let source = source.to_str().unwrap();
+    let file = folder.join("plan.toml");
+    let mut written = Vec::new();
+    let text = "w4a16,down=w8a16,layers.0=16bit,head=fp8";
+    let contents_of = [
+        None,
+        Some(format!("plan = \"{text}\"")),
+        Some("plan = [\"w4a16\", \"down=w8a16\", \"layers.0=16bit\", \"head=fp8\"]".to_owned()),
+    ];
+    for content in contents_of {
+        if let Some(content) = &content {
+            fs::write(&file, content).unwrap();
+        }
+        let plan = if content.is_some() { file.to_str().unwrap() } else { text };
+        let to = folder.join("out");
+        let output = roofline(&["quantize", source, "--plan", plan, "--to", to.to_str().unwrap(), "--force", "--json"]);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["plan"], text);
+        written.push(contents(&to));
+    }
+    assert!(written[0] == written[1] && written[1] == written[2]);
+    fs::write(&file, "scheme = \"w4a16\"\n[[rule]]\nrole = \"down\"\nscheme = \"w8a16\"").unwrap();
+    let to = folder.join("former");
+    let output = roofline(&["quantize", source, "--plan", file.to_str().unwrap(), "--to", to.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("plan = \"w4a16,down=w8a16\""), "{}", said(&output));
 }
 
 /// Number of threads, sharding and resuming change nothing.
@@ -313,7 +350,7 @@ fn a_killed_run_is_resumed() {
     let variants = [
         ("out", ["--plan", "w4a16-asym", "--method", "mse"]),
         ("shared", ["--plan", "nvfp4a16", "--method", "four-over-six"]),
-        ("lines", ["--plan", "w4a16", "--as", "torchao"]),
+        ("lines", ["--plan", "int4-weight-only", "--as", "torchao"]),
         ("out.gguf", ["--plan", "q4_k_m", "--as", "gguf"]),
     ];
     let (mut interrupted, mut resumed) = (0, 0);
@@ -389,6 +426,8 @@ fn refusals() {
     refused("a scheme of another layout", &[&quantize("q4_k_m")[..], &["--as", "torchao"]].concat(), &["tiny"]);
     refused("a method that does not suit", &[&quantize("w4a16")[..], &["--method", "hqq"]].concat(), &["tiny"]);
     refused("an unknown method", &[&quantize("w4a16")[..], &["--method", "awq"]].concat(), &["tiny"]);
+    refused("a role that a layout cannot store", &quantize("w4a16,head=q8_0"), &["tiny"]);
+    refused("four-bit activations that need data", &quantize("nvfp4"), &["tiny"]);
     refused("a plan that is not there", &quantize("plan.toml"), &["tiny"]);
     refused("no such checkpoint", &["quantize", "nowhere", "--plan", "w4a16", "--to", to], &["tiny"]);
     refused(
@@ -604,16 +643,8 @@ fn stacked_experts_are_kept_and_it_is_said() {
     let ignore = json!(["lm_head", r"re:model\.layers\.0\.feed_forward\.experts\..*"]);
     assert_eq!(config["quantization_config"]["ignore"], ignore);
     // A rule that names them asks for what cannot be.
-    let plan = folder.join("plan.toml");
-    fs::write(&plan, "scheme = \"w4a16\"\n[[rule]]\nrole = \"down\"\nscheme = \"w8a16\"").unwrap();
-    let output = roofline(&[
-        "quantize",
-        &source,
-        "--plan",
-        plan.to_str().unwrap(),
-        "--to",
-        folder.join("refused").to_str().unwrap(),
-    ]);
+    let refused = folder.join("refused");
+    let output = roofline(&["quantize", &source, "--plan", "w4a16,down=w8a16", "--to", refused.to_str().unwrap()]);
     assert!(said(&output).contains("which is no matrix"), "{}", said(&output));
 }
 
@@ -628,17 +659,15 @@ fn an_embedding_is_quantized_where_something_loads_it() {
     let headless = checkpoint_of(&folder, "headless", &json!({}), &headless);
     for (source, layout, scheme, reason) in [
         (&untied, "torchao", "w8a16", None),
-        (&untied, "torchao", "w4a16", Some("torchao cannot look tokens up in INT4")),
+        (&untied, "torchao", "int4-g128-zp16", Some("torchao cannot look tokens up in INT4")),
         (&untied, "compressed-tensors", "w8a16", Some("what loads compressed-tensors quantizes products alone")),
         (&tied, "torchao", "w8a16", Some("is the output head, too")),
         (&headless, "torchao", "w8a16", Some("is the output head, too")),
         (&headless, "compressed-tensors", "w8a16", Some("is the output head, too")),
     ] {
-        let (plan, target) = (folder.join("plan.toml"), folder.join("out"));
-        fs::write(&plan, format!("scheme = \"{scheme}\"\n[[rule]]\nrole = \"embedding\"\nscheme = \"{scheme}\""))
-            .unwrap();
-        let (plan, to) = (plan.to_str().unwrap(), target.to_str().unwrap());
-        let output = roofline(&["quantize", source, "--plan", plan, "--as", layout, "--to", to, "--force"]);
+        let (plan, target) = (format!("{scheme},embedding={scheme}"), folder.join("out"));
+        let to = target.to_str().unwrap();
+        let output = roofline(&["quantize", source, "--plan", &plan, "--as", layout, "--to", to, "--force"]);
         if let Some(reason) = reason {
             assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
             assert!(said(&output).contains("weight `model.embed_tokens.weight`: "), "{}", said(&output));
@@ -787,4 +816,52 @@ fn tensors_of_one_module_have_places_of_their_own() {
     assert_eq!(read["a"], [1.0; 4]);
     assert_eq!(read["a.weight"], [2.0; 4]);
     assert_eq!(read["b"], [3.0; 4]);
+}
+
+/// Every plan that `recommend` can print of a model is one that `predict`, `measure` and `quantize` take, or that a layout
+/// refuses by name: what it cannot store, and where.
+#[test]
+fn what_is_advised_is_taken_or_refused_by_name() {
+    let folder = temporary("advised");
+    let model = checkpoint(&folder, 2);
+    let model = model.to_str().unwrap();
+    let answer = |arguments: &[&str]| -> Value {
+        let output = roofline(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (mut plans, mut refused) = (Vec::new(), 0);
+    // A server's chip, a laptop's, and one that no runtime is known for.
+    for device in ["b200", "apple_m2", "tpu_v5e"] {
+        let asked = ["--on", device, "--context", "256", "--all", "--any-quality", "--json"];
+        let advice = answer(&[&["recommend", "model", model], &asked[..]].concat());
+        for outcome in advice["outcomes"].as_array().unwrap() {
+            let plan = outcome["plan"].as_str().unwrap().to_owned();
+            if plans.contains(&plan) {
+                continue;
+            }
+            let place = ["--on", device, "--precision", &plan, "--phase", "decode", "--context", "256", "--json"];
+            let told = answer(&[&["predict", "model", model], &place[..]].concat());
+            assert_eq!(told["estimates"][0]["plan"], json!(plan));
+            plans.push(plan);
+        }
+    }
+    assert!(plans.len() > 60, "{}", plans.len());
+    for (at, plan) in plans.iter().enumerate() {
+        // The null backend has a kernel for everything; one in eight is enough to see that the text is understood.
+        if at % 8 == 0 {
+            let run = folder.join(format!("{at}.jsonl")).display().to_string();
+            let place = ["--backend", "null", "--on", "b200", "--precision", plan, "--phase", "decode", "--out", &run];
+            answer(&[&["measure", "model", model, "--context", "256", "--json"], &place[..]].concat());
+        }
+        let target = folder.join(format!("{at}")).display().to_string();
+        let output = roofline(&["quantize", model, "--plan", plan, "--to", &target]);
+        if !output.status.success() {
+            let text = said(&output);
+            let why = ["cannot store", "nothing to do", "has one scheme, and the plan asks for"];
+            assert!(why.iter().any(|why| text.contains(why)), "{plan}: {text}");
+            refused += 1;
+        }
+    }
+    assert!(refused * 3 < plans.len(), "{refused} of {} refused", plans.len());
 }

@@ -16,7 +16,8 @@ Examples:
   roofline devices h200                       one device, with sources and power modes
   roofline devices h200 b200 mi300x           side by side
   roofline devices this                       this machine: what it is made of, what it was measured to do
-  roofline devices add my-chip --bandwidth 1.2TB/s --peak bf16=300TFLOP/s --memory 64GB"
+  roofline devices add my-chip --bandwidth 1.2TB/s --peak bf16=300TFLOP/s --memory 64GB
+  roofline devices template > my-chip.toml    a file to fill in, for `--on my-chip.toml`"
 )]
 pub(crate) struct DevicesArgs {
     #[command(subcommand)]
@@ -98,6 +99,13 @@ Examples:
         #[arg(long)]
         force: bool,
     },
+    /// A device file with every field, explained, on standard output: fill it in for a chip of your own
+    #[command(after_help = "\
+Examples:
+  roofline devices template > my-chip.toml
+  roofline predict gemv --n 4096 --k 4096 --on my-chip.toml
+  roofline devices add my-chip --from my-chip.toml")]
+    Template,
     /// Forget a device of your own
     #[command(after_help = "Example:\n  roofline devices remove my-chip")]
     Remove {

@@ -83,6 +83,13 @@ pub(crate) enum GoalArg {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Nothing is changed without --apply.
+
+Examples:
+  roofline jetson schedule --goal power --model llama-3.2-1b
+  roofline jetson schedule --goal throughput --on jetson_orin_nano
+  roofline jetson schedule --goal latency --apply")]
 pub(crate) struct ScheduleArgs {
     /// What matters most
     #[arg(long, value_enum, default_value = "latency")]
@@ -96,6 +103,9 @@ pub(crate) struct ScheduleArgs {
     /// Memory that weights, cache and activations may take; what the board has when left out
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<Bytes>,
+    /// Put the board into the mode that was chosen, as `set-mode --apply` does
+    #[arg(long)]
+    pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) board: OnArgs,
 }

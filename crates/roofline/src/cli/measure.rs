@@ -61,8 +61,9 @@ pub(crate) enum BackendArg {
 Examples:
   roofline measure gemv --n 4096 --k 4096 --precision fp32,bf16,w8a16,w4a16
   roofline measure attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192
-  roofline measure model llama-3.2-1b --phase decode --precision bf16,w4a16
+  roofline measure model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
   roofline measure --saturate --precision fp32,bf16
+  roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`
   roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume")]
 pub(crate) struct MeasureArgs {
     #[command(subcommand)]
@@ -70,11 +71,17 @@ pub(crate) struct MeasureArgs {
     /// The highest rates: products and matrix-vector products large enough to fill the machine
     #[arg(long)]
     pub(crate) saturate: bool,
+    /// Write what --saturate measured, bandwidth and the rate of each unit, into a device file for `--on FILE`
+    #[arg(long, value_name = "FILE", requires = "saturate")]
+    pub(crate) write_device: Option<PathBuf>,
+    /// Replace the file of --write-device
+    #[arg(long, requires = "write_device")]
+    pub(crate) force: bool,
     /// The device that the null backend plays, for --saturate; a subject has its own
     #[arg(long, value_name = "DEVICE")]
     pub(crate) on: Option<String>,
     /// Precisions of --saturate; a subject has its own
-    #[arg(short, long, value_name = "PRECISION", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PLAN")]
     pub(crate) precision: Vec<String>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
@@ -90,7 +97,7 @@ JSON of the form {\"benchmarks\": [{\"kernel_type\": \"gemm\", \"shape\": [m, n,
 Examples:
   roofline compare
   roofline compare gemv --n 4096 --k 4096
-  roofline compare model llama-3.2-1b --phase decode --precision bf16,w4a16
+  roofline compare model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
   roofline compare sizes                               does the error change with size?
   roofline compare --from run.jsonl                    analyse a run again, on any machine
   roofline compare --measured points.csv --on gb10     somebody else's measurements")]
@@ -106,9 +113,12 @@ pub(crate) struct CompareArgs {
     /// The device that --measured was made on, that --from is to be judged by, or that the null backend plays
     #[arg(long, value_name = "DEVICE")]
     pub(crate) on: Option<String>,
-    /// Precisions of the tour
-    #[arg(short, long, value_name = "PRECISION", value_delimiter = ',')]
+    /// Plans of the tour, as `predict` takes them
+    #[arg(short, long, value_name = "PLAN")]
     pub(crate) precision: Vec<String>,
+    /// Which time is judged, the floor or the one to expect; the latter when left out
+    #[arg(long, value_enum)]
+    pub(crate) tier: Option<super::TierArg>,
     /// Show everything: each time, rate and speed-up, what explains the errors, what the machine is made of
     #[arg(long = "all", global = true, help_heading = "Output")]
     pub(crate) unfolded: bool,

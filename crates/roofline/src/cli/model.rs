@@ -51,6 +51,9 @@ pub(crate) struct LoweringArgs {
     /// Logits for every prompt token, not only the last
     #[arg(long)]
     pub(crate) all_logits: bool,
+    /// Every token sees every other, as in an encoder
+    #[arg(long)]
+    pub(crate) no_causal: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,7 @@
 //! `roofline predict`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use roofline_core::{machine::Stack, predict::Tier};
 
 use super::{ModelArgs, RateArgs, dimension};
 
@@ -71,14 +72,15 @@ pub(crate) struct Setting {
     pub(crate) on: Vec<String>,
     #[command(flatten)]
     pub(crate) rates: RateArgs,
-    /// Precisions: names, or weights/activations[/kv]; left out, the 16-bit baseline and the common quantized ones
-    /// that the device multiplies
-    #[arg(short, long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Precision")]
+    /// Plans: names (w4a16, q4_k_m), weights/activations[/kv], rules by role after a name (w4a16,head=q8_0,kv=fp8); left
+    /// out, the 16-bit baseline and the common quantized ones that the device multiplies
+    #[arg(short, long, value_name = "PLAN", help_heading = "Precision")]
     pub(crate) precision: Vec<String>,
-    /// The ideal roofline, or what `roofline calibrate` makes us expect; left out, the latter where it covers the device
+    /// Which of the two times is spoken of, the floor or the one to expect; left out, the latter, but of a chip that is only
+    /// rates. Both are in every answer
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) tier: Option<TierArg>,
-    /// Whose kernels the expected tier speaks of: ours, or those of the null backend
+    /// Whose kernels the expected tier speaks of
     #[arg(long, value_enum, default_value_t, help_heading = "Device")]
     pub(crate) stack: StackArg,
     /// Count scales and padding (exact), or element bits only as text books do (nominal)
@@ -90,14 +92,28 @@ pub(crate) struct Setting {
 pub(crate) enum StackArg {
     #[default]
     Roofline,
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+    Mlx,
+    Torch,
+    Vllm,
+    Trtllm,
+    Sglang,
+    /// The backend that computes nothing
     Null,
 }
 
-impl StackArg {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Roofline => "roofline",
-            Self::Null => "null",
+impl From<StackArg> for Stack {
+    fn from(stack: StackArg) -> Self {
+        match stack {
+            StackArg::Roofline => Self::Roofline,
+            StackArg::LlamaCpp => Self::LlamaCpp,
+            StackArg::Mlx => Self::Mlx,
+            StackArg::Torch => Self::Torch,
+            StackArg::Vllm => Self::Vllm,
+            StackArg::Trtllm => Self::TrtLlm,
+            StackArg::Sglang => Self::Sglang,
+            StackArg::Null => Self::Null,
         }
     }
 }
@@ -106,6 +122,15 @@ impl StackArg {
 pub(crate) enum TierArg {
     Ideal,
     Expected,
+}
+
+impl From<TierArg> for Tier {
+    fn from(tier: TierArg) -> Self {
+        match tier {
+            TierArg::Ideal => Self::Ideal,
+            TierArg::Expected => Self::Expected,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]

@@ -16,29 +16,30 @@ Examples:
   roofline quantize ./Llama-3.1-8B --plan nvfp4a16 --method four-over-six --to ./Llama-3.1-8B-NVFP4A16
   roofline quantize ./Llama-3.1-8B --plan q4_k_m --to ./llama-3.1-8b-q4_k_m.gguf
   roofline quantize ./Llama-3.1-8B --plan w8a16 --as torchao --to ./Llama-3.1-8B-int8
+  roofline quantize ./Llama-3.1-8B --plan w4a16,down=w8a16,layers.0-1=bf16 --to ./out
+  roofline quantize ./Llama-3.1-8B --plan q4_k_m,head=q8_0 --to ./llama-3.1-8b.gguf
   roofline quantize ./Llama-3.1-8B --plan plan.toml --to ./out --resume
 
-A plan file:
-  scheme = \"w4a16\"            # every product inside the layers; all else is kept
-  [[rule]]                    # later rules win
-  role = \"down\"               # by role: query, key, value, output, gate, up, down, head, embedding,
-  scheme = \"w8a16\"            #   router, attention, feed-forward
-  [[rule]]
-  weights = \"*.self_attn.*\"   # by name
-  layers = [0, -1]            # in these layers, -1 being the last
-  scheme = \"keep\"")]
+A plan is a name (--list has them), rules with commas between, or both; the last rule that fits wins, and
+what nothing names stays at 16 bit:
+  w4a16,head=w8a16            by role: query, key, value, output, gate, up, down, router, experts, head,
+                              embedding; attention and ffn are groups, * is all
+  w4a16,layers.0-1=bf16       by layer, -1 being the last; layers.-1.down for a role of it
+  w4a16,*.self_attn.*=keep    by name of module
+The same text is what `roofline predict --precision` takes and `roofline recommend` prints. A file holds it as
+plan = \"w4a16,head=w8a16\", or as a list of its parts.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags are what is typed")]
 pub(crate) struct QuantizeArgs {
     /// The checkpoint: its folder, its file of weights or its index
     #[arg(value_name = "MODEL", required_unless_present = "list")]
     pub(crate) model: Option<PathBuf>,
-    /// What the weights become: a scheme, or a file with a plan
-    #[arg(long, value_name = "SCHEME|FILE", required_unless_present = "list", value_parser = NonEmptyStringValueParser::new())]
+    /// What the weights become: a plan, or a file with one
+    #[arg(long, value_name = "PLAN|FILE", required_unless_present = "list", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) plan: Option<String>,
     /// Where the result goes: a folder, or a file for GGUF
     #[arg(long, value_name = "PATH", required_unless_present = "list")]
     pub(crate) to: Option<PathBuf>,
-    /// How it is written: compressed-tensors, safetensors, gguf or torchao; from the scheme and the path when left out
+    /// How it is written: compressed-tensors, safetensors, gguf or torchao; from the plan and the path when left out
     #[arg(long = "as", value_name = "LAYOUT")]
     pub(crate) layout: Option<String>,
     /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq
@@ -59,7 +60,7 @@ pub(crate) struct QuantizeArgs {
     /// Show every weight instead of the worst
     #[arg(long)]
     pub(crate) all: bool,
-    /// List the schemes of every layout
+    /// List the plans of one name that every layout can store
     #[arg(long, conflicts_with_all = ["model", "plan", "to"])]
     pub(crate) list: bool,
 }

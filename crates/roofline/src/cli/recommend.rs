@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use roofline_core::units::{Bytes, Seconds};
 
-use super::{Phase, RateArgs, ThemeArg, TierArg, dimension};
+use super::{Phase, RateArgs, StackArg, ThemeArg, TierArg, dimension};
 
 #[derive(Subcommand)]
 pub(crate) enum RecommendSubject {
@@ -20,24 +20,32 @@ pub(crate) enum RecommendSubject {
 /// Where it runs.
 #[derive(Args)]
 pub(crate) struct RecommendPlace {
-    /// The device: a key, an alias, KEY@MODE for a power mode, a TOML file or `this`
-    #[arg(long, value_name = "DEVICE", help_heading = "Device")]
-    pub(crate) on: String,
+    /// The device: a key, an alias, KEY@MODE for a power mode, a TOML file or `this`; left out, a chip of these rates
+    #[arg(long, value_name = "DEVICE", required_unless_present = "bandwidth", help_heading = "Device")]
+    pub(crate) on: Option<String>,
     #[command(flatten)]
     pub(crate) rates: RateArgs,
-    /// The ideal roofline, or what a calibration makes us expect; left out, the latter where it covers everything
+    /// Which times are compared, the floor or the one to expect; left out, the latter, but of a chip that is only rates
     #[arg(long, value_enum, help_heading = "Device")]
     pub(crate) tier: Option<TierArg>,
+    /// Whose kernels the expected tier speaks of
+    #[arg(long, value_enum, default_value_t, help_heading = "Device")]
+    pub(crate) stack: StackArg,
     /// Memory that may be used, such as 8GB; the device's when left out
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) memory_limit: Option<Bytes>,
+    /// Let plans compete that may raise the perplexity by more than 15 %, or by nobody knows how much, or that have fewer
+    /// than 4 bits; the fastest wins then
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) any_quality: bool,
 }
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   roofline recommend gemv --n 4096 --k 4096 --on jetson_orin_nano
-  roofline recommend gemm --m 2048 --n 4096 --k 4096 --on h100_sxm --json")]
+  roofline recommend gemm --m 2048 --n 4096 --k 4096 --on h100_sxm --json
+  roofline recommend gemm --m 2048 --n 8192 --k 8192 --bandwidth 3TB/s --peak fp16=100TFLOP/s --peak fp8=2PFLOP/s")]
 pub(crate) struct ProductArgs {
     /// Rows of the input: tokens in flight
     #[arg(long, value_parser = dimension, default_value = "1", allow_negative_numbers = true)]
@@ -54,8 +62,9 @@ pub(crate) struct ProductArgs {
 
 #[derive(Args)]
 #[command(after_help = "\
-Plans are predicted, not looked up: weights and activations of attention and of the feed-forward part, and
-the cache, in every format that the device multiplies and some runtime loads.
+Plans are predicted, not looked up: weights and activations of attention and of the feed-forward part or the
+experts, and the cache, in every format that the device multiplies and some runtime loads, and llama.cpp's
+recipes. What is chosen is a plan's text, which `predict --precision`, `quantize --plan` and `evaluate` take.
 
 Examples:
   roofline recommend model llama-3-8b --on jetson_orin_nano --memory-limit 8GB --phase decode
@@ -63,6 +72,7 @@ Examples:
   roofline recommend model llama-3.1-70b --on h200 --goal throughput --max-quality-loss 2%
   roofline recommend model qwen2.5-7b --on b200 --native-only --deny mxfp4
   roofline recommend model llama-3-8b --on jetson_orin_nano --goal energy        in the best power mode
+  roofline recommend model llama-3.1-70b --on h100_sxm --tp 2 --goal throughput
   roofline recommend model llama-3.1-8b --on h100_sxm --goal cost --price 2.50
   roofline recommend model llama-3-8b --on h200 --explain --plot")]
 pub(crate) struct RecommendModelArgs {
@@ -85,10 +95,13 @@ pub(crate) struct RecommendModelArgs {
     /// many as fit up to 256, when left out
     #[arg(long, value_parser = dimension, allow_negative_numbers = true)]
     pub(crate) batch: Option<u64>,
+    /// Devices that share each layer (tensor parallel); left out, one, and 2, 4 or 8 for plans that one does not hold
+    #[arg(long, value_name = "N", value_parser = dimension, allow_negative_numbers = true)]
+    pub(crate) tp: Option<u64>,
     /// What matters most
     #[arg(long, value_enum, default_value_t)]
     pub(crate) goal: RecommendGoal,
-    /// What an hour of the device costs in dollars
+    /// What an hour of one device costs in dollars
     #[arg(long, value_name = "DOLLARS", required_if_eq("goal", "cost"), allow_negative_numbers = true)]
     pub(crate) price: Option<f64>,
     #[command(flatten)]
@@ -120,19 +133,15 @@ pub(crate) struct RecommendLimits {
     /// Only weights that a unit multiplies as they are stored
     #[arg(long, help_heading = "Limits")]
     pub(crate) native_only: bool,
-    /// Only these precisions
-    #[arg(long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Limits")]
+    /// Only these precisions, recipes, formats, or whole plans; rules follow their name (w4a16,kv=fp8-e4m3)
+    #[arg(long, value_name = "PLAN", help_heading = "Limits")]
     pub(crate) allow: Vec<String>,
-    /// Never these precisions
-    #[arg(long, value_name = "PRECISION", value_delimiter = ',', help_heading = "Limits")]
+    /// Never these precisions, recipes or formats
+    #[arg(long, value_name = "PLAN", help_heading = "Limits")]
     pub(crate) deny: Vec<String>,
     /// Only plans that these load: vllm, llama.cpp, transformers
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Limits")]
     pub(crate) runtime: Vec<String>,
-    /// Let plans compete that may raise the perplexity by more than 15 %, or by nobody knows how much, such as
-    /// narrow caches
-    #[arg(long, help_heading = "Limits")]
-    pub(crate) any_quality: bool,
 }
 
 /// The plans as a picture.

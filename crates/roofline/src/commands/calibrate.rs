@@ -9,13 +9,14 @@ mod validate;
 use std::{borrow::Cow, path::PathBuf};
 
 use roofline_core::{
-    Device,
+    Device, Machine,
     calibration::{Calibration, Sample, Spread, ThinRows, fit},
     device::{Kind, Origin},
+    machine::Stack,
     measurement::{Measurement, Path, Residency, Subject},
     units::Seconds,
 };
-use roofline_run::{Environment, Run, cpu::kernels::linear::THIN_ROWS};
+use roofline_run::{Run, cpu::kernels::linear::THIN_ROWS};
 
 use self::report::Calibrated;
 use super::{compare::device_of, gpu, runner::Runner, setting};
@@ -102,15 +103,7 @@ pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibratio
     let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
     let second = |one: &Measurement| again.iter().find(|other| same(one, other)).map(|other| other.time().value());
     runner.protocol = quiet;
-    let Environment { machine, accelerator, commit, .. } = &runner.environment;
-    let fact = |wanted: &str| accelerator.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-    let made_of = match (fact("GPU"), fact("driver version").or(fact("driver"))) {
-        (Some(gpu), Some(driver)) => format!("{gpu}, driver {driver}"),
-        _ => format!("{}, {} threads", machine.name.as_deref().unwrap_or("an unnamed processor"), machine.threads),
-    };
-    let now = super::runner::utc(std::time::SystemTime::now());
-    let provenance = format!("{now}, {name} backend, {made_of}, {commit}");
-    fitted(&outcome.measured, &second, &device, stack(name), provenance, spread)
+    fitted(&outcome.measured, &second, &device, stack(name), runner.provenance(), spread)
 }
 
 /// Whether two measurements are of one kernel.
@@ -152,6 +145,13 @@ pub(super) fn stored(device: &Device, stack: &str) -> Option<Cow<'static, Calibr
         style::talk("note", &format!("the calibration of {} that ships with roofline is used", device.name));
         Some(Cow::Borrowed(shipped))
     })
+}
+
+/// `device` with what was measured of a backend's kernels on it.
+pub(super) fn machine(device: Device, backend: &str) -> Machine {
+    let stack = if backend == "null" { Stack::Null } else { Stack::Roofline };
+    let calibration = stored(&device, stack.name());
+    Machine::new(device, stack).calibrated(calibration)
 }
 
 /// The calibration that was made here.

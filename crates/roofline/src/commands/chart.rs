@@ -4,7 +4,7 @@
 use roofline_core::{
     Device, Math,
     device::Origin,
-    units::{ByteRate, Bytes, FlopRate, Intensity, Watts},
+    units::{Bytes, FlopRate, Intensity, Watts},
 };
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ use crate::{
 /// A device's roof, and what stands under it.
 #[derive(Serialize)]
 pub(crate) struct Chart {
-    device: Machine,
+    device: Place,
     /// The diagonals, the slowest first.
     memories: Vec<Slope>,
     /// The horizontal lines, one for each unit that multiplies.
@@ -31,7 +31,7 @@ pub(crate) struct Chart {
 }
 
 #[derive(Serialize)]
-struct Machine {
+struct Place {
     key: String,
     name: String,
     kind: String,
@@ -50,7 +50,7 @@ struct Slope {
     /// `rated`, or `measured` where no data sheet says it.
     source: &'static str,
     bytes_per_s: f64,
-    /// The least that a careful measurement reached, and the most: the band of what is uncertain.
+    /// The least that a careful measurement reached or a source gives, and the most: the band of what is uncertain.
     lo_bytes_per_s: Option<f64>,
     hi_bytes_per_s: Option<f64>,
 }
@@ -79,12 +79,12 @@ pub(crate) fn chart(subject: &Subject) -> Result<Chart, Failure> {
         Subject::Operator(subject) => (Answer::Operator(Box::new(predict(subject)?)), subject.setting()),
         Subject::Model(args) => (Answer::Model(Box::new(predict_model(args)?)), &args.setting),
     };
-    let device = one(setting)?;
-    let calibration = tier::calibration(setting, &device)?;
+    let machine = tier::machine(setting, one(setting)?);
+    let (device, calibration) = (&machine.device, machine.calibration());
     Ok(Chart {
-        memories: memories(&device),
-        ceilings: ceilings(&device),
-        device: Machine {
+        memories: memories(device),
+        ceilings: ceilings(device),
+        device: Place {
             key: device.label(),
             name: device.name.clone(),
             kind: device.kind.to_string(),
@@ -109,14 +109,13 @@ fn one(setting: &Setting) -> Result<Device, Failure> {
 }
 
 fn memories(device: &Device) -> Vec<Slope> {
-    let rated = device.memory.bandwidth.value();
-    let measured = device.measured.as_ref().and_then(|measured| measured.bandwidth).map(ByteRate::value);
+    let band = device.bandwidth_band();
     let mut slopes = vec![Slope {
         label: "memory",
         source: "rated",
-        bytes_per_s: rated,
-        lo_bytes_per_s: measured.map(|measured| measured.min(rated)),
-        hi_bytes_per_s: measured.map(|measured| measured.max(rated)),
+        bytes_per_s: device.memory.bandwidth.value(),
+        lo_bytes_per_s: band.map(|(low, _)| low.value()),
+        hi_bytes_per_s: band.map(|(_, high)| high.value()),
     }];
     slopes.extend(device.measured.as_ref().and_then(|measured| measured.l2_bandwidth).map(|rate| Slope {
         label: "L2",

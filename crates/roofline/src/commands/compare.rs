@@ -5,31 +5,28 @@ mod explanation;
 mod import;
 mod judged;
 mod page;
-mod pass;
 mod picture;
 mod row;
 mod table;
 mod text;
 mod tour;
 
-pub(crate) use self::{import::spelled, judged::judged};
+pub(crate) use self::judged::judged;
 
 use std::path::{Path, PathBuf};
 
 use roofline_core::{
-    Device,
-    calibration::Calibration,
-    compare::{Comparison, Gains, Observation, Pair, SlowKernel, SpeedupPair, Totals, compare as compared},
-    format::Sizes,
+    Device, Machine,
+    compare::{Comparison, Gains, Observation, Pair, Pass, SlowKernel, SpeedupPair, Totals, compare as compared},
     measurement::Residency,
+    predict::Tier,
 };
 use roofline_run::{Run, Skipped};
 use serde::Serialize;
 
 use self::{
     basis::{Basis, calibration},
-    pass::{Pass, passes},
-    row::{Row, row, tier},
+    row::{Row, rows},
     tour::{squares, tour},
 };
 use super::{
@@ -54,8 +51,8 @@ pub(crate) struct Compared {
     device_name: String,
     backend: Option<String>,
     residency: Option<Residency>,
-    tier: &'static str,
-    stack: Option<String>,
+    tier: Tier,
+    stack: &'static str,
     comparisons: Vec<Row>,
     /// Whole passes, where kernels were counted as often as they run.
     passes: Vec<Pass>,
@@ -115,6 +112,17 @@ pub(crate) fn answer(args: &CompareArgs) -> Result<Compared, Failure> {
     Ok(compared)
 }
 
+/// The tier that is judged.
+fn tier(args: &CompareArgs) -> Tier {
+    let asked = match &args.subject {
+        Some(CompareSubject::Operator(subject)) => subject.setting().tier,
+        Some(CompareSubject::Model(args)) => args.setting.tier,
+        Some(CompareSubject::Sizes(args)) => args.setting.tier,
+        None => args.tier,
+    };
+    asked.map_or(Tier::Expected, Tier::from)
+}
+
 /// Measures, then compares.
 fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     let on = match &args.subject {
@@ -136,10 +144,11 @@ fn fresh(args: &CompareArgs) -> Result<Compared, Failure> {
     };
     let Outcome { measured, skipped } = runner.measure(&subjects.all)?.nonempty()?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
-    let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
+    let machine = calibrate::machine(device, runner.backend.name()).calibrated(calibration);
+    let comparison = compared(&observations, &machine, tier(args))?;
     let report = args.report.clone().unwrap_or_else(|| beside(runner.path()));
     let environment = serde_json::to_value(&runner.environment).map_err(std::io::Error::from)?;
-    let mut compared = Compared::new(subjects.words, &device, calibration.as_deref(), comparison);
+    let mut compared = Compared::new(subjects.words, &machine, comparison);
     compared.backend = Some(runner.backend.name().to_owned());
     compared.residency = Some(runner.protocol.residency);
     compared.count_missing(&skipped, 0);
@@ -169,15 +178,15 @@ fn from_run(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
         None => device_of(&run)?,
     };
     let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
-    let calibration = calibrate::stored(&device, calibrate::stack(&run.header.backend));
-    let comparison = compared(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
+    let machine = calibrate::machine(device.clone(), &run.header.backend);
+    let comparison = compared(&observations, &machine, tier(args))?;
     let elsewhere = if device.label() == run.header.device {
         String::new()
     } else {
         format!(", measured on {} and judged as {}", run.header.device, device.label())
     };
     let words = format!("{}, started {}{elsewhere}", path.display(), run.header.started);
-    let mut compared = Compared::new(words, &device, calibration.as_deref(), comparison);
+    let mut compared = Compared::new(words, &machine, comparison);
     compared.backend = Some(run.header.backend);
     let residency = run.measurements.first().map(|first| first.residency);
     compared.residency = residency.filter(|one| run.measurements.iter().all(|other| other.residency == *one));
@@ -199,9 +208,9 @@ fn imported(args: &CompareArgs, path: &Path) -> Result<Compared, Failure> {
     let on = args.on.as_deref().unwrap_or_default();
     let device = setting::device(&config::registry(), on)?;
     let observations = import::read(path, &device)?;
-    // Whose kernels ran is not known, so no calibration speaks of them.
-    let comparison = compared(&observations, &device, None, Sizes::Exact)?;
-    let mut compared = Compared::new(path.display().to_string(), &device, None, comparison);
+    let machine = calibrate::machine(device.clone(), "");
+    let comparison = compared(&observations, &machine, tier(args))?;
+    let mut compared = Compared::new(path.display().to_string(), &machine, comparison);
     compared.report.clone_from(&args.report);
     Ok(compared)
 }
@@ -219,13 +228,16 @@ impl Compared {
     /// belong to any of them.
     fn count_missing(&mut self, skipped: &[Skipped], unfinished: u64) {
         for pass in &mut self.passes {
-            let own = skipped.iter().filter(|one| one.precision == pass.precision).count() as u64;
+            let own =
+                skipped.iter().filter(|one| one.precision == pass.precision && one.phase == pass.phase).count() as u64;
             pass.missing = own + unfinished;
         }
     }
 
-    fn new(subject: String, device: &Device, calibration: Option<&Calibration>, comparison: Comparison) -> Self {
-        let Comparison { pairs, speedups, gains, losses, slow, totals, verdict, insight, demonstration } = comparison;
+    fn new(subject: String, machine: &Machine, comparison: Comparison) -> Self {
+        let (device, calibration) = (&machine.device, machine.calibration());
+        let Comparison { pairs, passes, speedups, gains, losses, slow, totals, verdict, insight, demonstration } =
+            comparison;
         let expected = pairs.iter().any(|pair| pair.expected.is_some());
         Self {
             subject,
@@ -233,10 +245,10 @@ impl Compared {
             device_name: device.name.clone(),
             backend: None,
             residency: None,
-            tier: tier(expected),
-            stack: calibration.map(|calibration| calibration.stack.clone()),
-            comparisons: pairs.iter().map(row).collect(),
-            passes: passes(&pairs),
+            tier: if expected { Tier::Expected } else { Tier::Ideal },
+            stack: machine.stack.name(),
+            comparisons: rows(&pairs, machine),
+            passes,
             speedups,
             gains,
             losses,

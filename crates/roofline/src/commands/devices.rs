@@ -2,7 +2,10 @@
 
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+};
 
 use roofline_core::{
     Device, Error, Math, Registry,
@@ -61,6 +64,8 @@ pub(crate) fn devices(args: &DevicesArgs, form: Format) -> Result<(), Failure> {
             style::talk("note", &format!("removed {}", path.display()));
             Ok(())
         }
+        Some(DeviceAction::Template) if form == Format::Json => Ok(emit(&described(vec![template()?]), form)?),
+        Some(DeviceAction::Template) => Ok(io::stdout().write_all(TEMPLATE.as_bytes())?),
         None if args.names == ["this"] => Ok(emit(&ThisReport::new(This::thorough(args.measure)?)?, form)?),
         None => Ok(emit(&select(args)?, form)?),
     }
@@ -76,11 +81,22 @@ pub(crate) fn select(args: &DevicesArgs) -> Result<Devices, Failure> {
             (named, if count == 1 { View::Detail } else { View::Compare })
         }
     };
+    Ok(Devices { view, ..described(devices) })
+}
+
+fn described(devices: Vec<Device>) -> Devices {
     let row = |device: Device| {
         let ridge = |math: Math| Some((math.key(), device.critical_intensity(math)?.value()));
         Row { critical_ai: Math::ALL.iter().filter_map(|math| ridge(*math)).collect(), device }
     };
-    Ok(Devices { devices: devices.into_iter().map(row).collect(), view })
+    Devices { devices: devices.into_iter().map(row).collect(), view: View::Detail }
+}
+
+/// A device file that says everything a device file can say, for a chip of one's own.
+const TEMPLATE: &str = include_str!("../../assets/device.toml");
+
+fn template() -> Result<Device, Failure> {
+    Ok(Device::from_toml(TEMPLATE, "my-chip.toml")?)
 }
 
 fn list(registry: &Registry, args: &DevicesArgs) -> Result<Vec<Device>, Failure> {
@@ -125,26 +141,12 @@ fn passes(device: &Device, filter: &DeviceFilter) -> bool {
         && (!mine || device.origin == Origin::User)
 }
 
-/// A device file of what the flags say, in base units so that nothing is rounded.
+/// A device file of what the flags say.
 fn description(name: &str, rates: &RateArgs, memory: Option<Bytes>) -> Result<String, Failure> {
     let missing = || Failure::usage("the device has no bandwidth", "say `--bandwidth 1.2TB/s`, or `--from FILE`");
     let bandwidth: ByteRate = rates.bandwidth.ok_or_else(missing)?;
     let peaks = Peaks::distinct(rates.peak.iter().copied())?;
-    let device = Device::custom(name, bandwidth, peaks, memory)?;
-    let mut text = format!("name = {}\n\n[memory]\nbandwidth = \"{} B/s\"\n", quoted(&device.name), bandwidth.value());
-    if let Some(memory) = memory {
-        text += &format!("capacity = \"{} B\"\n", memory.value());
-    }
-    text += "\n[peaks]\n";
-    for (math, peak) in peaks.iter() {
-        text += &format!("{} = \"{} FLOP/s\"\n", math.key(), peak.value());
-    }
-    Ok(text)
-}
-
-/// A TOML string.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    Ok(Device::custom(name, bandwidth, peaks, memory)?.to_toml())
 }
 
 impl Report for Devices {
@@ -156,6 +158,40 @@ impl Report for Devices {
             View::List => table::list(&devices),
             View::Detail => devices.iter().flat_map(|device| table::detail(device)).collect(),
             View::Compare => table::compare(&devices),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The template is a device as it stands, and names every field that a file can have: a field that is added to devices
+    /// and not to it fails here.
+    #[test]
+    fn the_template_says_everything() {
+        let device = template().unwrap();
+        assert_eq!((device.key.as_str(), device.origin), ("my_chip", Origin::User));
+        assert!(Registry::shadowed(&device).is_none());
+        let json = serde_json::to_value(&device).unwrap();
+        let computed = ["key", "mode", "origin", "rates"];
+        let mentioned = |name: &str| {
+            let lines = TEMPLATE.lines().map(|line| line.trim_start_matches(['#', ' ']));
+            let table = |line: &str| {
+                let head = line.split('#').next().unwrap_or_default().trim().trim_matches(['[', ']']);
+                head.rsplit('.').next() == Some(name)
+            };
+            lines.clone().any(|line| line.starts_with(&format!("{name} =")) || (line.starts_with('[') && table(line)))
+        };
+        let tables = ["units", "clock", "memory", "cache", "interconnect", "host_link", "measured"];
+        let fields = json.as_object().unwrap().keys().map(String::as_str);
+        let inner = tables.iter().flat_map(|table| json[table].as_object().unwrap().keys().map(String::as_str));
+        let mode = json["power_modes"][0].as_object().unwrap().keys().map(String::as_str);
+        for field in fields.chain(inner).chain(mode).filter(|field| !computed.contains(field)) {
+            assert!(mentioned(field), "`{field}` is not in the template");
+        }
+        for math in Math::ALL {
+            assert!(mentioned(math.key()), "{math} is not in the template");
         }
     }
 }

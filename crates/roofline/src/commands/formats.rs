@@ -41,7 +41,10 @@ struct Row {
     element_max: f64,
     range_max: Option<f64>,
     positive_levels: Option<usize>,
+    /// Every value of an element of at most 8 bits, ascending, before its scale.
     codebook: Option<Vec<f32>>,
+    /// The codes of such an element that are no number.
+    special_codes: Vec<Special>,
     error_gaussian: f64,
     error_student_t5: f64,
     native_units: &'static [Math],
@@ -49,6 +52,17 @@ struct Row {
     runtimes: Vec<&'static str>,
     source: Option<&'static str>,
 }
+
+/// A code that stands for no number. JSON has none for it, so it is said in words.
+#[derive(Serialize)]
+struct Special {
+    code: u64,
+    /// NaN, +infinity or -infinity.
+    means: &'static str,
+}
+
+/// Most values of a code book that text shows.
+const SHOWN: usize = 64;
 
 pub(crate) fn formats(args: &FormatsArgs) -> Result<Catalogue, Failure> {
     let shape = Shape::matrix(Dim::new("rows", args.shape.0)?, Dim::new("columns", args.shape.1)?);
@@ -103,7 +117,8 @@ fn row(format: Format, shape: Shape, samples: &Samples) -> Row {
         element_max: largest.map_or(element.max(), f64::from),
         range_max: format.range(),
         positive_levels: codebook.as_ref().map(|book| book.iter().filter(|value| **value > 0.0).count()),
-        codebook: codebook.filter(|book| book.len() <= 64),
+        codebook,
+        special_codes: element.special_codes().into_iter().map(|(code, means)| Special { code, means }).collect(),
         error_gaussian: format.relative_error(&samples.gaussian),
         error_student_t5: format.relative_error(&samples.student),
         native_units: units,
@@ -183,7 +198,12 @@ impl Catalogue {
         let range =
             row.range_max.map_or_else(String::new, |range| format!("; with block scales to {}", magnitude(range)));
         let levels = row.positive_levels.map_or_else(String::new, |levels| format!("{levels} above zero"));
-        let book = row.codebook.iter().flatten().map(f32::to_string).collect::<Vec<_>>().join(" ");
+        let book = row.codebook.as_ref().filter(|book| book.len() <= SHOWN);
+        let book = book.into_iter().flatten().map(f32::to_string).collect::<Vec<_>>().join(" ");
+        let long = row.codebook.as_ref().filter(|book| book.len() > SHOWN);
+        let book = long.map_or(book, |book| format!("{} values, in full by --json", book.len()));
+        let special: Vec<String> =
+            row.special_codes.iter().map(|special| format!("{:#04x} {}", special.code, special.means)).collect();
         let (gaussian, student) = (percent(row.error_gaussian), percent(row.error_student_t5));
         let units: Vec<&str> = row.native_units.iter().map(|math| math.label()).collect();
         let native = match row.native_devices.len() {
@@ -200,6 +220,7 @@ impl Catalogue {
             ("range", format!("elements to {}{range}", magnitude(row.element_max))),
             ("levels", levels),
             ("code book", book),
+            ("no numbers", special.join(", ")),
             ("relative error", format!("{gaussian} on Gaussian weights, {student} on Student-t(5)")),
             ("multiplied by", native),
             ("loaded by", row.runtimes.join(", ")),

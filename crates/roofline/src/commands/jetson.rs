@@ -9,10 +9,9 @@ mod status;
 mod validate;
 
 use roofline_core::{
-    Device, Graph, Plan,
+    Device, Graph, Machine,
     device::PowerMode,
-    format::Sizes,
-    precision::PrecisionSpec,
+    machine::Stack,
     predict::predict,
     units::{Seconds, Watts},
 };
@@ -36,7 +35,7 @@ pub(crate) fn jetson(args: &JetsonArgs, form: Format) -> Result<(), Failure> {
         JetsonAction::Setup => Ok(emit(&setup::setup(&root), form)?),
         JetsonAction::Modes(args) => Ok(emit(&modes::modes(&Board::open(&root, args)?), form)?),
         JetsonAction::SetMode(args) => Ok(emit(&set_mode::set_mode(&root, args)?, form)?),
-        JetsonAction::Schedule(args) => Ok(emit(&schedule::schedule(&Board::open(&root, &args.board)?, args)?, form)?),
+        JetsonAction::Schedule(args) => Ok(emit(&schedule::schedule(&root, args)?, form)?),
         JetsonAction::PowerBench(args) => bench::bench(&root, args, form),
         JetsonAction::Validate(args) => validate::validate(&root, args, form),
     }
@@ -137,8 +136,9 @@ impl Board {
 
 /// What theory says of a square matrix-vector product.
 fn predicted(device: &Device, side: u64, precision: &str) -> Result<Seconds, Failure> {
-    let formats = precision.parse::<PrecisionSpec>()?.on(device)?;
-    Ok(predict(&Graph::gemv(side, side)?, &Plan::uniform(formats), Sizes::Exact, device)?.total.time())
+    let machine = Machine::new(device.clone(), Stack::Roofline);
+    let forecast = predict(&Graph::gemv(side, side)?, &precision.parse()?, &machine)?;
+    Ok(forecast.total.ideal.time().seconds())
 }
 
 /// The GPU to measure on. A board's power comes from its own meter, another GPU's from NVML.

@@ -1,21 +1,24 @@
 //! `roofline measure`: kernels on this machine, checked against a reference and then timed.
 
+mod saturation;
+mod written;
+
 use std::path::PathBuf;
 
 use roofline_core::{
-    Device, Graph, Op,
-    measurement::{Clocks, Energy, Measurement, Path as KernelPath, Residency, Warning},
-    precision::PrecisionSpec,
+    Device, Graph, Op, Plan,
+    measurement::{Clocks, Energy, Measurement, Path as KernelPath, Phase, Residency, Warning},
     units::{Bytes, Flops, Seconds},
 };
-use roofline_run::{Run, Skipped, backend::Ceiling};
+use roofline_run::{Run, Skipped};
 use serde::Serialize;
 
+use self::saturation::Saturation;
 use super::{
     compare::device_of,
     runner::Runner,
-    setting::{Varies, precisions},
-    subjects::{Subjects, at_precisions, of_model, of_operator},
+    setting::{Varies, is_native, plans},
+    subjects::{Subjects, at_plans, of_model, of_operator},
 };
 use crate::{
     cli::{MeasureArgs, Subject},
@@ -38,12 +41,18 @@ pub(crate) struct Measured {
     /// The highest rates, where those were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     saturation: Option<Saturation>,
+    /// The device file, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_device: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
 struct Row {
     site: String,
     shape: String,
+    /// The pass of a model that it is a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<Phase>,
     op: Op,
     precision: String,
     count: u64,
@@ -79,26 +88,6 @@ struct Row {
     gflops_per_w: Option<f64>,
 }
 
-/// The best of what was tried.
-#[derive(Serialize)]
-struct Saturation {
-    product: Option<Best>,
-    per_precision: Vec<Best>,
-    stream: Option<Best>,
-    /// What memory does when nothing is computed; empty where `devices this` has it.
-    ceilings: Vec<Ceiling>,
-}
-
-#[derive(Clone, Serialize)]
-struct Best {
-    shape: String,
-    precision: String,
-    tflops: f64,
-    bandwidth_gb_s: f64,
-    /// Of the device's peak, or of its bandwidth.
-    share: Option<f64>,
-}
-
 /// Shapes of products that fill a machine, smallest first.
 const PRODUCTS: [(u64, u64, u64); 6] = [
     (4096, 4096, 4096),
@@ -113,6 +102,7 @@ const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (40
 
 pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
     refuse_both(args)?;
+    let file = written::wanted(args)?;
     let on = match &args.subject {
         Some(Subject::Operator(subject)) => subject.setting().first(),
         Some(Subject::Model(args)) => args.setting.first(),
@@ -127,6 +117,8 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
     };
     let outcome = runner.measure(&subjects.all)?.nonempty()?;
     let ceilings = if args.saturate { runner.backend.ceilings()? } else { Vec::new() };
+    let write = |path| written::write(path, &device, &outcome.measured, &ceilings, &runner.provenance());
+    let written_device = file.map(write).transpose()?;
     let saturation = args.saturate.then(|| Saturation::of(&outcome.measured, &device, ceilings));
     Ok(Measured {
         subject: subjects.words,
@@ -138,6 +130,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<Measured, Failure> {
         measurements: outcome.measured.iter().map(|measured| row(measured, &device)).collect(),
         skipped: outcome.skipped,
         saturation,
+        written_device,
     })
 }
 
@@ -172,17 +165,16 @@ pub(crate) fn saturating_shapes() -> Vec<(u64, u64, u64)> {
 }
 
 fn saturating(names: &[String], device: &Device, quick: bool) -> Result<Subjects, Failure> {
-    let specs = precisions(names, Varies::Product(None), device)?;
+    let plans = plans(names, Varies::Product(None), device)?;
     let products = PRODUCTS.iter().take(if quick { 1 } else { PRODUCTS.len() });
     // What is stored narrow and multiplied wide saturates nothing that its activations' own precision does not.
-    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
-    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
+    let native: Vec<Plan> = plans.iter().filter(|plan| is_native(plan, device)).cloned().collect();
     let mut all = Vec::new();
     for (m, n, k) in products {
-        all.extend(at_precisions(&Graph::gemm(*m, *n, *k)?, &native, device)?);
+        all.extend(at_plans(&Graph::gemm(*m, *n, *k)?, &native, device)?);
     }
     for (n, k) in STREAMS {
-        all.extend(at_precisions(&Graph::gemv(n, k)?, &specs, device)?);
+        all.extend(at_plans(&Graph::gemv(n, k)?, &plans, device)?);
     }
     Ok(Subjects { words: "saturation".to_owned(), all })
 }
@@ -192,6 +184,7 @@ fn row(measured: &Measurement, device: &Device) -> Row {
     Row {
         site: measured.site.clone(),
         shape: measured.op.words(&measured.site),
+        phase: measured.phase,
         op: measured.op,
         precision: measured.precision.clone(),
         count: measured.count,
@@ -223,41 +216,6 @@ fn row(measured: &Measurement, device: &Device) -> Row {
     }
 }
 
-impl Saturation {
-    fn of(all: &[Measurement], device: &Device, ceilings: Vec<Ceiling>) -> Self {
-        let stream = |measured: &&Measurement| matches!(measured.op, Op::Linear(linear) if linear.m.get() == 1);
-        let best = |measured: &Measurement, share: Option<f64>| Best {
-            shape: measured.op.words(&measured.site),
-            precision: measured.precision.clone(),
-            tflops: measured.rate().value() / 1e12,
-            bandwidth_gb_s: measured.bandwidth().value() / 1e9,
-            share,
-        };
-        let product = |measured: &Measurement| {
-            let peak = device.peaks.of(measured.formats.math);
-            best(measured, peak.map(|peak| measured.rate() / peak))
-        };
-        let fastest = |one: &&Measurement, other: &&Measurement| one.rate().value().total_cmp(&other.rate().value());
-        let mut names: Vec<&str> = Vec::new();
-        for measured in all {
-            if !names.contains(&measured.precision.as_str()) {
-                names.push(&measured.precision);
-            }
-        }
-        let products = || all.iter().filter(|measured| !stream(measured));
-        let per = |name: &str| products().filter(|measured| measured.precision == name).max_by(fastest).map(product);
-        let read =
-            |one: &&Measurement, other: &&Measurement| one.bandwidth().value().total_cmp(&other.bandwidth().value());
-        let streamed = all.iter().filter(stream).max_by(read);
-        Self {
-            product: products().max_by(fastest).map(product),
-            per_precision: names.into_iter().filter_map(per).collect(),
-            stream: streamed.map(|measured| best(measured, Some(measured.bandwidth() / device.memory.bandwidth))),
-            ceilings,
-        }
-    }
-}
-
 impl Report for Measured {
     const ROWS: &'static str = "measurements";
 
@@ -270,6 +228,10 @@ impl Report for Measured {
         sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturation.table())));
         sections.extend(self.doubts().into_iter().map(Section::Paragraph));
         sections.push(Section::Line(format!("The run is kept in {}.", self.run.display())));
+        sections.extend(self.written_device.iter().map(|path| {
+            let path = path.display();
+            Section::Line(format!("What was measured is a device now: {path}, for `--on {path}`."))
+        }));
         sections
     }
 
@@ -322,15 +284,16 @@ impl Measured {
             let more = if count > 1 { format!(" ({count} kernels)") } else { String::new() };
             format!("{name}{more}: {first}")
         };
-        let skipped = self
-            .skipped
-            .iter()
-            .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
+        let skipped = self.skipped.iter().map(|skipped| {
+            let phase = skipped.phase.map(|phase| format!("{phase} ")).unwrap_or_default();
+            format!("{phase}{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason)
+        });
         kinds.into_iter().map(paragraph).chain(skipped).collect()
     }
 
     fn table(&self) -> Table {
         let mut table = Table::default()
+            .column("phase", Align::Left, 0)
             .column("kernel", Align::Left, 0)
             .column("precision", Align::Left, 0)
             .column("time us", Align::Right, 0)
@@ -343,6 +306,7 @@ impl Measured {
             .column("code", Align::Left, 4);
         for row in &self.measurements {
             table.row([
+                row.phase.map_or_else(String::new, |phase| phase.to_string()).into(),
                 row.shape.as_str().into(),
                 row.precision.as_str().into(),
                 number(row.measured_time_us).into(),
@@ -355,50 +319,6 @@ impl Measured {
                 format!("{} ({})", row.kernel, row.kernel_path).into(),
             ]);
         }
-        table
-    }
-}
-
-impl Saturation {
-    fn table(&self) -> Table {
-        let mut table = Table::default()
-            .column("best", Align::Left, 0)
-            .column("shape", Align::Left, 0)
-            .column("precision", Align::Left, 0)
-            .column("GFLOP/s", Align::Right, 0)
-            .column("GB/s", Align::Right, 0)
-            .column("of peak", Align::Right, 0);
-        let named = |what: &'static str| move |best: &Best| (what, best.clone());
-        let rows = self
-            .product
-            .iter()
-            .map(named("product"))
-            .chain(self.per_precision.iter().map(named("product in")))
-            .chain(self.stream.iter().map(named("stream")));
-        for (what, best) in rows {
-            table.row([
-                what.into(),
-                best.shape.into(),
-                best.precision.into(),
-                number(best.tflops * 1e3).into(),
-                number(best.bandwidth_gb_s).into(),
-                best.share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)).into(),
-            ]);
-        }
-        for ceiling in &self.ceilings {
-            let (name, time, rate) = match ceiling {
-                Ceiling::Stream { name, rate, .. } => (*name, String::new(), number(rate.value() / 1e9)),
-                Ceiling::Launch { name, time } => (*name, format!("{} us", number(time.micros())), String::new()),
-            };
-            table.row([
-                "memory".into(),
-                name.into(),
-                time.into(),
-                String::new().into(),
-                rate.into(),
-                String::new().into(),
-            ]);
-        }
-        table
+        table.without_empty_columns()
     }
 }

@@ -1,7 +1,7 @@
 //! `roofline models`: what the registry, or a `config.json`, says of a model.
 
 use roofline_core::{
-    Dim, Format, Math, Model, Precision,
+    Dim, Format, Model,
     format::Sizes,
     model::{AttentionLayer, FeedForward, Layer},
 };
@@ -43,12 +43,8 @@ pub(crate) fn models(args: &ModelsArgs) -> Result<Models, Failure> {
 }
 
 fn row(model: Model) -> Result<Row, Failure> {
-    let sixteen = Format::BF16;
-    let math = Math::Bf16;
-    let (weights, activations, kv, output, query) = (sixteen, sixteen, sixteen, sixteen, sixteen);
-    let precision = Precision { weights, activations, kv, output, query, math, attention: math };
     let context = Dim::new("context", 32_768)?;
-    let kv = model.kv_bytes(Dim::ONE, context, Dim::ONE, &precision, Sizes::Exact);
+    let kv = model.kv_bytes(Dim::ONE, context, Dim::ONE, Format::BF16, Sizes::Exact);
     Ok(Row {
         parameters: model.parameters() as f64,
         active_parameters: model.active_parameters() as f64,

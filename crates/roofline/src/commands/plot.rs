@@ -1,5 +1,6 @@
 //! `roofline plot`: predictions as pictures, in a file or in the terminal.
 
+mod data;
 mod points;
 
 pub(super) use points::fields;
@@ -7,18 +8,18 @@ pub(super) use points::fields;
 use std::{io::Write, path::Path};
 
 use roofline_core::{
-    Device, Math, Model, Plan,
-    format::Sizes,
+    Device, Machine, Math, Model, Plan,
     model::Lowering,
     op::Class as OpClass,
-    predict::{Forecast, predict},
+    plan::Assignment,
+    predict::{Forecast, Tier, forecast},
 };
 
 use super::{
     model::{lowerings, phase_name, tokens, workload},
     predict::Unavailable,
     range::range,
-    setting::{Varies, job},
+    setting::{self, Varies},
     source,
 };
 use crate::{
@@ -26,13 +27,20 @@ use crate::{
     config,
     failure::Failure,
     plot::{Bar, Ceiling, Class, Drawing, Lines, Memory, Picture, Point, Roofline, Series, Shares, Theme},
-    report::style,
+    report::{Format, emit, style},
 };
 
 /// Size of a terminal nobody can ask.
 const TERMINAL: (usize, usize) = (100, 32);
 
-pub(crate) fn plot(args: &PlotArgs) -> Result<(), Failure> {
+pub(crate) fn plot(args: &PlotArgs, form: Format) -> Result<(), Failure> {
+    if form != Format::Text {
+        if let Some(path) = &args.out {
+            let hint = "leave out --out for the points, or the flag for the picture";
+            return Err(Failure::usage(format!("{} is a picture, and its points are asked for", path.display()), hint));
+        }
+        return Ok(emit(&answer(args)?, form)?);
+    }
     let picture = picture(args)?;
     let Some(path) = &args.out else {
         let size = terminal_size::terminal_size_of(std::io::stdout());
@@ -80,6 +88,11 @@ fn picture(args: &PlotArgs) -> Result<Picture, Failure> {
     })
 }
 
+/// What the picture shows, as numbers.
+pub(crate) fn answer(args: &PlotArgs) -> Result<data::Points, Failure> {
+    data::points(args, &cases(args)?)
+}
+
 /// The picture as SVG.
 pub(crate) fn svg(args: &PlotArgs) -> Result<String, Failure> {
     Ok(picture(args)?.svg(args.theme.into()))
@@ -96,10 +109,11 @@ pub(crate) fn points(args: &PlotArgs) -> Result<usize, Failure> {
 /// A model at a precision on a device.
 struct Case {
     model: Model,
-    device: Device,
+    machine: Machine,
     plan: Plan,
+    assignment: Assignment,
+    tier: Tier,
     lowering: Lowering,
-    sizes: Sizes,
     /// What tells it from the other cases.
     label: String,
 }
@@ -107,38 +121,43 @@ struct Case {
 impl Case {
     fn forecast(&self, phase: Phase, batch: u64, context: u64) -> Result<Forecast, Failure> {
         let graph = self.model.graph(workload(phase, batch, context)?, self.lowering)?;
-        Ok(predict(&graph, &self.plan, self.sizes, &self.device)?)
+        Ok(forecast(&graph, &self.assignment, &self.machine)?)
+    }
+
+    /// Whether it differs from another in its plan alone.
+    fn beside(&self, other: &Self) -> bool {
+        (&self.model.key, self.machine.device.label(), self.lowering)
+            == (&other.model.key, other.machine.device.label(), other.lowering)
     }
 }
 
 fn cases(args: &PlotArgs) -> Result<Vec<Case>, Failure> {
     let models = args.models.iter().map(|name| source::model(name)).collect::<Result<Vec<Model>, Failure>>()?;
-    let job = job(&args.setting, Varies::Product(None))?;
+    let places = setting::cases(&args.setting, Varies::Product(None))?;
     let lowerings = lowerings(&args.lowering)?;
-    let (many_devices, many_models, many_counts) = (job.cases.len() > 1, models.len() > 1, lowerings.len() > 1);
+    let (many_devices, many_models, many_counts) = (places.len() > 1, models.len() > 1, lowerings.len() > 1);
     let (mut cases, mut first_error) = (Vec::new(), None);
-    for (device, specs) in &job.cases {
-        for spec in specs {
-            let plan = match Plan::model(spec, device) {
-                Ok(plan) => plan,
+    for setting::Case { machine, plans, tier } in &places {
+        for (plan, model) in plans.iter().flat_map(|plan| models.iter().map(move |model| (plan, model))) {
+            let assignment = match plan.on(&machine.device, Some(&model.anatomy)) {
+                Ok(assignment) => assignment,
                 Err(error) => {
-                    style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
+                    style::talk("warning", &Unavailable::new(&machine.device, plan, &error).sentence());
                     first_error.get_or_insert(error);
                     continue;
                 }
             };
-            for (model, lowering) in
-                models.iter().flat_map(|model| lowerings.iter().map(move |lowering| (model, *lowering)))
-            {
-                let device_name = many_devices.then(|| device.label());
+            for lowering in &lowerings {
+                let device_name = many_devices.then(|| machine.device.label());
                 let count = many_counts.then(|| format!("tp {}", lowering.ranks));
-                let parts = [many_models.then(|| model.key.clone()), device_name, count, Some(spec.name().to_owned())];
+                let parts = [many_models.then(|| model.key.clone()), device_name, count, Some(plan.label())];
                 cases.push(Case {
                     model: model.clone(),
-                    device: device.clone(),
-                    plan,
-                    lowering,
-                    sizes: job.sizes,
+                    machine: machine.clone(),
+                    plan: plan.clone(),
+                    assignment: assignment.clone(),
+                    tier: *tier,
+                    lowering: *lowering,
                     label: parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
                 });
             }
@@ -161,7 +180,7 @@ fn single(what: &'static str, text: Option<&str>, default: u64) -> Result<u64, F
 
 fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
     let first = &cases[0];
-    if cases.iter().any(|case| case.device != first.device || case.model != first.model) {
+    if cases.iter().any(|case| case.machine.device != first.machine.device || case.model != first.model) {
         let hint = "name one model and one device; precisions may be several";
         return Err(Failure::usage("a roofline belongs to one model on one device", hint));
     }
@@ -170,30 +189,33 @@ fn roofline(args: &PlotArgs, cases: &[Case]) -> Result<Roofline, Failure> {
     let mut points = Vec::new();
     for case in cases {
         let forecast = case.forecast(args.phase, batch, context)?;
-        for (node, estimate) in forecast.nodes.iter().filter(|(_, estimate)| estimate.work.flops.value() > 0.0) {
+        for kernel in forecast.kernels.iter().filter(|kernel| kernel.prediction.ideal.work.flops.value() > 0.0) {
+            let (node, ideal) = (&kernel.node, &kernel.prediction.ideal);
             let class = match node.op.class() {
                 OpClass::Attention => Class::Attention,
                 OpClass::Elementwise | OpClass::Network => Class::Elementwise,
                 OpClass::Gemm => Class::Product,
             };
             let label = if cases.len() > 1 { format!("{} {}", node.site, case.label) } else { node.site.to_owned() };
-            let (intensity, rate) = (estimate.intensity(), estimate.rate());
+            let (intensity, rate) = (ideal.intensity(), ideal.work.flops / kernel.prediction.time(case.tier));
             points.push(Point { label, intensity, rate, class, series: case.label.clone(), measured: false });
         }
-        let (intensity, rate) = (forecast.total.intensity(), forecast.total.rate());
+        let total = forecast.total;
+        let (intensity, rate) = (total.ideal.intensity(), total.ideal.work.flops / total.time(case.tier));
         let label = format!("all {}", case.label);
         points.push(Point { label, intensity, rate, class: Class::Total, series: case.label.clone(), measured: false });
     }
     if let Some(path) = &args.measured {
         points.extend(points::read(path)?);
     }
-    let device = &first.device;
+    let device = &first.machine.device;
     Ok(Roofline {
         title: format!("{} on {}", first.model.name, device.name),
         subtitle: format!(
-            "{}, batch {batch}, {context} tokens{}, ideal roofline",
+            "{}, batch {batch}, {context} tokens{}, {}",
             phase_name(args.phase),
-            manner(args)
+            manner(args),
+            tier_of(cases)
         ),
         memories: vec![Memory { label: "memory".to_owned(), bandwidth: device.memory.bandwidth }],
         ceilings: ceilings(device),
@@ -219,22 +241,34 @@ pub(super) fn ceilings(device: &Device) -> Vec<Ceiling> {
     ceilings
 }
 
+/// Batches and contexts of a picture, in order: one of both varies where it has lines.
+fn grid(args: &PlotArgs) -> Result<Vec<(u64, u64)>, Failure> {
+    let (batch, context) = (args.batch.as_deref(), args.context.as_deref());
+    Ok(match args.kind {
+        PlotKind::Batch => {
+            let fixed = single("context", context, 4096)?;
+            range("batch", batch.unwrap_or("1..512"))?.into_iter().map(|batch| (batch, fixed)).collect()
+        }
+        PlotKind::Context => {
+            let fixed = single("batch", batch, 1)?;
+            range("context", context.unwrap_or("512..131072"))?.into_iter().map(|context| (fixed, context)).collect()
+        }
+        PlotKind::Roofline | PlotKind::Shares => vec![(single("batch", batch, 1)?, single("context", context, 4096)?)],
+    })
+}
+
 fn lines(args: &PlotArgs, cases: &[Case]) -> Result<Lines, Failure> {
     let over_batch = args.kind == PlotKind::Batch;
-    let (batch, context) = (args.batch.as_deref(), args.context.as_deref());
-    let (values, fixed) = if over_batch {
-        (range("batch", batch.unwrap_or("1..512"))?, single("context", context, 4096)?)
-    } else {
-        (range("context", context.unwrap_or("512..131072"))?, single("batch", batch, 1)?)
-    };
+    let grid = grid(args)?;
+    let fixed = grid.first().map_or(1, |(batch, context)| if over_batch { *context } else { *batch });
     let mut series = Vec::new();
     for case in cases {
         let mut line = Vec::new();
-        for value in &values {
-            let (batch, context) = if over_batch { (*value, fixed) } else { (fixed, *value) };
-            let time = case.forecast(args.phase, batch, context)?.total.time();
+        for (batch, context) in grid.iter().copied() {
+            let value = if over_batch { batch } else { context };
+            let time = case.forecast(args.phase, batch, context)?.total.time(case.tier);
             let tokens = tokens(args.phase, batch, context);
-            line.push((*value as f64, time.value() * 1e3 / tokens));
+            line.push((value as f64, time.value() * 1e3 / tokens));
         }
         series.push(Series { label: case.label.clone(), points: line });
     }
@@ -244,10 +278,11 @@ fn lines(args: &PlotArgs, cases: &[Case]) -> Result<Lines, Failure> {
     Ok(Lines {
         title: format!("{} time per token against {axis}", title(cases)),
         subtitle: format!(
-            "{}, {other}, on {}{}, ideal roofline",
+            "{}, {other}, on {}{}, {}",
             phase_name(args.phase),
             places(cases, first),
-            manner(args)
+            manner(args),
+            tier_of(cases)
         ),
         x_label: if over_batch { "sequences".to_owned() } else { "tokens of context".to_owned() },
         y_label: "ms per token of the batch (step time / tokens)".to_owned(),
@@ -264,22 +299,19 @@ fn shares(args: &PlotArgs, cases: &[Case]) -> Result<Shares, Failure> {
     for case in cases {
         let forecast = case.forecast(args.phase, batch, context)?;
         let mut parts: Vec<(String, f64)> = Vec::new();
-        for (node, estimate) in &forecast.nodes {
-            let share = estimate.time() / forecast.total.time();
-            match parts.iter_mut().find(|(site, _)| site == node.site) {
-                Some((_, sum)) => *sum += share,
-                None => parts.push((node.site.to_owned(), share)),
-            }
+        for kernel in forecast.by_site(case.tier, &case.machine) {
+            parts.push((kernel.site.to_owned(), kernel.share));
         }
         bars.push(Bar { label: case.label.clone(), parts });
     }
     Ok(Shares {
         title: format!("{} share of the time", title(cases)),
         subtitle: format!(
-            "{}, batch {batch}, {context} tokens, on {}{}, ideal roofline",
+            "{}, batch {batch}, {context} tokens, on {}{}, {}",
             phase_name(args.phase),
             places(cases, &cases[0]),
-            manner(args)
+            manner(args),
+            tier_of(cases)
         ),
         bars,
     })
@@ -294,6 +326,16 @@ fn manner(args: &PlotArgs) -> String {
     format!("{shared}{}", if args.lowering.unfused { ", unfused" } else { "" })
 }
 
+/// Which times are drawn.
+fn tier_of(cases: &[Case]) -> &'static str {
+    let first = cases[0].tier;
+    match first {
+        _ if cases.iter().any(|case| case.tier != first) => "expected, or ideal of chips that are only rates",
+        Tier::Ideal => "ideal roofline",
+        Tier::Expected => "expected",
+    }
+}
+
 /// The model, or what several are.
 fn title(cases: &[Case]) -> String {
     let first = &cases[0];
@@ -303,7 +345,7 @@ fn title(cases: &[Case]) -> String {
 
 /// The device, or how many.
 fn places(cases: &[Case], first: &Case) -> String {
-    let mut names: Vec<&str> = cases.iter().map(|case| case.device.name.as_str()).collect();
+    let mut names: Vec<&str> = cases.iter().map(|case| case.machine.device.name.as_str()).collect();
     names.dedup();
-    if names.len() == 1 { first.device.name.clone() } else { names.join(" and ") }
+    if names.len() == 1 { first.machine.device.name.clone() } else { names.join(" and ") }
 }

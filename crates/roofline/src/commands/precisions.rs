@@ -3,7 +3,8 @@
 use roofline_core::{
     Device, Dim, Precision,
     format::{Shape, Sizes},
-    precision::{NAMED, Named},
+    plan::Mix,
+    precision::{NAMED, PrecisionSpec},
     units::FlopRate,
 };
 use serde::Serialize;
@@ -41,12 +42,32 @@ struct Row {
 
 pub(crate) fn precisions(args: &PrecisionsArgs) -> Result<Precisions, Failure> {
     let device = args.on.as_deref().map(|name| device(&config::registry(), name)).transpose()?;
-    let precisions = NAMED.iter().map(|named| row(named, device.as_ref())).collect::<Result<_, Failure>>()?;
+    let named = NAMED.iter().map(|named| Listed {
+        name: named.name,
+        aliases: named.aliases,
+        summary: named.summary,
+        spec: named.precision(),
+    });
+    let recipes = Mix::ALL.into_iter().map(|mix| Listed {
+        name: mix.name(),
+        aliases: mix.aliases(),
+        summary: mix.summary(),
+        spec: PrecisionSpec::weights_only(mix.base()),
+    });
+    let precisions = named.chain(recipes).map(|listed| row(listed, device.as_ref())).collect::<Result<_, Failure>>()?;
     Ok(Precisions { device: device.map(|device| device.label()), precisions })
 }
 
-fn row(named: &Named, device: Option<&Device>) -> Result<Row, Failure> {
-    let spec = named.precision();
+/// A name, and what it stands for: a precision, or a recipe of llama.cpp by the type of most of its tensors.
+struct Listed {
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    spec: PrecisionSpec,
+}
+
+fn row(listed: Listed, device: Option<&Device>) -> Result<Row, Failure> {
+    let Listed { name: own, aliases, summary, spec } = listed;
     let on_device = device.map(|device| spec.on(device).map(|precision| (device, precision)));
     let formats = spec.formats();
     let dim = Dim::new("columns", 4096)?;
@@ -55,9 +76,9 @@ fn row(named: &Named, device: Option<&Device>) -> Result<Row, Failure> {
     let ready = on_device.as_ref().and_then(|result| result.as_ref().ok());
     let name = |format: Option<roofline_core::Format>| format.map_or_else(|| "16 bit".to_owned(), |f| f.to_string());
     Ok(Row {
-        name: named.name,
-        aliases: named.aliases,
-        summary: named.summary,
+        name: own,
+        aliases,
+        summary,
         weights: name(formats.weights),
         activations: name(formats.activations),
         kv: name(formats.kv),
@@ -112,7 +133,8 @@ impl Report for Precisions {
         }
         sections.push(Section::Paragraph(
             "16 bit is BF16 or FP16, whichever the device multiplies faster. `weights/activations/kv` says everything, \
-             for instance int4-g128/bf16/fp8. Embeddings, norms, router and LM head of a model stay at 16 bit."
+             for instance int4-g128/bf16/fp8. Embeddings, norms, router and LM head of a model stay at 16 bit, but in \
+             llama.cpp's recipes, which decide about each tensor."
                 .to_owned(),
         ));
         sections

@@ -1,24 +1,19 @@
-//! `roofline predict`: the ideal roofline of one operator.
+//! `roofline predict`: how long one operator must take, and is likely to take.
 
 mod table;
 
 use roofline_core::{
-    Device, Dim, Error, Graph, Plan, Precision,
+    Device, Dim, Error, Graph, Plan, Precision, Role,
     advice::{Advice, advise},
-    calibration::Expected,
     format::Sizes,
     graph::Ffn,
-    op::{Attention, Cache, Class, Linear},
-    precision::PrecisionSpec,
-    predict::{Bound, Estimate, Forecast, Reason, Speedup, predict as forecast},
-    units::{Bytes, Flops, Seconds},
+    op::{Attention, Cache, Linear},
+    predict::{Bound, Figures, KernelFigures, Prediction as Both, Ratios, Reason, Tier, Weaker, forecast},
+    units::{Bytes, Seconds},
 };
 use serde::Serialize;
 
-use super::{
-    setting::{Varies, job},
-    tier::{self, Outlook, outlook},
-};
+use super::setting::{self, Case, Varies, cases};
 use crate::{
     cli::{AttentionArgs, FfnArgs, OperatorSubject, Setting},
     failure::Failure,
@@ -61,62 +56,29 @@ struct Row {
     device: String,
     device_name: String,
     precision: String,
+    plan: Plan,
     formats: Precision,
-    tier: &'static str,
-    stack: Option<String>,
-    predicted_time_us: f64,
-    ideal_time_us: f64,
-    /// Nine of ten measurements should lie between these; none in the ideal tier.
-    lo_us: Option<f64>,
-    hi_us: Option<f64>,
-    launch_time_us: Option<f64>,
-    bottleneck: String,
+    #[serde(flatten)]
+    figures: Figures,
+    /// Kernels that stand on less than the others.
+    weaker: Vec<Weaker>,
+    launch_time_us: f64,
     balanced: bool,
-    flops: Flops,
-    bytes: Bytes,
     read_bytes: Bytes,
     write_bytes: Bytes,
-    ai: f64,
-    critical_ai: f64,
     ridge_distance: f64,
-    predicted_tflops: f64,
     predicted_gb_s: f64,
     memory_time_us: f64,
     compute_time_us: f64,
     overlapped_time_us: f64,
     /// Over the first precision that was asked for; none where the device lacks that one.
-    speedup: Option<f64>,
+    #[serde(flatten)]
+    ratios: Ratios,
     speedup_reason: Option<Reason>,
     advice: Advice,
-    operators: Vec<OperatorRow>,
+    operators: Vec<KernelFigures>,
     #[serde(skip)]
-    total: Estimate,
-    #[serde(skip)]
-    expected: Option<Expected>,
-}
-
-#[derive(Serialize)]
-struct OperatorRow {
-    site: &'static str,
-    class: Class,
-    count: u64,
-    predicted_time_us: f64,
-    ideal_time_us: f64,
-    lo_us: Option<f64>,
-    hi_us: Option<f64>,
-    share: f64,
-    bottleneck: String,
-    math: &'static str,
-    flops: Flops,
-    bytes: Bytes,
-    ai: f64,
-    critical_ai: f64,
-    predicted_tflops: f64,
-    ideal_tflops: f64,
-    #[serde(skip)]
-    bound: Bound,
-    #[serde(skip)]
-    estimate: Estimate,
+    total: Both,
 }
 
 /// A combination that has no estimate.
@@ -129,8 +91,8 @@ pub(super) struct Unavailable {
 }
 
 impl Unavailable {
-    pub(super) fn new(device: &Device, spec: &PrecisionSpec, error: &Error) -> Self {
-        let (device, precision) = (device.label(), spec.name().to_owned());
+    pub(super) fn new(device: &Device, plan: &Plan, error: &Error) -> Self {
+        let (device, precision) = (device.label(), plan.label());
         Self { device, precision, error: error.to_string(), hint: error.hint() }
     }
 
@@ -144,34 +106,21 @@ impl Unavailable {
 pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> {
     let (operator, words, setting) = operator(subject)?;
     let graph = operator.graph();
-    let job = job(setting, varies(subject))?;
+    let cases = cases(setting, varies(subject))?;
     let (mut estimates, mut unavailable) = (Vec::new(), Vec::new());
     let mut first_error = None;
-    for (device, specs) in &job.cases {
-        let calibration = tier::calibration(setting, device)?;
-        let mut baseline: Option<(Estimate, Seconds)> = None;
-        for (at, spec) in specs.iter().enumerate() {
-            let result = spec.on(device).and_then(|precision| {
-                let result = forecast(&graph, &Plan::uniform(precision), job.sizes, device)?;
-                let advice = advise(&graph, &result, &precision, job.sizes, device)?;
-                Ok((precision, result, advice))
-            });
-            match result {
-                Ok((precision, result, advice)) => {
-                    let plan = Plan::uniform(precision);
-                    let outlook = outlook(calibration.as_deref(), &graph, &plan, job.sizes, spec.name());
-                    let mut row = row(device, spec, precision, &result, advice, outlook.as_ref());
+    for case in &cases {
+        let mut baseline: Option<Both> = None;
+        for (at, plan) in case.plans.iter().enumerate() {
+            match Row::new(&graph, plan, case) {
+                Ok(row) => {
                     if at == 0 {
-                        baseline = Some((result.total, row.time()));
+                        baseline = Some(row.total);
                     }
-                    row.speedup = baseline.map(|(_, time)| time / row.time());
-                    let reason = baseline.map(|(baseline, _)| Speedup::of(&result.total, &baseline).reason);
-                    // What explains the ideal's ratio does not explain one with launches and widening in it.
-                    row.speedup_reason = reason.filter(|_| at > 0 && row.expected.is_none());
-                    estimates.push(row);
+                    estimates.push(row.beside(baseline.as_ref(), at > 0));
                 }
                 Err(error) => {
-                    unavailable.push(Unavailable::new(device, spec, &error));
+                    unavailable.push(Unavailable::new(&case.machine.device, plan, &error));
                     first_error.get_or_insert(error);
                 }
             }
@@ -180,8 +129,7 @@ pub(crate) fn predict(subject: &OperatorSubject) -> Result<Prediction, Failure> 
     match first_error {
         Some(error) if estimates.is_empty() => Err(error.into()),
         _ => {
-            let sizes = job.sizes;
-            let several = job.cases.len() > 1;
+            let (sizes, several) = (setting::sizes(setting.sizes), cases.len() > 1);
             Ok(Prediction { subject: words, operator, sizes, estimates, unavailable, several })
         }
     }
@@ -279,85 +227,58 @@ fn ffn(args: &FfnArgs) -> Result<(Ffn, String), Failure> {
     Ok((ffn, words))
 }
 
-fn row(
-    device: &Device,
-    spec: &PrecisionSpec,
-    formats: Precision,
-    forecast: &Forecast,
-    advice: Advice,
-    outlook: Option<&Outlook>,
-) -> Row {
-    let total = forecast.total;
-    let expected = outlook.map(|outlook| outlook.total);
-    let time = expected.map_or(total.time(), |expected| expected.time);
-    let bound = expected.map_or(total.bound(), |expected| expected.bound());
-    let operator = |(at, (node, estimate)): (usize, &(roofline_core::graph::Node, Estimate))| {
-        let expected = outlook.map(|outlook| outlook.kernels[at]);
-        let kernel_time = expected.map_or(estimate.time(), |expected| expected.time);
-        let bound = expected.map_or(estimate.bound(), |expected| expected.bound());
-        OperatorRow {
-            site: node.site,
-            class: node.op.class(),
-            count: node.count,
-            predicted_time_us: kernel_time.micros(),
-            ideal_time_us: estimate.time().micros(),
-            lo_us: expected.map(|expected| expected.low.micros()),
-            hi_us: expected.map(|expected| expected.high.micros()),
-            share: kernel_time / time,
-            bottleneck: bound.to_string(),
-            bound,
-            math: estimate.math.key(),
-            flops: estimate.work.flops,
-            bytes: estimate.work.bytes(),
-            ai: estimate.intensity().value(),
-            critical_ai: estimate.critical.value(),
-            predicted_tflops: (estimate.work.flops / kernel_time).value() / 1e12,
-            ideal_tflops: estimate.rate().value() / 1e12,
-            estimate: *estimate,
-        }
-    };
-    Row {
-        device: device.label(),
-        device_name: device.name.clone(),
-        precision: spec.name().to_owned(),
-        formats,
-        tier: if expected.is_some() { "expected" } else { "ideal" },
-        stack: outlook.map(|outlook| outlook.stack.clone()),
-        predicted_time_us: time.micros(),
-        ideal_time_us: total.time().micros(),
-        lo_us: expected.map(|expected| expected.low.micros()),
-        hi_us: expected.map(|expected| expected.high.micros()),
-        launch_time_us: expected.map(|expected| expected.launch.micros()),
-        bottleneck: bound.to_string(),
-        balanced: total.balanced(),
-        flops: total.work.flops,
-        bytes: total.work.bytes(),
-        read_bytes: total.work.read,
-        write_bytes: total.work.write,
-        ai: total.intensity().value(),
-        critical_ai: total.critical.value(),
-        ridge_distance: total.ridge_distance(),
-        predicted_tflops: (total.work.flops / time).value() / 1e12,
-        predicted_gb_s: (total.work.bytes() / time).value() / 1e9,
-        memory_time_us: total.memory.micros(),
-        compute_time_us: total.compute.micros(),
-        overlapped_time_us: total.overlapped().micros(),
-        speedup: None,
-        speedup_reason: None,
-        advice,
-        operators: forecast.nodes.iter().enumerate().map(operator).collect(),
-        total,
-        expected,
-    }
-}
-
 impl Row {
+    fn new(graph: &Graph, plan: &Plan, case: &Case) -> roofline_core::Result<Self> {
+        let Case { machine, tier, .. } = case;
+        let assignment = plan.on(&machine.device, None)?;
+        let formats = *assignment.at(Role::Output);
+        let forecast = forecast(graph, &assignment, machine)?;
+        let advice = advise(graph, &forecast, &formats, machine, *tier)?;
+        let total = forecast.total;
+        let Both { ideal, expected } = total;
+        Ok(Self {
+            device: machine.device.label(),
+            device_name: machine.device.name.clone(),
+            precision: plan.label(),
+            plan: plan.clone(),
+            formats,
+            figures: Figures::of_forecast(&forecast, *tier, machine),
+            weaker: forecast.weaker(),
+            launch_time_us: expected.launch.micros(),
+            balanced: ideal.balanced(),
+            read_bytes: ideal.work.read,
+            write_bytes: ideal.work.write,
+            ridge_distance: ideal.ridge_distance(),
+            predicted_gb_s: (ideal.work.bytes() / total.time(*tier)).value() / 1e9,
+            memory_time_us: ideal.memory.micros(),
+            compute_time_us: ideal.compute.micros(),
+            overlapped_time_us: ideal.overlapped().micros(),
+            ratios: Ratios::default(),
+            speedup_reason: None,
+            advice,
+            operators: forecast.by_site(*tier, machine),
+            total,
+        })
+    }
+
+    /// The same set beside the first precision. What explains the ideal's ratio does not explain one with launches and
+    /// widening in it.
+    fn beside(self, baseline: Option<&Both>, explained: bool) -> Self {
+        let tier = self.figures.tier;
+        let reason = baseline.map(|baseline| Reason::of(&self.total.ideal, &baseline.ideal));
+        Self {
+            ratios: Ratios::of(&self.total, baseline, tier),
+            speedup_reason: reason.filter(|_| explained && tier == Tier::Ideal),
+            ..self
+        }
+    }
+
     /// The time of the tier that is shown.
     fn time(&self) -> Seconds {
-        self.expected.map_or(self.total.time(), |expected| expected.time)
+        self.total.time(self.figures.tier)
     }
 
     fn bound(&self) -> Bound {
-        self.expected.map_or(self.total.bound(), |expected| expected.bound())
+        self.total.bound(self.figures.tier)
     }
 }

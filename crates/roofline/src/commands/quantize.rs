@@ -8,10 +8,11 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method, Plan,
+    Checkpoint, Layout, Manner, Method,
     card::by_role,
-    layout::Scheme,
+    layout::Listed,
     quantize::{Line, Report as Done, Request, quantize as run},
 };
 use serde::Serialize;
@@ -34,8 +35,8 @@ pub(crate) fn quantize(args: &QuantizeArgs, form: Format) -> Result<(), Failure>
         return Err(Failure::usage("a model, a plan and a target are needed", "roofline quantize --help"));
     };
     let method: Method = args.method.parse::<Method>()?;
-    let mut plan = self::plan(plan)?;
-    args.keep.iter().for_each(|pattern| plan.keep(pattern));
+    let kept = |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
+    let plan = args.keep.iter().fold(self::plan(plan)?, kept);
     let layout = layout(args.layout.as_deref(), &plan, target)?;
     let checkpoint = Checkpoint::open(model)?;
     let threads = args.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
@@ -52,14 +53,14 @@ pub(crate) fn quantize(args: &QuantizeArgs, form: Format) -> Result<(), Failure>
     Ok(emit(&Quantized { done, all: args.all }, form)?)
 }
 
-/// A file, where the text names one; else a scheme.
+/// A file, where the text names one; else the plan's text.
 fn plan(text: &str) -> Result<Plan, Failure> {
     let path = Path::new(text);
     let file = path.extension().is_some_and(|extension| extension == "toml") || path.is_file();
-    if file { Ok(Plan::read(path)?) } else { Ok(Plan::uniform(text)) }
+    if file { Ok(roofline_quant::plan::read(path)?) } else { Ok(text.parse::<Plan>()?) }
 }
 
-/// What was asked for; else what the target's name or the scheme says.
+/// What was asked for; else what the target's name or the plan says.
 fn layout(asked: Option<&str>, plan: &Plan, target: &Path) -> Result<Layout, Failure> {
     if let Some(name) = asked {
         return Ok(name.parse::<Layout>()?);
@@ -67,8 +68,7 @@ fn layout(asked: Option<&str>, plan: &Plan, target: &Path) -> Result<Layout, Fai
     if target.extension().is_some_and(|extension| extension == "gguf") {
         return Ok(Layout::Gguf);
     }
-    // A name that none has is refused by the first, which knows the nearest.
-    Ok(Layout::of_scheme(&plan.scheme).unwrap_or(Layout::CompressedTensors))
+    Ok(Layout::of_plan(plan))
 }
 
 fn progress(bytes: u64) -> ProgressBar {
@@ -113,7 +113,7 @@ impl Report for Quantized {
             facts.extend(self.errors());
         }
         let mut sections = vec![
-            Section::Heading(format!("{} as {} {}, by {}", done.model, done.layout, done.plan.scheme, done.method)),
+            Section::Heading(format!("{} as {} {}, by {}", done.model, done.layout, done.plan, done.method)),
             Section::Facts(facts),
         ];
         if !done.weights.is_empty() {
@@ -215,7 +215,7 @@ fn weights(lines: &[Line], count: usize) -> Table {
     table
 }
 
-/// The schemes that can be written.
+/// The plans of one name that can be written.
 #[derive(Serialize)]
 struct Schemes {
     schemes: Vec<Named>,
@@ -232,12 +232,8 @@ struct Named {
 impl Schemes {
     fn all() -> Self {
         let named = |layout: Layout| {
-            layout.schemes().iter().map(move |scheme: &Scheme| Named {
-                layout: layout.name(),
-                name: scheme.name,
-                aliases: scheme.aliases,
-                summary: scheme.summary,
-            })
+            let listed = layout.listed().into_iter();
+            listed.map(move |Listed { name, aliases, summary }| Named { layout: layout.name(), name, aliases, summary })
         };
         Self { schemes: Layout::ALL.into_iter().flat_map(named).collect() }
     }
@@ -249,7 +245,7 @@ impl Report for Schemes {
     fn sections(&self) -> Vec<Section> {
         let mut table = Table::default()
             .column("layout", Align::Left, 0)
-            .column("scheme", Align::Left, 0)
+            .column("plan", Align::Left, 0)
             .column("also", Align::Left, 2)
             .column("what it is", Align::Left, 1);
         for scheme in &self.schemes {

@@ -8,14 +8,16 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use roofline_core::Graph;
 
 use super::{
-    analyze, chart, compare, devices, formats, measure, model, models, plot, precisions, predict, range::range,
-    recommend, shapes, source, subjects::refuse_giants, sweep, tiling,
+    analyze, chart, compare, devices, formats, measure, model, models, plot, precisions, predict,
+    range::range,
+    recommend, shapes, source,
+    subjects::{phases, refuse_giants},
+    sweep, tiling,
 };
 use crate::{
     cli::{
         AnalyzeArgs, CompareArgs, CompareSubject, DevicesArgs, FormatsArgs, MeasureArgs, ModelArgs, ModelsArgs,
-        OperatorSubject, Phase, PlotArgs, PrecisionsArgs, RecommendSubject, RunArgs, Setting, Subject, SweepArgs,
-        TilingArgs,
+        OperatorSubject, PlotArgs, PrecisionsArgs, RecommendSubject, RunArgs, Setting, Subject, SweepArgs, TilingArgs,
     },
     failure::Failure,
     report::json,
@@ -181,10 +183,10 @@ impl Question {
         Ok(match self {
             Self::Predict(subject) | Self::Roofline(subject) => Extent::of_subject(subject),
             Self::Recommend(RecommendSubject::Gemv(args) | RecommendSubject::Gemm(args)) => {
-                Extent { devices: vec![&args.place.on], results: 1, ..Extent::default() }
+                Extent { devices: args.place.on.iter().map(String::as_str).collect(), results: 1, ..Extent::default() }
             }
             Self::Recommend(RecommendSubject::Model(args)) => Extent {
-                devices: vec![&args.place.on],
+                devices: args.place.on.iter().map(String::as_str).collect(),
                 models: vec![&args.model],
                 results: 1,
                 steps: args.generate.unwrap_or(0),
@@ -243,9 +245,12 @@ fn operator(subject: &OperatorSubject) -> Result<(), Failure> {
 }
 
 fn whole(args: &ModelArgs) -> Result<(), Failure> {
-    let workload = model::workload(args.phase.unwrap_or(Phase::Decode), args.batch, args.context)?;
-    for lowering in model::lowerings(&args.lowering)? {
-        refuse_giants(&source::model(&args.model)?.graph(workload, lowering)?)?;
+    let model = source::model(&args.model)?;
+    for phase in phases(args) {
+        let workload = model::workload(phase, args.batch, args.context)?;
+        for lowering in model::lowerings(&args.lowering)? {
+            refuse_giants(&model.graph(workload, lowering)?)?;
+        }
     }
     Ok(())
 }

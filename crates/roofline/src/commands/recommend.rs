@@ -3,20 +3,21 @@
 mod explain;
 mod model;
 mod picture;
+mod question;
 mod recipe;
-
-use std::borrow::Cow;
+mod words;
 
 use roofline_core::{
-    Device,
-    calibration::Calibration,
-    recommend::{OperatorAdvice, RecommendationResult, recommend_operator},
+    Device, Machine,
+    machine::Stack,
+    predict::Tier,
+    recommend::{OperatorAdvice, OperatorNeed, RecommendationResult, recommend_operator},
 };
 use serde::Serialize;
 
-use super::{calibrate, setting};
+use super::{calibrate, setting, tier};
 use crate::{
-    cli::{ProductArgs, RecommendPlace, RecommendSubject, TierArg},
+    cli::{ProductArgs, RecommendPlace, RecommendSubject},
     failure::Failure,
     report::{Align, Format, Report, Section, Table, emit, json},
 };
@@ -45,18 +46,26 @@ pub(crate) fn short(args: &ProductArgs) -> Result<RecommendationResult, Failure>
     Ok(product(args)?.advice.recommendation)
 }
 
-/// The device, and what is known of it.
-fn place(args: &RecommendPlace) -> Result<(Device, Option<Cow<'static, Calibration>>), Failure> {
-    let device = setting::one(&args.on, &args.rates)?;
-    let calibration = match args.tier {
-        Some(TierArg::Ideal) => None,
-        _ => calibrate::stored(&device, "roofline"),
-    };
-    if args.tier == Some(TierArg::Expected) && calibration.is_none() {
-        let hint = "`roofline calibrate` makes one of this machine; `--tier ideal` needs none";
-        return Err(Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint));
+/// The machine of a question, and which of its times is spoken of.
+struct Place {
+    machine: Machine,
+    tier: Tier,
+}
+
+impl Place {
+    fn of(args: &RecommendPlace) -> Result<Self, Failure> {
+        let names: Vec<String> = args.on.iter().cloned().collect();
+        let device = setting::devices(&names, &args.rates)?.pop();
+        let device = device.ok_or_else(|| Failure::usage("no device was named", "name one: `--on h200`"))?;
+        Ok(Self::on(args, device))
     }
-    Ok((device, calibration))
+
+    /// The same question on another device: a power mode of the one that was named.
+    fn on(args: &RecommendPlace, device: Device) -> Self {
+        let (tier, stack) = (tier::spoken(args.tier, &device), Stack::from(args.stack));
+        let calibration = calibrate::stored(&device, stack.name());
+        Self { machine: Machine::new(device, stack).calibrated(calibration), tier }
+    }
 }
 
 /// Advice on one product.
@@ -73,15 +82,12 @@ struct Product {
 }
 
 fn product(args: &ProductArgs) -> Result<Product, Failure> {
-    let (device, calibration) = place(&args.place)?;
+    let Place { machine, tier, .. } = Place::of(&args.place)?;
     let shape = (args.m, args.n, args.k);
-    let advice = recommend_operator(shape, &device, calibration.as_deref(), args.place.memory_limit)?;
-    if args.place.tier == Some(TierArg::Expected) && advice.tier != "expected" {
-        let hint = "`--tier ideal` needs none";
-        return Err(Failure::usage(format!("the calibration of {} does not know this product", device.name), hint));
-    }
-    let commands = recipe::checkpoint(&advice.recommendation.precision, "./CHECKPOINT");
-    let (m, n, k) = shape;
+    let (memory, any_quality) = (args.place.memory_limit, args.place.any_quality);
+    let advice = recommend_operator(shape, &OperatorNeed { machine: &machine, tier, memory, any_quality })?;
+    let commands = recipe::checkpoint(&advice.plan, "./CHECKPOINT");
+    let ((m, n, k), device) = (shape, machine.device);
     Ok(Product { device: device.label(), device_name: device.name, m, n, k, advice, commands })
 }
 
@@ -108,7 +114,7 @@ impl Report for Product {
                 row.precision.as_str().into(),
                 row.method.into(),
                 row.time.to_string().into(),
-                format!("{:.2}x", row.speedup).into(),
+                row.ratios.speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
                 row.bound.to_string().into(),
                 row.weights.to_string().into(),
                 format!("{:.1} %", row.memory_savings_pct).into(),

@@ -127,6 +127,17 @@ impl Runner {
         &self.path
     }
 
+    /// When, by whom and on what: what is fitted to a run or written down of it says so.
+    pub(super) fn provenance(&self) -> String {
+        let Environment { machine, accelerator, commit, .. } = &self.environment;
+        let fact = |wanted: &str| accelerator.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let made_of = match (fact("GPU"), fact("driver version").or(fact("driver"))) {
+            (Some(gpu), Some(driver)) => format!("{gpu}, driver {driver}"),
+            _ => format!("{}, {} threads", machine.name.as_deref().unwrap_or("an unnamed processor"), machine.threads),
+        };
+        format!("{}, {} backend, {made_of}, {commit}", utc(SystemTime::now()), self.backend.name())
+    }
+
     /// The run, started where it is not there yet.
     fn file(&mut self) -> Result<&mut RunFile, Failure> {
         let file = match self.file.take() {
@@ -183,7 +194,8 @@ impl Runner {
         }
         // The same kernel at another site needs no second look.
         let elsewhere = |known: &&Measurement| {
-            let moved = Subject { site: known.site.clone(), precision: known.precision.clone(), ..subject.clone() };
+            let (site, precision) = (known.site.clone(), known.precision.clone());
+            let moved = Subject { site, precision, phase: known.phase, ..subject.clone() };
             known.repeats(&moved, residency, name)
         };
         let again = self.measured.iter().find(elsewhere).map(|known| known.clone().at(subject));
@@ -207,7 +219,7 @@ impl Runner {
                 // Another precision may need less memory than this machine has left, but that is not the first remedy.
                 let short = matches!(error, roofline_run::Error::Memory { .. } | roofline_run::Error::GpuMemory(_));
                 let hint = error.hint().filter(|_| short);
-                let skipped = Skipped { site, precision, op, reason, hint };
+                let skipped = Skipped { site, phase: subject.phase, precision, op, reason, hint };
                 if !self.skipped.contains(&skipped) {
                     self.file()?.write(&Line::Skipped(skipped.clone()))?;
                     self.skipped.push(skipped.clone());
@@ -266,7 +278,16 @@ fn header(backend: &dyn Backend, environment: &Environment) -> Result<Header, Fa
     let device = backend.device();
     let toml = (backend.name() == "cpu").then(this::description).transpose()?;
     let environment = serde_json::to_value(environment).map_err(std::io::Error::from)?;
-    Ok(Header::new(utc(SystemTime::now()), device.label(), toml, backend.name(), environment))
+    let header = Header::new(utc(SystemTime::now()), device.label(), toml, backend.name(), environment);
+    Ok(Header { command: typed(std::env::args().skip(1)), ..header })
+}
+
+/// The command that measures, where one was typed; a server was told otherwise.
+fn typed(words: impl Iterator<Item = String>) -> Option<Vec<String>> {
+    const VERBS: [&str; 4] = ["measure", "compare", "sweep", "calibrate"];
+    let words: Vec<String> = words.collect();
+    let first = words.iter().find(|word| word.as_str() == "serve" || VERBS.contains(&word.as_str()));
+    first.is_some_and(|word| word != "serve").then_some(words)
 }
 
 /// Measurements of two machines do not belong in one run.
@@ -362,7 +383,7 @@ mod tests {
         let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
         let hint = |hint: Option<&str>| {
             let (site, precision, reason) = ("x".to_owned(), "bf16".to_owned(), "why".to_owned());
-            let skipped = vec![Skipped { site, precision, op, reason, hint: hint.map(str::to_owned) }];
+            let skipped = vec![Skipped { site, phase: None, precision, op, reason, hint: hint.map(str::to_owned) }];
             match (Outcome { skipped, ..Outcome::default() }).nonempty() {
                 Err(Failure::Usage { hint, message }) if message == "bf16: why" => hint.unwrap(),
                 Err(failure) => panic!("{failure:?}"),

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use roofline_core::{
-    Device, Model, Registry,
+    Device, Machine, Model, Plan, Registry, Role,
     device::{Kind, Peaks},
     format::Sizes,
     model::Stored,
-    precision::{NAMED, Output, PrecisionSpec},
+    plan::Assignment,
+    precision::{NAMED, Output},
+    predict::Tier,
 };
 
-use super::this;
+use super::{this, tier};
 use crate::{
     cli::{RateArgs, Setting, SizesArg},
     config,
@@ -22,10 +24,11 @@ const COMMON: &[&str] = &["fp8", "int8", "w8a16", "w4a16", "nvfp4"];
 /// The same for attention, where the cache is what can be narrower.
 const COMMON_KV: &[&str] = &["fp8", "nvfp4"];
 
-/// Devices, with the precisions to look at on each.
-pub(super) struct Job {
-    pub(super) cases: Vec<(Device, Vec<PrecisionSpec>)>,
-    pub(super) sizes: Sizes,
+/// A machine, the plans to look at on it, and which of its times is spoken of.
+pub(super) struct Case {
+    pub(super) machine: Machine,
+    pub(super) plans: Vec<Plan>,
+    pub(super) tier: Tier,
 }
 
 /// What a subject's precisions may differ in.
@@ -39,15 +42,12 @@ pub(super) enum Varies<'a> {
     Model(&'a Model),
 }
 
-pub(super) fn job(setting: &Setting, varies: Varies<'_>) -> Result<Job, Failure> {
-    let cases = devices(&setting.on, &setting.rates)?
-        .into_iter()
-        .map(|device| {
-            let specs = precisions(&setting.precision, varies, &device)?;
-            Ok((device, specs))
-        })
-        .collect::<Result<_, Failure>>()?;
-    Ok(Job { cases, sizes: sizes(setting.sizes) })
+pub(super) fn cases(setting: &Setting, varies: Varies<'_>) -> Result<Vec<Case>, Failure> {
+    let case = |device: Device| {
+        let (plans, tier) = (plans(&setting.precision, varies, &device)?, tier::spoken(setting.tier, &device));
+        Ok(Case { machine: tier::machine(setting, device), plans, tier })
+    };
+    devices(&setting.on, &setting.rates)?.into_iter().map(case).collect()
 }
 
 pub(super) fn sizes(sizes: SizesArg) -> Sizes {
@@ -57,13 +57,22 @@ pub(super) fn sizes(sizes: SizesArg) -> Sizes {
     }
 }
 
-/// The precisions that were asked for, else the usual ones of `device`.
-pub(super) fn precisions(names: &[String], varies: Varies<'_>, device: &Device) -> Result<Vec<PrecisionSpec>, Failure> {
-    let specs = names.iter().map(|text| text.parse()).collect::<Result<Vec<PrecisionSpec>, _>>()?;
-    let specs = if specs.is_empty() { common(device, varies)? } else { specs };
-    let Varies::Product(Some(text)) = varies else { return Ok(specs) };
+/// The plans that were asked for, else the usual ones of `device`.
+pub(super) fn plans(texts: &[String], varies: Varies<'_>, device: &Device) -> Result<Vec<Plan>, Failure> {
+    let mut plans = Vec::new();
+    for text in texts {
+        plans.extend(Plan::list(text)?);
+    }
+    let plans = if plans.is_empty() { common(device, varies)? } else { plans };
+    let Varies::Product(Some(text)) = varies else { return Ok(plans) };
     let output = output(text)?;
-    Ok(specs.into_iter().map(|spec| spec.with_output(output)).collect())
+    Ok(plans.into_iter().map(|plan| plan.with_output(output)).collect())
+}
+
+/// Whether a unit of `device` multiplies a plan's weights as they are stored.
+pub(super) fn is_native(plan: &Plan, device: &Device) -> bool {
+    let native = |plan: Assignment| plan.at(Role::Output).weights == plan.at(Role::Output).activations;
+    plan.on(device, None).is_ok_and(native)
 }
 
 fn output(text: &str) -> Result<Output, Failure> {
@@ -78,7 +87,7 @@ fn output(text: &str) -> Result<Output, Failure> {
 }
 
 /// The baseline this device multiplies fastest, and the common quantized precisions it has units for.
-fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Failure> {
+fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<Plan>, Failure> {
     let sixteen = device.sixteen_bit().to_string();
     // A processor's own number is FP32; what is narrower is there to move fewer bytes.
     let wide = (device.kind == Kind::Cpu && !matches!(varies, Varies::Cache)).then(|| "fp32".to_owned());
@@ -92,8 +101,8 @@ fn common(device: &Device, varies: Varies<'_>) -> Result<Vec<PrecisionSpec>, Fai
         Varies::Cache => COMMON_KV.iter().map(|kv| format!("{sixteen}/{sixteen}/{kv}")).collect(),
     };
     let all = wide.into_iter().chain([sixteen]).chain(narrow);
-    let specs: Vec<PrecisionSpec> = all.map(|name| name.parse()).collect::<Result<_, _>>()?;
-    let usable: Vec<PrecisionSpec> = specs.into_iter().filter(|spec| spec.on(device).is_ok()).collect();
+    let plans: Vec<Plan> = all.map(|name| name.parse()).collect::<Result<_, _>>()?;
+    let usable: Vec<Plan> = plans.into_iter().filter(|plan| plan.on(device, None).is_ok()).collect();
     if usable.is_empty() {
         let known: Vec<&str> = NAMED.iter().map(|named| named.name).collect();
         let hint = format!("give one by `--peak`, or say which by `--precision`: {}", known.join(", "));
@@ -122,12 +131,6 @@ pub(super) fn devices(names: &[String], rates: &RateArgs) -> Result<Vec<Device>,
             Ok(if changed { device.modified(*bandwidth, &peaks)? } else { device })
         })
         .collect()
-}
-
-/// The one device of a question, with other rates where they are given.
-pub(super) fn one(name: &str, rates: &RateArgs) -> Result<Device, Failure> {
-    let mut found = devices(&[name.to_owned()], rates)?;
-    found.pop().ok_or_else(|| Failure::usage("no device was named", "name one: `--on h200`"))
 }
 
 /// A device by name, or a file; `@MODE` for a power mode of either.

@@ -3,20 +3,19 @@
 use std::path::PathBuf;
 
 use roofline_core::{
-    Device, Graph, Op,
+    Device, Graph, Machine, Op, Plan,
     compare::{Comparison, Observation, Pair, compare},
-    format::Sizes,
-    measurement::{Energy, Path as KernelPath, Residency, Subject, Warning},
-    predict::Estimate,
+    measurement::{Energy, Measurement, Path as KernelPath, Residency, Subject, Warning},
+    predict::{Figures, Prediction, Ratios},
 };
 use serde::Serialize;
 
 use super::{
     calibrate,
     runner::{Outcome, Runner},
-    setting::{self, Varies, precisions},
-    subjects::{at_precisions, refuse_theory},
-    tier::{self, tier_words},
+    setting::{self, Varies, plans},
+    subjects::{at_plans, refuse_theory},
+    tier,
 };
 use crate::{
     cli::SweepArgs,
@@ -67,7 +66,12 @@ struct Record {
     #[serde(rename = "K")]
     k: u64,
     precision: String,
-    tier: &'static str,
+    plan: Plan,
+    #[serde(flatten)]
+    figures: Figures,
+    /// Over the first 16-bit precision of the shape, else over its first.
+    #[serde(flatten)]
+    ratios: Ratios,
     sim_ai: f64,
     sim_tflops: f64,
     sim_time_us: f64,
@@ -84,6 +88,8 @@ struct Record {
     energy_j: Option<f64>,
     kernel_path: Option<KernelPath>,
     warnings: Vec<Warning>,
+    #[serde(skip)]
+    prediction: Prediction,
 }
 
 #[derive(Serialize)]
@@ -106,12 +112,12 @@ pub(crate) fn answer(args: &SweepArgs) -> Result<Sweep, Failure> {
 }
 
 fn subjects(args: &SweepArgs, device: &Device) -> Result<Vec<Subject>, Failure> {
-    let specs = precisions(&args.setting.precision, Varies::Product(None), device)?;
+    let plans = plans(&args.setting.precision, Varies::Product(None), device)?;
     let standard: &[(u64, u64, u64)] = if args.run.quick { &QUICK } else { &SHAPES };
     let shapes = if args.shapes.is_empty() { standard } else { &args.shapes };
     let mut all = Vec::new();
     for (m, n, k) in shapes {
-        all.extend(at_precisions(&Graph::gemm(*m, *n, *k)?, &specs, device)?);
+        all.extend(at_plans(&Graph::gemm(*m, *n, *k)?, &plans, device)?);
     }
     Ok(all)
 }
@@ -122,18 +128,14 @@ fn simulated(args: &SweepArgs) -> Result<Sweep, Failure> {
         [] => "this",
         _ => return Err(Failure::usage("a sweep of shapes is over one device", "name one by --on")),
     };
-    let device = setting::device(&config::registry(), on)?;
-    let calibration = tier::calibration(&args.setting, &device)?;
+    let machine = tier::machine(&args.setting, setting::device(&config::registry(), on)?);
+    let tier = tier::spoken(args.setting.tier, &machine.device);
     let point = |subject: &Subject| {
-        let ideal = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, &device)?;
-        let expected = calibration.as_ref().and_then(|known| known.expect(&subject.op, &subject.formats, Sizes::Exact));
-        let time = expected.map_or(ideal.time(), |expected| expected.time);
-        let bound = expected.map_or(ideal.bound(), |expected| expected.bound());
-        let tier = if expected.is_some() { "expected" } else { "ideal" };
-        Ok(record(&subject.op, &subject.precision, &ideal, tier, time.micros(), bound.to_string()))
+        let (prediction, basis) = machine.prediction(&subject.op, &subject.formats)?;
+        record(&subject.op, &subject.precision, &prediction, Figures::of(&prediction, basis, tier, &machine))
     };
-    let points: Vec<Record> = subjects(args, &device)?.iter().map(point).collect::<Result<_, Failure>>()?;
-    Ok(Sweep::new(&device, points))
+    let points = subjects(args, &machine.device)?.iter().map(point).collect::<Result<_, Failure>>()?;
+    Ok(Sweep::new(&machine.device, points))
 }
 
 fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
@@ -141,13 +143,15 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     let device = runner.device().clone();
     let Outcome { measured, skipped } = runner.measure(&subjects(args, &device)?)?.nonempty()?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
-    let calibration = calibrate::stored(&device, calibrate::stack(runner.backend.name()));
-    let Comparison { pairs, .. } = compare(&observations, &device, calibration.as_deref(), Sizes::Exact)?;
+    let machine = calibrate::machine(device.clone(), runner.backend.name());
+    let tier = tier::spoken(args.setting.tier, &device);
+    let Comparison { pairs, .. } = compare(&observations, &machine, tier)?;
     let skipped = skipped
         .iter()
         .map(|skipped| format!("{} {}: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason));
     // Pairs are in the order of what was measured.
-    let points = pairs.iter().zip(&measured).map(|(pair, measured)| record_of(pair, measured.energy)).collect();
+    let point = |(pair, measured): (&Pair, &Measurement)| record_of(pair, measured.energy, &machine);
+    let points = pairs.iter().zip(&measured).map(point).collect::<Result<_, Failure>>()?;
     let skipped = skipped.collect();
     let doubts = pairs.iter().flat_map(|pair| {
         let name = format!("{} {}", pair.subject(), pair.label());
@@ -164,11 +168,12 @@ fn measured(args: &SweepArgs) -> Result<Sweep, Failure> {
     })
 }
 
-fn record_of(pair: &Pair, energy: Option<Energy>) -> Record {
+fn record_of(pair: &Pair, energy: Option<Energy>, machine: &Machine) -> Result<Record, Failure> {
     let observation = &pair.observation;
-    let time = pair.predicted().micros();
-    let tier = if pair.expected.is_some() { "expected" } else { "ideal" };
-    Record {
+    let (prediction, basis) = machine.prediction(&observation.op, &observation.formats)?;
+    let figures = Figures::of(&prediction, basis, pair.tier(), machine);
+    Ok(Record {
+        precision: pair.label(),
         meas_ai: Some(pair.ideal.intensity().value()),
         kernel_path: observation.path,
         warnings: observation.warnings.clone(),
@@ -178,26 +183,28 @@ fn record_of(pair: &Pair, energy: Option<Energy>) -> Record {
         gap_pct: Some(pair.error() * 100.0),
         power_w: energy.map(|energy| energy.power.value()),
         energy_j: energy.map(|energy| energy.integrated.value()),
-        ..record(&observation.op, &pair.label(), &pair.ideal, tier, time, pair.bound().to_string())
-    }
+        ..record(&observation.op, &observation.precision, &prediction, figures)?
+    })
 }
 
-fn record(op: &Op, precision: &str, ideal: &Estimate, tier: &'static str, time_us: f64, bound: String) -> Record {
+fn record(op: &Op, precision: &str, prediction: &Prediction, figures: Figures) -> Result<Record, Failure> {
     let (m, n, k) = match op {
         Op::Linear(linear) => (linear.m.get(), linear.n.get(), linear.k.get()),
         _ => (0, 0, 0),
     };
-    Record {
+    Ok(Record {
         m,
         n,
         k,
         precision: precision.to_owned(),
-        tier,
-        sim_ai: ideal.intensity().value(),
-        sim_tflops: ideal.work.flops.value() / time_us / 1e6,
-        sim_time_us: time_us,
-        sim_ideal_time_us: ideal.time().micros(),
-        sim_bottleneck: bound,
+        plan: precision.parse()?,
+        sim_ai: figures.ai,
+        sim_tflops: figures.predicted_tflops,
+        sim_time_us: figures.predicted_time_us,
+        sim_ideal_time_us: figures.ideal_time_us,
+        sim_bottleneck: figures.bottleneck.clone(),
+        figures,
+        ratios: Ratios::default(),
         meas_ai: None,
         meas_tflops: None,
         meas_time_us: None,
@@ -207,15 +214,33 @@ fn record(op: &Op, precision: &str, ideal: &Estimate, tier: &'static str, time_u
         energy_j: None,
         kernel_path: None,
         warnings: Vec::new(),
-    }
+        prediction: *prediction,
+    })
 }
 
 impl Sweep {
-    fn new(device: &Device, points: Vec<Record>) -> Self {
+    fn new(device: &Device, mut points: Vec<Record>) -> Self {
+        let bases: Vec<Option<Prediction>> =
+            points.iter().map(|point| base(&points, point.shape()).map(|base| base.prediction)).collect();
+        for (point, base) in points.iter_mut().zip(bases) {
+            point.ratios = Ratios::of(&point.prediction, base.as_ref(), point.figures.tier);
+        }
         let (skipped, doubts, best) = (Vec::new(), Vec::new(), best(&points));
         let (device, device_name) = (device.label(), device.name.clone());
         Self { device, backend: None, residency: None, points, best, skipped, run: None, doubts, device_name }
     }
+}
+
+impl Record {
+    fn shape(&self) -> (u64, u64, u64) {
+        (self.m, self.n, self.k)
+    }
+}
+
+/// What the precisions of a shape are compared with: the first of 16 bit, else the first.
+fn base(points: &[Record], shape: (u64, u64, u64)) -> Option<&Record> {
+    let here = || points.iter().filter(move |point| point.shape() == shape);
+    here().find(|point| matches!(point.precision.as_str(), "bf16" | "fp16")).or_else(|| here().next())
 }
 
 /// The fastest precision of each shape, over 16 bit.
@@ -229,9 +254,8 @@ fn best(points: &[Record]) -> Vec<Best> {
     }
     let time = |point: &Record| point.meas_time_us.unwrap_or(point.sim_time_us);
     let of = |shape: (u64, u64, u64)| {
-        let here = || points.iter().filter(move |point| (point.m, point.n, point.k) == shape);
-        let base =
-            here().find(|point| matches!(point.precision.as_str(), "bf16" | "fp16")).or_else(|| here().next())?;
+        let here = || points.iter().filter(move |point| point.shape() == shape);
+        let base = base(points, shape)?;
         let best = here().min_by(|one, other| time(one).total_cmp(&time(other)))?;
         Some(Best {
             shape: format!("{} x {} x {}", shape.0, shape.1, shape.2),
@@ -248,7 +272,7 @@ impl Report for Sweep {
     const ROWS: &'static str = "points";
 
     fn sections(&self) -> Vec<Section> {
-        let tier = tier_words(self.points.iter().map(|point| point.tier));
+        let tier = tier::words(self.points.iter().map(|point| (point.figures.tier, point.figures.basis, &[][..])));
         let measured = match (self.backend, self.residency) {
             (Some("null"), _) => ", against fake times of the null backend".to_owned(),
             (Some(backend), Some(residency)) => format!(", measured by the {backend} backend, {residency}"),
@@ -332,6 +356,8 @@ impl Sweep {
 mod tests {
     use roofline_core::{
         Registry,
+        machine::Stack,
+        predict::Tier,
         units::{Joules, Watts},
     };
     use roofline_run::{Null, Protocol, measure};
@@ -341,14 +367,15 @@ mod tests {
     #[test]
     fn a_record_has_the_energy_of_its_kernel() {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
-        let specs = precisions(&["bf16".to_owned()], Varies::Product(None), &device).unwrap();
-        let subject = &at_precisions(&Graph::gemm(1, 4096, 4096).unwrap(), &specs, &device).unwrap()[0];
+        let plans = plans(&["bf16".to_owned()], Varies::Product(None), &device).unwrap();
+        let subject = &at_plans(&Graph::gemm(1, 4096, 4096).unwrap(), &plans, &device).unwrap()[0];
         let measured = measure(&mut Null::new(device.clone()), subject, &Protocol::default()).unwrap();
-        let compared = compare(&[Observation::from(&measured)], &device, None, Sizes::Exact).unwrap();
+        let machine = Machine::new(device.clone(), Stack::Null);
+        let compared = compare(&[Observation::from(&measured)], &machine, Tier::Ideal).unwrap();
         let (calls, counted_j, clock_mhz) = (100, None, None);
         let energy = Energy { calls, integrated: Joules::new(0.004), counted_j, power: Watts::new(400.0), clock_mhz };
-        let record = record_of(&compared.pairs[0], Some(energy));
+        let record = record_of(&compared.pairs[0], Some(energy), &machine).unwrap();
         assert_eq!((record.power_w, record.energy_j), (Some(400.0), Some(0.004)));
-        assert_eq!(record_of(&compared.pairs[0], None).power_w, None);
+        assert_eq!(record_of(&compared.pairs[0], None, &machine).unwrap().power_w, None);
     }
 }

@@ -1,14 +1,19 @@
 //! From what was typed to the kernels that are measured.
 
 use roofline_core::{
-    Device, Format, Graph, Math, Plan, Precision, format::Sizes, graph::Node, measurement::Subject,
-    precision::PrecisionSpec, units::Bytes,
+    Device, Format, Graph, Math, Plan, Precision,
+    format::Sizes,
+    graph::Node,
+    measurement::{Phase as Part, Subject},
+    plan::Kernel,
+    precision::PrecisionSpec,
+    units::Bytes,
 };
 
 use super::{
     model::{lowerings, phase_name, workload},
     predict::{Unavailable, operator, varies},
-    setting::{Varies, precisions},
+    setting::{Varies, plans},
     source,
 };
 use crate::{
@@ -57,47 +62,68 @@ pub(super) fn refuse_giants(graph: &Graph) -> Result<(), Failure> {
 pub(super) fn of_operator(subject: &OperatorSubject, device: &Device) -> Result<Subjects, Failure> {
     let (operator, words, setting) = operator(subject)?;
     refuse_theory(setting)?;
-    let specs = precisions(&setting.precision, varies(subject), device)?;
-    Ok(Subjects { words, all: at_precisions(&operator.graph(), &specs, device)? })
+    let plans = plans(&setting.precision, varies(subject), device)?;
+    Ok(Subjects { words, all: at_plans(&operator.graph(), &plans, device)? })
 }
 
-/// The kernels of a model's pass, decode unless prefill was asked for, at each precision.
+/// The kernels of a model's passes at each precision: of both, decode first, unless one was asked for.
 pub(super) fn of_model(args: &ModelArgs, device: &Device) -> Result<Subjects, Failure> {
     refuse_theory(&args.setting)?;
     let model = source::model(&args.model)?;
-    let phase = args.phase.unwrap_or(Phase::Decode);
     let lowering = match lowerings(&args.lowering)?[..] {
         [lowering] if lowering.ranks.get() == 1 => lowering,
         _ => return Err(Failure::usage("one machine cannot share a layer with itself", "leave out --tp")),
     };
-    let graph = model.graph(workload(phase, args.batch, args.context)?, lowering)?;
-    let specs = precisions(&args.setting.precision, Varies::Model(&model), device)?;
-    let words = format!("{} {}, batch {}, {} tokens", model.name, phase_name(phase), args.batch, args.context);
+    let phases = phases(args);
+    let names: Vec<&str> = phases.iter().map(|phase| phase_name(*phase)).collect();
+    let words = format!("{} {}, batch {}, {} tokens", model.name, names.join(" and "), args.batch, args.context);
+    let mut assigned = Vec::new();
+    for plan in plans(&args.setting.precision, Varies::Model(&model), device)? {
+        match plan.on(device, Some(&model.anatomy)) {
+            Ok(assignment) => assigned.push((plan.label(), assignment)),
+            Err(error) => style::talk("warning", &Unavailable::new(device, &plan, &error).sentence()),
+        }
+    }
     let mut all = Vec::new();
-    for spec in &specs {
-        let plan = match Plan::model(spec, device) {
-            Ok(plan) => plan,
-            Err(error) => {
-                style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
-                continue;
-            }
-        };
-        all.extend(graph.nodes.iter().map(|node| Subject::new(node, spec.name(), *plan.at(node.place))));
+    for phase in phases {
+        let graph = model.graph(workload(phase, args.batch, args.context)?, lowering)?;
+        for (name, assignment) in &assigned {
+            assignment.kernels(&graph, |Kernel { node, precision }| {
+                all.push(Subject::new(&node, name, *precision).of(part(phase)));
+            });
+        }
     }
     nonempty(&words, all)
 }
 
+/// The passes that were asked for: both where none was named, the short one first.
+pub(super) fn phases(args: &ModelArgs) -> Vec<Phase> {
+    args.phase.map_or_else(|| vec![Phase::Decode, Phase::Prefill], |phase| vec![phase])
+}
+
+fn part(phase: Phase) -> Part {
+    match phase {
+        Phase::Decode => Part::Decode,
+        Phase::Prefill => Part::Prefill,
+    }
+}
+
 /// The kernels of `graph` at each of `specs`; what the device cannot do is said and left out.
 pub(super) fn at_precisions(graph: &Graph, specs: &[PrecisionSpec], device: &Device) -> Result<Vec<Subject>, Failure> {
+    at_plans(graph, &specs.iter().cloned().map(Plan::of).collect::<Vec<_>>(), device)
+}
+
+/// The kernels of `graph` by each of `plans`; what the device cannot do is said and left out.
+pub(super) fn at_plans(graph: &Graph, plans: &[Plan], device: &Device) -> Result<Vec<Subject>, Failure> {
     let mut all = Vec::new();
     let mut first_error = None;
-    for spec in specs {
-        match spec.on(device) {
-            Ok(formats) => {
-                all.extend(graph.nodes.iter().map(|node: &Node| Subject::new(node, spec.name(), formats)));
-            }
+    for plan in plans {
+        match plan.on(device, None) {
+            Ok(assignment) => assignment.kernels(graph, |Kernel { node, precision }| {
+                all.push(Subject::new(&node, &plan.label(), *precision));
+            }),
             Err(error) => {
-                style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
+                style::talk("warning", &Unavailable::new(device, plan, &error).sentence());
                 first_error.get_or_insert(error);
             }
         }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{self, BufWriter, Write},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::sync_channel,
     },
@@ -12,11 +12,11 @@ use std::{
 };
 
 use roofline_core::{
-    Device, Model, Plan,
-    format::Sizes,
+    Machine, Model, Plan,
     model::Lowering,
-    predict::predict,
-    units::{Bytes, Flops},
+    plan::Assignment,
+    predict::{Figures, Ratios, Tier, forecast},
+    units::Bytes,
 };
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use super::{
     model::{lowerings, phase_name, tokens, workload},
     predict::Unavailable,
     range::range,
-    setting::{Varies, job},
+    setting::{Varies, cases},
     source,
 };
 use crate::{
@@ -42,18 +42,18 @@ struct Row<'a> {
     model: &'a str,
     device: &'a str,
     precision: &'a str,
+    plan: &'a Plan,
     tensor_parallel: u64,
     scale_bandwidth: f64,
     scale_compute: f64,
     phase: &'static str,
     batch: u64,
     context: u64,
-    predicted_time_us: f64,
+    #[serde(flatten)]
+    figures: Figures,
+    #[serde(flatten)]
+    ratios: Ratios,
     tokens_per_s: f64,
-    bottleneck: String,
-    flops: Flops,
-    bytes: Bytes,
-    ai: f64,
     weight_bytes: Bytes,
     kv_bytes: Bytes,
     memory_bytes: Bytes,
@@ -69,14 +69,26 @@ struct Points<'a> {
 /// Everything of a point but its batch and context.
 struct Line {
     model: usize,
-    device: Device,
+    machine: Arc<Machine>,
+    tier: Tier,
     label: String,
     precision: String,
     plan: Plan,
+    assignment: Assignment,
     lowering: Lowering,
     phase: Phase,
     scale_bandwidth: f64,
     scale_compute: f64,
+    /// The line of the first plan at the same place, which speed-ups are over; none where the device lacks that one.
+    baseline: Option<usize>,
+}
+
+impl Line {
+    /// Whether it differs from another in its plan alone.
+    fn beside(&self, other: &Self) -> bool {
+        (self.model, &self.label, self.lowering, self.phase) == (other.model, &other.label, other.lowering, other.phase)
+            && (self.scale_bandwidth, self.scale_compute) == (other.scale_bandwidth, other.scale_compute)
+    }
 }
 
 struct Sweep {
@@ -84,7 +96,6 @@ struct Sweep {
     lines: Vec<Line>,
     batches: Vec<u64>,
     contexts: Vec<u64>,
-    sizes: Sizes,
     /// Why points were left out, and how many.
     skipped: Mutex<(Vec<String>, usize)>,
 }
@@ -117,46 +128,55 @@ pub(crate) fn answer(args: &SweepArgs) -> Result<String, Failure> {
 impl Sweep {
     fn new(args: &SweepArgs) -> Result<Self, Failure> {
         let models = args.models.iter().map(|name| source::model(name)).collect::<Result<Vec<Model>, Failure>>()?;
-        let job = job(&args.setting, Varies::Product(None))?;
+        let cases = cases(&args.setting, Varies::Product(None))?;
         let phases = args.phase.map_or_else(|| vec![Phase::Prefill, Phase::Decode], |phase| vec![phase]);
         let (batches, contexts) = (range("batch", &args.batch)?, range("context", &args.context)?);
-        let mut lines = Vec::new();
+        let mut lines: Vec<Line> = Vec::new();
         let mut first_error = None;
-        for (device, specs) in &job.cases {
-            for (spec, scales) in specs.iter().flat_map(|spec| scales(args).into_iter().map(move |scale| (spec, scale)))
-            {
-                let (scale_bandwidth, scale_compute) = scales;
-                let scaled = device.scaled(scale_bandwidth, scale_compute)?;
-                let plan = match Plan::model(spec, &scaled) {
-                    Ok(plan) => plan,
-                    Err(error) => {
-                        style::talk("warning", &Unavailable::new(device, spec, &error).sentence());
-                        first_error.get_or_insert(error);
-                        continue;
-                    }
-                };
-                for lowering in lowerings(&args.lowering)? {
-                    for (model, phase) in
-                        (0..models.len()).flat_map(|model| phases.iter().map(move |phase| (model, *phase)))
-                    {
-                        lines.push(Line {
-                            model,
-                            device: scaled.clone(),
-                            label: device.label(),
-                            precision: spec.name().to_owned(),
-                            plan,
-                            lowering,
-                            phase,
-                            scale_bandwidth,
-                            scale_compute,
-                        });
+        for case in &cases {
+            let label = case.machine.device.label();
+            for (scale_bandwidth, scale_compute) in scales(args) {
+                let machine = Arc::new(case.machine.scaled(scale_bandwidth, scale_compute)?);
+                for (at, plan) in case.plans.iter().enumerate() {
+                    for (index, model) in models.iter().enumerate() {
+                        let assignment = match plan.on(&machine.device, Some(&model.anatomy)) {
+                            Ok(assignment) => assignment,
+                            Err(error) => {
+                                let missing = Unavailable::new(&case.machine.device, plan, &error);
+                                style::talk("warning", &missing.sentence());
+                                first_error.get_or_insert(error);
+                                continue;
+                            }
+                        };
+                        for (lowering, phase) in lowerings(&args.lowering)?
+                            .into_iter()
+                            .flat_map(|lowering| phases.iter().map(move |phase| (lowering, *phase)))
+                        {
+                            let mut line = Line {
+                                model: index,
+                                machine: Arc::clone(&machine),
+                                tier: case.tier,
+                                label: label.clone(),
+                                precision: plan.label(),
+                                plan: plan.clone(),
+                                assignment: assignment.clone(),
+                                lowering,
+                                phase,
+                                scale_bandwidth,
+                                scale_compute,
+                                baseline: None,
+                            };
+                            let first = || lines.iter().position(|other| line.beside(other));
+                            line.baseline = if at == 0 { Some(lines.len()) } else { first() };
+                            lines.push(line);
+                        }
                     }
                 }
             }
         }
         match first_error {
             Some(error) if lines.is_empty() => Err(error.into()),
-            _ => Ok(Self { models, lines, batches, contexts, sizes: job.sizes, skipped: Mutex::default() }),
+            _ => Ok(Self { models, lines, batches, contexts, skipped: Mutex::default() }),
         }
     }
 
@@ -230,29 +250,32 @@ impl Sweep {
         let model = &self.models[line.model];
         let workload = workload(line.phase, batch, context)?;
         let graph = model.graph(workload, line.lowering)?;
-        let total = predict(&graph, &line.plan, self.sizes, &line.device)?.total;
-        let footprint = model.footprint_of(&graph, workload, line.lowering.ranks, &line.plan, self.sizes);
-        let tokens = tokens(line.phase, batch, context);
+        let told = forecast(&graph, &line.assignment, &line.machine)?;
+        let baseline = match line.baseline.map(|at| &self.lines[at]) {
+            Some(first) if first.plan == line.plan => Some(told.total),
+            Some(first) => forecast(&graph, &first.assignment, &first.machine).ok().map(|first| first.total),
+            None => None,
+        };
+        let (device, sizes) = (&line.machine.device, line.machine.sizes);
+        let footprint = model.footprint_of(&graph, workload, line.lowering.ranks, &line.assignment, sizes);
         Ok(Row {
             model: &model.key,
             device: &line.label,
             precision: &line.precision,
+            plan: &line.plan,
             tensor_parallel: line.lowering.ranks.get(),
             scale_bandwidth: line.scale_bandwidth,
             scale_compute: line.scale_compute,
             phase: phase_name(line.phase),
             batch,
             context,
-            predicted_time_us: total.time().micros(),
-            tokens_per_s: tokens / total.time().value(),
-            bottleneck: total.bound().to_string(),
-            flops: total.work.flops,
-            bytes: total.work.bytes(),
-            ai: total.intensity().value(),
+            figures: Figures::of_forecast(&told, line.tier, &line.machine),
+            ratios: Ratios::of(&told.total, baseline.as_ref(), line.tier),
+            tokens_per_s: tokens(line.phase, batch, context) / told.total.time(line.tier).value(),
             weight_bytes: footprint.weights,
             kv_bytes: footprint.kv,
             memory_bytes: footprint.total(),
-            fits: line.device.memory.usable().map(|capacity| footprint.total() <= capacity),
+            fits: device.room().map(|room| footprint.total() <= room.for_models()),
         })
     }
 }
@@ -265,8 +288,9 @@ fn scales(args: &SweepArgs) -> Vec<(f64, f64)> {
 fn header(form: Format) -> String {
     match form {
         Format::Json => String::new(),
-        Format::Csv => "model,device,precision,tensor_parallel,scale_bandwidth,scale_compute,phase,batch,context,\
-                        predicted_time_us,tokens_per_s,bottleneck,flops,bytes,ai,weight_bytes,kv_bytes,memory_bytes,fits\n"
+        Format::Csv => "model,device,precision,plan,tensor_parallel,scale_bandwidth,scale_compute,phase,batch,context,\
+                        tier,stack,basis,predicted_time_us,ideal_time_us,expected_time_us,lo_us,hi_us,tokens_per_s,\
+                        bottleneck,flops,bytes,ai,critical_ai,speedup,ideal_speedup,weight_bytes,kv_bytes,memory_bytes,fits\n"
             .to_owned(),
         Format::Markdown => "| model | device | precision | tp | phase | batch | context | time us | tokens/s | bound | fits |\n\
                              | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- | --- |\n"
@@ -289,38 +313,56 @@ fn render(row: &Row<'_>, form: Format) -> String {
     } else {
         format!("{} x{}/x{}", row.device, row.scale_bandwidth, row.scale_compute)
     };
-    let (time, speed) = (number(row.predicted_time_us), number(row.tokens_per_s));
+    let (time, speed) = (number(row.figures.predicted_time_us), number(row.tokens_per_s));
     match form {
         Format::Json => serde_json::to_string(row).unwrap_or_default() + "\n",
-        Format::Csv => format!(
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
-            quoted(row.model),
-            quoted(row.device),
-            quoted(row.precision),
-            row.tensor_parallel,
-            row.scale_bandwidth,
-            row.scale_compute,
-            row.phase,
-            row.batch,
-            row.context,
-            row.predicted_time_us,
-            row.tokens_per_s,
-            row.bottleneck,
-            row.flops.value(),
-            row.bytes.value(),
-            row.ai,
-            row.weight_bytes.value(),
-            row.kv_bytes.value(),
-            row.memory_bytes.value(),
-            row.fits.map_or_else(String::new, |fits| fits.to_string())
-        ),
+        Format::Csv => csv(row),
         Format::Markdown => format!(
             "| {} | {scaled} | {} | {} | {} | {} | {} | {time} | {speed} | {} | {fits} |\n",
-            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.bottleneck
+            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.figures.bottleneck
         ),
         Format::Text => format!(
             "{:<18} {scaled:<20} {:<10} {:>3} {:<8} {:>6} {:>8} {time:>12} {speed:>12} {:<8} {fits}\n",
-            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.bottleneck
+            row.model, row.precision, row.tensor_parallel, row.phase, row.batch, row.context, row.figures.bottleneck
         ),
     }
+}
+
+fn csv(row: &Row<'_>) -> String {
+    let Figures { tier, stack, basis, predicted_time_us, ideal_time_us, expected_time_us, lo_us, hi_us, .. } =
+        row.figures;
+    let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let cells: [String; 30] = [
+        quoted(row.model),
+        quoted(row.device),
+        quoted(row.precision),
+        quoted(&row.plan.to_string()),
+        row.tensor_parallel.to_string(),
+        row.scale_bandwidth.to_string(),
+        row.scale_compute.to_string(),
+        row.phase.to_owned(),
+        row.batch.to_string(),
+        row.context.to_string(),
+        tier.to_string(),
+        stack.to_owned(),
+        basis.to_string(),
+        predicted_time_us.to_string(),
+        ideal_time_us.to_string(),
+        expected_time_us.to_string(),
+        lo_us.to_string(),
+        hi_us.to_string(),
+        row.tokens_per_s.to_string(),
+        row.figures.bottleneck.clone(),
+        row.figures.flops.value().to_string(),
+        row.figures.bytes.value().to_string(),
+        row.figures.ai.to_string(),
+        row.figures.critical_ai.to_string(),
+        optional(row.ratios.speedup),
+        optional(row.ratios.ideal_speedup),
+        row.weight_bytes.value().to_string(),
+        row.kv_bytes.value().to_string(),
+        row.memory_bytes.value().to_string(),
+        row.fits.map_or_else(String::new, |fits| fits.to_string()),
+    ];
+    cells.join(",") + "\n"
 }

@@ -54,19 +54,7 @@ pub(super) fn backend() -> Result<Cpu, Failure> {
 
 /// This machine as a device file, so that its runs can be analysed elsewhere.
 pub(super) fn description() -> Result<String, Failure> {
-    let device = device()?;
-    let text = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-    let mut toml = format!("name = {}\nkind = \"cpu\"\n", text(&device.name));
-    toml += &format!("source = {}\n", text(device.source.as_deref().unwrap_or_default()));
-    toml += &format!("\n[memory]\nbandwidth = \"{} B/s\"\n", device.memory.bandwidth.value());
-    if let Some(capacity) = device.memory.capacity {
-        toml += &format!("capacity = \"{} B\"\n", capacity.value());
-    }
-    toml += "\n[peaks]\n";
-    for (math, peak) in device.peaks.iter() {
-        toml += &format!("{} = \"{} FLOP/s\"\n", math.key(), peak.value());
-    }
-    Ok(toml)
+    Ok(device()?.to_toml())
 }
 
 /// The machine in a few lines, for the top of a report.

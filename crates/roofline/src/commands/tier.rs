@@ -1,69 +1,62 @@
-//! Which prediction is shown: what a calibrated machine is expected to do, else the ideal.
-
-use std::borrow::Cow;
+//! Which machine a question is about, and which of its two times is spoken of.
 
 use roofline_core::{
-    Device, Graph, Plan,
-    calibration::{Calibration, Expected},
-    format::Sizes,
+    Device, Machine,
+    device::Origin,
+    machine::Basis,
+    predict::{Tier, Weaker},
 };
 
 use super::calibrate;
 use crate::{
     cli::{Setting, TierArg},
-    failure::Failure,
-    report::style,
+    commands::setting,
 };
 
-/// The calibration to use for `device`, as far as one is wanted and kept.
-pub(super) fn calibration(setting: &Setting, device: &Device) -> Result<Option<Cow<'static, Calibration>>, Failure> {
-    let stack = setting.stack.name();
-    match setting.tier {
-        Some(TierArg::Ideal) => Ok(None),
-        None => Ok(calibrate::stored(device, stack)),
-        Some(TierArg::Expected) => calibrate::stored(device, stack).map(Some).ok_or_else(|| {
-            let hint = "`roofline calibrate` makes one of this machine; `--tier ideal` needs none";
-            Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint)
-        }),
-    }
+/// `device` with everything that is known of it: the user's calibration, that which ships, or what its class has in common.
+pub(super) fn machine(setting: &Setting, device: Device) -> Machine {
+    let machine = Machine::new(device, setting.stack.into()).counting(setting::sizes(setting.sizes));
+    let calibration = calibrate::stored(&machine.device, machine.stack.name());
+    machine.calibrated(calibration)
 }
 
-/// What the kernels of a graph are expected to take, and their sum.
-pub(super) struct Outlook {
-    pub(super) stack: String,
-    pub(super) kernels: Vec<Expected>,
-    pub(super) total: Expected,
-}
-
-/// What `calibration` says of `graph`; what it does not cover is said, and then the ideal is all there is.
-pub(super) fn outlook(
-    calibration: Option<&Calibration>,
-    graph: &Graph,
-    plan: &Plan,
-    sizes: Sizes,
-    name: &str,
-) -> Option<Outlook> {
-    let calibration = calibration?;
-    match calibration.forecast(graph, plan, sizes) {
-        Ok(kernels) => {
-            let total = Calibration::total(&kernels)?;
-            Some(Outlook { stack: calibration.stack.clone(), kernels, total })
-        }
-        Err(mut uncovered) => {
-            uncovered.dedup();
-            let kernels = uncovered.join(", ");
-            style::talk("note", &format!("{name}: the calibration does not cover {kernels}; the ideal is shown"));
-            None
-        }
-    }
+/// The tier that was asked for; left out, the one to expect, but for a chip that is only rates.
+pub(super) fn spoken(tier: Option<TierArg>, device: &Device) -> Tier {
+    let rates = device.origin == Origin::Flags;
+    tier.map_or(if rates { Tier::Ideal } else { Tier::Expected }, Tier::from)
 }
 
 /// What a heading says of the tiers below it.
-pub(super) fn tier_words<'a>(mut tiers: impl Iterator<Item = &'a str>) -> &'static str {
-    let first = tiers.next().unwrap_or("ideal");
-    match (first, tiers.all(|tier| tier == first)) {
-        ("ideal", true) => "ideal roofline",
-        (_, true) => "expected by its calibration",
-        (_, false) => "expected where the calibration covers it, else ideal",
+pub(super) fn words<'a>(mut told: impl Iterator<Item = (Tier, Basis, &'a [Weaker])>) -> &'static str {
+    let (first, basis, weaker) = told.next().unwrap_or((Tier::Ideal, Basis::Prior, &[]));
+    let start = (basis, basis, !weaker.is_empty());
+    // The strongest and the weakest basis, and whether some answer has both.
+    let seen = told.try_fold(start, |(least, most, mixed), (tier, basis, weaker)| {
+        (tier == first).then(|| (least.min(basis), most.max(basis), mixed || !weaker.is_empty()))
+    });
+    match (first, seen) {
+        (_, None) => "expected, or the ideal roofline of chips that are only rates",
+        (Tier::Ideal, Some(_)) => "ideal roofline",
+        (Tier::Expected, Some((least, most, mixed))) if mixed || least != most => {
+            "expected, some of it on less than the rest"
+        }
+        (Tier::Expected, Some((Basis::Calibrated, ..))) => "expected by its calibration",
+        (Tier::Expected, Some((Basis::Published, ..))) => "expected by published speeds",
+        (Tier::Expected, Some((Basis::Transferred, ..))) => "expected by kernels like it that were measured",
+        (Tier::Expected, Some((Basis::Prior, ..))) => "expected of devices of its class",
     }
+}
+
+/// A sentence for kernels that stand on less than the others.
+pub(super) fn weaker_words(weaker: &[Weaker]) -> Option<String> {
+    let sentence = |weaker: &Weaker| {
+        let kernels = weaker.kernels.join(", ");
+        match weaker.basis {
+            Basis::Prior => {
+                format!("{kernels}: nothing like it was measured, so by what devices of its class have in common")
+            }
+            _ => format!("{kernels}: not measured, so by the nearest kernel that was"),
+        }
+    };
+    (!weaker.is_empty()).then(|| weaker.iter().map(sentence).collect::<Vec<_>>().join("; "))
 }

@@ -3,7 +3,7 @@
 use roofline_core::{
     Format,
     op::Linear,
-    tiling::{Machine, Tiling},
+    tiling::{Machine, Thin, Tiling},
 };
 use serde::Serialize;
 
@@ -26,6 +26,9 @@ pub(crate) struct Tilings {
     format: Format,
     #[serde(rename = "tilings")]
     rows: Vec<Tiling>,
+    /// How the rows of the weight are split, where the product has fewer rows than any tile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gemv: Option<Thin>,
 }
 
 pub(crate) fn tiling(args: &TilingArgs) -> Result<Tilings, Failure> {
@@ -33,12 +36,13 @@ pub(crate) fn tiling(args: &TilingArgs) -> Result<Tilings, Failure> {
     let machine = Machine::of(&device)?;
     let format: Format = args.format.parse()?;
     let product = Linear::new(args.m, args.n, args.k)?;
-    let rows = match args.tile {
-        Some(tile) => vec![Tiling::of(product, tile, format, machine)],
-        None => Tiling::sweep(product, format, machine)?,
+    let (rows, gemv) = match args.tile {
+        Some(tile) => (vec![Tiling::of(product, tile, format, machine)], None),
+        None if Thin::applies(product) => (Vec::new(), Some(Thin::of(product, format, &device)?)),
+        None => (Tiling::sweep(product, format, machine)?, None),
     };
     let TilingArgs { m, n, k, .. } = *args;
-    Ok(Tilings { device: device.label(), machine, m, n, k, format, rows })
+    Ok(Tilings { device: device.label(), machine, m, n, k, format, rows, gemv })
 }
 
 impl Report for Tilings {
@@ -49,6 +53,9 @@ impl Report for Tilings {
         let (shared, l2) = (machine.shared_per_sm.value() / 1024.0, machine.l2.value() / 1024.0 / 1024.0);
         let heading =
             format!("{m} x {n} x {k} in {format} on {device}: {} SMs, {shared} KiB shared, {l2} MiB L2", machine.sm);
+        if let Some(gemv) = &self.gemv {
+            return split(heading, gemv);
+        }
         let mut table = Table::default()
             .column("tile", Align::Left, 0)
             .column("shared", Align::Right, 2)
@@ -79,4 +86,33 @@ impl Report for Tilings {
                      not a prediction of time.";
         vec![Section::Heading(heading), Section::Table(table), Section::Paragraph(words.to_owned())]
     }
+}
+
+/// A product with fewer rows than any tile: what its kernel has to keep in flight, and what that takes.
+fn split(heading: String, gemv: &Thin) -> Vec<Section> {
+    let Thin { rows_per_block, k_splits, blocks, blocks_per_sm, waves, latency, .. } = gemv;
+    let cut = match k_splits {
+        1 => String::new(),
+        parts => format!(", each row cut into {parts} parts along k whose sums are added"),
+    };
+    let input =
+        if gemv.input_in_shared { "fits shared memory" } else { "does not fit shared memory: read it in steps" };
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let facts = vec![
+        fact("blocks", format!("{blocks} of {rows_per_block} warps, a row of the weight per warp{cut}")),
+        fact(
+            "waves",
+            format!("{waves:.2} at {blocks_per_sm} blocks per SM, {:.1} % full", 100.0 * gemv.wave_efficiency),
+        ),
+        fact(
+            "in flight",
+            format!("{} per SM at any time: its share of the bandwidth, times {latency}", gemv.bytes_in_flight_per_sm),
+        ),
+        fact("reads", format!("{} of the weight per SM, once", gemv.bytes_per_sm)),
+        fact("input", format!("{}, {input}", gemv.input_bytes)),
+        fact("in L2", format!("{:.1} %", 100.0 * gemv.l2_share)),
+    ];
+    let words = "No tile is this short: a weight is read once and used at once, so nothing is gained by keeping it, and time is what reading takes \
+                 (`roofline predict gemm` says how long). What a kernel can get wrong is to have too few bytes on their way.";
+    vec![Section::Heading(heading), Section::Facts(facts), Section::Paragraph(words.to_owned())]
 }

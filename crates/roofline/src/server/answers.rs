@@ -80,6 +80,10 @@ fn this_machine() -> Result<(), Refusal> {
 }
 
 pub(super) fn model(name: &str) -> Result<(), Refusal> {
+    // `organisation/name` is a name as long as it is no path of the server's.
+    if name.contains(['/', '\\']) && Path::new(name).exists() {
+        return Err(path("model", name));
+    }
     roofline_core::Model::find(name).map(|_| ()).map_err(|error| unknown("model", name, error))
 }
 

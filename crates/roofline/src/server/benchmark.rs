@@ -53,10 +53,10 @@ pub(super) async fn run(State(state): State<Shared>, headers: HeaderMap, query: 
     let (count, mut ours) = (names.len(), Vec::new());
     for name in names {
         let spec = named(&name)?;
-        match spec.on(&device) {
+        match spec.layers(&device) {
             Ok(_) => {
-                ours.push(spec.name().to_owned());
-                theirs.insert(spec.name().to_owned(), name);
+                ours.push(spec.label());
+                theirs.insert(spec.label(), name);
             }
             Err(error) => lacking.push(json!({ "error": error.to_string(), "precision": name })),
         }

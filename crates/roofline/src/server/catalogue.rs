@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use axum::{extract::State, response::Response};
 use roofline_core::units::Bytes;
+use roofline_run::telemetry::{self, Status};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -35,6 +36,16 @@ pub(super) struct Health {
     gpu: Option<String>,
     /// Memory of the GPU in bytes.
     gpu_memory_bytes: Option<f64>,
+    /// Its CUDA compute capability.
+    compute_capability: Option<String>,
+    /// Its multiprocessors.
+    sm_count: Option<u32>,
+    /// Whether it is a Blackwell or later.
+    is_blackwell: Option<bool>,
+    /// Whether it is a Hopper.
+    is_hopper: Option<bool>,
+    /// Whether its tensor cores multiply FP8.
+    has_fp8: Option<bool>,
     /// Whether jobs may run kernels.
     allow_measure: bool,
     /// Whether callers have to know a token.
@@ -43,15 +54,22 @@ pub(super) struct Health {
 
 pub(super) async fn health(State(state): State<Shared>) -> Result<Response, Refusal> {
     let gpu = state.aside(|| Ok(gpu())).await?;
+    let unknown = Status::default();
+    let status = gpu.status.as_ref().unwrap_or(&unknown);
     let health = Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
         commit: roofline_run::environment::COMMIT,
         backends: if gpu.cuda { vec!["cpu", "cuda", "null"] } else { vec!["cpu", "null"] },
         cuda: gpu.cuda,
-        nvml: gpu.nvml,
-        gpu: gpu.name.clone(),
-        gpu_memory_bytes: gpu.memory.map(Bytes::value),
+        nvml: gpu.status.is_some(),
+        gpu: status.device_name.clone(),
+        gpu_memory_bytes: status.mem_total.map(Bytes::value),
+        compute_capability: status.compute_capability.clone(),
+        sm_count: status.sm_count,
+        is_blackwell: status.is_blackwell,
+        is_hopper: status.is_hopper,
+        has_fp8: status.has_fp8,
         allow_measure: state.allow_measure,
         token: state.guard.needs_token(),
     };
@@ -60,22 +78,16 @@ pub(super) async fn health(State(state): State<Shared>) -> Result<Response, Refu
 
 struct Gpu {
     cuda: bool,
-    nvml: bool,
-    name: Option<String>,
-    memory: Option<Bytes>,
+    /// What its driver said, where it tells.
+    status: Option<Status>,
 }
 
 /// Looked for once: a GPU does not come and go.
 fn gpu() -> &'static Gpu {
     static GPU: OnceLock<Gpu> = OnceLock::new();
-    GPU.get_or_init(|| {
-        let status = roofline_run::telemetry::Gpu::open(0).ok().map(|gpu| roofline_run::telemetry::Status::read(&gpu));
-        Gpu {
-            cuda: roofline_run::cuda::present(),
-            nvml: status.is_some(),
-            name: status.as_ref().and_then(|status| status.device_name.clone()),
-            memory: status.and_then(|status| status.mem_total),
-        }
+    GPU.get_or_init(|| Gpu {
+        cuda: roofline_run::cuda::present(),
+        status: telemetry::Gpu::open(0).ok().map(|gpu| Status::read(&gpu)),
     })
 }
 

@@ -10,6 +10,7 @@ use roofline_core::{
     Device, Graph, Math,
     device::Peaks,
     format::Sizes,
+    predict::Tier,
     units::{ByteRate, FlopRate, Seconds},
 };
 use schemars::JsonSchema;
@@ -25,7 +26,7 @@ use super::{
     state::Shared,
 };
 use crate::{
-    commands::{compare, place},
+    commands::{compare, known, place},
     failure::Failure,
 };
 
@@ -140,7 +141,7 @@ fn completed(value: Value) -> Result<RooflinePoint, String> {
     };
     let spec = named(&point.precision).map_err(|refusal| refusal.detail().to_owned())?;
     let any = ANY.as_ref().ok_or("no device")?;
-    let formats = spec.on(any).map_err(|error| error.to_string())?;
+    let formats = spec.layers(any).map_err(|error| error.to_string())?;
     let graph = Graph::gemm(m, n, k).map_err(|error| error.to_string())?;
     let work = graph.nodes[0].op.work(&formats, Sizes::Exact);
     Ok(RooflinePoint {
@@ -153,6 +154,7 @@ fn completed(value: Value) -> Result<RooflinePoint, String> {
         shape: point.shape,
         bottleneck: None,
         bandwidth_gb_s: Some(point.bandwidth_gb_s.unwrap_or((work.bytes() / time).value() / 1e9)),
+        ..RooflinePoint::default()
     })
 }
 
@@ -162,8 +164,28 @@ fn completed(value: Value) -> Result<RooflinePoint, String> {
 pub(super) struct ValidateRequest {
     #[serde(default)]
     hardware_key: Option<String>,
+    /// Which time is judged: the floor, or the one to expect.
+    #[serde(default)]
+    tier: JudgedTier,
     /// Each with `kernel_type`, `shape`, `precision` and `measured_time_us`.
     benchmarks: Vec<Value>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum JudgedTier {
+    Ideal,
+    #[default]
+    Expected,
+}
+
+impl From<JudgedTier> for Tier {
+    fn from(tier: JudgedTier) -> Self {
+        match tier {
+            JudgedTier::Ideal => Self::Ideal,
+            JudgedTier::Expected => Self::Expected,
+        }
+    }
 }
 
 /// `POST /api/validate`: what `roofline compare --measured` answers, with its rows as `results`.
@@ -173,13 +195,13 @@ pub(super) async fn validate(State(state): State<Shared>, Fields(body): Fields) 
 
 fn validated(body: Map<String, Value>) -> Result<Response, Refusal> {
     let request: ValidateRequest = serde_json::from_value(Value::Object(body))
-        .map_err(|error| Refusal::body(error.to_string(), "fields: hardware_key, benchmarks"))?;
+        .map_err(|error| Refusal::body(error.to_string(), "fields: hardware_key, tier, benchmarks"))?;
     bounded(request.benchmarks.len())?;
     let key = request.hardware_key.as_deref().unwrap_or("b10");
     answers::device(key)?;
     let device = place(key)?;
     let text = Value::Array(request.benchmarks).to_string();
-    json(&compare::judged(&text, &device).map_err(refused)?)
+    json(&compare::judged(&text, &known(device), request.tier.into()).map_err(refused)?)
 }
 
 fn refused(failure: Failure) -> Refusal {

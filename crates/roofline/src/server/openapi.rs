@@ -25,6 +25,24 @@ pub(super) fn value() -> &'static Value {
     &DOCUMENT
 }
 
+/// References that lead nowhere.
+pub(super) fn dangling() -> Vec<String> {
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    references(value(), &mut found);
+    let nowhere = |reference: &&str| value().pointer(reference.trim_start_matches('#')).is_none();
+    found.into_iter().filter(nowhere).map(str::to_owned).collect()
+}
+
 fn build() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in OPERATIONS {

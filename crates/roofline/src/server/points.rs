@@ -2,18 +2,16 @@
 
 use roofline_core::{
     Device, Graph, Math, Plan,
-    format::Sizes,
-    precision::PrecisionSpec,
-    predict::{Estimate, predict},
+    predict::{Tier, predict},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
-use crate::{commands::spelled, failure::Failure};
+use crate::{commands::known, failure::Failure};
 
 /// A point under the roof.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub(super) struct RooflinePoint {
     pub(super) ai: f64,
     pub(super) tflops: f64,
@@ -27,6 +25,22 @@ pub(super) struct RooflinePoint {
     pub(super) bottleneck: Option<String>,
     #[serde(default)]
     pub(super) bandwidth_gb_s: Option<f64>,
+    /// Which time `time_us` is: the floor.
+    #[serde(default)]
+    pub(super) tier: Option<String>,
+    #[serde(default)]
+    pub(super) stack: Option<String>,
+    /// What the expected time stands on.
+    #[serde(default)]
+    pub(super) basis: Option<String>,
+    #[serde(default)]
+    pub(super) ideal_time_us: Option<f64>,
+    #[serde(default)]
+    pub(super) expected_time_us: Option<f64>,
+    #[serde(default)]
+    pub(super) lo_us: Option<f64>,
+    #[serde(default)]
+    pub(super) hi_us: Option<f64>,
 }
 
 /// A ceiling.
@@ -37,10 +51,10 @@ pub(super) struct RooflineLine {
     critical_ai: f64,
 }
 
-/// A precision by any of the names that tools of this field give it.
-pub(super) fn named(name: &str) -> Result<PrecisionSpec, Refusal> {
+/// A plan by any of the names that tools of this field give it.
+pub(super) fn named(name: &str) -> Result<Plan, Refusal> {
     let shown: String = name.chars().take(80).collect();
-    Ok(spelled(&shown).parse().map_err(Failure::from)?)
+    Ok(shown.parse().map_err(Failure::from)?)
 }
 
 pub(super) fn point(
@@ -49,14 +63,21 @@ pub(super) fn point(
     precision: &str,
     what: &str,
 ) -> Result<RooflinePoint, Refusal> {
-    let formats = named(precision)?.on(device).map_err(Failure::from)?;
     let graph = Graph::gemm(m, n, k).map_err(Failure::from)?;
-    let forecast = predict(&graph, &Plan::uniform(formats), Sizes::Exact, device);
-    let total: Estimate = forecast.map_err(Failure::from)?.total;
+    let machine = known(device.clone());
+    let forecast = predict(&graph, &named(precision)?, &machine).map_err(Failure::from)?;
+    let (total, expected) = (forecast.total.ideal, forecast.total.expected);
     Ok(RooflinePoint {
         ai: total.intensity().value(),
         tflops: total.rate().value() / 1e12,
         time_us: total.time().micros(),
+        tier: Some(Tier::Ideal.name().to_owned()),
+        stack: Some(machine.stack.name().to_owned()),
+        basis: Some(forecast.basis.name().to_owned()),
+        ideal_time_us: Some(total.time().micros()),
+        expected_time_us: Some(expected.time.micros()),
+        lo_us: Some(expected.low.micros()),
+        hi_us: Some(expected.high.micros()),
         label: format!("{what}{m}x{n}x{k} [{precision}]"),
         source: "simulated".to_owned(),
         precision: precision.to_owned(),

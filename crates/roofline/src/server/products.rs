@@ -6,7 +6,7 @@ use roofline_core::{
     Device, Format,
     op::Linear,
     recommend::RecommendationResult,
-    tiling::{Machine, Tile, Tiling},
+    tiling::{Machine, Thin, Tile, Tiling, occupancy, score},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,10 +19,12 @@ use super::{
     points::{RooflineLine, RooflinePoint, lines, named, point},
     refusal::Refusal,
     state::{Shared, State as Server},
-    telemetry, work,
+    telemetry,
+    wish::RecommendSpec,
+    work,
 };
 use crate::{
-    cli::{ProductArgs, RateArgs, RecommendPlace},
+    cli::{ProductArgs, RateArgs, RecommendPlace, StackArg, TierArg},
     commands::{place, question::Verb, recommend, shapes},
     failure::Failure,
 };
@@ -61,19 +63,29 @@ impl Default for GEMMSpec {
     }
 }
 
-/// How a product cuts into a tile.
+/// How a product cuts into a tile; of one with fewer rows than any tile, how the rows of its weight are split.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TilingResult {
     tile_m: u64,
     tile_n: u64,
     tile_k: u64,
-    shared_mem_bytes: f64,
+    shared_mem_bytes: u64,
     tiles_total: u64,
     waves: f64,
     wave_efficiency: f64,
     sm_occupancy_pct: f64,
     l2_hit_rate_estimate: f64,
     efficiency_score: f64,
+    /// Bytes that a multiprocessor must have on their way, where this is a split of rows: tiles are then blocks, and shared
+    /// memory holds the input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_in_flight_per_sm: Option<u64>,
+}
+
+/// `value` with so many decimals, as these routes have always written it.
+fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (value * scale).round() / scale
 }
 
 /// Everything about one product on one device.
@@ -110,6 +122,11 @@ pub(super) fn hardware(query: &Params) -> Result<Device, Refusal> {
 fn spec(body: Map<String, Value>) -> Result<GEMMSpec, Refusal> {
     let spec: GEMMSpec = serde_json::from_value(Value::Object(body))
         .map_err(|error| Refusal::body(error.to_string(), "fields: M, N, K, precision, tile_m, tile_n, tile_k"))?;
+    checked(spec)
+}
+
+/// A product that there can be, in a tile that there can be.
+fn checked(spec: GEMMSpec) -> Result<GEMMSpec, Refusal> {
     Linear::new(spec.m, spec.n, spec.k).map_err(|error| Refusal::body(error.to_string(), "choose another shape"))?;
     let tile = 1..=1 << 20;
     if ![spec.tile_m, spec.tile_n, spec.tile_k].iter().all(|side| tile.contains(side)) {
@@ -171,7 +188,7 @@ fn analyzed(state: &Server, query: &Params, spec: &GEMMSpec, all: bool) -> Resul
         simulated,
         measured: Vec::new(),
         roofline_lines: lines(&device),
-        recommendation: short(query, spec)?,
+        recommendation: short(query.get("hardware_key"), query.number("memory_limit_gb")?, spec)?,
         tiling: tilings(&device, spec).ok().and_then(|tilings| tilings.into_iter().next()),
         nvml,
     })
@@ -192,9 +209,9 @@ async fn measured(
     let device = hardware(query)?;
     let mut theirs: Vec<(String, &str)> = Vec::new();
     for name in names {
-        let spec = named(name)?;
-        if spec.on(&device).is_ok() {
-            theirs.push((spec.name().to_owned(), name));
+        let plan = named(name)?;
+        if plan.on(&device, None).is_ok() {
+            theirs.push((plan.label(), name));
         }
     }
     let ours = theirs.iter().map(|(ours, _)| ours.clone()).collect();
@@ -218,12 +235,13 @@ async fn measured(
             shape: format!("{m}x{n}x{k}"),
             bottleneck: row["sim_bottleneck"].as_str().map(str::to_owned),
             bandwidth_gb_s: row["meas_bandwidth_gb_s"].as_f64(),
+            ..RooflinePoint::default()
         })
     };
     Ok(result["points"].as_array().into_iter().flatten().filter_map(point).collect())
 }
 
-/// `POST /api/recommend`; with `subject` in its body what `roofline recommend` answers.
+/// `POST /api/recommend`; with `subject` in its body what `roofline recommend` answers, and with `model` as well.
 pub(super) async fn recommend(
     State(state): State<Shared>,
     query: Params,
@@ -232,19 +250,25 @@ pub(super) async fn recommend(
     if body.contains_key("subject") {
         return command(&state, &query, "recommend", &body).await;
     }
-    query.only(&["hardware_key", "memory_limit_gb"])?;
-    json(&short(&query, &spec(body)?)?)
+    let wish = RecommendSpec::read(&query, body)?;
+    if let Some(question) = wish.question(DEVICE) {
+        return answers::ask(&state, verb("recommend")?, &question).await;
+    }
+    json(&short(wish.hardware_key.as_deref(), wish.memory_limit_gb, &checked(wish.product())?)?)
 }
 
-fn short(query: &Params, spec: &GEMMSpec) -> Result<RecommendationResult, Refusal> {
-    let on = query.get("hardware_key").unwrap_or(DEVICE);
+fn short(on: Option<&str>, limit_gb: Option<f64>, spec: &GEMMSpec) -> Result<RecommendationResult, Refusal> {
+    let on = on.unwrap_or(DEVICE);
     answers::device(on)?;
-    let memory_limit = query.number("memory_limit_gb")?.map(|limit| roofline_core::units::Bytes::new(limit * 1e9));
+    let memory_limit = limit_gb.map(|limit| roofline_core::units::Bytes::new(limit * 1e9));
     let place = RecommendPlace {
-        on: on.to_owned(),
+        on: Some(on.to_owned()),
         rates: RateArgs { bandwidth: None, peak: Vec::new() },
-        tier: None,
+        // Tools of the field speak of the roofline itself.
+        tier: Some(TierArg::Ideal),
+        stack: StackArg::default(),
         memory_limit,
+        any_quality: false,
     };
     Ok(recommend::short(&ProductArgs { m: spec.m, n: spec.n, k: spec.k, place })?)
 }
@@ -321,6 +345,9 @@ fn tilings(device: &Device, spec: &GEMMSpec) -> Result<Vec<TilingResult>, Refusa
     let named = Tile { m: spec.tile_m, n: spec.tile_n, k: spec.tile_k };
     let usual = GEMMSpec::default();
     let rows = if named == (Tile { m: usual.tile_m, n: usual.tile_n, k: usual.tile_k }) {
+        if Thin::applies(product) {
+            return Ok(vec![split(product, format, device)?]);
+        }
         Tiling::sweep(product, format, machine).map_err(Failure::from)?
     } else {
         vec![Tiling::of(product, named, format, machine)]
@@ -329,21 +356,41 @@ fn tilings(device: &Device, spec: &GEMMSpec) -> Result<Vec<TilingResult>, Refusa
         tile_m: tiling.tile.m,
         tile_n: tiling.tile.n,
         tile_k: tiling.tile.k,
-        shared_mem_bytes: tiling.shared_bytes.value(),
+        shared_mem_bytes: tiling.shared_bytes.value() as u64,
         tiles_total: tiling.tiles,
-        waves: tiling.waves,
-        wave_efficiency: tiling.wave_efficiency,
-        sm_occupancy_pct: 100.0 * tiling.occupancy,
-        l2_hit_rate_estimate: tiling.l2_share,
-        efficiency_score: tiling.score,
+        waves: rounded(tiling.waves, 2),
+        wave_efficiency: rounded(tiling.wave_efficiency, 3),
+        sm_occupancy_pct: rounded(100.0 * tiling.occupancy, 1),
+        l2_hit_rate_estimate: rounded(tiling.l2_share, 3),
+        efficiency_score: rounded(tiling.score, 3),
+        bytes_in_flight_per_sm: None,
     };
     Ok(rows.into_iter().map(row).collect())
+}
+
+/// A product with fewer rows than any tile, in the fields of one.
+fn split(product: Linear, format: Format, device: &Device) -> Result<TilingResult, Refusal> {
+    let thin = Thin::of(product, format, device).map_err(Failure::from)?;
+    let occupancy = occupancy(thin.blocks_per_sm);
+    Ok(TilingResult {
+        tile_m: product.m.get(),
+        tile_n: thin.rows_per_block,
+        tile_k: product.k.get().div_ceil(thin.k_splits),
+        shared_mem_bytes: if thin.input_in_shared { thin.input_bytes.value() as u64 } else { 0 },
+        tiles_total: thin.blocks,
+        waves: rounded(thin.waves, 2),
+        wave_efficiency: rounded(thin.wave_efficiency, 3),
+        sm_occupancy_pct: rounded(100.0 * occupancy, 1),
+        l2_hit_rate_estimate: rounded(thin.l2_share, 3),
+        efficiency_score: rounded(score(thin.wave_efficiency, occupancy, thin.l2_share), 3),
+        bytes_in_flight_per_sm: Some(thin.bytes_in_flight_per_sm.value() as u64),
+    })
 }
 
 /// What a tile of a precision holds.
 fn operands(precision: &str, device: &Device) -> Result<Format, Refusal> {
     let spec = named(precision)?;
-    Ok(spec.on(device).map_err(Failure::from)?.activations)
+    Ok(spec.layers(device).map_err(Failure::from)?.activations)
 }
 
 pub(super) fn verb(name: &'static str) -> Result<&'static Verb, Refusal> {

@@ -58,6 +58,7 @@ impl From<Failure> for Refusal {
             }
             Failure::Input(error) => (StatusCode::BAD_REQUEST, error.hint()),
             Failure::Usage { hint, .. } => (StatusCode::BAD_REQUEST, hint.clone()),
+            Failure::Check { .. } => (StatusCode::INTERNAL_SERVER_ERROR, None),
             Failure::Cancelled => (StatusCode::CONFLICT, None),
             Failure::Run(error) => (StatusCode::SERVICE_UNAVAILABLE, error.hint()),
             Failure::Quant(error) => (StatusCode::BAD_REQUEST, error.hint()),

@@ -1,5 +1,7 @@
 //! Every route through the router, without a socket.
 
+mod same;
+
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -10,7 +12,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use super::{
-    openapi::{OPERATIONS, value},
+    openapi::{OPERATIONS, dangling, value},
     router::router,
     state::State,
 };
@@ -87,22 +89,8 @@ fn queries_select_devices() {
 
 #[test]
 fn references_of_the_document_lead_somewhere() {
-    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
-        match value {
-            Value::Object(fields) => {
-                found.extend(fields.get("$ref").and_then(Value::as_str));
-                fields.values().for_each(|value| references(value, found));
-            }
-            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    references(value(), &mut found);
-    assert!(!found.is_empty());
-    for reference in found {
-        assert!(value().pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
-    }
+    assert_eq!(dangling(), Vec::<String>::new());
+    assert!(value().to_string().contains("$ref"));
 }
 
 #[test]

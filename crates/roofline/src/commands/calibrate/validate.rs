@@ -6,8 +6,9 @@ use roofline_core::{
     Device,
     calibration::Calibration,
     compare::{Observation, Pair, compare},
-    format::Sizes,
+    machine::Basis,
     measurement::quantile,
+    predict::Tier,
 };
 use serde::Serialize;
 
@@ -74,7 +75,8 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
     let subjects = draw(&device, count, args.seed, |subject| runner.backend.supports(subject).is_ok())?;
     let outcome = runner.measure(&subjects)?.nonempty()?;
     let observations: Vec<Observation> = outcome.measured.iter().map(Observation::from).collect();
-    let compared = compare(&observations, &device, Some(&calibration), Sizes::Exact)?;
+    let machine = super::machine(device.clone(), runner.backend.name());
+    let compared = compare(&observations, &machine, Tier::Expected)?;
     style::talk("note", &format!("the run is in {}", runner.path().display()));
     let report = Validation::new(&device, calibration.into_owned(), args.seed, &compared.pairs, outcome.skipped.len());
     Ok(emit(&report, form)?)
@@ -82,7 +84,8 @@ pub(super) fn validate(args: &CalibrateArgs, count: usize, form: Format) -> Resu
 
 impl Validation {
     fn new(device: &Device, calibration: Calibration, seed: u64, pairs: &[Pair], skipped: usize) -> Self {
-        let covered: Vec<&Pair> = pairs.iter().filter(|pair| pair.expected.is_some()).collect();
+        let covered: Vec<&Pair> =
+            pairs.iter().filter(|pair| pair.expected.is_some() && pair.basis == Basis::Calibrated).collect();
         let mut groups: Vec<(String, String)> = covered.iter().map(|pair| group(&calibration, pair)).collect();
         groups.sort();
         groups.dedup();
@@ -132,7 +135,7 @@ impl Row {
             errors.sort_by(f64::total_cmp);
             errors
         };
-        let ideal = sorted(&|pair| (pair.ideal.time() / pair.observation.time - 1.0).abs());
+        let ideal = sorted(&|pair| (pair.ideal.time().seconds() / pair.observation.time - 1.0).abs());
         let expected = sorted(&Pair::error_vs_measured);
         let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
         let at = |errors: &[f64], share: f64| if errors.is_empty() { 0.0 } else { quantile(errors, share) };
@@ -200,7 +203,7 @@ impl Report for Validation {
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Graph, Registry, measurement::Subject, precision::PrecisionSpec};
+    use roofline_core::{Graph, Machine, Registry, machine::Stack, measurement::Subject, precision::PrecisionSpec};
     use roofline_run::{Null, Protocol, measure};
 
     use super::*;
@@ -212,11 +215,12 @@ mod tests {
         let formats = "bf16".parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
         let subject = Subject::new(&Graph::gemv(4096, 4096).unwrap().nodes[0], "bf16", formats);
         let measured = measure(&mut Null::new(device.clone()), &subject, &Protocol::default()).unwrap();
-        let once = compare(&[Observation::from(&measured)], &device, None, Sizes::Exact).unwrap().pairs.remove(0);
+        let once = compare(&[Observation::from(&measured)], &Machine::new(device, Stack::Null), Tier::Ideal);
+        let once = once.unwrap().pairs.remove(0);
         // Predicted 20 % and 40 % above what was measured.
         let off = [1.2, 1.4].map(|factor| {
             let mut pair = once.clone();
-            pair.observation.time = pair.ideal.time() / factor;
+            pair.observation.time = pair.ideal.time().seconds() / factor;
             pair
         });
         let row = Row::of("gemv".to_owned(), String::new(), &off.iter().collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 use roofline_core::compare::{Diagnosis, Verdict};
 
 use super::{Compared, row::Explained};
-use crate::report::{Lead, Tone, number};
+use crate::report::{Lead, Tone};
 
 impl Compared {
     pub(super) fn heading(&self) -> String {
@@ -52,21 +52,12 @@ impl Compared {
                 format!("mean {:.1} %, median {:.1} %", summary.ideal_mean_error_pct, summary.ideal_median_error_pct),
             ),
         ];
-        if let Some(row) = self.comparisons.iter().find(|row| row.ai > 0.0) {
-            let (ai, ridge) = (row.ai, row.critical_ai);
-            let side = if ai < ridge {
-                format!("{}x below", number(ridge / ai))
-            } else {
-                format!("{}x above", number(ai / ridge))
-            };
-            let what = format!(
-                "{} {}: {} FLOP/B, {side} the ridge at {}",
-                row.shape,
-                row.precision,
-                number(ai),
-                number(ridge)
-            );
-            facts.push(fact("intensity", what));
+        if summary.judged_by_pass {
+            let each = self.passes.iter().map(|pass| {
+                let (name, sum, weighed) = (pass.name(), pass.error_pct, pass.kernel_error_pct);
+                format!("{name} {weighed:.1} % (its sum {sum:.1} %)")
+            });
+            facts.push(fact("passes", each.collect::<Vec<String>>().join(", ")));
         }
         if let Some(basis) = &self.calibration {
             let quality = &basis.quality;
@@ -92,7 +83,7 @@ impl Compared {
     pub(super) fn explanations(&self) -> Vec<String> {
         let mut causes: Vec<(&str, Vec<(f64, String)>)> = Vec::new();
         for row in &self.comparisons {
-            let kernel = format!("{} {}", row.shape, row.precision);
+            let kernel = format!("{} {}", row.placed(), row.precision);
             let slow = |found: &&Explained| matches!(found.diagnosis, Diagnosis::SlowKernel { .. });
             let diagnosed = row.diagnoses.iter().map(|found| {
                 // The worst of the slow is the furthest from the roof.
@@ -119,7 +110,9 @@ impl Compared {
         };
         let mut all: Vec<String> = causes.into_iter().map(paragraph).collect();
         all.extend(self.skipped.iter().map(|skipped| {
-            format!("{} {} was not measured: {}", skipped.op.words(&skipped.site), skipped.precision, skipped.reason)
+            let phase = skipped.phase.map(|phase| format!("{phase} ")).unwrap_or_default();
+            let words = skipped.op.words(&skipped.site);
+            format!("{phase}{words} {} was not measured: {}", skipped.precision, skipped.reason)
         }));
         all
     }

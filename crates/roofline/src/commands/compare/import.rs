@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use roofline_core::{
-    Device, Graph,
+    Device, Graph, Plan,
     compare::Observation,
     device::key_of,
-    precision::PrecisionSpec,
     units::{Bytes, Seconds},
 };
 use serde::Deserialize;
@@ -80,12 +79,13 @@ fn refused(reason: &str) -> Failure {
 fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
     let Point { m, n, k, precision, time_us } = point;
     let node = Graph::gemm(m, n, k)?.nodes[0];
-    let spec: PrecisionSpec = spelled(&precision).parse()?;
+    let plan: Plan = precision.parse()?;
     Ok(Observation {
         site: node.site.to_owned(),
-        precision: spec.name().to_owned(),
+        phase: None,
+        precision: plan.to_string(),
         op: node.op,
-        formats: spec.on(device)?,
+        formats: plan.layers(device)?,
         count: 1,
         time: Seconds::from_micros(time_us),
         samples: 1,
@@ -96,19 +96,6 @@ fn observation(point: Point, device: &Device) -> Result<Observation, Failure> {
         detour: Bytes::ZERO,
         warnings: Vec::new(),
     })
-}
-
-/// Names that other tools give to precisions.
-pub(crate) fn spelled(name: &str) -> String {
-    let lower = name.trim().to_ascii_lowercase();
-    match lower.as_str() {
-        "fp8_e4m3" | "fp8-e4m3" => "fp8".to_owned(),
-        "fp8_e5m2" => "fp8-e5m2/fp8-e5m2".to_owned(),
-        "float16" | "half" => "fp16".to_owned(),
-        "bfloat16" => "bf16".to_owned(),
-        "float32" => "fp32".to_owned(),
-        _ => lower,
-    }
 }
 
 fn json(text: &str, device: &Device) -> Result<Vec<Point>, String> {
@@ -186,7 +173,7 @@ fn positive(value: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Registry, compare::compare, format::Sizes};
+    use roofline_core::{Machine, Registry, compare::compare, machine::Stack, predict::Tier};
 
     use super::*;
 
@@ -261,7 +248,7 @@ mod tests {
         let points = json(&text, &device).unwrap();
         let observations: Vec<Observation> =
             points.into_iter().map(|point| observation(point, &device)).collect::<Result<_, _>>().unwrap();
-        let comparison = compare(&observations, &device, None, Sizes::Exact).unwrap();
+        let comparison = compare(&observations, &Machine::new(device.clone(), Stack::Roofline), Tier::Ideal).unwrap();
         let pair = |site: &str, precision: &str| {
             let is = |pair: &&roofline_core::compare::Pair| {
                 pair.observation.site == site && pair.observation.precision == precision

@@ -1,15 +1,15 @@
 //! Somebody else's measurements, answered in the form in which they came.
 
 use roofline_core::{
-    Device,
-    compare::{Comparison, compare},
-    format::Sizes,
+    Machine,
+    compare::{Comparison, Grade, SlowKernel, compare},
+    predict::Tier,
 };
 use serde::Serialize;
 
 use super::{
     import,
-    row::{Row, row},
+    row::{Row, rows},
 };
 use crate::failure::Failure;
 
@@ -19,6 +19,11 @@ pub(crate) struct Judged {
     hardware: String,
     results: Vec<Row>,
     summary: Summary,
+    /// The verdict in a sentence with its reasons.
+    verdict: String,
+    /// What to take home, where there is something.
+    insight: Option<String>,
+    slow_kernels: Vec<SlowKernel>,
 }
 
 #[derive(Serialize)]
@@ -27,14 +32,16 @@ struct Summary {
     max_error_pct: f64,
     num_benchmarks: usize,
     verdict: String,
+    /// How good the prediction was, by the ladder of the verdict.
+    grade: Grade,
 }
 
-/// Compares measurements in JSON with the ideal roofline of `device`.
-pub(crate) fn judged(text: &str, device: &Device) -> Result<Judged, Failure> {
-    let observations = import::parse(text, device)?;
-    let Comparison { pairs, totals, .. } = compare(&observations, device, None, Sizes::Exact)?;
+/// Compares measurements in JSON with a tier of `machine`.
+pub(crate) fn judged(text: &str, machine: &Machine, tier: Tier) -> Result<Judged, Failure> {
+    let observations = import::parse(text, &machine.device)?;
+    let Comparison { pairs, totals, verdict, insight, slow: slow_kernels, .. } = compare(&observations, machine, tier)?;
     let tenth = |value: f64| (value * 10.0).round() / 10.0;
-    let mut results: Vec<Row> = pairs.iter().map(row).collect();
+    let mut results = rows(&pairs, machine);
     for row in &mut results {
         row.error_pct = tenth(row.error_pct);
     }
@@ -43,6 +50,7 @@ pub(crate) fn judged(text: &str, device: &Device) -> Result<Judged, Failure> {
         max_error_pct: tenth(totals.max_error_pct),
         num_benchmarks: totals.count,
         verdict: totals.verdict.to_string(),
+        grade: Grade::of(totals.judged_error_pct / 100.0),
     };
-    Ok(Judged { hardware: device.name.clone(), results, summary })
+    Ok(Judged { hardware: machine.device.name.clone(), results, summary, verdict, insight, slow_kernels })
 }

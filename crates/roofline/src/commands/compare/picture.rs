@@ -57,16 +57,16 @@ impl Compared {
             };
             let bar = Time {
                 label: row.precision.clone(),
-                ideal: row.ideal_time_us,
+                ideal: row.figures.ideal_time_us,
                 expected: pair.expected.map(|expected| expected.time.micros()),
                 measured: row.measured_time_us,
                 of_roof: row.efficiency,
                 note,
                 bad: slow,
             };
-            match groups.iter_mut().find(|group| group.label == row.shape) {
+            match groups.iter_mut().find(|group| group.label == row.placed()) {
                 Some(group) => group.bars.push(bar),
-                None => groups.push(Group { label: row.shape.clone(), bars: vec![bar] }),
+                None => groups.push(Group { label: row.placed(), bars: vec![bar] }),
             }
         }
         // Where nothing shares its operator with another, a line for each is enough.

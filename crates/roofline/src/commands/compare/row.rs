@@ -1,23 +1,29 @@
 //! A kernel of a comparison, as JSON and CSV have it.
 
 use roofline_core::{
-    compare::{Diagnosis, Observation, Pair, Status},
-    measurement::{Path, Residency, Warning},
-    units::{Bytes, Flops},
+    Machine,
+    compare::{Diagnosis, Grade, Observation, Pair, Status},
+    measurement::{Path, Phase, Residency, Warning},
+    predict::{Figures, Ratios},
+    units::Bytes,
 };
 use serde::Serialize;
+
+use crate::report::number;
 
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) site: String,
     pub(super) shape: String,
+    /// The pass of a model that it is a part of.
+    pub(super) phase: Option<Phase>,
     pub(super) precision: String,
     pub(super) count: u64,
-    pub(super) tier: &'static str,
-    pub(super) predicted_time_us: f64,
-    pub(super) ideal_time_us: f64,
-    pub(super) lo_us: Option<f64>,
-    pub(super) hi_us: Option<f64>,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    /// What was predicted over the first precision of the same operator.
+    #[serde(flatten)]
+    pub(super) ratios: Ratios,
     pub(super) measured_time_us: f64,
     pub(super) p5_us: Option<f64>,
     pub(super) p95_us: Option<f64>,
@@ -29,13 +35,12 @@ pub(super) struct Row {
     /// Ideal over measured: the share of the roof that was reached.
     pub(super) efficiency: f64,
     pub(super) status: Status,
-    pub(super) bottleneck: String,
-    pub(super) flops: Flops,
-    pub(super) bytes: Bytes,
+    /// How good the prediction was, by the ladder of the verdict.
+    pub(super) grade: Grade,
     pub(super) moved: Bytes,
-    pub(super) ai: f64,
-    pub(super) critical_ai: f64,
-    pub(super) predicted_tflops: f64,
+    /// How many times the intensity would have to grow to reach the ridge, as `predict` has it; nothing where nothing is
+    /// computed.
+    pub(super) ridge_distance: Option<f64>,
     pub(super) measured_tflops: f64,
     pub(super) measured_bandwidth_gb_s: f64,
     pub(super) kernel: Option<String>,
@@ -52,22 +57,41 @@ pub(super) struct Explained {
     pub(super) text: String,
 }
 
-pub(super) fn tier(expected: bool) -> &'static str {
-    if expected { "expected" } else { "ideal" }
+impl Row {
+    /// How far the kernel is from the ridge, and on which side: `12x below`.
+    pub(super) fn ridge_side(&self) -> Option<String> {
+        self.ridge_distance.map(|distance| match distance {
+            below if below >= 1.0 => format!("{}x below", number(below)),
+            above => format!("{}x above", number(1.0 / above)),
+        })
+    }
+
+    /// The kernel in words, with the pass that it is a part of.
+    pub(super) fn placed(&self) -> String {
+        self.phase.map_or_else(|| self.shape.clone(), |phase| format!("{phase} {}", self.shape))
+    }
 }
 
-pub(super) fn row(pair: &Pair) -> Row {
-    let Observation { site, count, range, path, kernel, residency, warnings, .. } = &pair.observation;
+/// Every kernel, in order.
+pub(super) fn rows(pairs: &[Pair], machine: &Machine) -> Vec<Row> {
+    pairs.iter().map(|pair| row(pair, pairs, machine)).collect()
+}
+
+fn row(pair: &Pair, all: &[Pair], machine: &Machine) -> Row {
+    let beside = |other: &&Pair| {
+        (&other.observation.op, other.observation.phase) == (&pair.observation.op, pair.observation.phase)
+            && other.tier() == pair.tier()
+    };
+    let first = all.iter().find(beside).map(|first| &first.prediction);
+    let Observation { site, phase, count, range, path, kernel, residency, warnings, .. } = &pair.observation;
     Row {
         site: site.clone(),
         shape: pair.subject(),
+        phase: *phase,
         precision: pair.label(),
         count: *count,
-        tier: tier(pair.expected.is_some()),
-        predicted_time_us: pair.predicted().micros(),
-        ideal_time_us: pair.ideal.time().micros(),
-        lo_us: pair.expected.map(|expected| expected.low.micros()),
-        hi_us: pair.expected.map(|expected| expected.high.micros()),
+        figures: Figures::of(&pair.prediction, pair.basis, pair.tier(), machine),
+        ratios: Ratios::of(&pair.prediction, first, pair.tier()),
         measured_time_us: pair.observation.time.micros(),
         p5_us: range.map(|(low, _)| low.micros()),
         p95_us: range.map(|(_, high)| high.micros()),
@@ -78,13 +102,9 @@ pub(super) fn row(pair: &Pair) -> Row {
         ratio: pair.ratio(),
         efficiency: pair.efficiency(),
         status: pair.status(),
-        bottleneck: pair.bound().to_string(),
-        flops: pair.ideal.work.flops,
-        bytes: pair.ideal.work.bytes(),
+        grade: pair.grade(),
         moved: pair.moved(),
-        ai: pair.ideal.intensity().value(),
-        critical_ai: pair.ideal.critical.value(),
-        predicted_tflops: (pair.ideal.work.flops / pair.predicted()).value() / 1e12,
+        ridge_distance: pair.ridge_distance(),
         measured_tflops: pair.rate().value() / 1e12,
         measured_bandwidth_gb_s: pair.bandwidth().value() / 1e9,
         kernel: kernel.clone(),

@@ -1,11 +1,14 @@
 //! The tables of a comparison.
 
+use roofline_core::predict::Tier;
+
 use super::Compared;
 use crate::report::{Align, Cell, Table, number, style};
 
 impl Compared {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::default()
+            .column("phase", Align::Left, 0)
             .column("kernel", Align::Left, 0)
             .column("precision", Align::Left, 0)
             .column("ideal us", Align::Right, 2)
@@ -15,21 +18,24 @@ impl Compared {
             .column("", Align::Left, 1)
             .column("ideal's", Align::Right, 3)
             .column("bound", Align::Left, 1)
+            .column("ridge", Align::Right, 3)
             .column("GB/s", Align::Right, 4)
             .column("GFLOP/s", Align::Right, 5)
             .column("of roof", Align::Right, 2);
         for (row, pair) in self.comparisons.iter().zip(&self.pairs) {
-            let expected = if pair.expected.is_some() { number(row.predicted_time_us) } else { String::new() };
+            let expected = if pair.expected.is_some() { number(row.figures.predicted_time_us) } else { String::new() };
             table.row([
+                row.phase.map_or_else(String::new, |phase| phase.to_string()).into(),
                 row.shape.as_str().into(),
                 row.precision.as_str().into(),
-                number(row.ideal_time_us).into(),
+                number(row.figures.ideal_time_us).into(),
                 expected.into(),
                 number(row.measured_time_us).into(),
                 format!("{:+.0} %", row.signed_pct).into(),
                 row.status.to_string().into(),
                 format!("{:.0} %", row.ideal_error_pct).into(),
-                Cell::styled(row.bottleneck.as_str(), style::of_bound(pair.bound())),
+                Cell::styled(row.figures.bottleneck.as_str(), style::of_bound(pair.bound())),
+                row.ridge_side().unwrap_or_default().into(),
                 number(row.measured_bandwidth_gb_s).into(),
                 number(row.measured_tflops * 1e3).into(),
                 format!("{:.0} %", row.efficiency * 100.0).into(),
@@ -46,15 +52,17 @@ impl Compared {
             .column("predicted ms", Align::Right, 0)
             .column("measured ms", Align::Right, 0)
             .column("error", Align::Right, 0)
+            .column("of kernels", Align::Right, 1)
             .column("passes/s", Align::Right, 0);
         for pass in &self.passes {
             table.row([
-                pass.precision.as_str().into(),
+                pass.name().into(),
                 pass.kernels.to_string().into(),
                 number(pass.ideal_time_us / 1e3).into(),
                 format!("{}{}", number(pass.predicted_time_us / 1e3), if pass.mixed() { "*" } else { "" }).into(),
                 number(pass.measured_time_us / 1e3).into(),
                 format!("{:.0} %", pass.error_pct).into(),
+                format!("{:.0} %", pass.kernel_error_pct).into(),
                 if pass.missing == 0 {
                     number(1e6 / pass.measured_time_us)
                 } else {
@@ -95,7 +103,7 @@ impl Compared {
         against.dedup();
         let mut table = Table::default().column(format!("speed-up over {}", against.join(", ")), Align::Left, 0);
         // Where the ideal is all that is known, it is the prediction.
-        let expected = self.tier == "expected";
+        let expected = self.tier == Tier::Expected;
         for gains in &self.gains {
             let rows = if gains.rows == 1 { "1 row".to_owned() } else { format!("{} rows", gains.rows) };
             table = table.column(format!("{rows}: measured"), Align::Right, 0);

@@ -1,17 +1,16 @@
 //! What is measured where nobody named a subject of their own: the newcomer's tour, and squares from small to large.
 
 use roofline_core::{
-    Device, Dim, Graph,
+    Device, Dim, Graph, Plan,
     device::Kind,
     measurement::Subject as Measurable,
     op::{Attention, Cache},
-    precision::PrecisionSpec,
 };
 
 use super::super::{
     range::range,
-    setting::{Varies, precisions},
-    subjects::{Subjects, at_precisions, refuse_theory},
+    setting::{Varies, is_native, plans},
+    subjects::{Subjects, at_plans, refuse_theory},
 };
 use crate::{cli::SquaresArgs, failure::Failure};
 
@@ -20,19 +19,18 @@ pub(super) fn squares(args: &SquaresArgs, device: &Device) -> Result<Subjects, F
     refuse_theory(&args.setting)?;
     let names =
         if args.setting.precision.is_empty() { vec!["fp32".to_owned()] } else { args.setting.precision.clone() };
-    let specs = precisions(&names, Varies::Product(None), device)?;
+    let plans = plans(&names, Varies::Product(None), device)?;
     let mut all = Vec::new();
     for side in range("n", &args.n)? {
-        all.extend(at_precisions(&Graph::gemv(side, side)?, &specs, device)?);
+        all.extend(at_plans(&Graph::gemv(side, side)?, &plans, device)?);
     }
     Ok(Subjects { words: "square matrix-vector products".to_owned(), all })
 }
 
 /// What a newcomer sees: products from decode to prefill, attention, and what not to do.
 pub(super) fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -> Result<Subjects, Failure> {
-    let specs = precisions(names, Varies::Product(None), device)?;
-    let native = |spec: &&PrecisionSpec| spec.on(device).is_ok_and(|formats| formats.weights == formats.activations);
-    let native: Vec<PrecisionSpec> = specs.iter().filter(native).cloned().collect();
+    let plans = plans(names, Varies::Product(None), device)?;
+    let native: Vec<Plan> = plans.iter().filter(|plan| is_native(plan, device)).cloned().collect();
     let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
     // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow has no kernel there.
     let shapes: &[(u64, u64)] = match (gpu, quick) {
@@ -43,8 +41,8 @@ pub(super) fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -
     };
     let mut all = Vec::new();
     for (m, n) in shapes {
-        let specs = if gpu && *m > 16 { &native } else { &specs };
-        all.extend(at_precisions(&Graph::gemm(*m, *n, 4096)?, specs, device)?);
+        let plans = if gpu && *m > 16 { &native } else { &plans };
+        all.extend(at_plans(&Graph::gemm(*m, *n, 4096)?, plans, device)?);
     }
     let narrow = all.iter().find(|subject| subject.precision == "w8a16").cloned();
     all.extend(narrow.filter(|_| cast).map(|subject| Measurable { cast: true, ..subject }));
@@ -61,9 +59,9 @@ pub(super) fn tour(names: &[String], device: &Device, quick: bool, cast: bool) -
         window: None,
         cache: Cache::Separate,
     };
-    let wide: Vec<_> = specs.iter().filter(|spec| matches!(spec.name(), "fp32" | "bf16" | "fp16")).cloned().collect();
+    let wide: Vec<_> = plans.iter().filter(|plan| matches!(plan.base(), "fp32" | "bf16" | "fp16")).cloned().collect();
     if !wide.is_empty() {
-        all.extend(at_precisions(&Graph::attention(attention, true), &wide, device)?);
+        all.extend(at_plans(&Graph::attention(attention, true), &wide, device)?);
     }
     Ok(Subjects { words: "A tour".to_owned(), all })
 }

@@ -82,6 +82,9 @@ pub(super) fn detail(device: &Device) -> Vec<Section> {
             sections.push(Section::Paragraph(format!("{label}: {text}")));
         }
     }
+    if let Some(range) = &device.memory.bandwidth_range {
+        sections.push(Section::Paragraph(format!("bandwidth range: {}", range.source)));
+    }
     if let Some(measured) = &device.measured {
         sections.push(Section::Paragraph(format!("measured by: {}", measured.source)));
     }
@@ -110,7 +113,8 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
         (units.gpu_cores, "GPU cores"),
         (units.cores, "cores"),
     ];
-    let count = count.into_iter().find_map(|(count, what)| Some(format!("{} {what}", count?)));
+    let one = |count: u32, what: &str| if count == 1 { what.trim_end_matches('s').to_owned() } else { what.to_owned() };
+    let count = count.into_iter().find_map(|(count, what)| Some(format!("{} {}", count?, one(count?, what))));
     let clock = &device.clock;
     let clocks = [(clock.boost, "boost"), (clock.tensor, "tensor"), (clock.base, "base")];
     let clocks: Vec<String> =
@@ -133,7 +137,7 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
         ("compute capability", shown(device.compute_capability.clone())),
         ("year", shown(device.year.map(|year| year.to_string()))),
         ("memory", device.memory.capacity.map_or_else(String::new, |size| format!("{}{memory}", binary(size)))),
-        ("bandwidth", device.memory.bandwidth.to_string()),
+        ("bandwidth", bandwidth(device)),
         ("units", shown(count)),
         ("clock", clocks.join(", ")),
         ("on chip", caches.join(", ")),
@@ -142,6 +146,13 @@ fn properties(device: &Device) -> Vec<(&'static str, String)> {
         ("power", device.tdp.map_or_else(String::new, |tdp| tdp.to_string())),
         ("figures", device.confidence.to_string()),
     ]
+}
+
+/// What it is rated at, and the range where there is one.
+fn bandwidth(device: &Device) -> String {
+    let range = device.memory.bandwidth_range.as_ref();
+    let range = range.map_or_else(String::new, |range| format!(" (published range {} to {})", range.low, range.high));
+    format!("{}{range}", device.memory.bandwidth)
 }
 
 /// Memories are binary: 60 MiB, not 62.91 MB.
@@ -215,7 +226,7 @@ fn modes(device: &Device) -> Table {
             mode.sm.to_string().into(),
             number(mode.bandwidth.value() / 1e9).into(),
             tera(Some(mode.fp16)).into(),
-            tera(Some(mode.int8)).into(),
+            tera(mode.int8).into(),
             remark.into(),
         ]);
     }

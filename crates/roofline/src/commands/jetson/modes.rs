@@ -30,7 +30,8 @@ struct Row {
     cpu_cores: Option<u32>,
     bandwidth_gb_s: f64,
     fp16_tflops: f64,
-    int8_tops: f64,
+    /// None where the chip has no INT8 rate.
+    int8_tops: Option<f64>,
     /// Over the whole chip.
     bandwidth_scale: f64,
     compute_scale: f64,
@@ -66,7 +67,7 @@ fn row(board: &Board, InMode { mode, device, table }: &InMode) -> Row {
         cpu_cores: table.as_ref().map(|(_, cores)| *cores),
         bandwidth_gb_s: device.memory.bandwidth.value() / 1e9,
         fp16_tflops: mode.fp16.value() / 1e12,
-        int8_tops: mode.int8.value() / 1e12,
+        int8_tops: mode.int8.map(|rate| rate.value() / 1e12),
         bandwidth_scale: device.memory.bandwidth / whole.memory.bandwidth,
         compute_scale: scaled.map_or(compute, |scaled| scaled.compute_scale),
         circulating_factor: circulating_factor(mode.power),
@@ -125,7 +126,7 @@ impl Report for Listing {
                 row.cpu_cores.map_or_else(String::new, |cores| cores.to_string()).into(),
                 format!("{} GB/s", number(row.bandwidth_gb_s)).into(),
                 format!("{} TFLOP/s", number(row.fp16_tflops)).into(),
-                format!("{} TOP/s", number(row.int8_tops)).into(),
+                row.int8_tops.map_or_else(String::new, |rate| format!("{} TOP/s", number(rate))).into(),
                 format!("{:.2}", row.bandwidth_scale).into(),
                 format!("{:.2}", row.compute_scale).into(),
                 row.circulating().into(),

@@ -2,25 +2,32 @@
 //! each mode leaves.
 
 use roofline_core::{
-    Model,
+    Dim, Graph, Model,
     device::PowerMode,
     energy::Energy,
-    predict::Bound,
-    recommend::{Demand, Goal, Limits, Need, recommend, recommend_operator},
+    format::{Shape, Sizes},
+    plan::Assignment,
+    precision::advisable,
+    predict::{Bound, Prediction, Tier, forecast},
+    recommend::{Demand, Goal, Limits, Need, recommend},
     units::{Bytes, Joules, Seconds},
 };
+use roofline_run::jetson::Root;
 use serde::Serialize;
 
-use super::{Board, InMode};
+use super::{
+    Board, InMode,
+    set_mode::{Step, set_mode},
+};
 use crate::{
-    cli::{GoalArg, ScheduleArgs},
-    commands::source,
+    cli::{GoalArg, ScheduleArgs, SetModeArgs},
+    commands::{known, source},
     failure::Failure,
     report::{Align, Report, Section, Table, number},
 };
 
-/// Batches that throughput of a product is looked for in.
-const BATCHES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The largest batch of a product that is looked at, whatever fits: far beyond every ridge.
+const MOST: u64 = 1 << 20;
 /// Side of the product that stands for a model where none is named.
 const SIDE: u64 = 4096;
 /// Predictions closer than this are the same.
@@ -41,6 +48,18 @@ pub(super) struct Schedule {
     reason: String,
     /// The best of each mode.
     candidates: Vec<Row>,
+    /// What puts the board into the mode.
+    apply: Apply,
+}
+
+/// How the decision is carried out, and whether it was.
+#[derive(Serialize)]
+struct Apply {
+    command: String,
+    /// What the command runs; empty until it did.
+    steps: Vec<Step>,
+    applied: bool,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -49,7 +68,7 @@ struct Row {
     power_budget_w: Option<f64>,
     precision: String,
     batch_size: u64,
-    tier: &'static str,
+    tier: Tier,
     predicted_time_us: f64,
     tokens_per_s: f64,
     bottleneck: String,
@@ -66,6 +85,8 @@ struct Candidate {
     precision: String,
     method: String,
     batch: u64,
+    /// Of a stored weight.
+    bits: u32,
     /// Of a step of the whole batch.
     time: Seconds,
     /// Of one token, at the mode's whole budget.
@@ -90,18 +111,23 @@ impl Candidate {
 }
 
 /// The best way for a goal. Of those that predict the same, the one with the most compute, because the ideal leaves out
-/// what a faster GPU also shortens; then the smallest batch.
+/// what a faster GPU also shortens; then the smallest batch; then the widest weights, which lose least.
 fn select(candidates: &[Candidate], goal: GoalArg) -> Option<&Candidate> {
     let cost = |candidate: &Candidate| candidate.cost(goal).unwrap_or(f64::INFINITY);
     let least = candidates.iter().map(cost).fold(f64::INFINITY, f64::min);
     let best = candidates.iter().filter(|candidate| least.is_finite() && cost(candidate) <= least * SAME);
     best.min_by(|one, other| {
         let compute = other.mode.fp16.value().total_cmp(&one.mode.fp16.value());
-        compute.then(one.batch.cmp(&other.batch))
+        compute.then(one.batch.cmp(&other.batch)).then(other.bits.cmp(&one.bits))
     })
 }
 
-pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, Failure> {
+pub(super) fn schedule(root: &Root, args: &ScheduleArgs) -> Result<Schedule, Failure> {
+    if args.apply && args.board.on.is_some() {
+        let hint = "leave out --on on the board itself, or leave out --apply to see the command";
+        return Err(Failure::usage("a board of the registry has no mode to change", hint));
+    }
+    let board = &Board::open(root, &args.board)?;
     let model = args.model.as_deref().map(source::model).transpose()?;
     let limits =
         [args.memory_limit, board.device.memory.usable(), board.status.as_ref().and_then(|status| status.memory)];
@@ -131,6 +157,7 @@ pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, F
         // A mode without a budget has no energy to be judged by; it is still worth a line.
         select(&own, args.goal).or_else(|| select(&own, GoalArg::Latency)).cloned()
     };
+    let apply = apply(root, &chosen.mode.name, args.apply)?;
     let rivals: Vec<Candidate> = board.modes.iter().filter_map(of_mode).collect();
     Ok(Schedule {
         device: board.device.key.clone(),
@@ -144,7 +171,18 @@ pub(super) fn schedule(board: &Board, args: &ScheduleArgs) -> Result<Schedule, F
         target: target(args.goal),
         reason: reason(chosen, &rivals, args.goal),
         candidates: rivals.iter().map(|rival| row(rival, chosen)).collect(),
+        apply,
     })
+}
+
+/// The command for the mode, run where that was asked for: the same that `set-mode` does.
+fn apply(root: &Root, mode: &str, now: bool) -> Result<Apply, Failure> {
+    let command = format!("roofline jetson set-mode {mode} --apply");
+    if !now {
+        return Ok(Apply { command, steps: Vec::new(), applied: false, notes: Vec::new() });
+    }
+    let done = set_mode(root, &SetModeArgs { name: mode.to_owned(), clocks: false, apply: true })?;
+    Ok(Apply { command, steps: done.steps, applied: done.applied, notes: done.notes })
 }
 
 /// The best plan of a model in one mode, or why there is none.
@@ -161,12 +199,13 @@ fn plan(
     };
     let limits = Limits { memory: limit, ..Limits::default() };
     let demand = Demand::Decode { context: args.context };
-    let device = &mode.device;
+    let machine = known(mode.device.clone());
     let advice = recommend(&Need {
         model,
-        device,
-        calibration: None,
+        machine: &machine,
+        tier: Tier::Expected,
         batch: None,
+        devices: Some(1),
         demand,
         goal,
         dollars_per_hour: None,
@@ -175,33 +214,49 @@ fn plan(
     let Some(best) = advice.choice() else { return Ok(Err(advice.reason)) };
     Ok(Ok(Candidate {
         mode: mode.mode.clone(),
-        precision: best.candidate.name.clone(),
+        precision: best.candidate.plan.to_string(),
         method: best.candidate.algorithm.to_owned(),
         batch: best.batch,
+        bits: best.candidate.plan.layers(&mode.device)?.weights.nominal_bits(),
         time: best.time,
         energy: best.energy_per_token.map(Energy::joules),
-        memory: best.memory,
+        memory: best.memory.total,
         bound: best.bound,
     }))
 }
 
-/// The best precision of a product in one mode, at each batch.
+/// Every precision that the mode's device multiplies, at one row, or for throughput at every doubling of the batch whose
+/// operands fit. A product is a kernel: no runtime has to know its format.
 fn products(mode: &InMode, args: &ScheduleArgs, limit: Option<Bytes>) -> Result<Vec<Candidate>, Failure> {
-    let batches = if args.goal == GoalArg::Throughput { &BATCHES[..] } else { &BATCHES[..1] };
+    let machine = known(mode.device.clone());
+    let shape = Shape::matrix(Dim::new("n", SIDE)?, Dim::new("k", SIDE)?);
     let mut all = Vec::new();
-    for batch in batches {
-        let advice = recommend_operator((*batch, SIDE, SIDE), &mode.device, None, limit)?;
-        let Some(best) = advice.ranked.first() else { continue };
-        all.push(Candidate {
-            mode: mode.mode.clone(),
-            precision: best.precision.clone(),
-            method: best.method.to_owned(),
-            batch: *batch,
-            time: best.time,
-            energy: mode.mode.power.map(|power| power * best.time / *batch as f64),
-            memory: best.weights,
-            bound: best.bound,
-        });
+    for named in advisable() {
+        let Ok(formats) = named.precision().on(&mode.device) else { continue };
+        let plan = Assignment::uniform(formats);
+        let mut batch = 1;
+        while batch <= MOST {
+            let Prediction { ideal, expected } = forecast(&Graph::gemm(batch, SIDE, SIDE)?, &plan, &machine)?.total;
+            if limit.is_some_and(|limit| ideal.work.bytes() > limit) {
+                break;
+            }
+            let bits = formats.weights.nominal_bits();
+            all.push(Candidate {
+                mode: mode.mode.clone(),
+                precision: named.name.to_owned(),
+                method: if bits < 16 { "rtn" } else { "none" }.to_owned(),
+                batch,
+                bits,
+                time: expected.time.seconds(),
+                energy: mode.mode.power.map(|power| power * expected.time.seconds() / batch as f64),
+                memory: formats.weights.bytes(shape, Sizes::Exact),
+                bound: expected.bound(),
+            });
+            if args.goal != GoalArg::Throughput {
+                break;
+            }
+            batch *= 2;
+        }
     }
     Ok(all)
 }
@@ -255,13 +310,28 @@ fn row(rival: &Candidate, chosen: &Candidate) -> Row {
         power_budget_w: rival.mode.power.map(roofline_core::units::Watts::value),
         precision: rival.precision.clone(),
         batch_size: rival.batch,
-        tier: "ideal",
+        tier: Tier::Expected,
         predicted_time_us: rival.time.micros(),
         tokens_per_s: rival.tokens_per_second(),
         bottleneck: rival.bound.to_string(),
         memory_bytes: rival.memory,
         estimated_energy_per_token_j: rival.energy.map(Joules::value),
         chosen: rival.mode.name == chosen.mode.name,
+    }
+}
+
+impl Apply {
+    fn sentence(&self) -> String {
+        if !self.applied {
+            return format!(
+                "Nothing was changed; `{}` puts the board into the mode, and so does --apply.",
+                self.command
+            );
+        }
+        let steps: Vec<&str> = self.steps.iter().map(|step| step.command.as_str()).collect();
+        let mut sentences = vec![format!("Done: {}.", steps.join(", "))];
+        sentences.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
+        sentences.join(" ")
     }
 }
 
@@ -304,46 +374,10 @@ impl Report for Schedule {
                     .to_owned(),
             ),
             Section::Table(table.without_empty_columns()),
+            Section::Paragraph(self.apply.sentence()),
         ]
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidate(name: &str, fp16: f64, time: f64, power: Option<f64>, batch: u64) -> Candidate {
-        let registry = roofline_core::Registry::builtin();
-        let nano = registry.find("jetson_orin_nano_8gb").unwrap();
-        let mode = PowerMode {
-            name: name.to_owned(),
-            power: power.map(roofline_core::units::Watts::new),
-            fp16: roofline_core::units::FlopRate::new(fp16),
-            ..nano.power_modes[0].clone()
-        };
-        let time = Seconds::new(time);
-        let energy = mode.power.map(|power| power * time / batch as f64);
-        let (precision, method) = ("w4a16".to_owned(), "mse".to_owned());
-        Candidate { mode, precision, method, batch, time, energy, memory: Bytes::ZERO, bound: Bound::Memory }
-    }
-
-    #[test]
-    fn goals_choose() {
-        let all = [
-            candidate("15W", 10e12, 1e-3, Some(15.0), 1),
-            candidate("7W", 3e12, 1e-3, Some(7.0), 1),
-            candidate("MAXN", 12e12, 0.8e-3, None, 1),
-            candidate("15W", 10e12, 1.5e-3, Some(15.0), 4),
-        ];
-        let name = |goal| select(&all, goal).map(|chosen| (chosen.mode.name.clone(), chosen.batch)).unwrap();
-        assert_eq!(name(GoalArg::Latency), ("MAXN".to_owned(), 1));
-        assert_eq!(name(GoalArg::Throughput), ("15W".to_owned(), 4));
-        // 15 W x 1.5 ms over 4 tokens is 5.6 mJ; 7 W x 1 ms is 7 mJ; without a budget there is nothing to compare.
-        assert_eq!(name(GoalArg::Power), ("15W".to_owned(), 4));
-        // The same time: the one with more compute.
-        assert_eq!(select(&all[..2], GoalArg::Latency).unwrap().mode.name, "15W");
-        assert_eq!(select(&all[..2], GoalArg::Power).unwrap().mode.name, "7W");
-        assert!(select(&[], GoalArg::Power).is_none());
-        assert!(select(&all[2..3], GoalArg::Power).is_none());
-    }
-}
+mod tests;

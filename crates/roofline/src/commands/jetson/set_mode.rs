@@ -21,15 +21,15 @@ pub(super) struct Chosen {
     power_budget_w: Option<f64>,
     from: Option<String>,
     /// What to run.
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     /// Whether it was run.
-    applied: bool,
-    notes: Vec<String>,
+    pub(super) applied: bool,
+    pub(super) notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Step {
-    command: String,
+pub(super) struct Step {
+    pub(super) command: String,
 }
 
 pub(super) fn set_mode(root: &Root, args: &SetModeArgs) -> Result<Chosen, Failure> {

@@ -1,9 +1,12 @@
 //! A model's forecast for reading.
 
-use roofline_core::units::Seconds;
+use roofline_core::{
+    predict::Tier,
+    units::{Bytes, Seconds},
+};
 
 use super::{ModelPrediction, Row};
-use crate::commands::{models::billions, tier::tier_words};
+use crate::commands::{models::billions, tier};
 use crate::report::{Align, Cell, Report, Section, Table, number, style};
 
 impl Report for ModelPrediction {
@@ -21,7 +24,7 @@ impl Report for ModelPrediction {
             Section::Heading(format!(
                 "{}{device}, {place}: {}",
                 self.model_name,
-                tier_words(self.estimates.iter().map(|row| row.tier))
+                tier::words(self.estimates.iter().map(|row| (row.figures.tier, row.figures.basis, &row.weaker[..])))
             )),
             Section::Table(self.passes()),
         ];
@@ -47,6 +50,7 @@ impl Report for ModelPrediction {
             sections.push(Section::Paragraph(text));
         }
         sections.extend(self.does_not_fit().into_iter().map(Section::Paragraph));
+        sections.extend(self.doubts().into_iter().map(Section::Paragraph));
         sections.extend(self.unavailable.iter().map(|row| Section::Paragraph(row.sentence())));
         sections
     }
@@ -63,6 +67,19 @@ impl ModelPrediction {
         for row in &self.estimates {
             if !said.iter().any(|other| other.device == row.device && other.phase == row.phase) {
                 said.push(row);
+            }
+        }
+        said
+    }
+
+    /// What stands on less than the rest, by phase, each once.
+    fn doubts(&self) -> Vec<String> {
+        let spoken = self.estimates.iter().filter(|row| row.figures.tier == Tier::Expected);
+        let mut said: Vec<String> = Vec::new();
+        for (row, sentence) in spoken.filter_map(|row| Some((row, tier::weaker_words(&row.weaker)?))) {
+            let sentence = format!("{}: {sentence}", row.phase);
+            if !said.contains(&sentence) {
+                said.push(sentence);
             }
         }
         said
@@ -92,24 +109,23 @@ impl ModelPrediction {
                 Some(false) => "NO",
                 None => "",
             };
+            let likely = (row.figures.tier == Tier::Expected).then_some(row.total.expected);
             table.row([
                 if self.several { row.device.clone() } else { String::new() }.into(),
                 if several_counts { row.tensor_parallel.to_string() } else { String::new() }.into(),
                 row.precision.as_str().into(),
                 row.phase.into(),
                 row.time().to_string().into(),
-                row.expected
-                    .map_or_else(String::new, |expected| format!("{} - {}", expected.low, expected.high))
-                    .into(),
-                row.expected.map_or_else(String::new, |_| row.total.time().to_string()).into(),
+                likely.map_or_else(String::new, |expected| format!("{} - {}", expected.low, expected.high)).into(),
+                likely.map_or_else(String::new, |_| row.total.ideal.time().to_string()).into(),
                 number(row.tokens_per_s).into(),
-                Cell::styled(row.bottleneck.as_str(), style::of_bound(row.bound())),
-                number(row.ai).into(),
+                Cell::styled(row.figures.bottleneck.as_str(), style::of_bound(row.bound())),
+                number(row.figures.ai).into(),
                 row.weight_bytes.to_string().into(),
                 row.kv_bytes.to_string().into(),
                 row.memory_bytes.to_string().into(),
                 fits.into(),
-                row.speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
+                row.ratios.speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
             ]);
         }
         table.without_empty_columns()
@@ -127,9 +143,8 @@ impl ModelPrediction {
         let place = format!("{} on {}{}", row.precision, shared(row), row.device);
         let mut facts = vec![("parameters".to_owned(), format!("{}{active}", billions(self.parameters)))];
         if let Some(context) = row.longest_context {
-            let made = self.max_context.filter(|max| *max < context);
-            let made = made.map_or_else(String::new, |max| format!("; the model was made for {max}"));
-            let text = format!("{context} tokens fit at batch {} ({place}){made}", row.batch);
+            let made = if self.max_context == Some(context) { ", all the model was made for," } else { "" };
+            let text = format!("{context} tokens{made} fit at batch {} ({place})", row.batch);
             facts.push(("longest context".to_owned(), text));
         }
         if let Some(batch) = row.largest_batch {
@@ -143,6 +158,13 @@ impl ModelPrediction {
             None => "sliding windows keep the cache smaller than the weights at any context".to_owned(),
         };
         facts.push(("cache".to_owned(), crossover));
+        if let Some(room) = row.room {
+            let system =
+                if room.system > Bytes::ZERO { format!(", {} the system's", room.system) } else { String::new() };
+            let text =
+                format!("{} of {} for the model{system}, {} kept free", room.for_models(), room.capacity, room.reserve);
+            facts.push(("room".to_owned(), text));
+        }
         if self.estimates.iter().any(|row| row.tensor_parallel > 1) {
             facts.push(("sizes".to_owned(), "weights, cache and memory are those of each device".to_owned()));
         }
@@ -166,11 +188,12 @@ impl ModelPrediction {
                         if self.one_place() { String::new() } else { format!(" {}{}", shared(row), row.device) }
                     ),
                     format!(
-                        "{} to the first token{each}: {} for {} tokens, {} tokens/s (ideal)",
+                        "{} to the first token{each}: {} for {} tokens, {} tokens/s ({})",
                         time(request.ttft_us),
                         time(request.total_us),
                         request.generate,
-                        number(request.generated_tokens_per_s)
+                        number(request.generated_tokens_per_s),
+                        request.tier
                     ),
                 ));
             }
@@ -223,17 +246,20 @@ fn kernels(row: &Row) -> Table {
         .column("bytes", Align::Right, 4)
         .column("unit", Align::Left, 5);
     let mut operators: Vec<_> = row.operators.iter().collect();
-    operators.sort_by(|a, b| b.predicted_time_us.total_cmp(&a.predicted_time_us));
+    operators.sort_by(|a, b| b.figures.predicted_time_us.total_cmp(&a.figures.predicted_time_us));
     for operator in operators {
         table.row([
             operator.site.into(),
             operator.count.to_string().into(),
-            Seconds::from_micros(operator.predicted_time_us).to_string().into(),
+            operator.prediction.time(operator.figures.tier).to_string().into(),
             format!("{:.1} %", 100.0 * operator.share).into(),
-            Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.bound)),
-            number(operator.ai).into(),
-            operator.bytes.to_string().into(),
-            operator.estimate.math.label().into(),
+            Cell::styled(
+                operator.figures.bottleneck.as_str(),
+                style::of_bound(operator.prediction.bound(operator.figures.tier)),
+            ),
+            number(operator.figures.ai).into(),
+            operator.figures.bytes.to_string().into(),
+            operator.prediction.ideal.math.label().into(),
         ]);
     }
     table

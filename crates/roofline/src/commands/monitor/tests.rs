@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use roofline_core::units::{Celsius, Hertz, Joules, Watts};
-use roofline_run::telemetry::{ClockDomain, Holder, Memory, Reading, Throttle, Unread, Utilization};
+use roofline_run::telemetry::{ClockDomain, Holder, Memory, Reading, Throttle, Unread, Utilization, Way};
 
 use super::*;
 
@@ -62,6 +62,12 @@ impl Source for Fake {
     }
     fn pcie_width(&self) -> Reading<u32> {
         self.say(16)
+    }
+    fn pcie_traffic(&self, way: Way) -> Reading<roofline_core::units::ByteRate> {
+        self.say(roofline_core::units::ByteRate::new(if way == Way::Sent { 1.5e9 } else { 2.5e6 }))
+    }
+    fn multiprocessors(&self) -> Reading<u32> {
+        self.say(132)
     }
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {
         self.say(vec![Throttle::SwPowerCap])

@@ -139,7 +139,9 @@ fn facts(look: &Look) -> Vec<(&'static str, String)> {
         facts.push(("temperature", format!("{temperature}{}", limit.unwrap_or_default())));
     }
     if let (Some(generation), Some(width)) = (status.pcie_gen, status.pcie_width) {
-        facts.push(("link", format!("PCIe {generation} x{width} now")));
+        let traffic = status.pcie_sent.zip(status.pcie_received);
+        let traffic = traffic.map(|(sent, received)| format!(", {sent} sent and {received} received"));
+        facts.push(("link", format!("PCIe {generation} x{width} now{}", traffic.unwrap_or_default())));
     }
     let capability = status.compute_capability.as_ref().map(|capability| format!("compute capability {capability}"));
     let registry = match (&look.device, &status.device_name) {
@@ -147,7 +149,9 @@ fn facts(look: &Look) -> Vec<(&'static str, String)> {
         (None, Some(_)) => Some("none of the registry reports this name".to_owned()),
         (None, None) => None,
     };
-    let device: Vec<String> = registry.into_iter().chain(capability).collect();
+    let units = status.sm_count.map(|count| format!("{count} multiprocessors"));
+    let fp8 = status.has_fp8.filter(|has| *has).map(|_| "FP8".to_owned());
+    let device: Vec<String> = registry.into_iter().chain(capability).chain(units).chain(fp8).collect();
     if !device.is_empty() {
         facts.push(("device", device.join(", ")));
     }

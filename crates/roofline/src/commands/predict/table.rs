@@ -1,9 +1,12 @@
 //! Estimates for reading.
 
-use roofline_core::{format::Sizes, predict::Reason, units::Seconds};
+use roofline_core::{
+    format::Sizes,
+    predict::{Reason, Tier},
+};
 
 use super::{Prediction, Unavailable};
-use crate::commands::tier::tier_words;
+use crate::commands::tier;
 use crate::report::{Align, Cell, Report, Section, Table, number, style};
 
 impl Report for Prediction {
@@ -16,13 +19,14 @@ impl Report for Prediction {
         let mut sections = vec![Section::Heading(format!(
             "{}{device}{sizes}: {}",
             self.subject,
-            tier_words(self.estimates.iter().map(|row| row.tier))
+            tier::words(self.estimates.iter().map(|row| (row.figures.tier, row.figures.basis, &row.weaker[..])))
         ))];
         sections.push(Section::Table(self.estimates_table()));
         if self.estimates.iter().any(|row| row.operators.len() > 1) {
             sections.push(Section::Table(self.operators_table()));
         }
         sections.extend(self.advice());
+        sections.extend(self.doubts().into_iter().map(Section::Paragraph));
         sections.extend(self.missing().into_iter().map(Section::Paragraph));
         sections
     }
@@ -38,12 +42,24 @@ impl Prediction {
         self.unavailable.iter().map(Unavailable::sentence).collect()
     }
 
+    /// What stands on less than the rest, each once.
+    fn doubts(&self) -> Vec<String> {
+        let spoken = self.estimates.iter().filter(|row| row.figures.tier == Tier::Expected);
+        let mut said: Vec<String> = Vec::new();
+        for sentence in spoken.filter_map(|row| tier::weaker_words(&row.weaker)) {
+            if !said.contains(&sentence) {
+                said.push(sentence);
+            }
+        }
+        said
+    }
+
     /// A line per device and bound: that of the first precision it holds for. JSON has all.
     fn advice(&self) -> Vec<Section> {
         let mut said = Vec::new();
         let mut sections = Vec::new();
         for row in &self.estimates {
-            let case = (&row.device, row.total.bound());
+            let case = (&row.device, row.total.ideal.bound());
             if !said.contains(&case) {
                 said.push(case);
                 let device = if self.several { format!("{} ", row.device) } else { String::new() };
@@ -71,9 +87,11 @@ impl Prediction {
             .column("speed-up", Align::Right, 1)
             .column("from", Align::Left, 9);
         for row in &self.estimates {
-            let bound = if row.balanced && row.expected.is_none() { "balanced" } else { &row.bottleneck };
-            let range = row.expected.map(|expected| format!("{} - {}", expected.low, expected.high));
-            let ideal = row.expected.map(|_| row.total.time().to_string());
+            let likely = row.figures.tier == Tier::Expected;
+            let bound = if row.balanced && !likely { "balanced" } else { &row.figures.bottleneck };
+            let expected = likely.then_some(row.total.expected);
+            let range = expected.map(|expected| format!("{} - {}", expected.low, expected.high));
+            let ideal = likely.then(|| row.total.ideal.time().to_string());
             let device = if self.several { row.device.clone() } else { String::new() };
             let reason = row.speedup_reason.map_or("", |reason| match reason {
                 Reason::Bytes => "byte ratio",
@@ -88,14 +106,14 @@ impl Prediction {
                 range.unwrap_or_default().into(),
                 ideal.unwrap_or_default().into(),
                 Cell::styled(bound, style::of_bound(row.bound())),
-                number(row.ai).into(),
-                number(row.critical_ai).into(),
-                if row.total.is_mixed() { String::new() } else { distance(row.ridge_distance) }.into(),
-                number(row.predicted_tflops).into(),
+                number(row.figures.ai).into(),
+                number(row.figures.critical_ai).into(),
+                if row.total.ideal.is_mixed() { String::new() } else { distance(row.ridge_distance) }.into(),
+                number(row.figures.predicted_tflops).into(),
                 number(row.predicted_gb_s).into(),
-                row.bytes.to_string().into(),
-                row.total.math.label().into(),
-                row.speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
+                row.figures.bytes.to_string().into(),
+                row.total.ideal.math.label().into(),
+                row.ratios.speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
                 reason.into(),
             ]);
         }
@@ -119,12 +137,15 @@ impl Prediction {
                     if self.several { row.device.clone() } else { String::new() }.into(),
                     row.precision.as_str().into(),
                     operator.site.into(),
-                    Seconds::from_micros(operator.predicted_time_us).to_string().into(),
+                    operator.prediction.time(operator.figures.tier).to_string().into(),
                     format!("{:.0} %", 100.0 * operator.share).into(),
-                    Cell::styled(operator.bottleneck.as_str(), style::of_bound(operator.bound)),
-                    number(operator.ai).into(),
-                    operator.bytes.to_string().into(),
-                    operator.estimate.math.label().into(),
+                    Cell::styled(
+                        operator.figures.bottleneck.as_str(),
+                        style::of_bound(operator.prediction.bound(operator.figures.tier)),
+                    ),
+                    number(operator.figures.ai).into(),
+                    operator.figures.bytes.to_string().into(),
+                    operator.prediction.ideal.math.label().into(),
                 ]);
             }
         }

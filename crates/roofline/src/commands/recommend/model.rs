@@ -1,25 +1,22 @@
 //! Advice on a model.
 
-use std::borrow::Cow;
-
 use roofline_core::{
-    Device, Model,
-    calibration::Calibration,
-    device::Origin,
-    energy::{Energy, EnergyModel},
-    precision::{NAMED, PrecisionSpec},
+    energy::Energy,
     recommend::{
-        Demand, Goal, Limits, Need, Outcome, Published, Quality, Recommendation, Variation, published,
-        recommend as search, sensitivity,
+        Demand, Goal, Outcome, Published, Recommendation, Variation, published, recommend as search, sensitivity,
     },
     units::Bytes,
 };
 use serde::Serialize;
 
-use super::{explain, picture, place, recipe};
+use super::{
+    explain, picture,
+    question::{InMode, Question},
+    recipe,
+    words::{energy, loss, loss_with_source, work},
+};
 use crate::{
-    cli::{Phase, RecommendGoal, RecommendModelArgs},
-    commands::source,
+    cli::RecommendModelArgs,
     failure::Failure,
     report::{Align, Report, Section, Table, number},
 };
@@ -58,110 +55,6 @@ pub(crate) struct Advised {
     plot: bool,
 }
 
-/// The best of a power mode.
-#[derive(Serialize)]
-struct InMode {
-    power_mode: String,
-    power_w: f64,
-    plan: String,
-    tokens_per_s: f64,
-    energy_per_token: Option<Energy>,
-}
-
-/// What is asked, in terms of the library.
-struct Question {
-    model: Model,
-    device: Device,
-    calibration: Option<Calibration>,
-    batch: Option<u64>,
-    demand: Demand,
-    goal: Goal,
-    price: Option<f64>,
-    limits: Limits,
-}
-
-impl Question {
-    fn of(args: &RecommendModelArgs) -> Result<Self, Failure> {
-        let (device, calibration) = place(&args.place)?;
-        let names = |names: &[String]| names.iter().map(|name| canonical(name)).collect::<Result<Vec<_>, _>>();
-        Ok(Self {
-            model: source::model(&args.model)?,
-            device,
-            calibration: calibration.map(Cow::into_owned),
-            batch: args.batch,
-            demand: match (args.phase, args.prompt, args.generate) {
-                (Some(Phase::Prefill), ..) => Demand::Prefill { prompt: args.context },
-                (None, Some(prompt), Some(generate)) => Demand::Request { prompt, generate },
-                _ => Demand::Decode { context: args.context },
-            },
-            goal: match args.goal {
-                RecommendGoal::Latency => Goal::Latency,
-                RecommendGoal::Throughput => Goal::Throughput,
-                RecommendGoal::Memory => Goal::Memory,
-                RecommendGoal::Energy => Goal::Energy,
-                RecommendGoal::Cost => Goal::Cost,
-            },
-            price: args.price,
-            limits: Limits {
-                memory: args.place.memory_limit,
-                quality_loss: args.limits.max_quality_loss,
-                tokens_per_s: args.limits.min_tokens_per_s,
-                first_token: args.limits.max_ttft,
-                native_only: args.limits.native_only,
-                allow: names(&args.limits.allow)?,
-                deny: names(&args.limits.deny)?,
-                runtimes: args.limits.runtime.clone(),
-                any_quality: args.limits.any_quality,
-            },
-        })
-    }
-
-    fn need(&self) -> Need<'_> {
-        Need {
-            model: &self.model,
-            device: &self.device,
-            calibration: self.calibration.as_ref(),
-            batch: self.batch,
-            demand: self.demand,
-            goal: self.goal,
-            dollars_per_hour: self.price,
-            limits: &self.limits,
-        }
-    }
-
-    /// Moves to the power mode that takes the least energy, where the device has modes, none was given and energy counts;
-    /// the best of each comes back. A mode without a budget has nothing to be judged by.
-    fn choose_mode(&mut self) -> Result<Vec<InMode>, Failure> {
-        let mut modes = Vec::new();
-        // Rates that were given hold in no mode.
-        if self.goal != Goal::Energy || self.device.mode.is_some() || self.device.origin == Origin::Modified {
-            return Ok(modes);
-        }
-        let mut least: Option<(f64, Device)> = None;
-        for mode in &self.device.power_modes {
-            let Some(power) = mode.power else { continue };
-            let device = self.device.in_mode(&mode.name)?;
-            let advice = search(&Need { device: &device, calibration: None, ..self.need() })?;
-            let Some(best) = advice.choice() else { continue };
-            let score = best.score(self.goal);
-            if least.as_ref().is_none_or(|(other, _)| score < *other) {
-                least = Some((score, device));
-            }
-            modes.push(InMode {
-                power_mode: mode.name.clone(),
-                power_w: power.value(),
-                plan: best.candidate.name.clone(),
-                tokens_per_s: best.tokens_per_s,
-                energy_per_token: best.energy_per_token,
-            });
-        }
-        if let Some((_, device)) = least {
-            self.device = device;
-        }
-        Ok(modes)
-    }
-}
-
 /// The advice for what was typed.
 pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
     let mut question = Question::of(args)?;
@@ -173,14 +66,14 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
     let folder = std::path::Path::new(&args.model);
     let folder = if folder.is_dir() { args.model.as_str() } else { "./CHECKPOINT" };
     let best = recommendation.choice();
-    let commands = best.map_or_else(Vec::new, |best| recipe::commands(&best.candidate, &best.quality, folder));
-    let published = best.map_or_else(Vec::new, |best| published(&question.model, &best.candidate));
+    let commands = best.map_or_else(Vec::new, |best| recipe::commands(best, folder));
+    let published = best.map_or_else(Vec::new, |best| published(&question.model, &best.candidate.plan));
     let explanation = args.explain.then(|| explain::steps(&need, &recommendation)).transpose()?;
     Ok(Advised {
         model: question.model.name.clone(),
-        device: question.device.label(),
-        device_name: question.device.name.clone(),
-        power_mode: question.device.mode.clone().filter(|_| !modes.is_empty()),
+        device: question.device().label(),
+        device_name: question.device().name.clone(),
+        power_mode: question.device().mode.clone().filter(|_| !modes.is_empty()),
         modes,
         batch: best.map_or(args.batch.unwrap_or(1), |best| best.batch),
         demand: question.demand,
@@ -195,41 +88,6 @@ pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
     })
 }
 
-/// The name in the table of precisions, by whichever it was asked for.
-fn canonical(name: &str) -> Result<String, Failure> {
-    let lower = name.trim().to_lowercase();
-    if lower.parse::<roofline_core::Format>().is_err() {
-        lower.parse::<PrecisionSpec>()?;
-    }
-    // Whoever says INT4 means every group size.
-    let known = NAMED.iter().filter(|_| lower != "int4");
-    let known = known.clone().find(|named| named.name == lower || named.aliases.contains(&lower.as_str()));
-    Ok(known.map_or(lower, |named| named.name.to_owned()))
-}
-
-/// The work in words.
-pub(super) fn work(demand: Demand) -> String {
-    match demand {
-        Demand::Decode { context } => format!("one more token at a context of {context}"),
-        Demand::Prefill { prompt } => format!("a prompt of {prompt} tokens"),
-        Demand::Request { prompt, generate } => format!("a prompt of {prompt} tokens and {generate} more"),
-    }
-}
-
-pub(super) fn quality(quality: &Quality) -> String {
-    match quality {
-        Quality::Exact => "as 16 bit".to_owned(),
-        Quality::Released => "as released".to_owned(),
-        Quality::Published { change, .. } => format!("+{:.1} % published", 100.0 * change),
-        Quality::Estimated(change) => format!("+{:.1} to {:.1} % estimated", 100.0 * change.low, 100.0 * change.high),
-        Quality::Unknown => "unknown".to_owned(),
-    }
-}
-
-fn energy(energy: Option<Energy>) -> String {
-    energy.map_or_else(String::new, |energy| energy.joules().to_string())
-}
-
 impl Report for Advised {
     const ROWS: &'static str = "outcomes";
 
@@ -241,9 +99,11 @@ impl Report for Advised {
         let advice = &self.recommendation;
         let batch = self.batch;
         let work = work(self.demand);
+        let several = advice.choice().filter(|best| best.tp > 1);
+        let several = several.map_or_else(String::new, |best| format!("{} x ", best.tp));
         let mut sections = vec![
             Section::Heading(format!(
-                "{} on {} ({}): {work}, batch {batch}",
+                "{} on {several}{} ({}): {work}, batch {batch}",
                 self.model, self.device_name, self.device
             )),
             Section::Paragraph(format!("{}; {} tier.", advice.reason, advice.tier)),
@@ -269,41 +129,70 @@ impl Report for Advised {
         } else {
             String::new()
         };
+        let own = match self.goal {
+            Goal::Throughput | Goal::Cost => {
+                " Each plan has its own best batch; speed-ups are over 16 bit at the same one."
+            }
+            _ => "",
+        };
         sections.push(Section::Paragraph(format!(
-            "{rest}A star: no other plan is at least as fast, as small and as good."
+            "{rest}A star: no other plan is at least as fast, as small and as good.{own}"
         )));
         if self.plot {
             sections.push(Section::Picture(picture::front(self).into()));
         }
         sections.extend(advice.warnings.iter().map(|warning| Section::Paragraph(format!("Warning: {warning}."))));
+        sections.extend(self.left_out());
         sections.extend((!self.commands.is_empty()).then(|| Section::Code(self.commands.clone())));
         sections
     }
 }
 
 impl Advised {
+    /// What the device multiplies and nobody loads, in one sentence.
+    fn left_out(&self) -> Option<Section> {
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for left in &self.recommendation.left_out {
+            match by_reason.iter_mut().find(|(reason, _)| *reason == left.reason) {
+                Some((_, plans)) => plans.push(&left.plan),
+                None => by_reason.push((&left.reason, vec![&left.plan])),
+            }
+        }
+        let told: Vec<String> =
+            by_reason.iter().map(|(reason, plans)| format!("{} ({reason})", plans.join(", "))).collect();
+        (!told.is_empty()).then(|| Section::Paragraph(format!("Left out: {}.", told.join("; "))))
+    }
+
     /// The arithmetic of the memory, the quality with its source, what the choice costs and how firm it is.
     fn facts(&self, best: &Outcome) -> Vec<(String, String)> {
-        let (footprint, capacity) = (&best.footprint, self.recommendation.capacity);
-        let kept = if capacity.is_some() { " + a tenth kept free" } else { "" };
-        let there = capacity.map_or_else(String::new, |capacity| {
-            format!(" of {capacity}, {} to spare", Bytes::new((capacity - best.memory).value().max(0.0)))
-        });
-        let memory = format!(
-            "weights {} + cache {} + in flight {}{kept} = {}{there}",
-            footprint.weights, footprint.kv, footprint.activations, best.memory
-        );
-        let source = match &best.quality {
-            Quality::Published { source, method, .. } => format!(" with {method} ({source})"),
-            Quality::Estimated(_) => " from the formats' errors on Gaussian numbers".to_owned(),
-            _ => String::new(),
+        let memory = &best.memory;
+        let part = |name: &str, bytes: Bytes| {
+            if bytes > Bytes::ZERO { format!(" + {name} {bytes}") } else { String::new() }
         };
-        let cache = if best.candidate.kv.nominal_bits() < 16 { "; what the cache costs is unknown" } else { "" };
+        let there = memory.capacity.map_or_else(String::new, |capacity| format!(" of {capacity}"));
+        let each = if best.tp > 1 { " on each device" } else { "" };
+        let told = format!(
+            "weights {} + cache {} + in flight {}{}{} = {}{there}{each}",
+            memory.weights,
+            memory.cache,
+            memory.in_flight,
+            part("the system's", memory.system),
+            part("kept free", memory.kept_free),
+            memory.total
+        );
         let mut facts = vec![
-            ("memory".to_owned(), memory),
-            ("perplexity".to_owned(), quality(&best.quality) + &source + cache),
+            ("plan".to_owned(), best.candidate.plan.to_string()),
+            ("known as".to_owned(), known_as(best)),
+            ("memory".to_owned(), told),
+            ("perplexity".to_owned(), loss_with_source(&best.candidate.losses)),
             ("algorithm".to_owned(), self.algorithm(best)),
         ];
+        if let Some(prefill) = &self.recommendation.prefill {
+            facts.push(("prompts".to_owned(), prefill.sentence.clone()));
+        }
+        if let Some(cost) = &best.last_resort {
+            facts.push(("last resort".to_owned(), cost.clone()));
+        }
         if let Some(known) = best.energy_per_token {
             let how = match known {
                 Energy::Fitted(_) => " by terms fitted to measured kernels",
@@ -314,7 +203,6 @@ impl Advised {
         if let Some(dollars) = best.dollars_per_million_tokens {
             facts.push(("cost".to_owned(), format!("${dollars:.3} per million tokens")));
         }
-        facts.push(("runtimes".to_owned(), best.candidate.runtimes.join(", ")));
         facts.push(("firm?".to_owned(), self.firmness()));
         facts
     }
@@ -343,7 +231,7 @@ impl Advised {
         };
         let all: Vec<String> = self.sensitivity.iter().map(told).collect();
         let next = self.recommendation.outcomes.get(1).filter(|next| next.refused.is_none());
-        let next = next.and_then(|next| Some(format!("; the next, {}: {}", next.candidate.name, next.lost.as_ref()?)));
+        let next = next.and_then(|next| Some(format!("; the next, {}: {}", next.candidate.plan, next.lost.as_ref()?)));
         all.join("; ") + &next.unwrap_or_default()
     }
 
@@ -359,7 +247,7 @@ impl Advised {
             table.row([
                 format!("{}{chosen}", mode.power_mode).into(),
                 format!("{} W", number(mode.power_w)).into(),
-                mode.plan.as_str().into(),
+                mode.plan.to_string().into(),
                 number(mode.tokens_per_s).into(),
                 energy(mode.energy_per_token).into(),
             ]);
@@ -368,32 +256,18 @@ impl Advised {
     }
 }
 
-/// Where the energies of a device come from.
-pub(super) fn energy_source(device: &Device) -> String {
-    match EnergyModel::builtin(device) {
-        Some(model) => format!(
-            "{} W while anything runs, {} pJ per byte, {} pJ per widened weight, and per operation {}; {:.1} % mean error on \
-             kernels they were not fitted to ({})",
-            model.static_w,
-            model.pj_per_byte,
-            model.pj_per_widened_weight,
-            model
-                .pj_per_operation
-                .iter()
-                .map(|(math, picojoules)| format!("{picojoules} pJ in {}", math.label()))
-                .collect::<Vec<_>>()
-                .join(", "),
-            100.0 * model.held_out_mean_error,
-            model.provenance
-        ),
-        None => "nobody measured this device here: its whole power limit for the predicted time".to_owned(),
-    }
+/// What runtimes call a plan.
+fn known_as(best: &Outcome) -> String {
+    let told: Vec<String> =
+        best.candidate.known_as.iter().map(|(runtime, name)| format!("{name} in {runtime}")).collect();
+    if told.is_empty() { "nothing: no runtime that we know loads it here".to_owned() } else { told.join(", ") }
 }
 
 fn plans(outcomes: &[Outcome], goal: Goal) -> Table {
     let mut table = Table::default()
         .column("plan", Align::Left, 0)
         .column("", Align::Left, 3)
+        .column("devices", Align::Right, 1)
         .column("batch", Align::Right, 3)
         .column("time", Align::Right, 0)
         .column("first token", Align::Right, 2)
@@ -407,20 +281,20 @@ fn plans(outcomes: &[Outcome], goal: Goal) -> Table {
         .column("why not", Align::Left, 1);
     for outcome in outcomes {
         let dollars = outcome.dollars_per_million_tokens;
-        let cache = if outcome.loss().is_none() && outcome.quality != Quality::Unknown { " + cache" } else { "" };
         table.row([
-            outcome.candidate.name.as_str().into(),
+            outcome.candidate.plan.to_string().into(),
             if outcome.pareto { "*" } else { "" }.into(),
+            if outcome.tp > 1 { outcome.tp.to_string() } else { String::new() }.into(),
             outcome.batch.to_string().into(),
             outcome.time.to_string().into(),
             outcome.first_token.map_or_else(String::new, |time| time.to_string()).into(),
             number(outcome.tokens_per_s).into(),
-            format!("{:.2}x", outcome.speedup).into(),
+            outcome.gain.map_or_else(String::new, |gain| format!("{gain:.2}x")).into(),
             outcome.bound.to_string().into(),
-            outcome.memory.to_string().into(),
+            outcome.memory.total.to_string().into(),
             energy(outcome.energy_per_token.filter(|_| goal == Goal::Energy)).into(),
             dollars.map_or_else(String::new, |dollars| format!("{dollars:.3}")).into(),
-            (quality(&outcome.quality) + cache).into(),
+            loss(&outcome.candidate.losses).into(),
             outcome.refused.clone().or_else(|| outcome.lost.clone()).unwrap_or_default().into(),
         ]);
     }

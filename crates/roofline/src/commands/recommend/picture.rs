@@ -1,8 +1,8 @@
 //! The plans as a picture: memory across, speed up, colour for the quality.
 
-use roofline_core::recommend::{Outcome, RESERVE};
+use roofline_core::recommend::Outcome;
 
-use super::model::{Advised, work};
+use super::{model::Advised, words::work};
 use crate::{
     cli::RecommendPicture,
     commands::plot::write_picture,
@@ -21,24 +21,23 @@ fn class(outcome: &Outcome) -> usize {
 /// The picture of an advice.
 pub(super) fn front(advised: &Advised) -> Picture {
     let advice = &advised.recommendation;
-    let chosen = advice.choice().map(|best| best.candidate.name.as_str());
-    let spotted = |outcome: &Outcome| Spotted {
-        label: outcome.candidate.name.clone(),
-        x: outcome.footprint.total().value() / 1e9,
+    let spotted = |(at, outcome): (usize, &Outcome)| Spotted {
+        label: outcome.candidate.plan.to_string(),
+        x: outcome.memory.model().value() / 1e9,
         y: outcome.tokens_per_s,
         class: class(outcome),
         front: outcome.pareto,
-        chosen: Some(outcome.candidate.name.as_str()) == chosen,
+        chosen: at == 0 && outcome.refused.is_none(),
     };
     let classes = CLASSES.iter().map(|(_, name)| (*name).to_owned()).chain(["unknown".to_owned()]).collect();
     Picture::Front(Front {
         title: format!("{} on {}", advised.model, advised.device_name),
         subtitle: format!("{} plans for {}, {} tier", advice.outcomes.len(), work(advised.demand), advice.tier),
-        x_label: "memory, GB".to_owned(),
+        x_label: "memory of a device, GB".to_owned(),
         y_label: "tokens/s".to_owned(),
         classes,
-        plans: advice.outcomes.iter().map(spotted).collect(),
-        limit: advice.capacity.map(|capacity| (1.0 - RESERVE) * capacity.value() / 1e9),
+        plans: advice.outcomes.iter().enumerate().map(spotted).collect(),
+        limit: advice.room.map(|room| room.for_models().value() / 1e9),
     })
 }
 

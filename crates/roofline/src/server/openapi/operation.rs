@@ -66,10 +66,10 @@ fn side(name: &str) -> Value {
     query(name, &json!({ "type": "integer", "minimum": 1, "maximum": 2_147_483_647, "default": 4096 }), "A dimension")
 }
 
-/// A product, or what the command line takes.
-fn product_or(verb: &str) -> Value {
+/// A short form, or what the command line takes.
+fn short_or(short: &str, verb: &str) -> Value {
     let command = request(verb);
-    let mut alternatives = vec![reference("GEMMSpec")];
+    let mut alternatives = vec![reference(short)];
     alternatives.extend(command["oneOf"].as_array().cloned().unwrap_or_else(|| vec![command]));
     json!({ "oneOf": alternatives })
 }
@@ -131,7 +131,7 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/analyze",
             "Everything about one product; with `model`, what a measured run achieved",
-            || Some((product_or("analyze"), true)),
+            || Some((short_or("GEMMSpec", "analyze"), true)),
             r#"{"M":1,"N":4096,"K":4096,"precision":"FP16"}"#,
             || json!({ "anyOf": [reference("AnalyzeResponse"), having(&["runs"])] }),
         )
@@ -151,7 +151,7 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/recommend",
             "Which precision to use: every plan predicted, ranked by a goal within limits",
-            || Some((product_or("recommend"), true)),
+            || Some((short_or("RecommendSpec", "recommend"), true)),
             r#"{"M":1,"N":4096,"K":4096}"#,
             || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
         )
@@ -161,7 +161,7 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/public/recommend",
             "The same",
-            || Some((product_or("recommend"), true)),
+            || Some((short_or("RecommendSpec", "recommend"), true)),
             r#"{"M":1,"N":4096,"K":4096}"#,
             || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
         )
@@ -310,5 +310,8 @@ fn benchmark_query() -> Vec<Value> {
 
 fn recommend_query() -> Vec<Value> {
     let limit = query("memory_limit_gb", &json!({ "type": "number" }), "Memory that the weights may take");
-    [hardware_key(), vec![limit]].concat()
+    let phases = json!({ "type": "string", "enum": ["prefill", "decode"] });
+    let phase = query("phase", &phases, "What a product without M, or the model, is for");
+    let model = query("model", &json!({ "type": "string" }), "A key of GET /api/models instead of a product");
+    [hardware_key(), vec![limit, phase, model]].concat()
 }

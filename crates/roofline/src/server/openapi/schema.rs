@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::super::{
     catalogue, hardware, imports, jobs, products, refusal,
     request::{self, Field, Kind},
-    work,
+    wish, work,
 };
 use crate::commands::question::Verb;
 
@@ -33,6 +33,7 @@ pub(super) fn components() -> Value {
     add::<refusal::Body>(&mut generator);
     add::<catalogue::Health>(&mut generator);
     add::<products::GEMMSpec>(&mut generator);
+    add::<wish::RecommendSpec>(&mut generator);
     add::<products::AnalyzeResponse>(&mut generator);
     add::<products::SweepResponse>(&mut generator);
     add::<hardware::HardwareListItem>(&mut generator);

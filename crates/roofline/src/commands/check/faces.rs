@@ -1,0 +1,98 @@
+//! The faces of the program: that its document of HTTP is whole, and that a question means the same in all of them.
+
+use serde_json::{Value, json};
+
+use super::{Check, Status};
+use crate::{
+    commands::question::{Question, Verb},
+    failure::Failure,
+    server,
+};
+
+/// Questions as they are typed, and as they are sent.
+fn questions() -> Vec<(&'static str, &'static str, Value)> {
+    vec![
+        (
+            "predict",
+            "gemv --n 4096 --k 4096 --on b200 --precision bf16,w4a16",
+            json!({ "subject": "gemv", "n": 4096, "k": 4096, "on": ["b200"], "precision": ["bf16", "w4a16"] }),
+        ),
+        (
+            "predict",
+            "gemm --m 64 --n 4096 --k 4096 --on jetson_orin_nano@7W -p int8",
+            json!({ "subject": "gemm", "m": 64, "n": 4096, "k": 4096, "on": "jetson_orin_nano@7W", "precision": "int8" }),
+        ),
+        (
+            "predict",
+            "attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192 --on a100",
+            json!({ "subject": "attention", "heads": 32, "kv_heads": 8, "head_dim": 128, "context": 8192, "on": "a100" }),
+        ),
+        (
+            "predict",
+            "model llama-3-8b --on b200 --precision bf16,fp8 --batch 8 --context 2048",
+            json!({
+                "subject": "model", "model": "llama-3-8b", "on": "b200", "precision": ["bf16", "fp8"], "batch": 8,
+                "context": 2048
+            }),
+        ),
+        ("precisions", "--on t4", json!({ "on": "t4" })),
+    ]
+}
+
+pub(super) fn checks() -> Vec<Check> {
+    let (operations, dangling) = server::document();
+    let mut all = vec![Check::faults("faces", "routes of the OpenAPI document", operations, &dangling)];
+    all.extend(questions().iter().map(|(verb, typed, sent)| alike(verb, typed, sent)));
+    all
+}
+
+/// The same question typed and sent.
+fn alike(verb: &'static str, typed: &str, sent: &Value) -> Check {
+    let answered = |question: Result<Question, Failure>| question.and_then(|question| question.answer());
+    let (by_hand, by_wire) = (answered(as_typed(verb, typed)), answered(as_sent(verb, sent)));
+    let (found, right) = match (&by_hand, &by_wire) {
+        (Ok(by_hand), Ok(by_wire)) if by_hand == by_wire => {
+            (format!("{} bytes of JSON, the same", by_hand.len()), true)
+        }
+        (Ok(_), Ok(_)) => ("another answer".to_owned(), false),
+        (Err(failure), _) => (format!("as typed: {}", failure.message()), false),
+        (_, Err(failure)) => (format!("as sent: {}", failure.message()), false),
+    };
+    Check {
+        part: "faces",
+        name: format!("{verb} {typed}"),
+        expected: "one answer, typed or over HTTP".to_owned(),
+        found,
+        status: Status::of(right),
+        why: None,
+    }
+}
+
+fn named(verb: &str) -> Result<&'static Verb, Failure> {
+    Verb::named(verb).ok_or_else(|| Failure::usage(format!("unknown verb `{verb}`"), "see `roofline --help`"))
+}
+
+fn as_typed(verb: &str, typed: &str) -> Result<Question, Failure> {
+    let verb = named(verb)?;
+    let mut matches = verb.command().try_get_matches_from(typed.split_whitespace())?;
+    verb.question(&mut matches)
+}
+
+fn as_sent(verb: &str, sent: &Value) -> Result<Question, Failure> {
+    server::question(named(verb)?, sent.as_object().unwrap_or(&serde_json::Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_question_is_another_answer() {
+        let sent = json!({ "subject": "gemv", "n": 4096, "k": 4096, "on": "b200" });
+        assert!(alike("predict", "gemv --n 4096 --k 4096 --on b200", &sent).status == Status::Ok);
+        let other = alike("predict", "gemv --n 4096 --k 4097 --on b200", &sent);
+        assert!(other.status == Status::Failed && other.found == "another answer");
+        let unread = alike("predict", "gemv --n 4096 --k 4096 --on b200", &json!({ "subject": "gemv", "m": 1 }));
+        assert!(unread.status == Status::Failed && unread.found.starts_with("as sent: "), "{}", unread.found);
+    }
+}
