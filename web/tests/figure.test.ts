@@ -37,6 +37,10 @@ describe("figures", () => {
   it("know the habits of the field", () => {
     expect(count(8030261248)).toBe("8.03 B");
     expect(count(65571)).toBe("65.6 k");
+    expect(count(0.2949)).toBe("0.295");
+    expect(count(0.0316, 4)).toBe("0.0316");
+    expect(count(0)).toBe("0");
+    expect(count(1.5)).toBe("1.5");
     expect(tokens(4096)).toBe("4 K");
     expect(tokens(131072)).toBe("128 K");
     expect(tokens(96)).toBe("96");

@@ -88,21 +88,29 @@ export interface Estimate {
   readonly device: string;
   readonly device_name: string;
   readonly precision: string;
-  readonly plan: { readonly layers: Formats; readonly wide: Formats };
+  /** Its text, which every verb takes. */
+  readonly plan: string;
+  /** Those of the layers. */
+  readonly formats: Formats;
   readonly phase: string;
   readonly batch: number;
   readonly context: number;
   readonly tier: Tier;
-  readonly stack: string | null;
+  readonly stack: string;
+  /** What the expected time stands on: `calibrated`, `transferred` or `prior`. */
+  readonly basis: string;
   readonly predicted_time_us: number;
   readonly ideal_time_us: number;
-  readonly lo_us: number | null;
-  readonly hi_us: number | null;
+  readonly expected_time_us: number;
+  readonly lo_us: number;
+  readonly hi_us: number;
   readonly predicted_tflops: number;
   readonly tokens_per_s: number;
   readonly weight_bytes: number;
   readonly kv_bytes: number;
   readonly memory_bytes: number;
+  /** Who has which part of the device's memory, in bytes. */
+  readonly room: { readonly capacity: number; readonly system: number; readonly reserve: number } | null;
   readonly fits: boolean | null;
   /** What is missing, and what would do: a narrower precision, or several devices. */
   readonly shortfall: { readonly missing_bytes: number; readonly precision: string | null; readonly tensor_parallel: number | null } | null;
@@ -162,28 +170,46 @@ export interface ModelPrediction {
 
 export type Quality =
   | { readonly kind: "exact" }
+  | { readonly kind: "released" }
   | { readonly kind: "unknown" }
   | { readonly kind: "estimated"; readonly low: number; readonly high: number }
-  | { readonly kind: "published"; readonly change: number; readonly method: string; readonly source: string };
+  | { readonly kind: "published"; readonly change: number; readonly method: string; readonly source: string }
+  | { readonly kind: "elsewhere"; readonly change: number; readonly source: string };
 
+/** A plan with what it promises. */
 export interface Outcome {
-  readonly name: string;
-  readonly attention: string;
-  readonly feed_forward: string;
-  readonly kv: string;
-  readonly runtimes: readonly string[];
+  /** Its text, which every verb takes. */
+  readonly plan: string;
+  /** What each runtime that loads it calls it. */
+  readonly known_as: Readonly<Record<string, string>>;
   readonly batch: number;
+  /** Devices that share each layer. */
+  readonly tp: number;
   /** Seconds. */
   readonly time: number;
   readonly first_token: number | null;
   readonly tokens_per_s: number;
-  readonly speedup: number;
-  readonly bound: Bound;
-  readonly footprint: { readonly weights: number; readonly kv: number; readonly activations: number };
-  readonly memory: number;
+  /** Times the tokens per second of 16 bit, at the same batch on as many devices. */
+  readonly gain: number | null;
+  readonly bottleneck: Bound;
+  readonly memory: {
+    readonly weights: number;
+    readonly cache: number;
+    readonly in_flight: number;
+    readonly system: number;
+    readonly kept_free: number;
+    readonly total: number;
+    readonly capacity: number | null;
+  };
   readonly quality: Quality;
+  readonly cache_quality: Quality | null;
+  /** The largest rise of the perplexity that has to be reckoned with. */
+  readonly loss: number | null;
   readonly energy_per_token: { readonly kind: "fitted" | "at_limit"; readonly joules: number } | null;
   readonly dollars_per_million_tokens: number | null;
+  readonly offload: { readonly layers: number; readonly of: number } | null;
+  /** What it costs to take it though better plans do not fit. */
+  readonly last_resort: string | null;
   /** Why it may not be chosen. */
   readonly refused: string | null;
   /** Why it was not chosen though it may be. */
@@ -195,7 +221,7 @@ export interface Outcome {
 export interface Variation {
   readonly change: string;
   readonly choice: string | null;
-  readonly speedup: number | null;
+  readonly gain: number | null;
   readonly same: boolean;
 }
 
@@ -203,13 +229,17 @@ export interface ModelAnswer {
   readonly model: string;
   readonly device: string;
   readonly device_name: string;
+  /** The chosen plan's text. */
+  readonly plan: string | null;
   readonly batch: number;
   readonly goal: string;
   readonly tier: Tier;
-  readonly capacity: number | null;
   readonly outcomes: readonly Outcome[];
   readonly sensitivity: readonly Variation[];
   readonly reason: string;
+  /** What the choice does to prompts. */
+  readonly prefill: { readonly sentence: string } | null;
+  readonly left_out: readonly { readonly plan: string; readonly reason: string }[];
   readonly warnings: readonly string[];
   readonly commands: readonly string[];
 }
@@ -218,8 +248,8 @@ export interface GemmRank {
   readonly precision: string;
   readonly method: string;
   readonly time: number;
-  readonly speedup: number;
-  readonly bound: Bound;
+  readonly speedup: number | null;
+  readonly bottleneck: Bound;
   readonly weights: number;
   readonly memory_savings_pct: number;
   readonly lost: string | null;
@@ -336,6 +366,9 @@ export interface Measurement {
   readonly warnings: readonly Doubt[];
 }
 
+/** How good a prediction was, by the program's one ladder. */
+export type Grade = "good" | "fair" | "poor";
+
 export interface Comparison {
   readonly site: string;
   readonly shape: string;
@@ -353,8 +386,11 @@ export interface Comparison {
   readonly ideal_error_pct: number;
   readonly efficiency: number;
   readonly status: string;
+  readonly grade: Grade;
   readonly bottleneck: Bound;
   readonly ai: number;
+  /** Intensity over the ridge's; below 1 on the side of memory. */
+  readonly ridge_distance: number | null;
   readonly predicted_tflops: number;
   readonly measured_tflops: number;
   readonly measured_bandwidth_gb_s: number;
@@ -373,5 +409,19 @@ export interface Validation {
     readonly max_error_pct: number;
     readonly num_benchmarks: number;
     readonly verdict: string;
+    readonly grade: Grade;
   };
+  /** The verdict in a sentence with its reasons. */
+  readonly verdict: string;
+  readonly insight: string | null;
+  readonly slow_kernels: readonly SlowKernel[];
+}
+
+/** A kernel that matters and is far below its roof. */
+export interface SlowKernel {
+  readonly shape: string;
+  readonly phase: string | null;
+  readonly precision: string;
+  readonly of_roof_pct: number;
+  readonly share_pct: number;
 }

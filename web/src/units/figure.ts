@@ -80,9 +80,13 @@ export function teraflops(value: Maybe, count = 3): string {
   return absent(value) ? NONE : prefixed(value * 1e12, "FLOP/s", count);
 }
 
-/** A plain count with a prefix and no unit: 65.6 k, 8.03 B as 8.03 G is what physicists write; people here write B. */
+/**
+ * A plain count with a prefix and no unit: 65.6 k, 8.03 B as 8.03 G is what physicists write; people here write B. Nobody
+ * counts in thousandths: a third of a token per second is 0.333 of them, not 333 m.
+ */
 export function count(value: Maybe, places = 3): string {
   if (absent(value)) return NONE;
+  if (Math.abs(value) < 1) return digits(value, places);
   const text = prefixed(value, "", places);
   return text.replace(/ G$/, " B");
 }

@@ -2,7 +2,7 @@
 
 import { useId, useMemo, useState, type ChangeEvent, type DragEvent } from "react";
 import { validate, type CompareQuestion } from "../../api/calls";
-import type { Comparison, Validation } from "../../api/types";
+import type { Comparison, SlowKernel, Validation } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { useCatalogue } from "../../data/catalogue";
 import { addMeasured, doubtText, measuredOf } from "../../data/measured";
@@ -15,7 +15,7 @@ import { readMeasurements, type Imported } from "../../state/import";
 import { change, useView } from "../../state/store";
 import { digits, micros, percent, signedPercent } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
-import { errorTag } from "./errors";
+import { gradeTag } from "./errors";
 
 /** Products of one row, measured on an H200 with this program's kernels: docs/results/2026-11-15-h200.md. */
 const EXAMPLE = `m,n,k,precision,time_us
@@ -159,11 +159,14 @@ function Report({ answer }: { answer: Validation }) {
           </div>
         </div>
         <dl className="inline-facts">
-          <div><dt>verdict</dt><dd>{summary.verdict.toLowerCase()}</dd></div>
+          <div><dt>verdict</dt><dd><span className={`tag ${gradeTag(summary.grade)}`}>{summary.verdict.toLowerCase()}</span></dd></div>
           <div><dt>mean error</dt><dd className="num">{digits(summary.mean_error_pct, 3)} %</dd></div>
           <div><dt>worst</dt><dd className="num">{digits(summary.max_error_pct, 3)} %</dd></div>
           <div><dt>kernels</dt><dd className="num">{summary.num_benchmarks}</dd></div>
         </dl>
+        <p className="finding">{answer.verdict}</p>
+        {answer.insight && <p className="finding">{answer.insight}</p>}
+        {answer.slow_kernels.length > 0 && <SlowKernels all={answer.slow_kernels} />}
       </Panel>
       <Panel title="Predicted against measured" flush>
         <Scatter title="Predicted against measured time" x={PREDICTED} y={MEASURED} dots={dots} equal lit={lit} onLit={setLit} />
@@ -192,7 +195,7 @@ function Report({ answer }: { answer: Validation }) {
                   <td className="num muted">{micros(row.ideal_time_us)}</td>
                   <td className="num">{micros(row.predicted_time_us)}</td>
                   <td className="num">{micros(row.measured_time_us)}</td>
-                  <td className="num"><span className={`tag ${errorTag(row.error_pct)}`}>{signedPercent(row.signed_pct)}</span></td>
+                  <td className="num"><span className={`tag ${gradeTag(row.grade)}`}>{signedPercent(row.signed_pct)}</span></td>
                   <td className="num">{percent(row.efficiency)}</td>
                   <td className={`text bound-${row.bottleneck}`}>{row.bottleneck}</td>
                   <td className="text why">{row.diagnoses.map(doubtText).join("; ")}</td>
@@ -203,6 +206,18 @@ function Report({ answer }: { answer: Validation }) {
         </div>
       </Panel>
     </>
+  );
+}
+
+function SlowKernels({ all }: { all: readonly SlowKernel[] }) {
+  return (
+    <ul className="findings" aria-label="Slow kernels">
+      {all.map((one) => (
+        <li key={`${one.phase ?? ""} ${one.shape} ${one.precision}`}>
+          {[one.phase, one.shape, one.precision].filter(Boolean).join(" ")}: <span className="num">{digits(one.of_roof_pct, 2)} %</span> of its roof, <span className="num">{digits(one.share_pct, 2)} %</span> of the time
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -1,5 +1,8 @@
-/** How far apart prediction and measurement are, as a colour and a word. */
-export function errorTag(percent: number): "good" | "warn" | "bad" {
-  if (percent <= 15) return "good";
-  return percent <= 40 ? "warn" : "bad";
+import type { Grade } from "../../api/types";
+
+/** The colour of each grade; which error has which grade is the server's to say. */
+const TAGS: Readonly<Record<Grade, "good" | "warn" | "bad">> = { good: "good", fair: "warn", poor: "bad" };
+
+export function gradeTag(grade: Grade): "good" | "warn" | "bad" {
+  return TAGS[grade];
 }

@@ -15,7 +15,7 @@ export function NumberLine({ format, bare = false }: { format: Format; bare?: bo
   const middle = bare ? size.height / 2 : 13;
   return (
     <div className={bare ? "number-line bare" : "number-line"} ref={box}>
-      <svg width={size.width} height={size.height} role="img" aria-label={`${codes.length} codes: ${codes.map((code) => digits(code, 3)).join(", ")}`}>
+      <svg width={size.width} height={size.height} role="img" aria-label={`${codes.length} codes: ${spoken(codes)}`}>
         <line className="line" x1={2} x2={size.width - 2} y1={middle} y2={middle} />
         {codes.map((code, index) => (
           <line key={index} className="code" style={{ stroke: precisionColour(format.name) }} x1={place(code)} x2={place(code)} y1={middle - 8} y2={middle + 8} />
@@ -29,6 +29,12 @@ export function NumberLine({ format, bare = false }: { format: Format; bare?: bo
       </svg>
     </div>
   );
+}
+
+/** Few codes one by one; many by where they end. */
+function spoken(codes: readonly number[]): string {
+  const said = (code: number) => digits(code, 3);
+  return codes.length <= 64 ? codes.map(said).join(", ") : `from ${said(codes[0]!)} to ${said(codes[codes.length - 1]!)}`;
 }
 
 /** As many codes as have room for their number. */

@@ -3,7 +3,7 @@ import { doubtText } from "../../data/measured";
 import { Panel } from "../../parts/Panel";
 import { precisionColour } from "../../plot/colours";
 import { digits, micros, percent, prefixed, signedPercent, teraflops } from "../../units/figure";
-import { errorTag } from "../compare/errors";
+import { gradeTag } from "../compare/errors";
 
 /** Theory and reality of one product, a row per precision. */
 export function ResultTable({ estimates, comparisons, title, lit, onLit }: { estimates: readonly GemmEstimate[]; comparisons: readonly Comparison[]; title: string; lit: string | null; onLit: (name: string | null) => void }) {
@@ -92,7 +92,7 @@ function Measured({ found }: { found: Comparison }) {
     <>
       <td className="num">{micros(found.measured_time_us)}</td>
       <td className="num muted">{found.p5_us !== null && found.p95_us !== null ? `${micros(found.p5_us, 3)} – ${micros(found.p95_us, 3)}` : "–"}</td>
-      <td className="num"><span className={`tag ${errorTag(found.error_pct)}`}>{signedPercent(found.signed_pct)}</span></td>
+      <td className="num"><span className={`tag ${gradeTag(found.grade)}`}>{signedPercent(found.signed_pct)}</span></td>
       <td className="num">{teraflops(found.measured_tflops)}</td>
       <td className="num">{prefixed(found.measured_bandwidth_gb_s * 1e9, "B/s", 3)}</td>
       <td className="num">{percent(found.efficiency)}</td>

@@ -23,15 +23,15 @@ const LOSS: Axis = { title: "rise of the perplexity, at most", log: false, text:
 const FEW = 14;
 
 const COLUMNS: readonly Column<Outcome>[] = [
-  { key: "name", name: "Plan", of: (plan) => plan.name, text: true },
+  { key: "name", name: "Plan", of: (plan) => plan.plan, text: true },
   { key: "time", name: "Time", of: (plan) => plan.time },
   { key: "rate", name: "Tokens/s", of: (plan) => plan.tokens_per_s },
-  { key: "gain", name: "Speed-up", of: (plan) => plan.speedup },
-  { key: "bound", name: "Bound", of: (plan) => plan.bound, text: true },
-  { key: "memory", name: "Memory", of: (plan) => plan.memory },
+  { key: "gain", name: "Speed-up", of: (plan) => plan.gain },
+  { key: "bound", name: "Bound", of: (plan) => plan.bottleneck, text: true },
+  { key: "memory", name: "Memory", of: (plan) => plan.memory.total },
   { key: "energy", name: "Per token", of: (plan) => plan.energy_per_token?.joules ?? null },
-  { key: "quality", name: "Perplexity", of: (plan) => worst(plan.quality) },
-  { key: "runtimes", name: "Loaded by", of: (plan) => plan.runtimes.join(", "), text: true },
+  { key: "quality", name: "Perplexity", of: (plan) => plan.loss },
+  { key: "runtimes", name: "Known as", of: knownAs, text: true },
   { key: "why", name: "Why not", of: (plan) => plan.refused ?? plan.lost, text: true },
 ];
 
@@ -65,22 +65,23 @@ function Verdict({ answer, best }: { answer: ModelAnswer; best: Outcome | undefi
   return (
     <Panel className="verdict">
       <div className="row spread-row">
-        <h2 className="big">{best ? best.name : "Nothing keeps the limits"}</h2>
+        <h2 className="big">{best ? named(best) : "Nothing keeps the limits"}</h2>
         <span className="tag">{answer.tier} tier</span>
       </div>
       <p>{answer.reason}</p>
       {best && (
         <dl className="inline-facts">
           <div><dt>time</dt><dd className="num">{seconds(best.time)}</dd></div>
-          <div><dt>speed-up over 16 bit</dt><dd className="num">{times(best.speedup)}</dd></div>
+          <div><dt>speed-up over 16 bit</dt><dd className="num">{times(best.gain)}</dd></div>
           <div><dt>tokens/s</dt><dd className="num">{count(best.tokens_per_s, 4)}</dd></div>
-          <div><dt>memory</dt><dd className="num">{bytes(best.memory)}{answer.capacity ? <span className="muted"> of {prefixed(answer.capacity, "B", 4)}</span> : null}</dd></div>
+          <div><dt>memory</dt><dd className="num">{bytes(best.memory.total)}{best.memory.capacity ? <span className="muted"> of {prefixed(best.memory.capacity, "B", 4)}</span> : null}</dd></div>
           {best.energy_per_token && <div><dt>energy per token</dt><dd className="num">{energyOf(best)}</dd></div>}
           {best.dollars_per_million_tokens !== null && <div><dt>a million tokens</dt><dd className="num">{digits(best.dollars_per_million_tokens, 3)} $</dd></div>}
-          <div><dt>perplexity</dt><dd className="num">{said(best.quality)}</dd></div>
-          <div><dt>loaded by</dt><dd>{best.runtimes.join(", ")}</dd></div>
+          <div><dt>perplexity</dt><dd className="num">{lossOf(best)}</dd></div>
+          <div><dt>known as</dt><dd>{knownAs(best)}</dd></div>
         </dl>
       )}
+      {answer.prefill && <p className="small muted">{answer.prefill.sentence}</p>}
       {answer.warnings.map((warning) => (
         <p key={warning} className="warning small">{warning}</p>
       ))}
@@ -97,8 +98,8 @@ function Verdict({ answer, best }: { answer: ModelAnswer; best: Outcome | undefi
 
 /** What speed costs in quality: plans that no other beats are filled and joined. */
 function Front({ answer }: { answer: ModelAnswer }) {
-  const dots = useMemo(() => answer.outcomes.filter((plan) => worst(plan.quality) !== null).map(dotOf), [answer]);
-  const front = useMemo(() => answer.outcomes.filter((plan) => plan.pareto && worst(plan.quality) !== null).map((plan) => plan.name), [answer]);
+  const dots = useMemo(() => answer.outcomes.filter((plan) => plan.loss !== null).map(dotOf), [answer]);
+  const front = useMemo(() => answer.outcomes.filter((plan) => plan.pareto && plan.loss !== null).map(keyOf), [answer]);
   const unknown = answer.outcomes.length - dots.length;
   return (
     <Panel title="Speed against quality" flush>
@@ -129,26 +130,26 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
           </thead>
           <tbody>
             {shown.map((plan) => (
-              <tr key={plan.name} className={plan === best ? "lit" : plan.refused ? "refused" : undefined}>
+              <tr key={keyOf(plan)} className={plan === best ? "lit" : plan.refused ? "refused" : undefined}>
                 <th scope="row">
                   <span className="named">
-                    <span className="swatch round" style={{ background: precisionColour(plan.feed_forward) }} />
-                    {plan.attention === plan.feed_forward && plan.refused === null ? (
-                      <button type="button" className="link" title="Show it on the roofline" onClick={() => changeSetup({ precision: plan.attention })}>{plan.name}</button>
+                    <span className="swatch round" style={{ background: precisionColour(inner(plan)) }} />
+                    {plan.refused === null && plan.tp === 1 ? (
+                      <button type="button" className="link" title="Show it on the roofline" onClick={() => changeSetup({ precision: plan.plan })}>{plan.plan}</button>
                     ) : (
-                      plan.name
+                      named(plan)
                     )}
                     {plan.pareto && <span className="tag good" title="No other plan is at least as fast, as small and as good">front</span>}
                   </span>
                 </th>
                 <td className="num">{seconds(plan.time)}</td>
                 <td className="num">{count(plan.tokens_per_s)}</td>
-                <td className="num">{times(plan.speedup)}</td>
-                <td className={`text bound-${plan.bound}`}>{plan.bound}</td>
-                <td className="num">{bytes(plan.memory, 3)}</td>
+                <td className="num">{times(plan.gain)}</td>
+                <td className={`text bound-${plan.bottleneck}`}>{plan.bottleneck}</td>
+                <td className="num">{bytes(plan.memory.total, 3)}</td>
                 <td className="num">{energyOf(plan)}</td>
-                <td className="num">{said(plan.quality)}</td>
-                <td className="text muted">{plan.runtimes.join(", ")}</td>
+                <td className="num">{lossOf(plan)}</td>
+                <td className="text muted">{knownAs(plan)}</td>
                 <td className="text why">{plan.refused ?? plan.lost}</td>
               </tr>
             ))}
@@ -176,43 +177,58 @@ function energyOf(plan: Outcome): string {
 }
 
 function dotOf(plan: Outcome): Dot {
-  const quality = plan.quality;
+  const { quality } = plan;
   const rows = [
     ["time", seconds(plan.time)],
-    ["speed-up", times(plan.speedup)],
-    ["memory", bytes(plan.memory)],
-    ["perplexity", said(quality)],
+    ["speed-up", times(plan.gain)],
+    ["memory", bytes(plan.memory.total)],
+    ["perplexity", lossOf(plan)],
   ] as const;
+  const alone = quality.kind === "estimated" && plan.cache_quality === null ? quality : null;
   return {
-    key: plan.name,
+    key: keyOf(plan),
     x: plan.time,
-    y: worst(quality)!,
-    low: quality.kind === "estimated" ? quality.low : null,
-    high: quality.kind === "estimated" ? quality.high : null,
-    colour: plan.refused ? "var(--line-strong)" : precisionColour(plan.feed_forward),
-    label: plan.pareto ? plan.name.replace(" attention, ", " / ").replace(" feed-forward", "") : null,
+    y: plan.loss!,
+    low: alone?.low ?? null,
+    high: alone?.high ?? null,
+    colour: plan.refused ? "var(--line-strong)" : precisionColour(inner(plan)),
+    label: plan.pareto ? plan.plan : null,
     filled: plan.pareto,
-    card: { title: plan.name, note: plan.refused ? `refused: ${plan.refused}` : plan.runtimes.join(", "), rows, spoken: `${plan.name}: ${rows.map((row) => row.join(" ")).join(", ")}` },
+    card: { title: named(plan), note: plan.refused ? `refused: ${plan.refused}` : knownAs(plan), rows, spoken: `${named(plan)}: ${rows.map((row) => row.join(" ")).join(", ")}` },
   };
 }
 
-function worst(quality: Quality): number | null {
-  switch (quality.kind) {
-    case "exact":
-      return 0;
-    case "estimated":
-      return quality.high;
-    case "published":
-      return quality.change;
-    case "unknown":
-      return null;
-  }
+/** A plan with what sets it apart from the same on other devices. */
+function named(plan: Outcome): string {
+  const host = plan.offload ? `, ${plan.offload.layers} of ${plan.offload.of} layers on the host` : "";
+  return `${plan.plan}${plan.tp > 1 ? ` on ${plan.tp} devices` : ""}${host}`;
+}
+
+function keyOf(plan: Outcome): string {
+  return named(plan);
+}
+
+/** What most weights are in: the rule for the feed-forward part, or what the plan begins with. */
+function inner(plan: Outcome): string {
+  return /(?:ffn|experts)=([^,]+)/.exec(plan.plan)?.[1] ?? plan.plan.split(",")[0] ?? plan.plan;
+}
+
+function knownAs(plan: Outcome): string {
+  return Object.entries(plan.known_as).map(([runtime, name]) => `${name} in ${runtime}`).join(", ");
+}
+
+function lossOf(plan: Outcome): string {
+  return plan.cache_quality ? `${said(plan.quality)}, cache ${said(plan.cache_quality)}` : said(plan.quality);
 }
 
 function said(quality: Quality): string {
   switch (quality.kind) {
     case "exact":
       return "as 16 bit";
+    case "released":
+      return "as released";
+    case "elsewhere":
+      return `+${digits(quality.change * 100, 2)} % published of others`;
     case "estimated":
       return `+${digits(quality.low * 100, 2)} to ${digits(quality.high * 100, 2)} %`;
     case "published":

@@ -12,18 +12,18 @@ const FACTORS = [0.5, 1, 2] as const;
 const NAMES: Record<number, string> = { 0.5: "half", 1: "as it is", 2: "twice" };
 
 export function Sensitivity({ setup, best, variations }: { setup: Setup; best: Outcome | undefined; variations: readonly Variation[] }) {
-  const precision = best ? best.feed_forward : setup.precision;
+  const precision = best ? best.plan : setup.precision;
   const question = useMemo<Setup>(() => ({ ...setup, precision }), [setup, precision]);
   const { value, error } = useAnswer(question, sensitivity, 120);
   const now = value?.find((row) => row.scale_bandwidth === 1 && row.scale_compute === 1);
   return (
     <Panel title="Sensitivity">
       <ul className="variations">
-        {variations.map(({ change, choice, speedup, same }) => (
+        {variations.map(({ change, choice, gain, same }) => (
           <li key={change}>
             <span className="muted">{change}</span>
             <span>{same ? "the same" : (choice ?? "nothing keeps the limits")}</span>
-            <span className="num">{times(speedup)}</span>
+            <span className="num">{times(gain)}</span>
           </li>
         ))}
       </ul>

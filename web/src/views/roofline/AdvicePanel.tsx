@@ -21,7 +21,7 @@ export function AdvicePanel({ setup, picture }: { setup: Setup; picture: Picture
   );
   const { value, error } = useAnswer(question, recommendModel, REST);
   const best = value?.outcomes.find((outcome) => outcome.refused === null);
-  const plain = best && best.attention === best.feed_forward ? best.attention : null;
+  const plain = best && best.tp === 1 ? best.plan : null;
   return (
     <Panel title="What to do">
       {error && <p className="muted small">{error.message}</p>}
@@ -30,8 +30,8 @@ export function AdvicePanel({ setup, picture }: { setup: Setup; picture: Picture
           {best ? (
             <div>
               <div className="row spread-row">
-                <strong>{best.name}</strong>
-                <span className="num">{times(best.speedup)}</span>
+                <strong>{best.plan}</strong>
+                <span className="num">{times(best.gain)}</span>
               </div>
               <p className="muted">{value.reason}</p>
             </div>

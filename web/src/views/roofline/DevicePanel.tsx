@@ -17,7 +17,7 @@ export function DevicePanel({ setup, picture }: { setup: Setup; picture: Picture
   const device = useMemo(() => devices.find((candidate) => candidate.key === setup.on || candidate.key === setup.on.split("@")[0]), [devices, setup.on]);
   const custom = isCustom(setup);
   const reset = () => changeSetup({ bandwidth: null, peaks: {} });
-  const unit = picture?.estimate.plan.layers.math;
+  const unit = picture?.estimate.formats.math;
   return (
     <Panel
       title={custom ? "Device, custom rates" : "Device"}

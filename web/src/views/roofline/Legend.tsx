@@ -6,7 +6,7 @@ import { change } from "../../state/store";
 
 export const Legend = memo(function Legend({ picture, band, ideal, measured, tools }: { picture: Picture; band: boolean; ideal: boolean; measured: readonly Measured[]; tools: ReactNode }) {
   const { estimate } = picture;
-  const interval = estimate.lo_us !== null;
+  const interval = estimate.tier === "expected";
   return (
     <div className="plot-head">
       <div className="legend-row">

@@ -45,7 +45,7 @@ export function RooflineView() {
     () => (picture ? [...pins.flatMap((pin) => pinMarks(pin.picture, pin.label, pin.colour)), ...pictureMarks(picture), ...measured.map(measuredMark)] : []),
     [picture, pins, measured],
   );
-  const used = useMemo(() => (picture ? [picture.estimate.plan.layers.math] : []), [picture]);
+  const used = useMemo(() => (picture ? [picture.estimate.formats.math] : []), [picture]);
   const zoom = useCallback((next: Zoom) => change({ zoom: next }), []);
 
   return (

@@ -5,7 +5,7 @@ import { bytes, count, digits, micros, prefixed } from "../../units/figure";
 /** Eight numbers of the whole pass. */
 export const Summary = memo(function Summary({ picture }: { picture: Picture }) {
   const { estimate } = picture;
-  const range = estimate.lo_us !== null && estimate.hi_us !== null ? `${micros(estimate.lo_us, 3)} – ${micros(estimate.hi_us, 3)}` : "ideal: no kernel can be faster";
+  const range = estimate.tier === "expected" ? `${micros(estimate.lo_us, 3)} – ${micros(estimate.hi_us, 3)}, ${estimate.basis}` : "ideal: no kernel can be faster";
   return (
     <dl className="panel strip">
       <Item name={estimate.tier === "expected" ? "Expected time" : "Ideal time"} value={micros(estimate.predicted_time_us)} note={range} />
@@ -23,9 +23,17 @@ export const Summary = memo(function Summary({ picture }: { picture: Picture }) 
 function fits(picture: Picture): string {
   const { fits: room, memory_bytes, shortfall } = picture.estimate;
   if (room === null) return `${bytes(memory_bytes)} of memory needed`;
-  if (room) return `${bytes(memory_bytes)} of memory, fits`;
+  if (room) return `${bytes(memory_bytes)} of memory, fits: ${kept(picture)}`;
   const cure = [shortfall?.precision && `${shortfall.precision} would fit`, shortfall?.tensor_parallel && `${shortfall.tensor_parallel} of them would do`].filter(Boolean).join(", ");
   return `${bytes(shortfall?.missing_bytes, 3)} too much${cure ? `: ${cure}` : " for the memory"}`;
+}
+
+/** What of the device's memory is not the model's. */
+function kept(picture: Picture): string {
+  const { room } = picture.estimate;
+  if (!room) return "";
+  const system = room.system > 0 ? `${bytes(room.system, 3)} the system's, ` : "";
+  return `${system}${bytes(room.reserve, 3)} kept free`;
 }
 
 function Item({ name, value, note, bad = false }: { name: string; value: ReactNode; note: string; bad?: boolean }) {

@@ -81,7 +81,7 @@ export const PrecisionSelect = memo(function PrecisionSelect({ value, precisions
 
 /** Which format at which place, and who multiplies. */
 function Stored({ picture, precisions }: { picture: Picture; precisions: readonly Precision[] }) {
-  const { layers } = picture.estimate.plan;
+  const layers = picture.estimate.formats;
   const precision = precisions.find((candidate) => candidate.name === picture.estimate.precision);
   return (
     <dl className="facts small">
