@@ -1,9 +1,13 @@
 //! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, the pictures, and
 //! every block of the README and the guides that starts with `$ roofline`.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{
+    env, fs,
+    path::Path,
+    process::{Command, Output},
+};
 
-use crate::{cargo, root, run};
+use crate::{cargo, checkpoint, root, run};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
@@ -46,8 +50,11 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "precisions --help",
             "devices --help",
             "devices add --help",
+            "devices template --help",
             "devices remove --help",
             "monitor --help",
+            "export --help",
+            "check --help",
             "jetson --help",
             "jetson schedule --help",
             "jetson set-mode --help",
@@ -109,9 +116,29 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
     for file in GUIDES {
         let path = root().join(file);
         let old = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        settle(&path, &with_examples(&old)?, mode)?;
+        let page = if *file == WITH_CHECKPOINT { beside_a_checkpoint(&old)? } else { with_examples(&old, &roofline)? };
+        settle(&path, &page, mode)?;
     }
     Ok(())
+}
+
+/// The page whose commands run beside a small checkpoint called `tiny-llama`, and write others there.
+const WITH_CHECKPOINT: &str = "docs/guide/quantize.md";
+
+fn beside_a_checkpoint(page: &str) -> Result<String, String> {
+    let folder = env::temp_dir().join(format!("roofline-{}-examples", std::process::id()));
+    checkpoint::write(&folder.join("tiny-llama"))?;
+    // How long it took is said on standard error, to who waits; the page shows the answer, and none of its commands fails.
+    let answer = |arguments: &str| {
+        let output = program(arguments, &folder)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let shown = output.status.success().then_some(output.stdout);
+        let shown = shown.ok_or_else(|| format!("{WITH_CHECKPOINT}: `roofline {arguments}`: {said}"))?;
+        String::from_utf8(shown).map_err(|error| error.to_string())
+    };
+    let page = with_examples(page, &answer);
+    let _ = fs::remove_dir_all(&folder);
+    page
 }
 
 /// Writes a page, or insists that it is there already.
@@ -124,12 +151,12 @@ fn settle(path: &Path, page: &str, mode: Mode) -> Result<(), String> {
 }
 
 /// `text` with what follows `$ roofline ...` in a code block replaced by what the program prints.
-fn with_examples(text: &str) -> Result<String, String> {
+fn with_examples(text: &str, answer: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut out = String::new();
     let mut answered = false;
     for line in text.lines() {
         if let Some(arguments) = line.strip_prefix("$ roofline ") {
-            out += &format!("{line}\n{}", roofline(arguments)?);
+            out += &format!("{line}\n{}", answer(arguments)?);
             answered = true;
         } else if !answered || line.starts_with("```") {
             answered = false;
@@ -153,17 +180,22 @@ fn page(title: &str, commands: &[&str]) -> Result<String, String> {
     Ok(page)
 }
 
-/// What the program prints, errors too, wherever it runs: no configuration, no colour, no terminal.
+/// What the program prints, errors too.
 fn roofline(arguments: &str) -> Result<String, String> {
+    let output = program(arguments, &root())?;
+    String::from_utf8([output.stdout, output.stderr].concat()).map_err(|error| error.to_string())
+}
+
+/// What the program does in `folder`, the same wherever it runs: no configuration, no colour, no terminal.
+fn program(arguments: &str, folder: &Path) -> Result<Output, String> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
     let program = target.join("debug").join(format!("roofline{}", env::consts::EXE_SUFFIX));
-    let output = Command::new(&program)
+    Command::new(&program)
         .args(arguments.split_whitespace())
-        .current_dir(root())
+        .current_dir(folder)
         .env("ROOFLINE_CONFIG_DIR", "/nonexistent")
         .env("NO_COLOR", "1")
         .env_remove("COLUMNS")
         .output()
-        .map_err(|error| format!("{}: {error}", program.display()))?;
-    String::from_utf8([output.stdout, output.stderr].concat()).map_err(|error| error.to_string())
+        .map_err(|error| format!("{}: {error}", program.display()))
 }

@@ -2,6 +2,7 @@
 //! `cargo xtask serve`, `cargo xtask bench`.
 
 mod bench;
+mod checkpoint;
 mod generate;
 mod kernels;
 mod machines;
