@@ -110,7 +110,7 @@ impl Candidate {
     }
 }
 
-/// The best way for a goal. Of those that predict the same, the one with the most compute, because the ideal leaves out
+/// The best way for a goal. Of those that predict the same, the one with the most compute, because the prediction leaves out
 /// what a faster GPU also shortens; then the smallest batch; then the widest weights, which lose least.
 fn select(candidates: &[Candidate], goal: GoalArg) -> Option<&Candidate> {
     let cost = |candidate: &Candidate| candidate.cost(goal).unwrap_or(f64::INFINITY);
@@ -370,7 +370,7 @@ impl Report for Schedule {
                 ("reason".to_owned(), self.reason.clone()),
             ]),
             Section::Heading(
-                "The best of each mode, by the ideal roofline; energy is the budget times the time, an estimate"
+                "The best of each mode, by the time to expect; energy is the budget times that time, an estimate"
                     .to_owned(),
             ),
             Section::Table(table.without_empty_columns()),
