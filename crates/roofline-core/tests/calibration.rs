@@ -267,6 +267,18 @@ fn an_interval_surrounds_the_expected_time() {
     assert!(nf4.expected.high / nf4.expected.time > expected.high / expected.time);
 }
 
+/// A laptop multiplies 16-bit numbers on its vectors: its neighbours are those that it has units for.
+#[test]
+fn a_processor_without_a_16_bit_unit_has_neighbours_too() {
+    let rates = [(Math::Fp32, 300e9), (Math::Int16, 400e9)].map(|(math, rate)| (math, FlopRate::new(rate)));
+    let plain = Device { peaks: Peaks::distinct(rates).unwrap(), ..device() };
+    let machine = Machine::new(plain.clone(), Stack::Roofline).calibrated(Some(Cow::Owned(truth())));
+    let op = Graph::gemv(8192, 8192).unwrap().nodes[0].op;
+    let nf4 = "nf4".parse::<PrecisionSpec>().unwrap().on(&plain).unwrap();
+    assert_eq!(truth().causes(&op, &nf4, Sizes::Exact), None);
+    assert_eq!(machine.prediction(&op, &nf4).unwrap().1, Basis::Transferred);
+}
+
 #[test]
 fn a_calibration_survives_its_file() {
     let calibration = fitted(0.05);

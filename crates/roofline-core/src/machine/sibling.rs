@@ -9,6 +9,7 @@ use crate::{
     Format, Math, Op, Precision,
     calibration::Calibration,
     op::{ActivatedLinear, ExpertSide, Experts, Linear},
+    precision::PrecisionSpec,
     predict::{Causes, Estimate},
     units::Seconds,
 };
@@ -34,7 +35,7 @@ impl Machine {
             Some(twin(precision)),
             self.widened(precision),
             of_unit(precision),
-            Some(self.sixteen(precision)),
+            PrecisionSpec::sixteen().on(&self.device).ok(),
         ];
         nearest.iter().flatten().find_map(|other| {
             let (causes, interval) = calibration.expect(&alike, other, self.sizes)?;
@@ -56,22 +57,7 @@ impl Machine {
         let bits = precision.weights.nominal_bits();
         let narrow = bits < precision.activations.nominal_bits();
         let weights = if bits <= 5 { Format::INT4_G128 } else { Format::INT8 };
-        narrow.then(|| Precision { weights, ..self.sixteen(precision) })
-    }
-
-    /// The same with every operand at 16 bit.
-    fn sixteen(&self, precision: &Precision) -> Precision {
-        let wide = self.device.sixteen_bit();
-        let math = if wide == Format::FP16 { Math::Fp16 } else { Math::Bf16 };
-        Precision { weights: wide, activations: wide, kv: wide, output: wide, query: wide, math, attention: math }
-            .keeping(precision)
-    }
-}
-
-impl Precision {
-    /// A processor multiplies 16-bit numbers on whichever unit it has.
-    fn keeping(self, other: &Self) -> Self {
-        if other.attention == Math::Fp32 { Self { attention: Math::Fp32, ..self } } else { self }
+        if narrow { PrecisionSpec::weights_only(weights).on(&self.device).ok() } else { None }
     }
 }
 
