@@ -32,6 +32,15 @@ pub enum Error {
         hint: String,
     },
 
+    /// A plan that cannot be read.
+    #[error("plan: {reason}")]
+    Plan {
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+
     /// A dimension of zero, or one past [`crate::Dim::MAX`].
     #[error("{what} is {value}, outside 1 to {max}")]
     Dimension {
@@ -142,6 +151,7 @@ impl Error {
         match self {
             Self::Quantity { .. } => "quantity",
             Self::Unknown { .. } => "unknown",
+            Self::Plan { .. } => "plan",
             Self::Dimension { .. } => "dimension",
             Self::Shape(_) => "shape",
             Self::MissingPeak { .. } => "missing_peak",
@@ -158,7 +168,7 @@ impl Error {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { hint, .. } | Self::MissingPeak { hint, .. } => {
+            Self::Unknown { hint, .. } | Self::Plan { hint, .. } | Self::MissingPeak { hint, .. } => {
                 Some(hint.clone()).filter(|hint| !hint.is_empty())
             }
             Self::NoUnit { activations, .. } => Some(format!(

@@ -20,7 +20,8 @@ mod squares;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use codec::Encoded;
-pub use element::{Element, NF4};
+pub use dynamic::dynamic_values;
+pub use element::{BNB_FP4, BNB_FP4_ASCENDING, Element, NF4};
 pub use gguf::GgufBlock;
 pub use loss::Distribution;
 pub use minifloat::Overflow;
@@ -176,6 +177,14 @@ impl Format {
     pub const NVFP4: Self = Self { element: Element::Fp4E2M1, scaling: Scaling::TwoLevel };
     /// NF4 with FP32 maxima per 64 elements.
     pub const NF4: Self = Self { element: Element::Nf4, scaling: Scaling::Absmax };
+    /// NF4 whose maxima are quantized once more.
+    pub const NF4_DOUBLE: Self = Self { element: Element::Nf4, scaling: Scaling::AbsmaxDouble };
+    /// bitsandbytes' FP4 with FP32 maxima per 64 elements.
+    pub const BNB_FP4: Self = Self { element: Element::BnbFp4, scaling: Scaling::Absmax };
+    /// bitsandbytes' FP4 whose maxima are quantized once more.
+    pub const BNB_FP4_DOUBLE: Self = Self { element: Element::BnbFp4, scaling: Scaling::AbsmaxDouble };
+    /// INT6 in groups of 64.
+    pub const INT6_G64: Self = Self::grouped(Element::Int6, 64);
     /// ggml's 8-bit blocks of 32.
     pub const Q8_0: Self = Self::blocks(GgufBlock::Q8_0);
     /// ggml's 6-bit blocks of 256.
@@ -194,6 +203,10 @@ impl Format {
     pub const Q4_K: Self = Self::blocks(GgufBlock::Q4K);
     /// ggml's 3-bit blocks of 256.
     pub const Q3_K: Self = Self::blocks(GgufBlock::Q3K);
+    /// ggml's `IQ4_NL`.
+    pub const IQ4_NL: Self = Self::blocks(GgufBlock::Iq4Nl);
+    /// ggml's `IQ4_XS`.
+    pub const IQ4_XS: Self = Self::blocks(GgufBlock::Iq4Xs);
     /// ggml's 2-bit blocks of 256, with minima.
     pub const Q2_K: Self = Self::blocks(GgufBlock::Q2K);
 

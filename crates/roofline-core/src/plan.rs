@@ -200,9 +200,15 @@ impl FromStr for Plan {
         let hint = "a plan is a name (`w4a16`), rules by role (`head=q8_0`), or both, with commas between";
         let refuse =
             |name: &str| Error::Unknown { what: "plan", name: name.to_owned(), nearest: None, hint: hint.to_owned() };
+        let more = |count: usize, of: &str, most: usize| Error::Plan {
+            reason: format!("it has {count} {of}, more than the {most} of any plan"),
+            hint: "one rule by role or by pattern (`*.down_proj=w8a16`) says what many by name say".to_owned(),
+        };
         if text.len() > LONGEST {
-            return Err(refuse(&format!("of {} letters", text.len())));
+            return Err(more(text.len(), "letters", LONGEST));
         }
+        // Quoted in one line, however it was broken.
+        let text = &text.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut plan: Option<Self> = None;
         for (at, item) in text.split(',').map(str::trim).enumerate() {
             let Some((selector, value)) = item.split_once('=') else {
@@ -224,7 +230,7 @@ impl FromStr for Plan {
             });
         }
         let plan = plan.ok_or_else(|| refuse(text))?;
-        if plan.rules.len() > MOST_RULES { Err(refuse(&format!("of {} rules", plan.rules.len()))) } else { Ok(plan) }
+        if plan.rules.len() > MOST_RULES { Err(more(plan.rules.len(), "rules", MOST_RULES)) } else { Ok(plan) }
     }
 }
 

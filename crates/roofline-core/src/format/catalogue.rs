@@ -63,6 +63,7 @@ pub const CATALOGUE: &[Entry] = entries! {
     "int4-g128", "4-bit integer, a 16-bit scale per 128", CT_INT4, CTS;
     "int4-g128-zp", "4-bit integer, a scale and a 4-bit zero point per 128", AWQ, "AWQ, arXiv 2306.00978";
     "int4-g128-zp16", "4-bit integer, a scale and a 16-bit zero per 128", &["torchao"], "torchao Int4Tensor";
+    "int4-g64-zp16", "4-bit integer, a scale and a 16-bit zero per 64", &["mlx-lm", "torchao"], "MLX affine quantization";
     "nvfp4", "E2M1 in blocks of 16 with an E4M3 scale, and an FP32 scale per tensor",
         &["vLLM", "transformers (compressed-tensors)", "llama.cpp", "TensorRT-LLM (ModelOpt)"],
         "NVIDIA, cuDNN block scaling";
@@ -70,14 +71,16 @@ pub const CATALOGUE: &[Entry] = entries! {
         "QLoRA, arXiv 2305.14314";
     "nf4-dq", "NF4 whose maxima are quantized once more", &["transformers (bitsandbytes)", "PEFT"],
         "QLoRA, arXiv 2305.14314";
+    "bnb-fp4", "a sign and eight magnitudes, the FP32 maximum of 64", &["transformers (bitsandbytes)", "PEFT"],
+        "bitsandbytes, functional.get_4bit_type";
     "mxfp4", "E2M1 in blocks of 32 with a power-of-two scale",
         &["vLLM", "transformers (compressed-tensors >= 0.15)", "llama.cpp"], OCPMX;
     "q4_k", "ggml: 4-bit integer in blocks of 256, a 6-bit scale and minimum per 32 and an FP16 scale of each", GGUF, GGML;
     "q4_1", "ggml: 4-bit integer, an FP16 scale and minimum per 32", GGUF, GGML;
     "q4_0", "ggml: 4-bit integer, an FP16 scale per 32", GGUF, GGML;
-    "int3-g64", "3-bit integer, a 16-bit scale per 64", &["transformers (compressed-tensors >= 0.19)"], CTS;
+    "int3-g64", "3-bit integer, a 16-bit scale per 64", &["mlx-lm", "transformers (compressed-tensors >= 0.19)"], CTS;
     "q3_k", "ggml: 3-bit integer in blocks of 256, a 6-bit scale per 16 and an FP16 one for all", GGUF, GGML;
-    "int2-g64", "2-bit integer, a 16-bit scale per 64", NONE, CTS;
+    "int2-g64", "2-bit integer, a 16-bit scale per 64", &["mlx-lm"], CTS;
     "q2_k", "ggml: 2-bit integer in blocks of 256, a 4-bit scale and minimum per 16 and an FP16 scale of each", GGUF, GGML;
 };
 

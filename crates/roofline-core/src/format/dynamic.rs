@@ -6,21 +6,32 @@
 
 use std::sync::LazyLock;
 
-/// The 256 values, ascending from almost -1 to 1.
-static VALUES: LazyLock<Vec<f32>> = LazyLock::new(|| {
+/// The 256 values, ascending from almost -1 to 1, to the last bit those of bitsandbytes' `create_dynamic_map`: edges are
+/// FP32 numbers, counted from the nearer end by PyTorch's `linspace`, and so are their middles.
+static VALUES: LazyLock<[f32; 256]> = LazyLock::new(|| {
     let mut values = vec![0.0, 1.0];
     for decade in 0..7 {
         let steps = 1 << decade;
-        let power = 10f64.powi(decade - 6);
-        for step in 0..steps {
-            let edge = |i: i32| 0.1 + 0.9 * f64::from(i) / f64::from(steps);
-            let middle = power * f64::midpoint(edge(step), edge(step + 1));
-            values.extend([middle as f32, -middle as f32]);
+        let power = 10f64.powi(decade - 6) as f32;
+        let step = (1.0 - 0.1f32) / steps as f32;
+        let edge = |at: i32| {
+            let from_start = f64::from(0.1f32) + f64::from(step) * f64::from(at);
+            let from_end = 1.0 - f64::from(step) * f64::from(steps - at);
+            (if at < (steps + 1) / 2 { from_start } else { from_end }) as f32
+        };
+        for at in 0..steps {
+            let middle = power * f32::midpoint(edge(at), edge(at + 1));
+            values.extend([middle, -middle]);
         }
     }
     values.sort_by(f32::total_cmp);
-    values
+    std::array::from_fn(|at| values[at])
 });
+
+/// The 256 values of the dynamic type, ascending.
+pub fn dynamic_values() -> &'static [f32; 256] {
+    &VALUES
+}
 
 /// Index of the nearest value; ties go down.
 pub(super) fn encode(value: f32) -> u8 {

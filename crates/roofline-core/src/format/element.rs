@@ -43,6 +43,8 @@ pub enum Element {
     FixedInt8,
     /// 16 quantiles of a normal distribution, from -1 to 1.
     Nf4,
+    /// bitsandbytes' FP4: a sign and eight magnitudes from 0 to 1, in an order of their own.
+    BnbFp4,
 }
 
 /// The NF4 code book (Dettmers et al., "QLoRA", arXiv 2305.14314, appendix E), as bitsandbytes stores it.
@@ -65,6 +67,23 @@ pub const NF4: [f32; 16] = [
     1.0,
 ];
 
+/// The FP4 code book of bitsandbytes (`get_4bit_type`, 0.50): twelfths of 0, 1/16, 8, 12, 4, 6, 2 and 3, then their
+/// negatives.
+pub const BNB_FP4: [f32; 16] = {
+    let twelfths = [0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0];
+    let mut codes = [0.0; 16];
+    let mut at = 0;
+    while at < 8 {
+        codes[at] = twelfths[at] / 12.0;
+        codes[at + 8] = if at == 0 { 0.0 } else { -codes[at] };
+        at += 1;
+    }
+    codes
+};
+
+/// The codes of [`BNB_FP4`] by what they stand for, as bitsandbytes sorts them: zero is there twice.
+pub const BNB_FP4_ASCENDING: [u8; 16] = [11, 10, 13, 12, 15, 14, 9, 0, 8, 1, 6, 7, 4, 5, 2, 3];
+
 impl Element {
     /// Stored bits.
     pub const fn bits(self) -> u32 {
@@ -75,7 +94,7 @@ impl Element {
             Self::Fp8E4M3 | Self::Fp8E5M2 | Self::Int8 | Self::FixedInt8 => 8,
             Self::Fp6E3M2 | Self::Fp6E2M3 | Self::Int6 => 6,
             Self::Int5 => 5,
-            Self::Fp4E2M1 | Self::Int4 | Self::Nf4 => 4,
+            Self::Fp4E2M1 | Self::Int4 | Self::Nf4 | Self::BnbFp4 => 4,
             Self::Int3 => 3,
             Self::Int2 => 2,
         }
@@ -112,7 +131,8 @@ impl Element {
             | Self::Int3
             | Self::Int2
             | Self::FixedInt8
-            | Self::Nf4 => None,
+            | Self::Nf4
+            | Self::BnbFp4 => None,
         }
     }
 
@@ -129,7 +149,7 @@ impl Element {
                 f64::from((1u32 << (self.bits() - 1)) - 1)
             }
             Self::FixedInt8 => 127.0 / 64.0,
-            Self::Nf4 => 1.0,
+            Self::Nf4 | Self::BnbFp4 => 1.0,
             _ => self.minifloat().map_or(1.0, Minifloat::max),
         }
     }
@@ -144,13 +164,14 @@ impl Element {
             }
             Self::FixedInt8 => signed(8) / 64.0,
             Self::Nf4 => NF4[(code & 15) as usize],
+            Self::BnbFp4 => BNB_FP4[(code & 15) as usize],
             Self::Tf32 => f32::from_bits(code as u32),
             _ => self.minifloat().map_or(f32::NAN, |float| float.decode(code as u32)),
         }
     }
 
     /// The nearest code: ties to even, past the range saturating (or infinity and NaN, for floating-point elements
-    /// that have them, when asked for). NF4 ties go to the lower index, as in bitsandbytes.
+    /// that have them, when asked for). Ties between quantiles go to the lower one, as in bitsandbytes.
     pub fn encode(self, value: f32, overflow: Overflow) -> u64 {
         let integer = |value: f32, bits: u32| {
             let limit = f64::from(1u32 << (bits - 1));
@@ -164,6 +185,11 @@ impl Element {
             }
             Self::FixedInt8 => integer((value * 64.0).clamp(-127.0, 127.0), 8),
             Self::Nf4 => NF4.windows(2).take_while(|pair| value > f32::midpoint(pair[0], pair[1])).count() as u64,
+            Self::BnbFp4 => {
+                let value_of = |code: u8| BNB_FP4[usize::from(code)];
+                let below = |pair: &&[u8]| value > f32::midpoint(value_of(pair[0]), value_of(pair[1]));
+                u64::from(BNB_FP4_ASCENDING[BNB_FP4_ASCENDING.windows(2).take_while(below).count()])
+            }
             Self::Tf32 => Minifloat::TF32.decode(Minifloat::TF32.encode(value, overflow)).to_bits().into(),
             _ => self.minifloat().map_or(0, |float| float.encode(value, overflow).into()),
         }

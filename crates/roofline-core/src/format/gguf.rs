@@ -14,6 +14,7 @@
 #![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
 
 pub mod half;
+mod iq4;
 mod lanes;
 mod q2k;
 mod q3k;
@@ -22,6 +23,7 @@ mod q6k;
 mod search;
 mod simple;
 
+pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
 pub use q2k::Q2K;
 pub use q3k::Q3K;
 pub use q6k::Q6K;
@@ -63,6 +65,10 @@ pub enum GgufBlock {
     Q4_0,
     /// 256 codes of 4 bits, a 6-bit scale and minimum per 32 and an f16 scale of each.
     Q4K,
+    /// 32 codes of 4 bits for uneven values, an f16 scale.
+    Iq4Nl,
+    /// 256 codes of 4 bits for uneven values, a 6-bit scale per 32 and an f16 one for all.
+    Iq4Xs,
     /// 256 codes of 3 bits, a 6-bit scale per 16 and an f16 one for all.
     Q3K,
     /// 256 codes of 2 bits, a 4-bit scale and minimum per 16 and an f16 scale of each.
@@ -105,6 +111,14 @@ macro_rules! with_codec {
                 type $codec = Q4K;
                 $body
             }
+            GgufBlock::Iq4Nl => {
+                type $codec = Iq4Nl;
+                $body
+            }
+            GgufBlock::Iq4Xs => {
+                type $codec = Iq4Xs;
+                $body
+            }
             GgufBlock::Q3K => {
                 type $codec = Q3K;
                 $body
@@ -119,7 +133,7 @@ macro_rules! with_codec {
 
 impl GgufBlock {
     /// All of them, wide to narrow.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Q8_0,
         Self::Q6K,
         Self::Q5_1,
@@ -128,6 +142,8 @@ impl GgufBlock {
         Self::Q4_1,
         Self::Q4_0,
         Self::Q4K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
         Self::Q3K,
         Self::Q2K,
     ];
@@ -148,7 +164,7 @@ impl GgufBlock {
             Self::Q8_0 => Element::Int8,
             Self::Q6K => Element::Int6,
             Self::Q5_1 | Self::Q5_0 | Self::Q5K => Element::Int5,
-            Self::Q4_1 | Self::Q4_0 | Self::Q4K => Element::Int4,
+            Self::Q4_1 | Self::Q4_0 | Self::Q4K | Self::Iq4Nl | Self::Iq4Xs => Element::Int4,
             Self::Q3K => Element::Int3,
             Self::Q2K => Element::Int2,
         }
@@ -162,7 +178,8 @@ impl GgufBlock {
     /// The scales of a block, in words.
     pub(super) const fn scale(self) -> &'static str {
         match self {
-            Self::Q8_0 | Self::Q5_0 | Self::Q4_0 => "FP16 per block",
+            Self::Q8_0 | Self::Q5_0 | Self::Q4_0 | Self::Iq4Nl => "FP16 per block",
+            Self::Iq4Xs => "6 bit per 32, FP16 per block",
             Self::Q5_1 | Self::Q4_1 => "FP16 scale and minimum per block",
             Self::Q6K => "8 bit per 16, FP16 per block",
             Self::Q3K => "6 bit per 16, FP16 per block",

@@ -20,6 +20,7 @@ const ELEMENTS: &[(&str, Element)] = &[
     ("fp6-e2m3", Element::Fp6E2M3),
     ("int32", Element::Int32),
     ("int8", Element::Int8),
+    ("int6", Element::Int6),
     ("int4", Element::Int4),
     ("int3", Element::Int3),
     ("int2", Element::Int2),
@@ -35,6 +36,8 @@ const BLOCKS: &[(&str, Element, Scaling)] = &[
     ("nvfp4", Element::Fp4E2M1, Scaling::TwoLevel),
     ("nf4", Element::Nf4, Scaling::Absmax),
     ("nf4-dq", Element::Nf4, Scaling::AbsmaxDouble),
+    ("bnb-fp4", Element::BnbFp4, Scaling::Absmax),
+    ("bnb-fp4-dq", Element::BnbFp4, Scaling::AbsmaxDouble),
 ];
 
 /// ggml's block types, spelled as ggml does.
@@ -47,6 +50,8 @@ const GGUF: &[(&str, GgufBlock)] = &[
     ("q4_1", GgufBlock::Q4_1),
     ("q4_0", GgufBlock::Q4_0),
     ("q4_k", GgufBlock::Q4K),
+    ("iq4_nl", GgufBlock::Iq4Nl),
+    ("iq4_xs", GgufBlock::Iq4Xs),
     ("q3_k", GgufBlock::Q3K),
     ("q2_k", GgufBlock::Q2K),
 ];
@@ -84,6 +89,7 @@ impl Format {
 /// What a bare element name means: integers are useless without scales, FP8 and FP6 rarely used without.
 fn default_of(element: Element) -> Format {
     match element {
+        Element::Int6 => Format::INT6_G64,
         Element::Int4 => Format::INT4_G128,
         Element::Int3 => Format::INT3_G64,
         Element::Int2 => Format::INT2_G64,
@@ -108,7 +114,7 @@ impl FromStr for Format {
         }
         let name = text.trim().to_ascii_lowercase().replace('_', "-");
         if ["fp4", "e2m1", "fp4-e2m1"].contains(&name.as_str()) {
-            let hint = "FP4 is never stored without block scales: `mxfp4` or `nvfp4`".to_owned();
+            let hint = "FP4 is never stored without block scales: `mxfp4`, `nvfp4` or `bnb-fp4`".to_owned();
             return Err(Error::Unknown { what: "format", name: text.to_owned(), nearest: None, hint });
         }
         if let Some((_, block)) = GGUF.iter().find(|(block, _)| block.replace('_', "-") == name) {

@@ -21,6 +21,12 @@ impl Format {
         self.spanned(Span::Tile(side))
     }
 
+    /// The same with one scale for a tensor.
+    #[must_use]
+    pub const fn in_tensors(self) -> Self {
+        self.spanned(Span::Tensor)
+    }
+
     /// The same with an integer zero point beside each scale.
     #[must_use]
     pub const fn with_zeros(self) -> Self {

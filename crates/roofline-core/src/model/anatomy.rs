@@ -18,6 +18,8 @@ pub struct Anatomy {
     pub sharing: u64,
     /// Whether the head is the embedding.
     pub tied: bool,
+    /// Whether it is a Falcon, which llama.cpp's recipes treat as no other model.
+    pub falcon: bool,
 }
 
 impl Anatomy {
@@ -38,6 +40,8 @@ impl Anatomy {
             experts: layers.iter().map(experts).max().unwrap_or(0),
             sharing: layers.iter().map(sharing).max().unwrap_or(1),
             tied,
+            // No model of the registry is one.
+            falcon: false,
         }
     }
 }

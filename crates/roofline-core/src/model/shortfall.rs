@@ -41,7 +41,7 @@ impl Model {
             self.footprint(workload, lowering, plan, sizes).is_ok_and(|footprint| footprint.total() <= room)
         };
         let named = NAMED.iter().map(|named| (named.name, Plan::of(named.precision())));
-        let mixes = Mix::ALL.into_iter().map(|mix| (mix.name(), Plan::mixed(mix)));
+        let mixes = Mix::advised().map(|mix| (mix.name(), Plan::mixed(mix)));
         let narrow = |plan: &Plan| {
             let plan = plan.on(device, Some(&self.anatomy)).ok()?;
             let weights = plan.at(crate::Role::Output).weights;

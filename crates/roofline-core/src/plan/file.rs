@@ -17,16 +17,29 @@ impl Plan {
             Text(String),
             List(Vec<String>),
         }
-        let refuse =
-            |reason: String, hint: String| Error::Unknown { what: "plan file", name: reason, nearest: None, hint };
+        let refuse = |reason: String, hint: String| Error::Plan { reason, hint };
         let form = || "write `plan = \"w4a16,head=q8_0\"`, or a list of its parts".to_owned();
-        if text.len() > LONGEST * 4 {
-            return Err(refuse(format!("of {} bytes", text.len()), form()));
+        let most = 4 * LONGEST;
+        if text.len() > most {
+            let hint = "one rule by role or pattern says what many rules by name say: `*.down_proj=w8a16`";
+            return Err(refuse(
+                format!("the file has {} bytes, more than the {most} of any plan", text.len()),
+                hint.to_owned(),
+            ));
         }
         if let Some(new) = toml::from_str::<Former>(text).ok().and_then(|former| former.text()) {
-            return Err(refuse("of `scheme` and `[[rule]]`".to_owned(), format!("the same is now `plan = \"{new}\"`")));
+            return Err(refuse(
+                "the file has `scheme` and `[[rule]]`, as plans once had".to_owned(),
+                format!("the same is now `plan = \"{new}\"`"),
+            ));
         }
-        let file: File = toml::from_str(text).map_err(|error| refuse(error.message().to_owned(), form()))?;
+        // A fault is told in one line, whatever its reason quotes.
+        let fault = |error: toml::de::Error| {
+            let at = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let words: Vec<&str> = error.message().split_whitespace().collect();
+            refuse(format!("line {at} of the file: {}", words.join(" ")), form())
+        };
+        let file: File = toml::from_str(text).map_err(fault)?;
         match file.plan {
             Items::Text(text) => text.parse(),
             Items::List(items) => items.join(",").parse(),
@@ -81,6 +94,24 @@ mod tests {
         let refused = Plan::from_toml("plans = \"w4a16\"").unwrap_err();
         assert!(refused.to_string().contains("unknown field `plans`"), "{refused}");
         assert!(refused.hint().unwrap().contains("plan = \"w4a16,head=q8_0\""));
+        let refused = Plan::from_toml("\nplan = [\"w4a16\"").unwrap_err().to_string();
+        assert!(refused.starts_with("plan: line 2 of the file: "), "{refused}");
+        // A bound is named where it is passed.
+        let refused = Plan::from_toml(&format!("plan = \"{}\"", "w4a16,".repeat(3000))).unwrap_err().to_string();
+        assert_eq!(refused, "plan: the file has 18009 bytes, more than the 16384 of any plan");
+        let refused = "w4a16,".repeat(700).parse::<Plan>().unwrap_err().to_string();
+        assert_eq!(refused, "plan: it has 4200 letters, more than the 4096 of any plan");
+        let refused = format!("w4a16{}", ",head=fp8".repeat(65)).parse::<Plan>().unwrap_err();
+        assert_eq!(refused.to_string(), "plan: it has 65 rules, more than the 64 of any plan");
+        assert!(refused.hint().unwrap().contains("by pattern"));
+    }
+
+    /// A plan over several lines is shown in one, whoever shows it.
+    #[test]
+    fn a_plan_of_several_lines_is_quoted_in_one() {
+        let refused = "w4a16,\n  head".parse::<Plan>().unwrap_err().to_string();
+        assert_eq!(refused, "unknown plan `w4a16, head`");
+        assert!("w4a16,\n  head=fp8".parse::<Plan>().is_ok());
     }
 
     /// A file of the form before is told how to become one of this.

@@ -28,6 +28,10 @@ pub enum Mix {
     Q4KSmall,
     /// INT4 in blocks of 32, the output in `Q6_K`.
     Q4_0,
+    /// Uneven values in blocks of 32, a few tensors in `Q5_K`.
+    Iq4Nl,
+    /// Uneven values with 6-bit scales, a few tensors in `Q5_K`.
+    Iq4Xs,
     /// `Q3_K`, the sensitive tensors in `Q5_K`.
     Q3KLarge,
     /// `Q3_K`, the sensitive tensors in `Q4_K` and a few in `Q5_K`.
@@ -47,7 +51,7 @@ fn favoured(layer: usize, layers: usize) -> bool {
 
 impl Mix {
     /// Every recipe, wide to narrow.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         M::Q8_0,
         M::Q6K,
         M::Q5_1,
@@ -58,11 +62,19 @@ impl Mix {
         M::Q4KMedium,
         M::Q4KSmall,
         M::Q4_0,
+        M::Iq4Nl,
+        M::Iq4Xs,
         M::Q3KLarge,
         M::Q3KMedium,
         M::Q3KSmall,
         M::Q2K,
     ];
+
+    /// Those that advice is made of, wide to narrow. The uneven types take the room of `Q4_K`'s recipes, and without an importance
+    /// matrix nothing that is known here tells them apart: who wants one names it.
+    pub fn advised() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|mix| !matches!(mix, M::Iq4Nl | M::Iq4Xs))
+    }
 
     /// Its name, as llama.cpp writes it, in lower case.
     pub const fn name(self) -> &'static str {
@@ -77,6 +89,8 @@ impl Mix {
             Self::Q4KMedium => "q4_k_m",
             Self::Q4KSmall => "q4_k_s",
             Self::Q4_0 => "q4_0",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Iq4Xs => "iq4_xs",
             Self::Q3KLarge => "q3_k_l",
             Self::Q3KMedium => "q3_k_m",
             Self::Q3KSmall => "q3_k_s",
@@ -107,6 +121,8 @@ impl Mix {
             Self::Q4KMedium => "Q4_K, the sensitive half of values and ways down in Q6_K",
             Self::Q4KSmall => "INT4 in blocks of 32 with 6-bit scales and minima, a few tensors in Q5_K",
             Self::Q4_0 => "INT4 in blocks of 32; output in Q6_K",
+            Self::Iq4Nl => "INT4 for uneven values in blocks of 32; output in Q6_K, the first ways down in Q5_K",
+            Self::Iq4Xs => "INT4 for uneven values with 6-bit scales; output in Q6_K, the first ways down in Q5_K",
             Self::Q3KLarge => "Q3_K; values, ways down and what joins the heads in Q5_K",
             Self::Q3KMedium => "Q3_K; values, ways down and what joins the heads in Q4_K, a few in Q5_K",
             Self::Q3KSmall => "INT3 in blocks of 16 with 6-bit scales; output in Q6_K",
@@ -131,6 +147,8 @@ impl Mix {
             Self::Q4_1 => Format::Q4_1,
             Self::Q4KMedium | Self::Q4KSmall => Format::Q4_K,
             Self::Q4_0 => Format::Q4_0,
+            Self::Iq4Nl => Format::IQ4_NL,
+            Self::Iq4Xs => Format::IQ4_XS,
             Self::Q3KLarge | Self::Q3KMedium | Self::Q3KSmall => Format::Q3_K,
             Self::Q2K => Format::Q2_K,
         }
@@ -149,11 +167,19 @@ impl Mix {
         match role {
             // A router is too small to be worth a loss.
             Role::Router => Format::FP32,
-            _ if output && !whole => Format::Q8_0,
+            _ if output && (model.falcon || !whole) => Format::Q8_0,
             _ if output && self != Self::Q8_0 => Format::Q6_K,
             Role::Value | Role::Key if model.experts == 8 => Format::Q8_0,
             Role::Value => self.of_value(layer, model),
+            Role::Down | Role::ExpertDown if model.falcon => self.of_falcon_down(layer, model.order.len()),
             Role::Down | Role::ExpertDown => self.of_down(layer, model.order.len()),
+            Role::Output if model.falcon => {
+                if self == Self::Q3KLarge {
+                    Format::Q4_K
+                } else {
+                    base
+                }
+            }
             Role::Output => self.of_output(model.experts == 8),
             _ => base,
         }
@@ -168,6 +194,7 @@ impl Mix {
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
             Self::Q4KSmall if layer < 4 => Format::Q5_K,
+            Self::Iq4Nl | Self::Iq4Xs if model.sharing >= 4 => Format::Q5_K,
             _ => self.base(),
         };
         // What llama.cpp takes for the 70B model: its values are shared by eight heads, and cheap.
@@ -181,14 +208,35 @@ impl Mix {
             Self::Q3KMedium if layer >= layers / 16 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
-            Self::Q4KSmall if layer < layers / 8 => Format::Q5_K,
+            Self::Q4KSmall | Self::Iq4Nl | Self::Iq4Xs if layer < layers / 8 => Format::Q5_K,
             _ => self.base(),
+        }
+    }
+
+    fn of_falcon_down(self, layer: usize, layers: usize) -> Format {
+        let favoured = favoured(layer, layers);
+        match self {
+            Self::Q3KMedium if layer < layers / 16 => Format::Q5_K,
+            Self::Q3KMedium if favoured => Format::Q4_K,
+            Self::Q3KMedium => Format::Q3_K,
+            Self::Q4KMedium if layer < layers / 16 => Format::Q6_K,
+            Self::Q4KMedium if favoured => Format::Q5_K,
+            Self::Q3KLarge | Self::Q4KMedium | Self::Q4KSmall => Format::Q4_K,
+            _ => self.of_down(layer, layers),
         }
     }
 
     fn of_output(self, eight_experts: bool) -> Format {
         match self {
-            Self::Q2K | Self::Q3KSmall | Self::Q3KMedium | Self::Q4KSmall | Self::Q4KMedium if eight_experts => {
+            Self::Q2K
+            | Self::Q3KSmall
+            | Self::Q3KMedium
+            | Self::Q4KSmall
+            | Self::Q4KMedium
+            | Self::Iq4Nl
+            | Self::Iq4Xs
+                if eight_experts =>
+            {
                 Format::Q5_K
             }
             Self::Q2K if !eight_experts => Format::Q3_K,
@@ -203,6 +251,7 @@ impl Mix {
 fn fallback(wanted: Format, columns: u64) -> Format {
     let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
     let smaller = match wanted {
+        Format::IQ4_XS => Format::IQ4_NL,
         Format::Q2_K | Format::Q3_K => Format::Q4_0,
         Format::Q4_K => Format::Q5_0,
         Format::Q5_K => Format::Q5_1,

@@ -85,7 +85,7 @@ pub(super) fn may_run_on(unit: Math, weights: Format, units: &[Math]) -> bool {
 /// Whether each level of an element is an integer of 8 bits, times a scale: integers themselves, FP4 in halves, and the
 /// table of NF4 to within what its sixteen levels are told apart by. FP6 and FP8 span more powers of two than that.
 fn in_integers(element: Element) -> bool {
-    element.is_integer() || matches!(element, Element::FixedInt8 | Element::Fp4E2M1 | Element::Nf4)
+    element.is_integer() || matches!(element, Element::FixedInt8 | Element::Fp4E2M1 | Element::Nf4 | Element::BnbFp4)
 }
 
 const FP64: &[Math] = &[Math::Fp64Tensor, Math::Fp64];

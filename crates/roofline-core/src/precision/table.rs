@@ -71,7 +71,7 @@ pub const NAMED: &[Named] = &[
     also(both("mxfp6", "MXFP6 (E3M2) weights and activations", "w8a16", Format::MXFP6), &["mxfp6-e3m2"]),
     Named {
         name: "w4a8",
-        aliases: &[],
+        aliases: &["w4afp8"],
         summary: "INT4 weights in groups of 128, E4M3 activations per token",
         instead: Some("w4a16"),
         weights: fixed(Format::INT4_G128),
@@ -91,7 +91,8 @@ pub const NAMED: &[Named] = &[
     also(weight_only("int2", "INT2 weights in groups of 64, 16-bit activations", Format::INT2_G64), &["w2a16"]),
 ];
 
-/// Presets of libraries that write checkpoints, and what they are in the names of formats: compressed-tensors' and torchao's.
+/// Presets of libraries that write checkpoints, and what they are in the names of formats: compressed-tensors', torchao's,
+/// bitsandbytes' and MLX's.
 /// What takes several formats to say keeps its own name.
 pub(super) const PRESETS: &[(&str, &str)] = &[
     ("w4a16-g128", "w4a16"),
@@ -105,6 +106,8 @@ pub(super) const PRESETS: &[(&str, &str)] = &[
     ("w8a16-channel", "w8a16"),
     ("w8a16-g128", "int8-g128"),
     ("fp8-block", "fp8-e4m3-b128/fp8-e4m3-g128"),
+    ("fp8-static", "fp8-e4m3-tensor/fp8-e4m3-tensor"),
+    ("w4a8-int8", "int4-g128/int8"),
     ("int8wo", "w8a16"),
     ("float8wo", "fp8a16"),
     ("float8-weight-only", "fp8a16"),
@@ -114,6 +117,15 @@ pub(super) const PRESETS: &[(&str, &str)] = &[
     ("intx4-g128", "w4a16"),
     ("intx4-g32", "int4-g32"),
     ("intx4-asym-g32", "int4-g32-zp"),
+    ("bnb-nf4", "nf4"),
+    ("bnb-nf4-dq", "nf4-dq"),
+    ("llm-int8", "int8"),
+    ("mxfp8a16", "mxfp8/bf16"),
+    ("mlx-2bit", "int2-g64-zp16"),
+    ("mlx-3bit", "int3-g64-zp16"),
+    ("mlx-4bit", "int4-g64-zp16"),
+    ("mlx-6bit", "int6-g64-zp16"),
+    ("mlx-8bit", "int8-g64-zp16"),
 ];
 
 /// Below 4 bits a quarter of the weights' norm is lost (`roofline formats`): never advice, whatever the speed.

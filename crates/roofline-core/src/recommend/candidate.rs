@@ -79,7 +79,7 @@ pub(super) fn candidates(need: &Need<'_>) -> Result<Candidates> {
     }
     let mixes: Vec<_> = there.iter().copied().filter(|runtime| runtime.mixes).collect();
     // A chip that llama.cpp does not run on has no use for its recipes.
-    for mix in Mix::ALL.into_iter().filter(|_| !mixes.is_empty()) {
+    for mix in Mix::advised().filter(|_| !mixes.is_empty()) {
         maker.add(&Plan::mixed(mix), &mixes);
     }
     for runtime in &there {
