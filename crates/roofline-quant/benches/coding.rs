@@ -8,7 +8,7 @@
 use divan::{Bencher, black_box, counter::BytesCount};
 use roofline_quant::{
     Dtype, Method,
-    coding::{Block, Coding, Matrix, Placing, compressed_tensors as ct, torchao},
+    coding::{Block, Coding, Matrix, Placing, bitsandbytes as bnb, compressed_tensors as ct, mlx, torchao},
 };
 
 const ROWS: usize = 4096;
@@ -47,6 +47,16 @@ fn coding(name: &str) -> Box<dyn Coding> {
         "torchao-int8" => return torchao::coding(torchao::Scheme::Int8 { group: None }, Dtype::Bf16, method).unwrap(),
         "torchao-fp8" => return torchao::coding(torchao::Scheme::Float8, Dtype::Bf16, method).unwrap(),
         "torchao-int4" => return torchao::coding(torchao::Scheme::Int4 { group: 128 }, Dtype::Bf16, method).unwrap(),
+        "nf4" | "nf4-dq" => {
+            let scheme = bnb::Scheme::Four { quantiles: bnb::Quantiles::Nf4, double: name == "nf4-dq" };
+            return bnb::coding(scheme, COLUMNS, Dtype::Bf16, method).unwrap();
+        }
+        "llm-int8" => return bnb::coding(bnb::Scheme::Int8, COLUMNS, Dtype::Bf16, method).unwrap(),
+        "mlx-int4" | "mlx-int3" => {
+            let bits = if name == "mlx-int4" { 4 } else { 3 };
+            return mlx::coding(mlx::Scheme::Affine { bits, group: 64, centred: false }, Dtype::Bf16, method).unwrap();
+        }
+        "mlx-mxfp4" => return mlx::coding(mlx::Scheme::Mxfp4, Dtype::Bf16, method).unwrap(),
         other => panic!("{other}"),
     };
     ct::coding(scheme, Dtype::Bf16, method).unwrap()
@@ -54,7 +64,7 @@ fn coding(name: &str) -> Box<dyn Coding> {
 
 #[divan::bench(args = [
     "int8", "int4-g128", "int4-g32", "int4-g128-zp", "fp8", "fp8-block", "nvfp4", "mxfp4", "mxfp8",
-    "torchao-int8", "torchao-fp8", "torchao-int4",
+    "torchao-int8", "torchao-fp8", "torchao-int4", "nf4", "nf4-dq", "llm-int8", "mlx-int4", "mlx-int3", "mlx-mxfp4",
     "int8 mse", "int4-g128 mse", "int4-g128-zp mse", "int4-g128-zp hqq", "fp8 mse", "nvfp4 mse", "nvfp4 four-over-six",
     "mxfp4 mse", "torchao-int4 hqq",
 ])]
@@ -67,7 +77,8 @@ fn encode(bencher: Bencher<'_, '_>, name: &str) {
         .iter()
         .map(|part| match part.placing {
             Placing::Rows { rows: together, bytes } => vec![0; rows.div_ceil(together) * bytes],
-            Placing::Columns { lines, bytes } => vec![0; lines * rows * bytes],
+            Placing::Columns { lines, rows: together, bytes } => vec![0; lines * rows.div_ceil(together) * bytes],
+            Placing::Flat { columns, run, bytes } => vec![0; (rows * columns).div_ceil(run) * bytes],
             Placing::Once { .. } => Vec::new(),
         })
         .collect();

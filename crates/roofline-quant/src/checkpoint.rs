@@ -1,4 +1,5 @@
-//! A model on disk: `config.json`, weights in one safetensors file or in shards, and what lies beside them.
+//! A model on disk: `config.json`, weights in one file or in shards, of safetensors or PyTorch's, and what lies beside
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    Error, Result,
+    Container, Error, Result,
+    gguf::source::Source,
+    lora::{Change, Changes, Merge},
+    pytorch,
     safetensors::{Entry, Header},
 };
 
@@ -19,6 +23,12 @@ use crate::{
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// The weights of a checkpoint in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
+/// The same in PyTorch's files.
+const PYTORCH: (&str, &str) = ("pytorch_model.bin", "pytorch_model.bin.index.json");
+/// What files of weights end in.
+const EXTENSIONS: [&str; 4] = ["safetensors", "bin", "pt", "pth"];
+/// What trainers save beside the weights in files that end like theirs.
+const OF_TRAINING: [&str; 5] = ["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
 /// The longest `config.json` or index that is read.
 const LONGEST_JSON: u64 = 256 << 20;
 
@@ -31,6 +41,12 @@ pub struct Checkpoint {
     pub config: Value,
     /// The files of weights.
     pub shards: Vec<Shard>,
+    /// What was merged into it.
+    pub merged: Vec<Merge>,
+    /// How weights in codes are changed after they are decoded, by what was merged.
+    pub(crate) changes: Changes,
+    /// What a GGUF file says, where it is one: its tensors lie there under llama.cpp's names.
+    pub gguf: Option<Box<Source>>,
 }
 
 /// A file of weights.
@@ -38,24 +54,77 @@ pub struct Checkpoint {
 pub struct Shard {
     /// Its path.
     pub path: PathBuf,
+    /// What kind of file it is.
+    pub container: Container,
     /// What it holds.
     pub header: Header,
     file: File,
+    /// How tensors are changed as they are read, by what was merged into the checkpoint.
+    pub(crate) changes: Changes,
 }
 
 impl Shard {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads what it says it holds.
     pub fn open(path: &Path) -> Result<Self> {
         let file = open_regular(path, "safetensors")?;
-        let header = Header::read(&file, path)?;
-        Ok(Self { path: path.to_owned(), header, file })
+        let container = Container::of(&file, path)?;
+        let header = match container {
+            Container::Safetensors => Header::read(&file, path)?,
+            Container::Pytorch => pytorch::read(&file, path)?,
+            Container::OldPytorch => {
+                return Err(Error::unsupported(
+                    format!("`{}` is a pickle as PyTorch wrote it before 1.6", path.display()),
+                    format!(
+                        "save it again, with a PyTorch that loads nothing but weights: `python -c \"import torch; \
+                         torch.save(torch.load('{0}', weights_only=True), '{0}')\"`",
+                        path.display()
+                    ),
+                ));
+            }
+            Container::Gguf => {
+                return Err(Error::unsupported(
+                    format!(
+                        "`{}` is a GGUF file, and a checkpoint of safetensors or PyTorch's is asked for",
+                        path.display()
+                    ),
+                    "give the file itself in place of its folder",
+                ));
+            }
+        };
+        Ok(Self { path: path.to_owned(), container, header, file, changes: Changes::new() })
     }
 
-    /// Reads `bytes.len()` bytes of a tensor, from `offset` on.
+    /// A GGUF file, in which tensors lie at these places from its start on.
+    pub(crate) fn of(path: &Path, tensors: Vec<Entry>) -> Result<Self> {
+        Self::with(path, Container::Gguf, Header { metadata: Vec::new(), tensors, start: 0 })
+    }
+
+    /// A file that is known to hold this.
+    fn with(path: &Path, container: Container, header: Header) -> Result<Self> {
+        let file = open_regular(path, "file of weights")?;
+        Ok(Self { path: path.to_owned(), container, header, file, changes: Changes::new() })
+    }
+
+    /// How long the file is.
+    pub fn length(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(Error::file("read", &self.path))?.len())
+    }
+
+    /// Asks the system to forget what it holds of the file, so that what is read next comes from the disk.
+    pub(crate) fn forget(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
+    /// Reads `bytes.len()` bytes of a tensor, from `offset` on: whole numbers of it.
     pub(crate) fn read(&self, entry: &Entry, offset: u64, bytes: &mut [u8]) -> Result<()> {
         debug_assert!(offset + bytes.len() as u64 <= entry.bytes());
         let at = self.header.start + entry.begin + offset;
-        read_exact_at(&self.file, bytes, at).map_err(Error::file("read", &self.path))
+        read_exact_at(&self.file, bytes, at).map_err(Error::file("read", &self.path))?;
+        match self.changes.get(&entry.name) {
+            None => Ok(()),
+            Some(changes) => Change::apply_to_bytes(changes, entry, offset, bytes),
+        }
     }
 }
 
@@ -113,7 +182,12 @@ impl Checkpoint {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             (folder.unwrap_or(Path::new(".")).to_owned(), path.file_name().and_then(|name| name.to_str()))
         };
-        let shards = match file {
+        if file.is_some() && Container::of(&open_regular(path, "checkpoint")?, path)? == Container::Gguf {
+            let (source, header, config) = Source::open(path)?;
+            let shard = Shard::with(path, Container::Gguf, header)?;
+            return Ok(Self { gguf: Some(Box::new(source)), ..Self::new(folder, config, vec![shard]) });
+        }
+        let mut shards = match file {
             Some(name) if name.ends_with(".index.json") => sharded(&folder, path)?,
             Some(_) => vec![Shard::open(path)?],
             None => weights_in(&folder)?,
@@ -127,7 +201,15 @@ impl Checkpoint {
         if !config.is_object() {
             return Err(Error::malformed(&folder.join("config.json"), "config.json", "it is no object"));
         }
-        Ok(Self { folder, config, shards })
+        if config["tie_word_embeddings"] == true {
+            shards.iter_mut().for_each(Shard::without_tied_head);
+        }
+        Ok(Self::new(folder, config, shards))
+    }
+
+    /// Of files that are open already.
+    pub(crate) fn new(folder: PathBuf, config: Value, shards: Vec<Shard>) -> Self {
+        Self { folder, config, shards, merged: Vec::new(), changes: Changes::new(), gguf: None }
     }
 
     /// Every tensor, with the shard it lies in, in the order of names.
@@ -141,8 +223,14 @@ impl Checkpoint {
         self.shards.iter().flat_map(Shard::entries).map(Entry::bytes).sum()
     }
 
-    /// What the model is called: the name of its folder.
+    /// What the model is called: the name of its folder, or of its GGUF file.
     pub fn name(&self) -> String {
+        if let (Some(_), [shard]) = (&self.gguf, &self.shards[..]) {
+            return shard
+                .path
+                .file_stem()
+                .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+        }
         let folder = fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
         folder.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
     }
@@ -157,6 +245,12 @@ impl Checkpoint {
     /// made the folder must not choose which of this machine's files are copied.
     pub fn outsiders(&self) -> Result<Vec<PathBuf>> {
         Ok(self.beside()?.into_iter().filter(|path| !self.is_own(path)).collect())
+    }
+
+    /// The file of that name beside the weights, if there is one and it is the model's.
+    pub(crate) fn own(&self, name: &str) -> Option<PathBuf> {
+        let path = self.folder.join(name);
+        (path.is_file() && self.is_own(&path)).then_some(path)
     }
 
     /// A word about files that are left out.
@@ -179,11 +273,19 @@ impl Checkpoint {
 
     /// Files that, by their names, belong to the model and hold no weights.
     fn beside(&self) -> Result<Vec<PathBuf>> {
-        // Code of a model that transformers does not have; it is run only by who trusts it.
-        let code = self.config["auto_map"].is_object();
-        let mut files = Vec::new();
+        // What lies beside a GGUF file is not known to be its own.
+        if self.gguf.is_some() {
+            return Ok(Vec::new());
+        }
+        let mut paths = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(Error::file("read", &self.folder))? {
-            let path = entry.map_err(Error::file("read", &self.folder))?.path();
+            paths.push(entry.map_err(Error::file("read", &self.folder))?.path());
+        }
+        // Code that transformers does not have - of the model, its tokenizer or its processor - which is run only by who
+        // trusts it.
+        let code = self.config["auto_map"].is_object() || paths.iter().any(|path| names_code(path));
+        let mut files = Vec::new();
+        for path in paths {
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().to_lowercase());
             let extension = Path::new(&name).extension().map_or("", |extension| extension.to_str().unwrap_or(""));
             let belongs = match extension {
@@ -202,47 +304,91 @@ impl Checkpoint {
 }
 
 impl Shard {
+    /// Leaves out a head that is the embedding once more: PyTorch saves the same bytes under both names, and loaders that
+    /// are told they are one look for the embedding alone.
+    fn without_tied_head(&mut self) {
+        let tensors = &self.header.tensors;
+        let head = tensors.iter().position(|entry| entry.name == "lm_head.weight");
+        let shared = |head: &Entry| tensors.iter().any(|entry| entry.name != head.name && entry.begin == head.begin);
+        if let Some(head) = head.filter(|head| shared(&tensors[*head])) {
+            self.header.tensors.remove(head);
+        }
+    }
+
     fn entries(&self) -> std::slice::Iter<'_, Entry> {
         self.header.tensors.iter()
     }
 }
 
-/// The weights in a folder: one file, or shards with their index, as transformers looks for them.
+/// The weights in a folder, as transformers looks for them: one file, or shards with their index, and safetensors before
+/// PyTorch's.
 fn weights_in(folder: &Path) -> Result<Vec<Shard>> {
-    let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
-    if single.exists() {
-        return Ok(vec![Shard::open(&single)?]);
-    }
-    if index.exists() {
-        return sharded(folder, &index);
-    }
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(Error::file("read", folder))? {
-        let path = entry.map_err(Error::file("read", folder))?.path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
-            found.push(path);
+    for (single, index) in [(SINGLE, INDEX), PYTORCH] {
+        let (single, index) = (folder.join(single), folder.join(index));
+        if single.exists() {
+            return Ok(vec![Shard::open(&single)?]);
+        }
+        if index.exists() {
+            return sharded(folder, &index);
         }
     }
-    match found.as_slice() {
-        [one] => Ok(vec![Shard::open(one)?]),
-        [] => Err(Error::malformed(folder, "checkpoint", format!("it holds no {SINGLE} and no {INDEX}"))),
-        several => {
+    let mut found: [Vec<PathBuf>; EXTENSIONS.len()] = Default::default();
+    let mut gguf = None;
+    for entry in fs::read_dir(folder).map_err(Error::file("read", folder))? {
+        let path = entry.map_err(Error::file("read", folder))?.path();
+        let extension = path.extension().unwrap_or_default();
+        let of_training = path
+            .file_stem()
+            .is_some_and(|stem| OF_TRAINING.iter().any(|known| stem.to_string_lossy().starts_with(known)));
+        match EXTENSIONS.iter().position(|known| extension == *known) {
+            Some(at) if !of_training => found[at].push(path),
+            _ if extension == "gguf" => gguf = Some(path),
+            _ => {}
+        }
+    }
+    let [safetensors, others @ ..] = found;
+    let found = if safetensors.is_empty() { others.concat() } else { safetensors };
+    match (found.as_slice(), gguf) {
+        ([one], _) => Ok(vec![Shard::open(one)?]),
+        ([], Some(gguf)) => Shard::open(&gguf).map(|shard| vec![shard]),
+        ([], None) => {
+            let reason = format!("it holds no {SINGLE}, no {INDEX}, and neither of PyTorch's files");
+            Err(Error::malformed(folder, "checkpoint", reason))
+        }
+        (several, _) => {
             let reason = format!("it holds {} files of weights and no {INDEX} that says which belong", several.len());
             Err(Error::malformed(folder, "checkpoint", reason))
         }
     }
 }
 
+/// Whether a file beside the weights is a configuration that names classes in files of code: a tokenizer's or a processor's.
+fn names_code(path: &Path) -> bool {
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    name.ends_with("_config.json")
+        && read_json::<Value>(path, "configuration").is_ok_and(|config| config["auto_map"].is_object())
+}
+
 /// How many shards there are, if the file of that name is one: by the index beside it, or else by its name.
 fn shards_beside(folder: &Path, name: &str) -> Result<Option<usize>> {
-    let index = folder.join(INDEX);
-    if index.exists() {
-        let index: Index = read_json(&index, "index of shards")?;
-        let files: BTreeSet<&String> = index.weight_map.values().collect();
-        return Ok(files.iter().any(|file| *file == name).then_some(files.len()));
+    for index in [INDEX, PYTORCH.1] {
+        let index = folder.join(index);
+        if index.exists() {
+            let index: Index = read_json(&index, "index of shards")?;
+            let files: BTreeSet<&String> = index.weight_map.values().collect();
+            if files.iter().any(|file| *file == name) {
+                return Ok(Some(files.len()));
+            }
+        }
     }
-    let count = name.strip_suffix(".safetensors").and_then(|stem| stem.rsplit_once("-of-"));
+    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).filter(|_| has_weights(name));
+    let count = stem.and_then(|stem| stem.rsplit_once("-of-"));
     Ok(count.and_then(|(_, count)| count.parse().ok()))
+}
+
+/// Whether a file of that name holds weights.
+fn has_weights(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
 }
 
 /// The shards an index names, if they hold exactly what it says.
@@ -252,7 +398,7 @@ fn sharded(folder: &Path, path: &Path) -> Result<Vec<Shard>> {
     let mut files = BTreeSet::new();
     for file in index.weight_map.values() {
         // A name from outside must not lead outside.
-        if file.contains(['/', '\\']) || file.starts_with('.') || !file.ends_with(".safetensors") {
+        if file.contains(['/', '\\']) || file.starts_with('.') || !has_weights(file) {
             return Err(refuse(format!("`{file}` is no name of a shard")));
         }
         files.insert(file.clone());
@@ -297,7 +443,11 @@ pub(crate) fn read_bounded(path: &Path, limit: u64, format: &'static str) -> Res
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(Error::file("read", path))?;
     if bytes.len() as u64 > limit {
-        return Err(Error::malformed(path, format, format!("it has more than {limit} bytes")));
+        return Err(Error::malformed(
+            path,
+            format,
+            format!("it has more than {limit} bytes, the most that are read of one"),
+        ));
     }
     Ok(bytes)
 }

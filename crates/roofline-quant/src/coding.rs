@@ -3,24 +3,34 @@
 //! A [`Coding`] says which tensors a matrix of a given shape is stored as - so that a file's header can be written
 //! first - and turns blocks of rows into their bytes, in any order and from several threads.
 
+pub mod awq;
+pub mod bitsandbytes;
 pub mod compressed_tensors;
-mod element;
+pub(crate) mod element;
+pub mod fine_grained;
 mod float8;
 #[cfg(test)]
 pub(crate) mod golden;
+pub mod gptq;
 pub(crate) mod grid;
 mod integer;
 mod micro;
+pub mod mlx;
 mod numbers;
 mod nvfp4;
 mod packing;
 #[cfg(test)]
+mod packings;
+#[cfg(test)]
 mod properties;
 mod row;
 mod scales;
+mod shifted;
 pub mod torchao;
 
 pub(crate) use numbers::Numbers;
+
+use std::sync::Arc;
 
 use crate::Dtype;
 
@@ -56,11 +66,23 @@ pub enum Placing {
         /// How many bytes they take.
         bytes: usize,
     },
-    /// Transposed: `lines` lines, in each of which every row of the matrix has `bytes`.
+    /// Transposed: `lines` lines, in each of which every `rows` rows of the matrix have `bytes`.
     Columns {
         /// Lines of the stored tensor.
         lines: usize,
-        /// Bytes of one row of the matrix in one line.
+        /// Rows that share these bytes.
+        rows: usize,
+        /// How many bytes they take in one line.
+        bytes: usize,
+    },
+    /// In the order of the flattened matrix: `bytes` for every `run` of its numbers, be they of one row or of several.
+    /// A last, shorter run takes as much.
+    Flat {
+        /// Numbers of a row of the matrix.
+        columns: usize,
+        /// Numbers that share these bytes.
+        run: usize,
+        /// How many bytes they take.
         bytes: usize,
     },
     /// Once for the matrix, from [`Coding::constants`].
@@ -80,7 +102,8 @@ pub struct Block<'a> {
     pub values: &'a [f32],
     /// Elements of a row.
     pub columns: usize,
-    /// The largest magnitude of the matrix and of those that are fused with it; zero unless [`Coding::needs_peak`].
+    /// The largest magnitude of the matrix and of those that are fused with it, or what [`Coding::conclude`] makes of it;
+    /// zero unless [`Coding::needs_peak`].
     pub peak: f32,
     /// How much an error in each input channel matters: the mean square of its activations. Nothing without data.
     pub importance: Option<&'a [f32]>,
@@ -90,6 +113,44 @@ impl Block<'_> {
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.values.len() / self.columns
+    }
+}
+
+impl<C: Coding + ?Sized> Coding for Arc<C> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        (**self).parts(matrix)
+    }
+
+    fn unit(&self) -> usize {
+        (**self).unit()
+    }
+
+    fn needs_peak(&self) -> bool {
+        (**self).needs_peak()
+    }
+
+    fn gather(&self, values: &[f32], peak: f32) -> f64 {
+        (**self).gather(values, peak)
+    }
+
+    fn conclude(&self, matrix: Matrix, gathered: &[f64]) -> f32 {
+        (**self).conclude(matrix, gathered)
+    }
+
+    fn shares_peak(&self) -> bool {
+        (**self).shares_peak()
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        (**self).encode(block, out, decoded)
+    }
+
+    fn constants(&self, matrix: Matrix, peak: f32) -> Vec<Vec<u8>> {
+        (**self).constants(matrix, peak)
+    }
+
+    fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        (**self).decode(columns, parts, decoded);
     }
 }
 
@@ -108,8 +169,23 @@ pub trait Coding: Send + Sync {
         false
     }
 
+    /// What a block of rows adds to what is known before the first row is coded; its largest magnitude is `peak`.
+    fn gather(&self, _values: &[f32], peak: f32) -> f64 {
+        f64::from(peak)
+    }
+
+    /// What is known of the whole matrix, from what was gathered of its blocks.
+    fn conclude(&self, _matrix: Matrix, gathered: &[f64]) -> f32 {
+        gathered.iter().fold(0f64, |peak, found| peak.max(*found)) as f32
+    }
+
+    /// Whether what there is once per tensor is that of all weights that runtimes fuse.
+    fn shares_peak(&self) -> bool {
+        true
+    }
+
     /// Codes `block`: for each part, in the order of [`Coding::parts`], its bytes of these rows into `out` (nothing for
-    /// parts placed once; `lines` runs of `rows * bytes` for transposed ones), and what they decode to into `decoded`.
+    /// parts placed once; as many runs as lines for transposed ones), and what they decode to into `decoded`.
     /// Returns how many weights lay outside the representable range by more than half a step.
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64;
 

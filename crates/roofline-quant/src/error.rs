@@ -78,6 +78,15 @@ pub enum Error {
         needed: u64,
     },
 
+    /// What was written is not what was meant.
+    #[error("`{name}` was written, and is something else when it is read back: {reason}")]
+    Verify {
+        /// The weight or the file.
+        name: String,
+        /// How it differs.
+        reason: String,
+    },
+
     /// An input of the core's.
     #[error(transparent)]
     Core(#[from] roofline_core::Error),
@@ -107,13 +116,14 @@ impl Error {
             Self::Plan(_) => "plan",
             Self::Exists { .. } => "exists",
             Self::Space { .. } => "space",
+            Self::Verify { .. } => "verify",
             Self::Core(error) => error.kind(),
         }
     }
 
     /// Whether what was asked for is at fault, rather than the machine.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::File { .. } | Self::Space { .. })
+        !matches!(self, Self::File { .. } | Self::Space { .. } | Self::Verify { .. })
     }
 
     /// What to do about it.
@@ -122,6 +132,9 @@ impl Error {
             Self::Weight { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
             Self::Exists { hint, .. } => Some((*hint).to_owned()),
             Self::Space { .. } => Some("free some space, or write to another disk with `--to`".to_owned()),
+            Self::Verify { .. } => {
+                Some("nothing was kept; a disk or a memory that changes bytes does this: try another place".to_owned())
+            }
             Self::Core(error) => error.hint(),
             _ => None,
         }

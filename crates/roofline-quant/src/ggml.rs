@@ -17,7 +17,7 @@ pub use stored::Stored;
 
 use roofline_core::{
     Format,
-    format::gguf::{Codec, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+    format::gguf::{Codec, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
 };
 
 macro_rules! types {
@@ -93,7 +93,7 @@ types! {
 }
 
 /// The types that are formats of `roofline_core`.
-const FORMATS: [(Type, Format); 15] = [
+const FORMATS: [(Type, Format); 17] = [
     (Type::F32, Format::FP32),
     (Type::F16, Format::FP16),
     (Type::Bf16, Format::BF16),
@@ -105,6 +105,8 @@ const FORMATS: [(Type, Format); 15] = [
     (Type::Q4_1, Format::Q4_1),
     (Type::Q4_0, Format::Q4_0),
     (Type::Q4K, Format::Q4_K),
+    (Type::Iq4Nl, Format::IQ4_NL),
+    (Type::Iq4Xs, Format::IQ4_XS),
     (Type::Q3K, Format::Q3_K),
     (Type::Q2K, Format::Q2_K),
     (Type::Mxfp4, Format::MXFP4),
@@ -161,6 +163,9 @@ impl Type {
             // The minimum of a sub-block is 15 steps of `dmin`, the range above it 15 * 3 of `d`.
             Self::Q2K => Some(15.0 * F16),
             Self::Q3K => Some(31.0 * 3.0 * F16),
+            // The scale is the largest weight over about 127, at least over 120.
+            Self::Iq4Nl => Some(113.0 * F16),
+            Self::Iq4Xs => Some(31.0 * 113.0 * F16),
             _ => None,
         }
     }
@@ -189,6 +194,8 @@ pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
         Type::Q8_0 => simple::encode::<Q8_0>(values, out),
         Type::Q5_1 => simple::encode::<Q5_1>(values, out),
         Type::Q4_1 => simple::encode::<Q4_1>(values, out),
+        Type::Iq4Nl => simple::encode::<Iq4Nl>(values, out),
+        Type::Iq4Xs => simple::encode::<Iq4Xs>(values, out),
         Type::Q3K => simple::encode::<Q3K>(values, out),
         Type::Q2K => simple::encode::<Q2K>(values, out),
         Type::Q4K => simple::encode::<Q4K>(values, out),
@@ -228,6 +235,8 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         Type::Q8_0 => simple::decode::<Q8_0>(bytes, out),
         Type::Q5_1 => simple::decode::<Q5_1>(bytes, out),
         Type::Q4_1 => simple::decode::<Q4_1>(bytes, out),
+        Type::Iq4Nl => simple::decode::<Iq4Nl>(bytes, out),
+        Type::Iq4Xs => simple::decode::<Iq4Xs>(bytes, out),
         Type::Q3K => simple::decode::<Q3K>(bytes, out),
         Type::Q2K => simple::decode::<Q2K>(bytes, out),
         Type::Q4K => simple::decode::<Q4K>(bytes, out),

@@ -8,16 +8,19 @@
 //! Everything is little-endian; strings are a u64 of bytes and the bytes. Where each tensor lies follows from the types
 //! and shapes alone, so the head is written first and the data streams after it.
 
+pub mod family;
 mod file;
-pub mod llama;
+pub mod model;
 mod protobuf;
 mod read;
 mod rope;
+pub mod source;
 mod special;
 mod tokenizer;
 mod write;
 
 pub use file::File;
+pub use model::joined;
 pub use tokenizer::Files;
 pub use write::{Head, head};
 

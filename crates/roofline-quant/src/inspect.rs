@@ -1,33 +1,39 @@
 //! What a checkpoint holds, from its headers alone, and what about it is suspicious.
 
+mod contradictions;
+
 use std::{
     collections::{BTreeMap, HashSet},
     path::Path,
 };
 
-use roofline_core::Role;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Checkpoint, Dtype, Error, Result, gguf,
-    site::Site,
+    Checkpoint, Container, Dtype, Error, Result,
+    checkpoint::open_regular,
+    gguf,
+    site::{Site, pattern},
     stored::{Stored, Unknown},
 };
+use contradictions::contradictions;
 
 /// A checkpoint at a glance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
     /// What it is called.
     pub name: String,
-    /// "safetensors" or "GGUF".
+    /// "safetensors", "PyTorch" or "GGUF".
     pub container: &'static str,
     /// Its files of weights, with their bytes.
     pub files: Vec<(String, u64)>,
-    /// How many numbers it holds.
+    /// How many numbers it holds, without those that are in codes nobody here understands.
     pub parameters: u64,
     /// Bytes of all tensors.
     pub bytes: u64,
+    /// Of these, the bytes of codes that are not understood: what they stand for is not among the parameters.
+    pub bytes_not_understood: u64,
     /// Stored bits per parameter, scales and all.
     pub bits_per_weight: f64,
     /// What the configuration says of the quantization.
@@ -51,17 +57,22 @@ pub struct Tensor {
     pub layer: Option<u64>,
     /// Its shape, outermost dimension first.
     pub shape: Vec<u64>,
+    /// Whether it is what it says; else it is a part of codes, and no number in it is a parameter.
+    pub understood: bool,
     /// How it is stored.
     pub format: String,
     /// Bytes, with everything stored for it.
     pub bytes: u64,
-    /// Bits per number.
+    /// Bits per number; none where it is not known what stands for one.
     pub bits_per_weight: f64,
 }
 
-/// Inspects a checkpoint's folder, a safetensors file, an index of shards or a GGUF file.
+/// Inspects a checkpoint's folder, a file of weights, an index of shards or a GGUF file, whatever its name.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    if path.extension().is_some_and(|extension| extension == "gguf") { gguf(path) } else { folder(path) }
+    let named = path.extension().is_some_and(|extension| extension == "gguf");
+    let container =
+        if path.is_file() { Container::of(&open_regular(path, "checkpoint")?, path)? } else { Container::Safetensors };
+    if named || container == Container::Gguf { gguf(path) } else { folder(path) }
 }
 
 fn gguf(path: &Path) -> Result<Inspection> {
@@ -99,13 +110,11 @@ fn folder(path: &Path) -> Result<Inspection> {
     let checkpoint = Checkpoint::open_part(path)?;
     let mut tensors = Vec::new();
     let (all, unknown) = Stored::survey(&checkpoint)?;
-    for stored in all {
-        let shape: Vec<u64> = stored.shape().iter().map(|dim| *dim as u64).collect();
-        let format = match &stored {
-            Stored::Plain((_, entry)) => entry.dtype.name().to_owned(),
-            Stored::Coded(coded) => coded.scheme.clone(),
-        };
-        tensors.push(Tensor::new(stored.name(), shape, format, stored.bytes()));
+    let parts: HashSet<&str> = unknown.iter().map(|unknown| unknown.part.as_str()).collect();
+    for stored in &all {
+        let shape: Vec<u64> = stored.shape.iter().map(|dim| *dim as u64).collect();
+        let tensor = Tensor::new(&stored.name, shape, stored.format().to_owned(), stored.bytes());
+        tensors.push(if parts.contains(stored.name.as_str()) { tensor.part() } else { tensor });
     }
     let mut metadata: BTreeMap<String, String> = BTreeMap::new();
     let named: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -117,14 +126,18 @@ fn folder(path: &Path) -> Result<Inspection> {
     }
     let files = checkpoint.shards.iter().map(|shard| {
         let name = shard.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let data = shard.header.tensors.last().map_or(0, |last| last.end);
-        (name, shard.header.start + data)
+        Ok((name, shard.length()?))
     });
-    let quantization = checkpoint.config.get("quantization_config").cloned();
-    let suspicious = suspicions(&checkpoint, &tensors, &unknown);
-    let files = files.collect();
+    // Older versions of ModelOpt have it in a file of its own.
+    let beside = checkpoint.folder.join("hf_quant_config.json");
+    let quantization =
+        ["quantization_config", "quantization"].iter().find_map(|key| checkpoint.config.get(*key)).cloned();
+    let quantization = quantization.or_else(|| crate::checkpoint::read_json(&beside, "hf_quant_config.json").ok());
+    let suspicious = suspicions(&checkpoint, &tensors, &all, &unknown);
+    let files = files.collect::<Result<_>>()?;
     let metadata = metadata.into_iter().collect();
-    Ok(Inspection::new(checkpoint.name(), "safetensors", files, quantization, metadata, tensors, suspicious))
+    let container = checkpoint.shards.first().map_or(Container::Safetensors, |shard| shard.container).name();
+    Ok(Inspection::new(checkpoint.name(), container, files, quantization, metadata, tensors, suspicious))
 }
 
 impl Tensor {
@@ -132,12 +145,19 @@ impl Tensor {
         let site = Site::of(name, shape.len());
         let elements: u64 = shape.iter().product();
         let bits_per_weight = if elements == 0 { 0.0 } else { 8.0 * bytes as f64 / elements as f64 };
-        Self { name: name.to_owned(), role: site.role.name(), layer: site.layer, shape, format, bytes, bits_per_weight }
+        let (name, role, layer) = (name.to_owned(), site.role.name(), site.layer);
+        Self { name, role, layer, shape, understood: true, format, bytes, bits_per_weight }
     }
 
-    /// How many numbers it holds.
+    /// The same as a part of codes: what its bytes stand for is not known.
+    fn part(self) -> Self {
+        let format = format!("{}, a part of codes", self.format);
+        Self { understood: false, format, bits_per_weight: 0.0, ..self }
+    }
+
+    /// How many numbers of the model it holds or stands for, as far as that is known.
     pub fn elements(&self) -> u64 {
-        self.shape.iter().product()
+        if self.understood { self.shape.iter().product() } else { 0 }
     }
 }
 
@@ -152,25 +172,49 @@ impl Inspection {
         suspicious: Vec<String>,
     ) -> Self {
         let parameters = tensors.iter().map(Tensor::elements).sum();
-        let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
-        let bits_per_weight = if parameters == 0 { 0.0 } else { 8.0 * bytes as f64 / parameters as f64 };
-        Self { name, container, files, parameters, bytes, bits_per_weight, quantization, metadata, tensors, suspicious }
+        let bytes: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
+        let bytes_not_understood: u64 =
+            tensors.iter().filter(|tensor| !tensor.understood).map(|tensor| tensor.bytes).sum();
+        let understood = bytes - bytes_not_understood;
+        let bits_per_weight = if parameters == 0 { 0.0 } else { 8.0 * understood as f64 / parameters as f64 };
+        Self {
+            name,
+            container,
+            files,
+            parameters,
+            bytes,
+            bytes_not_understood,
+            bits_per_weight,
+            quantization,
+            metadata,
+            tensors,
+            suspicious,
+        }
     }
 }
 
 /// What does not fit together, in words.
-fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], unknown: &[Unknown]) -> Vec<String> {
+fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], stored: &[Stored<'_>], unknown: &[Unknown]) -> Vec<String> {
     let config = &checkpoint.config;
     let mut found = Vec::new();
-    let coded: Vec<&Tensor> = tensors.iter().filter(|tensor| Dtype::named(&tensor.format).is_none()).collect();
+    let coded: Vec<&Tensor> =
+        tensors.iter().filter(|tensor| tensor.understood && Dtype::named(&tensor.format).is_none()).collect();
     let declared = config.get("quantization_config").and_then(|config| config.get("quant_method"));
     let declared = declared.map(|method| method.as_str().unwrap_or("an unnamed method").to_owned());
+    // MLX names no method.
+    let declared = declared.or_else(|| config.get("quantization").map(|_| "mlx".to_owned()));
     match (&declared, coded.len()) {
-        (None, 1..) => found.push(format!(
+        (None, 1..) if !checkpoint.folder.join("hf_quant_config.json").exists() => found.push(format!(
             "{} weights are in codes, but config.json has no quantization_config: loaders will take the codes for weights",
             coded.len()
         )),
-        (Some(method), 0) if unknown.is_empty() && matches!(method.as_str(), "compressed-tensors" | "torchao") => {
+        (Some(method), 0)
+            if unknown.is_empty()
+                && matches!(
+                    method.as_str(),
+                    "compressed-tensors" | "torchao" | "bitsandbytes" | "mlx" | "gptq" | "awq" | "fp8"
+                ) =>
+        {
             found.push(format!("config.json says it is quantized with {method}, but no weight is stored that way"));
         }
         _ => {}
@@ -178,14 +222,15 @@ fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], unknown: &[Unknown]) 
     if let Some(first) = unknown.first() {
         let count = unknown.len();
         found.push(format!(
-            "{count} parts of quantized weights fit no scheme this program knows, such as `{}`",
+            "{count} parts of quantized weights fit no scheme this program knows, such as `{}`: what they stand for is \
+             not among the parameters",
             first.part
         ));
     }
-    if let Some(empty) = tensors.iter().find(|tensor| tensor.elements() == 0) {
+    if let Some(empty) = tensors.iter().find(|tensor| tensor.understood && tensor.elements() == 0) {
         found.push(format!("`{}` is empty", empty.name));
     }
-    found.extend(dimensions(config, tensors));
+    found.extend(contradictions(config, tensors, stored));
     let single = tensors.iter().filter(|tensor| tensor.format == "F32" && tensor.shape.len() == 2).count();
     if single > 0 {
         found.push(format!("{single} matrices are stored in FP32: twice the bytes that 16 bit would take"));
@@ -206,32 +251,6 @@ fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], unknown: &[Unknown]) 
     found
 }
 
-/// What the configuration says of the model's size, against the tensors.
-fn dimensions(config: &Value, tensors: &[Tensor]) -> Vec<String> {
-    // Models that see have the language model's dimensions one level down.
-    let config = config.get("text_config").unwrap_or(config);
-    let stated = |key: &str| config.get(key).and_then(Value::as_u64);
-    let mut found = Vec::new();
-    let layers = tensors.iter().filter_map(|tensor| tensor.layer).max().map_or(0, |last| last + 1);
-    if let Some(stated) = stated("num_hidden_layers").filter(|stated| *stated != layers) {
-        found.push(format!("config.json has {stated} layers, and the weights {layers}"));
-    }
-    let embedding = tensors.iter().find(|tensor| tensor.role == Role::Embedding.name());
-    if let Some([rows, columns]) = embedding.and_then(|tensor| tensor.shape.first_chunk()) {
-        for (key, stored) in [("vocab_size", *rows), ("hidden_size", *columns)] {
-            if let Some(stated) = stated(key).filter(|stated| *stated != stored) {
-                found.push(format!("config.json has a {key} of {stated}, and the embedding one of {stored}"));
-            }
-        }
-    }
-    let tied = config.get("tie_word_embeddings").and_then(Value::as_bool);
-    let head = tensors.iter().any(|tensor| tensor.role == Role::Head.name());
-    if tied == Some(false) && !head && embedding.is_some() {
-        found.push("there is no output head, and config.json says the embedding does not stand in for it".to_owned());
-    }
-    found
-}
-
 /// The size that an index states, and the real one, where they differ.
 fn stated_size(checkpoint: &Checkpoint) -> Option<(u64, u64)> {
     let path = checkpoint.folder.join(crate::checkpoint::INDEX);
@@ -246,8 +265,7 @@ pub fn kinds(tensors: &[Tensor]) -> Vec<(String, Vec<&Tensor>)> {
     let mut order: Vec<String> = Vec::new();
     let mut groups: BTreeMap<String, Vec<&Tensor>> = BTreeMap::new();
     for tensor in tensors {
-        let numbered = tensor.name.split('.').map(|word| if word.parse::<u64>().is_ok() { "*" } else { word });
-        let key = format!("{} {:?} {}", numbered.collect::<Vec<_>>().join("."), tensor.shape, tensor.format);
+        let key = format!("{} {:?} {}", pattern(&tensor.name), tensor.shape, tensor.format);
         if !groups.contains_key(&key) {
             order.push(key.clone());
         }

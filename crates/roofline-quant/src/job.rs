@@ -1,13 +1,12 @@
 //! Everything that will be written, decided before the first byte: files with their headers, and for every weight where
 //! it is read, how it is coded and where each part of it goes.
 
-use std::{ops::Range, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    Error, Result,
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
-    number,
+    rows::Rows,
     safetensors::{Entry, Header},
     site::Site,
 };
@@ -70,7 +69,7 @@ pub enum Companion {
 }
 
 impl Companion {
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Copy(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
@@ -112,10 +111,8 @@ pub enum Work<'a> {
 
 /// A matrix that is coded.
 pub struct Code<'a> {
-    /// What is read: matrices of equal shape, one below the other.
-    pub sources: Vec<Box<dyn Rows + 'a>>,
-    /// The order in which rows are written.
-    pub order: Order,
+    /// What is read, in the order in which it is written.
+    pub rows: Box<dyn Rows + 'a>,
     /// How.
     pub coding: Arc<dyn Coding>,
     /// The scheme's name, for reports.
@@ -131,60 +128,26 @@ pub struct Code<'a> {
 }
 
 impl Code<'_> {
-    /// The shape of the sources together.
+    /// The shape of what is coded.
     pub fn matrix(&self) -> Matrix {
-        let one = self.sources[0].matrix();
-        Matrix { rows: one.rows * self.sources.len(), columns: one.columns }
+        self.rows.matrix()
     }
 
-    /// Reads rows in the order they are written in. `spare` is room for reading.
-    pub(crate) fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let each = self.sources[0].matrix().rows;
-        let columns = self.matrix().columns;
-        let mut from = rows.start;
-        while from < rows.end {
-            let source = from / each;
-            let until = rows.end.min((source + 1) * each);
-            let out = &mut out[(from - rows.start) * columns..(until - rows.start) * columns];
-            let local = from - source * each..until - source * each;
-            match self.order {
-                Order::AsIs => self.sources[source].read(local, spare, out)?,
-                Order::Interleaved { head } => {
-                    let mut plain = std::mem::take(&mut spare.rows);
-                    plain.resize(out.len(), 0.0);
-                    self.sources[source].read(local, spare, &mut plain)?;
-                    for (at, row) in out.chunks_exact_mut(columns).enumerate() {
-                        let (first, within) = (at / head * head, at % head);
-                        let from = first + within % 2 * (head / 2) + within / 2;
-                        row.copy_from_slice(&plain[from * columns..(from + 1) * columns]);
-                    }
-                    spare.rows = plain;
-                }
-            }
-            from = until;
-        }
-        Ok(())
+    /// Bytes that are stored for it.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = |part: &Part| (part.shape.iter().product::<usize>() * part.dtype.bytes()) as u64;
+        self.parts.iter().map(|(part, _)| bytes(part)).sum()
     }
 
     /// How many rows must be read and coded together.
     pub(crate) fn unit(&self) -> usize {
-        let head = if let Order::Interleaved { head } = self.order { head } else { 1 };
-        let common = |a: usize, b: usize| if a.is_multiple_of(b) { a } else { a * b };
-        common(common(self.coding.unit(), self.sources[0].unit()), head)
+        let (a, b) = (self.coding.unit(), self.rows.unit());
+        match (a.is_multiple_of(b), b.is_multiple_of(a)) {
+            (true, _) => a,
+            (false, true) => b,
+            (false, false) => a * b,
+        }
     }
-}
-
-/// The order of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As they are.
-    AsIs,
-    /// Rotary halves of every head of that many rows made neighbours: row `2i` comes from row `i` of the head, row
-    /// `2i + 1` from row `head / 2 + i`. llama.cpp rotates neighbours where transformers rotates halves.
-    Interleaved {
-        /// Rows of a head.
-        head: usize,
-    },
 }
 
 /// Bytes of an output file.
@@ -196,90 +159,12 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// Room that reading needs, kept between calls.
-#[derive(Default)]
-pub struct Spare {
-    /// Bytes as stored.
-    pub bytes: Vec<u8>,
-    /// Rows in the source's order.
-    pub rows: Vec<f32>,
-}
-
-/// A matrix whose rows can be read as numbers.
-pub trait Rows: Send + Sync {
-    /// Its shape.
-    fn matrix(&self) -> Matrix;
-
-    /// Reads these rows.
-    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()>;
-
-    /// Bytes it takes where it is stored.
-    fn stored(&self) -> u64;
-
-    /// How many rows are decoded together, so that reading fewer costs as much.
-    fn unit(&self) -> usize {
-        1
-    }
-}
-
-/// The longest row: whole rows are held in memory.
-const MOST_COLUMNS: usize = 1 << 24;
-
-/// A matrix stored as plain numbers.
-pub struct Plain<'a> {
-    shard: &'a Shard,
-    entry: &'a Entry,
-    matrix: Matrix,
-}
-
-impl<'a> Plain<'a> {
-    /// A tensor of one dimension is one row; of more than two, as many rows as all but the last give.
-    pub fn new(shard: &'a Shard, entry: &'a Entry) -> Result<Self> {
-        if !number::is_number(entry.dtype) {
-            let reason = format!("is stored as {}, which is not a floating-point number", entry.dtype);
-            return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
-        }
-        let columns = entry.shape.last().copied().unwrap_or(1);
-        if columns > MOST_COLUMNS {
-            let reason = format!("has rows of {columns} numbers, more than the {MOST_COLUMNS} that are held at once");
-            return Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
-        }
-        let rows = entry.elements() as usize / columns.max(1);
-        Ok(Self { shard, entry, matrix: Matrix { rows, columns } })
-    }
-}
-
-impl Plain<'_> {
-    /// The same numbers, one to a row.
-    pub(crate) fn upright(self) -> Self {
-        let matrix = Matrix { rows: self.matrix.rows * self.matrix.columns, columns: 1 };
-        Self { matrix, ..self }
-    }
-}
-
-impl Rows for Plain<'_> {
-    fn matrix(&self) -> Matrix {
-        self.matrix
-    }
-
-    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let row = self.matrix.columns * self.entry.dtype.bytes();
-        spare.bytes.resize(rows.len() * row, 0);
-        self.shard.read(self.entry, (rows.start * row) as u64, &mut spare.bytes)?;
-        number::read(self.entry.dtype, &spare.bytes, out);
-        Ok(())
-    }
-
-    fn stored(&self) -> u64 {
-        self.entry.bytes()
-    }
-}
-
 /// Bytes of a stored tensor of `rows` rows of the matrix.
 pub(crate) fn part_bytes(part: &Part, rows: usize) -> usize {
     match part.placing {
         Placing::Rows { rows: unit, bytes } => rows.div_ceil(unit) * bytes,
-        Placing::Columns { lines, bytes } => lines * rows * bytes,
+        Placing::Columns { lines, rows: unit, bytes } => lines * rows.div_ceil(unit) * bytes,
+        Placing::Flat { columns, run, bytes } => (rows * columns).div_ceil(run) * bytes,
         Placing::Once { bytes } => bytes,
     }
 }
@@ -299,7 +184,7 @@ impl Item<'_> {
         match &self.work {
             Work::Copy { entry, .. } => entry.bytes(),
             Work::Literal { .. } => 0,
-            Work::Code(code) => code.sources.iter().map(|source| source.stored()).sum(),
+            Work::Code(code) => code.rows.stored(),
         }
     }
 }

@@ -1,28 +1,43 @@
 //! How a checkpoint is written: what its tensors and files are called, what its configuration says.
 
+mod awq;
+mod bitsandbytes;
 mod compressed_tensors;
+mod experts;
+mod fine_grained;
 mod folder;
 mod gguf;
+mod gptq;
+mod left;
+mod mlx;
+mod packed;
 mod plain;
 mod scheme;
+mod shards;
 mod torchao;
 
+pub(crate) use left::left;
+pub use left::{Left, Why};
 pub(crate) use scheme::Target;
 pub use scheme::{Listed, Scheme};
+pub use shards::Shards;
+#[cfg(test)]
+pub(crate) use shards::places;
 
 use std::{collections::HashMap, fmt, path::Path, str::FromStr, sync::Arc};
 
+use compressed_tensors::kept_stacks;
 use roofline_core::{Error as CoreError, Format, Plan, Role};
 
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result,
-    coding::{Coding, Part},
-    job::{Code, Item, Order, Place, Plain, Rows, Work},
+    Checkpoint, Dtype, Error, Job, Request, Result,
+    coding::{Coding, Numbers, Part},
+    family::{self, Family, Stack},
+    job::{Code, Item, Place, Work},
     number::is_number,
     plan::{Asked, Wanted, narrow},
-    safetensors::Entry,
     site::Site,
-    stored::Stored,
+    stored::{Kind, Stored},
 };
 
 /// A family of files that some runtimes load.
@@ -34,13 +49,33 @@ pub enum Layout {
     Gguf,
     /// safetensors as torchao flattens them: transformers, vLLM.
     Torchao,
+    /// safetensors in GPTQ's packing: transformers, vLLM, SGLang.
+    Gptq,
+    /// safetensors in AWQ's packing: transformers, vLLM, SGLang, MLX.
+    Awq,
+    /// safetensors of Hugging Face's fine-grained FP8: transformers, vLLM, SGLang.
+    FineGrained,
     /// safetensors of plain numbers: every runtime. Quantized checkpoints are decoded.
     Plain,
+    /// safetensors as transformers saves models in bitsandbytes' codes: transformers, PEFT.
+    Bitsandbytes,
+    /// safetensors as mlx-lm converts them: mlx-lm, LM Studio on Apple's computers.
+    Mlx,
 }
 
 impl Layout {
     /// Every layout, the most common first.
-    pub const ALL: [Self; 4] = [Self::CompressedTensors, Self::Plain, Self::Gguf, Self::Torchao];
+    pub const ALL: [Self; 9] = [
+        Self::CompressedTensors,
+        Self::Plain,
+        Self::Gguf,
+        Self::Torchao,
+        Self::Gptq,
+        Self::Awq,
+        Self::FineGrained,
+        Self::Bitsandbytes,
+        Self::Mlx,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -48,7 +83,12 @@ impl Layout {
             Self::CompressedTensors => "compressed-tensors",
             Self::Gguf => "gguf",
             Self::Torchao => "torchao",
+            Self::Gptq => "gptq",
+            Self::Awq => "awq",
+            Self::FineGrained => "fp8",
             Self::Plain => "safetensors",
+            Self::Bitsandbytes => "bitsandbytes",
+            Self::Mlx => "mlx",
         }
     }
 
@@ -58,17 +98,49 @@ impl Layout {
         job.files.first().filter(|_| self == Self::Gguf && named).map(|file| file.name.as_str())
     }
 
-    /// What writing `checkpoint` to `target` by `plan` takes.
-    pub fn job<'a>(self, checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
+    /// What writing `checkpoint` as it is asked for takes.
+    pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<Job<'a>> {
+        let Request { plan, method, target, ranges, .. } = request;
+        let runtimes = self.wanted_by(request.runtime)?;
+        if ranges.is_some() && self != Self::CompressedTensors {
+            return Err(Error::unsupported(
+                format!("{self} stores no scales of activations, so ranges are of no use"),
+                "leave `--ranges` out, or use `--as compressed-tensors`",
+            ));
+        }
         if let Some(mix) = plan.mix().filter(|_| self != Self::Gguf) {
             return Err(self.no_recipe(mix));
         }
-        match self {
-            Self::CompressedTensors => compressed_tensors::job(checkpoint, plan, method),
-            Self::Gguf => gguf::job(checkpoint, plan, method, target),
-            Self::Torchao => torchao::job(checkpoint, plan, method),
-            Self::Plain => plain::job(checkpoint, plan),
+        if self != Self::Plain {
+            self.check_configuration(checkpoint)?;
         }
+        let mut job = match self {
+            Self::CompressedTensors => compressed_tensors::job(checkpoint, request, &runtimes),
+            Self::Gguf => gguf::job(checkpoint, plan, *method, target),
+            Self::Torchao => torchao::job(checkpoint, plan, *method),
+            Self::Plain => plain::job(checkpoint, plan),
+            Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, *method),
+            Self::Mlx => mlx::job(checkpoint, plan, *method),
+            Self::Gptq => gptq::job(checkpoint, plan, *method),
+            Self::Awq => awq::job(checkpoint, plan, *method),
+            Self::FineGrained => fine_grained::job(checkpoint, plan, *method),
+        }?;
+        job.notes.extend(left::notes(checkpoint, plan, &job));
+        Ok(job)
+    }
+
+    /// Codes mean nothing to a loader that is not told what model they are of.
+    fn check_configuration(self, checkpoint: &Checkpoint) -> Result<()> {
+        if checkpoint.config.as_object().is_some_and(|config| !config.is_empty()) {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            format!(
+                "`{}` has no config.json, or an empty one, and no runtime loads {self} without it",
+                checkpoint.folder.display()
+            ),
+            "put the model's own config.json beside its weights; `--as safetensors` changes the type of numbers without one",
+        ))
     }
 }
 
@@ -101,7 +173,7 @@ struct Decision<'a> {
 /// Everything a checkpoint holds, with its place in the model.
 fn sites(checkpoint: &Checkpoint) -> Result<Vec<(Stored<'_>, Site)>> {
     let all = Stored::all(checkpoint)?.into_iter().map(|stored| {
-        let site = Site::of(stored.name(), stored.shape().len());
+        let site = Site::of(&stored.name, stored.shape.len());
         (stored, site)
     });
     Ok(all.collect())
@@ -126,37 +198,68 @@ fn decide<'a>(
     checkpoint: &'a Checkpoint,
     plan: &Plan,
     layout: Layout,
-    coding: impl Fn(&'static Scheme, &Entry) -> Result<Arc<dyn Coding>>,
+    coding: impl Fn(&'static Scheme, &Stored<'_>) -> Result<Arc<dyn Coding>>,
 ) -> Result<(Vec<Decision<'a>>, Vec<String>)> {
-    let all = sites(checkpoint)?;
+    let mut all = sites(checkpoint)?;
+    if layout == Layout::CompressedTensors && Family::of(&checkpoint.config).stack() == Some(Stack::SideBySide) {
+        all = taken_apart(all)?;
+    }
     let (asked, notes) = asked(plan, checkpoint, &all);
     let mut decisions = Vec::new();
     for (stored, site) in all {
-        let Stored::Plain((_, entry)) = &stored else { return Err(quantized_already(checkpoint, &stored)) };
-        let coded = match wanted(layout, &asked, &site, entry.dtype)? {
+        if stored.is_coded() {
+            return Err(quantized_already(checkpoint, &stored));
+        }
+        let coded = match wanted(layout, &asked, &site, stored.dtype)? {
             None => None,
+            Some(_) if site.is_stack() => {
+                let reason = "holds the experts of a layer in a stack, which transformers and vLLM load only as it is";
+                let hint = format!("`{plan},experts=keep` quantizes the rest; `--as gguf` writes stacks in every type");
+                return Err(stored.refuse(reason, Some(&hint)));
+            }
             Some(scheme) => {
-                if !is_number(entry.dtype) {
-                    return Err(Error::Weight {
-                        name: entry.name.clone(),
-                        reason: format!("is stored as {}, which is not a floating-point number", entry.dtype),
-                        hint: Some("keep it with `--keep`".to_owned()),
-                    });
+                if !is_number(stored.dtype) {
+                    let reason = format!("is stored as {}, which is not a floating-point number", stored.dtype);
+                    return Err(stored.refuse(reason, Some("keep it with `--keep`")));
                 }
-                let coding = coding(scheme, entry)?;
-                let parts = parts(entry, &*coding)?;
+                if left::is_transposed(&checkpoint.config, &site) {
+                    let reason = "is stored transposed, in a module (Conv1D) that no loader of this layout quantizes";
+                    return Err(stored.refuse(reason, Some("keep it with `--keep`, or write GGUF")));
+                }
+                let coding = coding(scheme, &stored)?;
+                let parts = parts(&stored, &*coding)?;
                 Some((scheme, coding, parts))
             }
         };
         decisions.push(Decision { shard: shard_of(checkpoint, &stored), stored, site, coded });
     }
     if decisions.iter().all(|decision| decision.coded.is_none()) {
-        return Err(Error::unsupported(
-            format!("nothing to do: the plan `{plan}` leaves every weight of this model as it is"),
-            "`roofline inspect` lists the weights and their roles; `--as safetensors` changes the type of plain numbers",
-        ));
+        let transposed = decisions.iter().any(|decision| left::is_transposed(&checkpoint.config, &decision.site));
+        let hint = if transposed {
+            "this family's code has its matrices transposed (Conv1D), and no loader of this layout quantizes those"
+        } else {
+            "`roofline inspect` lists the weights and their roles; `--as safetensors` changes the type of plain numbers"
+        };
+        let what = format!("nothing to do: the plan `{plan}` leaves every weight of this model as it is");
+        return Err(Error::unsupported(what, hint));
     }
     Ok((decisions, notes))
+}
+
+/// The same with the experts of every stack one by one, in the order of names.
+fn taken_apart(all: Vec<(Stored<'_>, Site)>) -> Result<Vec<(Stored<'_>, Site)>> {
+    let mut apart = Vec::new();
+    for (stored, site) in all {
+        if site.is_stack() {
+            for one in family::apart(&stored, &site)? {
+                let site = Site::of(&one.name, one.shape.len());
+                apart.push((one, site));
+            }
+        } else {
+            apart.push((stored, site));
+        }
+    }
+    Ok(apart)
 }
 
 /// The scheme that a layout of codes has for what is asked for; none for what is kept. Sixteen bits are kept as they are,
@@ -175,15 +278,14 @@ fn wanted(layout: Layout, asked: &Asked<'_>, site: &Site, dtype: Dtype) -> Resul
 }
 
 /// What a tensor is stored as, if it is a matrix that suits.
-fn parts(entry: &Entry, coding: &dyn Coding) -> Result<Vec<Part>> {
-    let refuse =
-        |reason: String, hint: &str| Error::Weight { name: entry.name.clone(), reason, hint: Some(hint.to_owned()) };
-    let [rows, columns] = entry.shape[..] else {
-        let reason = format!("has the shape {:?}, which is no matrix", entry.shape);
+fn parts(stored: &Stored<'_>, coding: &dyn Coding) -> Result<Vec<Part>> {
+    let refuse = |reason: String, hint: &str| stored.refuse(reason, Some(hint));
+    let [rows, columns] = stored.shape[..] else {
+        let reason = format!("has the shape {:?}, which is no matrix", stored.shape);
         return Err(refuse(reason, "keep it with a rule of the plan, or with `--keep`"));
     };
     if rows == 0 || columns == 0 {
-        return Err(refuse(format!("has the shape {:?}", entry.shape), "an empty weight cannot be quantized"));
+        return Err(refuse(format!("has the shape {:?}", stored.shape), "an empty weight cannot be quantized"));
     }
     let hint = "keep it with `--keep`, or choose a scheme with a smaller group or one scale per channel";
     coding.parts(crate::coding::Matrix { rows, columns }).map_err(|reason| refuse(reason, hint))
@@ -209,31 +311,39 @@ fn items<'a>(
         places.get(name).copied().ok_or_else(none)
     };
     let item = |Decision { stored, site, coded, .. }: Decision<'a>| {
-        let source = stored.name().to_owned();
+        let source = stored.name.clone();
         let work = match coded {
+            None if !matches!(stored.kind, Kind::Plain(_)) => {
+                // The same numbers, in the order that they have here.
+                let dtype = stored.dtype;
+                let coding: Arc<dyn Coding> = Arc::new(Numbers(dtype));
+                let rows = stored.into_rows()?;
+                let unfit = |reason| Error::Weight { name: source.clone(), reason, hint: None };
+                let to = place(&source)?;
+                let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| (part, to)).collect();
+                let scheme = dtype.name().to_owned();
+                Work::Code(Code { rows, coding, scheme, lossy: false, fused: Vec::new(), importance: None, parts })
+            }
             None => {
                 let (shard, entry) = stored.first();
-                Work::Copy { shard, entry, to: place(&entry.name)? }
+                Work::Copy { shard, entry, to: place(&source)? }
             }
             Some((scheme, coding, parts)) => {
                 let family = site.fused().into_iter().filter_map(|module| at.get(&module));
-                let mut fused: Vec<usize> =
-                    family.filter(|(_, other)| *other == scheme.name).map(|(at, _)| *at).collect();
+                let family = family.filter(|(_, other)| coding.shares_peak() && *other == scheme.name);
+                let mut fused: Vec<usize> = family.map(|(at, _)| *at).collect();
                 if fused.is_empty() {
                     fused.extend(at.get(&site.module).map(|(at, _)| *at));
                 }
-                let rows: Box<dyn Rows + 'a> = match stored {
-                    Stored::Plain((shard, entry)) => Box::new(Plain::new(shard, entry)?),
-                    Stored::Coded(coded) => Box::new(coded),
-                };
+                let rows = stored.into_rows()?;
                 let parts = parts.into_iter().map(|part| {
                     let to = place(&name(&source, &site, &part))?;
                     Ok((part, to))
                 });
                 let parts = parts.collect::<Result<_>>()?;
                 let lossy = !matches!(scheme.target, Target::Plain(_));
-                let (sources, order, scheme, parts) = (vec![rows], Order::AsIs, scheme.name.to_owned(), parts);
-                Work::Code(Code { sources, order, coding, scheme, lossy, fused, importance: None, parts })
+                let scheme = scheme.name.to_owned();
+                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, parts })
             }
         };
         Ok(Item { name: source, site, work })
@@ -275,7 +385,7 @@ fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
 /// A checkpoint whose weights are codes already.
 fn quantized_already(checkpoint: &Checkpoint, stored: &Stored<'_>) -> Error {
     Error::unsupported(
-        format!("`{}` is quantized already: `{}` is in codes", checkpoint.folder.display(), stored.name()),
+        format!("`{}` is quantized already: `{}` is in codes", checkpoint.folder.display(), stored.name),
         "start from the original checkpoint, since every quantization adds its error; or decode this one with `--plan bf16`",
     )
 }

@@ -14,18 +14,26 @@
 pub mod card;
 pub mod checkpoint;
 pub mod coding;
+pub mod container;
 pub mod dtype;
 mod error;
+mod family;
 pub mod ggml;
 pub mod gguf;
 pub mod inspect;
 pub mod job;
 pub mod layout;
+pub mod lora;
 mod method;
 mod number;
 pub mod plan;
+pub mod preview;
+pub mod pytorch;
 pub mod quantize;
+pub mod ranges;
 mod rounding;
+pub mod rows;
+mod runtime;
 pub mod safetensors;
 #[cfg(test)]
 mod scratch;
@@ -34,15 +42,19 @@ pub mod stored;
 pub mod stream;
 mod tally;
 pub mod torchao;
+mod verify;
 mod workspace;
 
 pub use checkpoint::Checkpoint;
+pub use container::Container;
 pub use dtype::Dtype;
 pub use error::Error;
 pub use job::Job;
 pub use layout::Layout;
 pub use method::Method;
-pub use quantize::quantize;
+pub use quantize::{Request, quantize};
+pub use ranges::Ranges;
+pub use runtime::Runtime;
 pub use tally::Tally;
 pub use workspace::{Manner, Workspace};
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::{Error, Result, checkpoint::read_bounded, site::Site};
 
+/// How the note begins that a plan's word about the cache went unheard.
+pub(crate) const CACHE: &str = "a checkpoint says nothing of the cache";
+
 /// Plans longer than this are no plans.
 const LONGEST: u64 = 1 << 20;
 
@@ -69,8 +72,7 @@ impl<'p> Asked<'p> {
         }
         match self.plan.at(site.role, site.layer, self.layers, Some(&site.module)) {
             Stored::Mixed(mix) => Wanted::Mixed(mix),
-            // No layout has a scheme for experts in stacks, so they are left alone unless a rule names them.
-            Stored::As(precision) if site.is_layer_product() && !site.is_stack() => Wanted::As(precision),
+            Stored::As(precision) if site.is_layer_product() => Wanted::As(precision),
             Stored::As(_) | Stored::Wide => Wanted::Kept,
         }
     }
@@ -80,9 +82,9 @@ impl<'p> Asked<'p> {
         let idle = self.plan.rules().iter().filter(|rule| !sites.iter().any(|site| self.fits(rule, site)));
         let idle = idle.map(|rule| format!("the rule for `{}` fits no weight of this model", rule.selector));
         let kv = self.plan.kv().or_else(|| self.plan.precision().and_then(|precision| precision.formats().kv));
-        let cache = kv.filter(|kv| kv.nominal_bits() < 16).map(|kv| {
-            format!("a checkpoint says nothing of the cache: ask the runtime for {kv} keys and values when it starts")
-        });
+        let cache = kv
+            .filter(|kv| kv.nominal_bits() < 16)
+            .map(|kv| format!("{CACHE}: ask the runtime for {kv} keys and values when it starts"));
         idle.chain(cache).collect()
     }
 }
@@ -129,13 +131,10 @@ mod tests {
         for kept in kept.iter().chain(&["model.mtp.q_proj.weight"]) {
             assert_eq!(at("w4a16", kept, 2), "Kept", "{kept}");
         }
-        // Stacked experts are kept unless they are named.
+        // Stacked experts are products of their layer like any other.
         let stack = Site::of("model.layers.0.feed_forward.experts.down_proj", 3);
-        for (plan, quantized) in [("w4a16", false), ("w4a16,down=w8a16", true), ("w4a16,experts=w8a16", true)] {
-            let plan: Plan = plan.parse().unwrap();
-            let asked = Asked { plan: &plan, layers: 2, tied: false };
-            assert_eq!(asked.at(&stack) != Wanted::Kept, quantized, "{plan}");
-        }
+        let plan: Plan = "w4a16".parse().unwrap();
+        assert!(matches!(Asked { plan: &plan, layers: 2, tied: false }.at(&stack), Wanted::As(_)));
     }
 
     #[test]

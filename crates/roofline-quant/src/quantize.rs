@@ -11,9 +11,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Checkpoint, Error, Job, Layout, Manner, Method, Result, Tally, Workspace, card,
+    Checkpoint, Error, Job, Layout, Manner, Method, Ranges, Result, Runtime, Tally, Workspace, card,
     job::{Companion, Item, Work},
-    stream,
+    layout::Shards,
+    lora::Merge,
+    stream, verify,
 };
 
 /// What is asked for.
@@ -25,12 +27,38 @@ pub struct Request {
     pub layout: Layout,
     /// How codes are chosen.
     pub method: Method,
+    /// Who alone shall load it; none for every runtime that the layout is for.
+    pub runtime: Option<Runtime>,
+    /// What data were seen to reach, where that is known.
+    pub ranges: Option<Ranges>,
     /// Where it goes.
     pub target: PathBuf,
     /// What may be done about things in the way.
     pub manner: Manner,
+    /// How many files the weights go into.
+    pub shards: Shards,
+    /// Whether the result is read back before it gets its name.
+    pub verify: bool,
     /// How many threads work.
     pub threads: usize,
+}
+
+impl Request {
+    /// A plan, a layout and a target, and for all else what most people want.
+    pub fn new(plan: Plan, layout: Layout, target: PathBuf) -> Self {
+        Self {
+            plan,
+            layout,
+            method: Method::Rtn,
+            runtime: None,
+            ranges: None,
+            target,
+            manner: Manner::default(),
+            shards: Shards::AsSource,
+            verify: false,
+            threads: 1,
+        }
+    }
 }
 
 /// What was done.
@@ -53,11 +81,16 @@ pub struct Report {
     /// Stored bits per quantized weight, scales and all.
     pub bits_per_weight: f64,
     /// Squared relative error, averaged over the products of the layers by their size; kept ones count as exact.
-    pub mean_squared_error: f64,
+    pub relative_squared_error: f64,
     /// What that costs in perplexity: an estimate from the weights alone.
     pub perplexity_change: Option<PerplexityChange>,
+    /// The adapters that were merged on the way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<Merge>,
     /// The quantized weights.
     pub weights: Vec<Line>,
+    /// Whether all of it was read back and found to be what was reported.
+    pub verified: bool,
     /// What a user should know.
     pub notes: Vec<String>,
 }
@@ -89,11 +122,20 @@ pub struct Line {
     pub clipped_share: f64,
 }
 
-/// Quantizes; `watch` hears of input bytes that are done. A run that fails leaves nothing behind, except what an interrupted
+/// Everything that will be written, or why nothing is.
+pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Result<Job<'a>> {
+    // A GGUF file is all there is of its model; what lies beside it is something else.
+    let source = checkpoint.shards.first().filter(|_| checkpoint.gguf.is_some());
+    apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
+    let mut job = request.layout.job(checkpoint, request)?;
+    request.shards.spread(request.layout, &mut job)?;
+    Ok(job)
+}
+
+/// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves nothing behind, except what an interrupted
 /// run before it had finished.
 pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64) + Sync)) -> Result<Report> {
-    apart(&checkpoint.folder, &request.target)?;
-    let job = request.layout.job(checkpoint, &request.plan, request.method, &request.target)?;
+    let job = prepare(checkpoint, request)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
     let single = request.layout.single_file(&job, &request.target).is_some();
@@ -121,7 +163,7 @@ fn write(
     watch: &(dyn Fn(u64) + Sync),
 ) -> Result<Report> {
     let outcome = stream::run(job, space, request.threads, watch)?;
-    let report = report(checkpoint, request, job, &outcome);
+    let mut report = report(checkpoint, request, job, &outcome);
     for (name, companion) in &job.companions {
         let path = space.out().join(name);
         match companion {
@@ -133,7 +175,12 @@ fn write(
         }
     }
     if request.layout.single_file(job, &request.target).is_none() {
-        keep(&space.out().join("README.md"), card::card(&report).as_bytes())?;
+        let origin = card::Origin::of(checkpoint);
+        keep(&space.out().join("README.md"), card::card(&report, &origin).as_bytes())?;
+    }
+    if request.verify {
+        verify::verify(job, &outcome, &space.out(), request.threads, watch)?;
+        report.verified = true;
     }
     Ok(report)
 }
@@ -162,7 +209,7 @@ fn apart(source: &Path, target: &Path) -> Result<()> {
 
 /// What is made from what: two runs with equal fingerprints write equal bytes. The heads of the files stand for everything
 /// that places depend on, a tokenizer in a GGUF file among it.
-fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>) -> Result<serde_json::Value> {
+pub(crate) fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>) -> Result<serde_json::Value> {
     let sources = checkpoint.shards.iter().map(|shard| {
         let metadata = fs::metadata(&shard.path).map_err(Error::file("read", &shard.path))?;
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -175,9 +222,11 @@ fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>) -> Res
         "version": env!("CARGO_PKG_VERSION"),
         "source": sources.collect::<Result<Vec<_>>>()?,
         "configuration": checkpoint.config,
+        "adapters": checkpoint.merged.iter().map(|merge| &merge.identity).collect::<Vec<_>>(),
         "plan": request.plan,
         "layout": request.layout.name(),
         "method": request.method.to_string(),
+        "ranges": request.ranges,
         "head of a file": files.collect::<Vec<_>>(),
     }))
 }
@@ -190,7 +239,6 @@ fn hash(bytes: &[u8]) -> u64 {
 fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[Option<Tally>]) -> Report {
     let weights: Vec<Line> = job.items.iter().zip(outcome).filter_map(|(item, tally)| line(item, (*tally)?)).collect();
     let (mut error, mut all) = (0.0, 0.0);
-    let (mut stored, mut quantized) = (0, 0);
     for (item, tally) in job.items.iter().zip(outcome) {
         let weights = item.weights() as f64;
         if item.site.is_layer_product() {
@@ -198,15 +246,12 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[
         }
         if let (Work::Code(code), Some(tally)) = (&item.work, tally)
             && code.lossy
+            && item.site.is_layer_product()
         {
-            stored += code.parts.iter().map(|(part, _)| bytes(part)).sum::<usize>();
-            quantized += tally.weights;
-            if item.site.is_layer_product() {
-                error += tally.relative_error().powi(2) * weights;
-            }
+            error += tally.relative_error().powi(2) * weights;
         }
     }
-    let mean_squared_error = if all > 0.0 { error / all } else { 0.0 };
+    let relative_squared_error = if all > 0.0 { error / all } else { 0.0 };
     Report {
         model: checkpoint.name(),
         layout: request.layout.name().to_owned(),
@@ -215,16 +260,28 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[
         target: request.target.clone(),
         bytes_before: checkpoint.bytes(),
         bytes_after: job.files.iter().map(|file| file.bytes).sum(),
-        bits_per_weight: 8.0 * stored as f64 / (quantized as f64).max(1.0),
-        mean_squared_error,
-        perplexity_change: PerplexityChange::of(mean_squared_error),
+        bits_per_weight: bits_per_weight(job),
+        relative_squared_error,
+        perplexity_change: PerplexityChange::of(relative_squared_error),
+        adapters: checkpoint.merged.clone(),
         weights,
+        verified: false,
         notes: job.notes.clone(),
     }
 }
 
-fn bytes(part: &crate::coding::Part) -> usize {
-    part.shape.iter().product::<usize>() * part.dtype.bytes()
+/// Stored bits per quantized weight, scales and all.
+pub(crate) fn bits_per_weight(job: &Job<'_>) -> f64 {
+    let (mut stored, mut quantized) = (0, 0);
+    for item in &job.items {
+        if let Work::Code(code) = &item.work
+            && code.lossy
+        {
+            stored += code.bytes();
+            quantized += item.weights();
+        }
+    }
+    8.0 * stored as f64 / quantized.max(1) as f64
 }
 
 fn line(item: &Item<'_>, tally: Tally) -> Option<Line> {

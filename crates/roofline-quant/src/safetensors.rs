@@ -65,8 +65,12 @@ impl Header {
         }
         reader.read_exact(&mut prefix).map_err(Error::file("read", path))?;
         let announced = u64::from_le_bytes(prefix);
-        if announced > LONGEST_HEADER || announced > length - 8 {
+        if announced > length - 8 {
             return Err(refuse(format!("it announces a header of {announced} bytes in a file of {length}")));
+        }
+        if announced > LONGEST_HEADER {
+            let most = format!("more than the {LONGEST_HEADER} that the format allows: write it in shards");
+            return Err(refuse(format!("it announces a header of {announced} bytes, {most}")));
         }
         let mut json = vec![0; announced as usize];
         reader.read_exact(&mut json).map_err(Error::file("read", path))?;
@@ -261,6 +265,11 @@ mod tests {
             let error = Header::read(&File::open(&path).unwrap(), &path).unwrap_err().to_string();
             assert!(error.ends_with(reason), "{error}");
         }
+        // A hole costs nothing on disk, so a file may well be as long as it says; the bound is named.
+        std::fs::write(&path, 100_000_001u64.to_le_bytes()).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(200_000_000).unwrap();
+        let error = Header::read(&File::open(&path).unwrap(), &path).unwrap_err().to_string();
+        assert!(error.contains("100000001 bytes, more than the 100000000 that the format allows"), "{error}");
         std::fs::remove_file(&path).unwrap();
     }
 

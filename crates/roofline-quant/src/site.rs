@@ -15,13 +15,18 @@ pub struct Site {
 
 /// The last words of modules, and what they are for; in an expert they are for the same there. From the models of the
 /// transformers library.
-const MODULES: [(&str, Role); 45] = [
+const MODULES: [(&str, Role); 67] = [
     ("embed_tokens", Role::Embedding),
     ("wte", Role::Embedding),
-    ("wpe", Role::Embedding),
     ("word_embeddings", Role::Embedding),
+    ("embed_in", Role::Embedding),
+    ("tok_embeddings", Role::Embedding),
+    // Positions are looked up and added, as a bias is: nothing multiplies by them.
+    ("wpe", Role::Vector),
+    ("embed_positions", Role::Vector),
     ("lm_head", Role::Head),
     ("embed_out", Role::Head),
+    ("output_layer", Role::Head),
     ("q_proj", Role::Query),
     ("q_a_proj", Role::Query),
     ("q_b_proj", Role::Query),
@@ -31,19 +36,28 @@ const MODULES: [(&str, Role); 45] = [
     ("kv_b_proj", Role::Value),
     ("qkv_proj", Role::Query),
     ("query_key_value", Role::Query),
+    ("Wqkv", Role::Query),
+    ("wqkv", Role::Query),
+    // Attention without a cache reads its input here: Qwen3-Next's, with the gate of its output.
+    ("in_proj_qkvz", Role::Query),
+    ("in_proj_qkv", Role::Query),
     ("o_proj", Role::Output),
     ("out_proj", Role::Output),
     ("dense", Role::Output),
+    ("wo", Role::Output),
+    ("in_proj_z", Role::Gate),
     ("gate_proj", Role::Gate),
     ("w1", Role::Gate),
     ("gate_up_proj", Role::Gate),
     ("up_proj", Role::Up),
     ("w3", Role::Up),
     ("fc1", Role::Up),
+    ("fc_in", Role::Up),
     ("dense_h_to_4h", Role::Up),
     ("down_proj", Role::Down),
     ("w2", Role::Down),
     ("fc2", Role::Down),
+    ("fc_out", Role::Down),
     ("dense_4h_to_h", Role::Down),
     ("router", Role::Router),
     // GGUF's words.
@@ -61,6 +75,16 @@ const MODULES: [(&str, Role); 45] = [
     ("ffn_up_exps", Role::ExpertUp),
     ("ffn_down_exps", Role::ExpertDown),
     ("ffn_gate_inp", Role::Router),
+    ("ffn_gate_inp_shexp", Role::Router),
+    ("ffn_gate_shexp", Role::Gate),
+    ("ffn_up_shexp", Role::Up),
+    ("ffn_down_shexp", Role::Down),
+    ("attn_q_a", Role::Query),
+    ("attn_q_b", Role::Query),
+    ("attn_kv_a_mqa", Role::Key),
+    ("attn_kv_b", Role::Value),
+    ("attn_k_b", Role::Value),
+    ("attn_v_b", Role::Value),
     ("rope_freqs", Role::Vector),
 ];
 
@@ -77,6 +101,7 @@ impl Site {
         let of_expert = |role: Role| if expert { role.of_expert() } else { role };
         let last = words.last().copied().unwrap_or_default();
         let known = MODULES.iter().find(|(word, _)| *word == last).map(|(_, role)| *role);
+        let known = known.or_else(|| by_parents(&words));
         let role = match known {
             // Stacked experts are parameters of their module, without a module each.
             _ if dimensions < 2 || !(name.ends_with(".weight") || is_stack(module)) => Role::Vector,
@@ -95,10 +120,20 @@ impl Site {
         self.layer.is_some() && self.role.is_layer_product()
     }
 
-    /// Whether it holds all experts of a layer in one tensor of three dimensions, as Llama 4 and gpt-oss do. No layout
-    /// has a scheme for that, so a plan leaves them alone unless a rule names them.
+    /// Whether it holds all experts of a layer in one tensor of three dimensions, as Llama 4 and gpt-oss do.
     pub fn is_stack(&self) -> bool {
         is_stack(&self.module)
+    }
+
+    /// The part of its name that says it sees or hears, or encodes, if it does: a model of its own, which no plan speaks of.
+    pub(crate) fn tower(&self) -> Option<&str> {
+        self.module.split('.').find(|word| is_tower(word))
+    }
+
+    /// Whether it is what GPT-2's modules are called: in its kin they hold their matrices transposed, in others not.
+    pub(crate) fn is_of_gpt2(&self) -> bool {
+        let mut words = self.module.rsplit('.');
+        words.next().is_some_and(|last| matches!(last, "c_attn" | "c_fc" | "c_proj" | "q_attn"))
     }
 
     /// What runtimes fuse it with, itself included: queries, keys and values read the same input, as do gate and way up.
@@ -119,6 +154,30 @@ impl Site {
             |family| family.iter().map(|word| format!("{parent}{word}")).collect(),
         )
     }
+}
+
+/// A name with `*` for every number in it: what layers and experts have in common.
+pub(crate) fn pattern(name: &str) -> String {
+    let words = name.split('.').map(|word| if word.parse::<u64>().is_ok() { "*" } else { word });
+    words.collect::<Vec<_>>().join(".")
+}
+
+/// The role of a word that means something only below certain others. `c_fc` in `layers` is Starcoder2's and a product like
+/// any; in `h` it may be GPT-2's, which stores its matrices the other way round. What mixes tokens without attention
+/// (Mamba) reads its input where attention reads its queries.
+fn by_parents(words: &[&str]) -> Option<Role> {
+    let [.., parent, last] = words else { return None };
+    match (*parent, *last) {
+        ("mlp", "c_fc") if words.contains(&"layers") => Some(Role::Up),
+        ("mlp", "c_proj") if words.contains(&"layers") => Some(Role::Down),
+        ("mixer" | "mamba", "in_proj") => Some(Role::Query),
+        _ => None,
+    }
+}
+
+/// Whether a tensor belongs to a part that sees or hears.
+pub(crate) fn sees(name: &str) -> bool {
+    name.split('.').any(is_tower)
 }
 
 /// Whether a module of that name sees or hears, or brings what was seen or heard to the language model: a model of its
@@ -190,6 +249,42 @@ mod tests {
         assert!(!expert.is_stack() && !site("model.layers.3.mlp.experts.7.up_proj.weight").is_stack());
         // GPT-2 stores its products transposed: what quantizes along rows would quantize the wrong way.
         assert_eq!(role("h.0.attn.c_attn.weight"), Role::Other);
+        assert_eq!(role("transformer.h.0.mlp.c_fc.weight"), Role::Other);
+        assert!(site("transformer.h.0.mlp.c_fc.weight").is_of_gpt2());
+    }
+
+    /// Families whose modules have words of their own, as the transformers library has them.
+    #[test]
+    fn names_of_other_families() {
+        let product = |name: &str, role: Role| {
+            let site = Site::of(name, 2);
+            assert_eq!(site.role, role, "{name}");
+            assert!(site.is_layer_product(), "{name}");
+        };
+        // Starcoder2's are plain products; so are Falcon's, NeoX's, GPT-J's, MPT's and InternLM2's.
+        product("model.layers.0.mlp.c_fc.weight", Role::Up);
+        product("model.layers.0.mlp.c_proj.weight", Role::Down);
+        product("transformer.h.0.self_attention.query_key_value.weight", Role::Query);
+        product("transformer.h.0.self_attention.dense.weight", Role::Output);
+        product("transformer.h.0.mlp.dense_h_to_4h.weight", Role::Up);
+        product("gpt_neox.layers.0.attention.query_key_value.weight", Role::Query);
+        product("gpt_neox.layers.0.mlp.dense_4h_to_h.weight", Role::Down);
+        product("transformer.h.0.mlp.fc_in.weight", Role::Up);
+        product("transformer.blocks.0.attn.Wqkv.weight", Role::Query);
+        product("model.layers.0.attention.wo.weight", Role::Output);
+        // Without attention: Mamba's and Qwen3-Next's way in, beside small ones that have no role.
+        product("backbone.layers.0.mixer.in_proj.weight", Role::Query);
+        product("backbone.layers.0.mixer.out_proj.weight", Role::Output);
+        product("model.layers.0.linear_attn.in_proj_qkvz.weight", Role::Query);
+        for other in ["backbone.layers.0.mixer.x_proj", "model.layers.0.linear_attn.in_proj_ba"] {
+            assert_eq!(Site::of(&format!("{other}.weight"), 2).role, Role::Other, "{other}");
+        }
+        assert_eq!(Site::of("gpt_neox.embed_in.weight", 2).role, Role::Embedding);
+        // A table of positions is no vocabulary.
+        assert_eq!(Site::of("transformer.wpe.weight", 2).role, Role::Vector);
+        assert_eq!(Site::of("model.decoder.embed_positions.weight", 2).role, Role::Vector);
+        assert!(Site::of("model.visual.blocks.0.attn.proj.weight", 2).tower().is_some());
+        assert!(Site::of("model.layers.0.mlp.up_proj.weight", 2).tower().is_none());
     }
 
     #[test]

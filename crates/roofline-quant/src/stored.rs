@@ -4,76 +4,148 @@
 //! only if they are exactly those the coding would have written. Codes that are not believed are never taken for
 //! weights: who wants to decode is refused, who only looks is told.
 
+mod bitsandbytes;
+mod codes;
+mod compressed_tensors;
+mod float8;
+pub(crate) mod gguf;
+mod mlx;
+mod modelopt;
+mod packed;
+mod stacks;
+mod torchao;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
+    sync::Arc,
 };
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    Checkpoint, Dtype, Error, Method, Result,
+    Checkpoint, Dtype, Error, Result,
     checkpoint::Shard,
-    coding::{Coding, Matrix, Part, Placing, compressed_tensors as ct, torchao as ao},
-    job::{Rows, Spare, part_bytes},
+    coding::{Coding, Matrix, Part},
+    lora::Merged,
+    rows::{Plain, Rows},
     safetensors::Entry,
 };
+use codes::Codes;
 
 /// A tensor where it lies.
 pub type Located<'a> = (&'a Shard, &'a Entry);
 
-/// What a checkpoint holds.
-pub enum Stored<'a> {
-    /// A tensor as it is.
+/// A tensor of the model, as a checkpoint holds it.
+pub struct Stored<'a> {
+    /// What it is called in a plain checkpoint of its family: `M.weight`, whatever lies in the file.
+    pub name: String,
+    /// Its shape, or that of what its codes stand for.
+    pub shape: Vec<usize>,
+    /// The numbers it holds; for codes, those that they were made of or decode to.
+    pub dtype: Dtype,
+    /// How it lies there.
+    pub kind: Kind<'a>,
+}
+
+/// How a tensor lies in a file.
+pub enum Kind<'a> {
+    /// As it is: its bytes can be copied.
     Plain(Located<'a>),
-    /// A matrix in codes.
+    /// A matrix within a larger tensor of plain numbers.
+    Within(Plain<'a>, Located<'a>),
+    /// Plain numbers of one tensor or several, in another order.
+    Turned(Box<dyn Rows + 'a>, Vec<Located<'a>>),
+    /// In codes.
     Coded(Coded<'a>),
 }
 
-/// A matrix in codes.
+/// A matrix in codes, or several one below the other.
 pub struct Coded<'a> {
-    /// What it was called before: `M.weight`.
-    pub name: String,
     /// How it is coded, in words.
     pub scheme: String,
-    /// Its shape.
-    pub matrix: Matrix,
-    coding: Box<dyn Coding>,
-    parts: Vec<(Part, Located<'a>)>,
+    /// What it decodes to.
+    pub rows: Box<dyn Rows + 'a>,
+    /// The tensors that it is stored in.
+    pub parts: Vec<Located<'a>>,
 }
 
 impl<'a> Stored<'a> {
-    /// What it is called, or was before it was coded.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Plain((_, entry)) => &entry.name,
-            Self::Coded(coded) => &coded.name,
-        }
+    /// A tensor as it is.
+    pub fn plain(located: Located<'a>) -> Self {
+        let Entry { name, shape, dtype, .. } = located.1;
+        Self { name: name.clone(), shape: shape.clone(), dtype: *dtype, kind: Kind::Plain(located) }
     }
 
-    /// Its shape, or that of what it stands for.
-    pub fn shape(&self) -> Vec<usize> {
-        match self {
-            Self::Plain((_, entry)) => entry.shape.clone(),
-            Self::Coded(coded) => vec![coded.matrix.rows, coded.matrix.columns],
+    /// A matrix in codes.
+    fn coded(name: String, dtype: Dtype, scheme: String, codes: Codes<'a>) -> Self {
+        let Matrix { rows, columns } = codes.matrix;
+        let parts = codes.parts.iter().map(|(_, located)| *located).collect();
+        let kind = Kind::Coded(Coded { scheme, rows: Box::new(codes), parts });
+        Self { name, shape: vec![rows, columns], dtype, kind }
+    }
+
+    /// Whether it is in codes.
+    pub fn is_coded(&self) -> bool {
+        matches!(self.kind, Kind::Coded(_))
+    }
+
+    /// How it is stored, in words.
+    pub fn format(&self) -> &str {
+        match &self.kind {
+            Kind::Coded(coded) => &coded.scheme,
+            _ => self.dtype.name(),
         }
     }
 
     /// The tensor itself, or the first of several.
     pub fn first(&self) -> Located<'a> {
-        match self {
-            Self::Plain(located) => *located,
-            Self::Coded(coded) => coded.parts[0].1,
+        match &self.kind {
+            Kind::Plain(located) | Kind::Within(_, located) => *located,
+            Kind::Turned(_, parts) => parts[0],
+            Kind::Coded(coded) => coded.parts[0],
         }
+    }
+
+    /// How many numbers it holds or stands for.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().map(|dim| *dim as u64).product()
     }
 
     /// Bytes it takes.
     pub fn bytes(&self) -> u64 {
-        match self {
-            Self::Plain((_, entry)) => entry.bytes(),
-            Self::Coded(coded) => coded.stored(),
+        match &self.kind {
+            Kind::Plain((_, entry)) => entry.bytes(),
+            Kind::Within(plain, _) => plain.stored(),
+            Kind::Turned(rows, _) => rows.stored(),
+            Kind::Coded(coded) => coded.rows.stored(),
         }
+    }
+
+    /// Its numbers, row by row.
+    pub fn into_rows(self) -> Result<Box<dyn Rows + 'a>> {
+        Ok(match self.kind {
+            Kind::Plain((shard, entry)) => Box::new(Plain::new(shard, entry)?),
+            Kind::Within(plain, _) => Box::new(plain),
+            Kind::Turned(rows, _) => rows,
+            Kind::Coded(coded) => coded.rows,
+        })
+    }
+
+    /// With what was merged into the checkpoint, where it is in codes; plain numbers are changed as they are read.
+    fn changed(mut self, checkpoint: &'a Checkpoint) -> Self {
+        let changes = checkpoint.changes.get(&self.name);
+        self.kind = match (self.kind, changes) {
+            (Kind::Coded(Coded { scheme, rows, parts }), Some(changes)) => {
+                Kind::Coded(Coded { scheme, rows: Box::new(Merged { rows, changes }), parts })
+            }
+            (kind, _) => kind,
+        };
+        self
+    }
+
+    /// An error that names it.
+    pub fn refuse(&self, reason: impl Into<String>, hint: Option<&str>) -> Error {
+        Error::Weight { name: self.name.clone(), reason: reason.into(), hint: hint.map(str::to_owned) }
     }
 
     /// Everything in a checkpoint, in the order of names. Codes of a kind that is not known are an error: as plain
@@ -86,7 +158,8 @@ impl<'a> Stored<'a> {
                 name: first.weight.clone(),
                 reason: format!("is in codes of a kind that this program does not know: `{}` is {}", first.part, first.what),
                 hint: Some(
-                    "start from the original checkpoint; compressed-tensors, torchao and HF's FP8 in blocks can be decoded"
+                    "start from the original checkpoint; compressed-tensors, torchao, GPTQ, AWQ, bitsandbytes, MLX, FP8, ModelOpt's \
+                     NVFP4 and gpt-oss's MXFP4 can be decoded"
                         .to_owned(),
                 ),
             }),
@@ -96,38 +169,74 @@ impl<'a> Stored<'a> {
     /// Everything in a checkpoint, in the order of names, and which of it are codes of a kind that is not known: their
     /// tensors are given as they are.
     pub fn survey(checkpoint: &'a Checkpoint) -> Result<(Vec<Self>, Vec<Unknown>)> {
+        if let Some(source) = &checkpoint.gguf {
+            return Ok((gguf::weights(checkpoint, source)?, Vec::new()));
+        }
         let tensors = checkpoint.tensors();
         let mut taken = BTreeSet::new();
         let mut all = BTreeMap::new();
-        let mut take = |coded: Coded<'a>| {
-            taken.extend(coded.parts.iter().map(|(_, (_, entry))| entry.name.as_str()));
-            all.insert(coded.name.clone(), Self::Coded(coded));
+        let mut take = |stored: Self| {
+            if let Kind::Coded(coded) = &stored.kind {
+                taken.extend(coded.parts.iter().map(|(_, entry)| entry.name.as_str()));
+            }
+            all.insert(stored.name.clone(), stored.changed(checkpoint));
         };
         let square = has_usual_blocks(&checkpoint.config);
-        let declared = declared_bits(&checkpoint.config);
+        let declared = compressed_tensors::declared_bits(&checkpoint.config);
         for name in tensors.keys() {
             let scaled = name.rsplit_once('.').filter(|(_, part)| matches!(*part, "weight_scale" | SCALE_INVERSE));
             let Some((module, part)) = scaled else { continue };
             let found = if part == SCALE_INVERSE {
-                fine_grained(module, &tensors)
+                compressed_tensors::fine_grained(module, &tensors)
             } else {
-                compressed(module, &tensors, declared)?
+                compressed_tensors::weight(module, &tensors, declared)?
+                    .or_else(|| modelopt::weight(module, &tensors))
+                    .or_else(|| float8::weight(module, &tensors))
             };
-            if let Some(coded) = found.filter(|coded| square || !coded.scheme.contains("blocks")) {
+            if let Some(coded) = found.filter(|stored| square || !stored.format().contains("blocks")) {
                 take(coded);
             }
         }
-        flattened(checkpoint, &tensors).into_iter().for_each(take);
+        tensors.keys().filter_map(|name| stacks::experts(name, &tensors)).for_each(&mut take);
+        let mlx = mlx::Declared::of(&checkpoint.config);
+        for name in tensors.keys() {
+            if let Some(coded) = bitsandbytes::four(name, &tensors)? {
+                take(coded);
+            } else if let Some(module) = name.strip_suffix(".SCB") {
+                bitsandbytes::int8(module, &tensors, &checkpoint.config)?.into_iter().for_each(&mut take);
+            } else if let Some(module) = name.strip_suffix(".scales") {
+                mlx::weights(module, &tensors, &mlx).into_iter().for_each(&mut take);
+            }
+        }
+        torchao::weights(checkpoint, &tensors).into_iter().for_each(&mut take);
+        packed::weights(checkpoint, &tensors)?.into_iter().for_each(take);
+        let by_mlx = mlx::is_mlx(checkpoint, &mlx);
         let declared = declares_quantization(&checkpoint.config);
         let mut unknown = Vec::new();
         for (name, located) in &tensors {
-            if !taken.contains(name) {
-                unknown.extend(Unknown::of(located.1, declared));
-                all.insert((*name).to_owned(), Self::Plain(*located));
+            if taken.contains(name) {
+                continue;
             }
+            if let Some(experts) = Some(*located).filter(|_| by_mlx).and_then(mlx::plain_experts) {
+                all.extend(experts.into_iter().map(|expert| (expert.name.clone(), expert)));
+                continue;
+            }
+            unknown.extend(Unknown::of(located.1, declared));
+            all.insert((*name).to_owned(), Self::plain(*located));
         }
+        let kin = Unknown::kin(&unknown, tensors.values().map(|(_, entry)| *entry));
+        unknown.extend(kin.into_iter().filter(|part| !taken.contains(part.part.as_str())));
         Ok((all.into_values().collect(), unknown))
     }
+}
+
+/// What codes stand for that lie in these tensors.
+pub(crate) fn decoded<'a>(
+    matrix: Matrix,
+    coding: Arc<dyn Coding>,
+    parts: Vec<(Part, Located<'a>)>,
+) -> Box<dyn Rows + 'a> {
+    Box::new(Codes { matrix, coding: Box::new(coding), parts })
 }
 
 /// What `weight_scale` is called in HF's fine-grained FP8, DeepSeek's and Qwen's: the multiplier, despite the name.
@@ -163,11 +272,12 @@ impl Unknown {
     /// What a tensor's name, and its type where the configuration declares codes, give away.
     fn of(entry: &Entry, declared: bool) -> Option<Self> {
         // Of compressed-tensors, HF's FP8, ModelOpt, GPTQ and AWQ, torchao, and bitsandbytes.
-        const PARTS: [&str; 16] = [
+        const PARTS: [&str; 20] = [
             ".weight_packed",
             ".weight_scale",
             ".weight_scale_inv",
             ".weight_scale_2",
+            ".pre_quant_scale",
             ".weight_global_scale",
             ".weight_zero_point",
             ".weight_g_idx",
@@ -178,6 +288,9 @@ impl Unknown {
             "._weight_scale",
             ".weight.absmax",
             ".weight.quant_map",
+            ".weight.nested_absmax",
+            ".weight.nested_quant_map",
+            ".SCB",
             ".weight.quant_state.bitsandbytes__nf4",
             ".weight.quant_state.bitsandbytes__fp4",
         ];
@@ -204,6 +317,27 @@ impl Unknown {
     }
 }
 
+impl Unknown {
+    /// What goes with parts that are not known, although its own name and type would not give it away: scales, and what
+    /// else a library puts beside its codes.
+    fn kin<'e>(unknown: &[Self], tensors: impl Iterator<Item = &'e Entry>) -> Vec<Self> {
+        const ENDS: [&str; 8] =
+            [".scales", ".biases", ".g_idx", ".SCB", ".weight_format", ".input_scale", ".input_global_scale", ".perm"];
+        let known: BTreeSet<&str> = unknown.iter().map(|one| one.part.as_str()).collect();
+        let modules: BTreeSet<&str> = unknown.iter().filter_map(|one| one.weight.strip_suffix(".weight")).collect();
+        let mut kin = Vec::new();
+        for Entry { name, dtype, shape, .. } in tensors.filter(|entry| !known.contains(entry.name.as_str())) {
+            let beside = ENDS.iter().find_map(|end| name.strip_suffix(end));
+            let below = name.rsplit_once(".weight.").map(|(module, _)| module);
+            if let Some(module) = beside.or(below).filter(|module| modules.contains(module)) {
+                let what = format!("{dtype} {shape:?}");
+                kin.push(Self { weight: format!("{module}.weight"), part: name.clone(), what });
+            }
+        }
+        kin
+    }
+}
+
 /// A dimension that can be computed with: products of two, and bits of one, have room in 64 bits. Only a file without
 /// data can claim more.
 fn sensible(dim: usize) -> bool {
@@ -212,262 +346,21 @@ fn sensible(dim: usize) -> bool {
 
 /// Whether a module has parts of a weight beside those that a coding takes, which therefore mean something else.
 fn has_more(module: &str, tensors: &BTreeMap<&str, Located<'_>>, parts: &[(Part, Located<'_>)]) -> bool {
+    !complete(module, tensors, &parts.iter().map(|(_, located)| *located).collect::<Vec<_>>())
+}
+
+/// Whether these are all the parts of its weight that a module has.
+fn complete(module: &str, tensors: &BTreeMap<&str, Located<'_>>, parts: &[Located<'_>]) -> bool {
     let start = format!("{module}.");
     let of_module = tensors.range(start.as_str()..).map(|(name, _)| *name).take_while(|name| name.starts_with(&start));
     let mut of_weight = of_module.filter(|name| {
         let part = &name[start.len()..];
         part == "weight" || ["weight_", "weight.", "_weight_"].iter().any(|prefix| part.starts_with(prefix))
     });
-    of_weight.any(|name| !parts.iter().any(|(_, (_, entry))| entry.name == name))
+    of_weight.all(|name| parts.iter().any(|(_, entry)| entry.name == name))
 }
 
-/// The weight of a module as compressed-tensors stores it, if its tensors are those of a known scheme and no others.
-fn compressed<'a>(
-    module: &str,
-    tensors: &BTreeMap<&str, Located<'a>>,
-    declared: Option<u8>,
-) -> Result<Option<Coded<'a>>> {
-    let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
-    let (packed, weight) = (find("weight_packed"), find("weight"));
-    let Some((_, scale)) = find("weight_scale") else { return Ok(None) };
-    let Some((_, codes)) = packed.or(weight) else { return Ok(None) };
-    let ([rows, stored], [_, groups]) = (&codes.shape[..], &scale.shape[..]) else { return Ok(None) };
-    let (rows, stored, groups) = (*rows, *stored, *groups);
-    let double = stored.saturating_mul(2);
-    let (scheme, columns) = match (packed.is_some(), codes.dtype, scale.dtype) {
-        (true, Dtype::I32, _) => {
-            let Some(columns) = columns(find("weight_shape"), rows)? else { return Ok(None) };
-            let Some((bits, group)) = packing(stored, columns, groups, declared) else { return Ok(None) };
-            (ct::Scheme::Int { bits, group, zero: find("weight_zero_point").is_some() }, columns)
-        }
-        (true, Dtype::U8, Dtype::F8E4M3) => (ct::Scheme::Nvfp4, double),
-        (true, Dtype::U8, Dtype::U8) => (ct::Scheme::Mxfp4, double),
-        (false, Dtype::I8, _) => (ct::Scheme::Int8Channel, stored),
-        (false, Dtype::F8E4M3, Dtype::U8) => (ct::Scheme::Mxfp8, stored),
-        (false, Dtype::F8E4M3, _) if scale.shape == [rows, 1] => (ct::Scheme::Fp8Channel, stored),
-        (false, Dtype::F8E4M3, _) => (ct::Scheme::Fp8Block, stored),
-        _ => return Ok(None),
-    };
-    Ok(coded(module, tensors, scheme, Matrix { rows, columns }, scale.dtype, find))
-}
-
-/// The weight of a module in HF's fine-grained FP8: blocks of 128 x 128 as compressed-tensors has them, but for the
-/// name of their scales and, most often, their type.
-fn fine_grained<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<Coded<'a>> {
-    let find = |part: &str| {
-        let part = if part == "weight_scale" { SCALE_INVERSE } else { part };
-        tensors.get(format!("{module}.{part}").as_str()).copied()
-    };
-    let ((_, codes), (_, scale)) = (find("weight")?, find("weight_scale")?);
-    let [rows, columns] = codes.shape[..] else { return None };
-    coded(module, tensors, ct::Scheme::Fp8Block, Matrix { rows, columns }, scale.dtype, find)
-}
-
-/// A weight of that scheme, if the tensors that `find` finds are all of it.
-fn coded<'a>(
-    module: &str,
-    tensors: &BTreeMap<&str, Located<'a>>,
-    scheme: ct::Scheme,
-    matrix: Matrix,
-    scale: Dtype,
-    find: impl Fn(&str) -> Option<Located<'a>>,
-) -> Option<Coded<'a>> {
-    if !sensible(matrix.rows) || !sensible(matrix.columns) {
-        return None;
-    }
-    // Block scales have no type of the model's; what they decode to does not depend on it.
-    let dtype = if matches!(scale, Dtype::F16 | Dtype::F32) { scale } else { Dtype::Bf16 };
-    let coding = ct::coding(scheme, dtype, Method::Rtn).ok()?;
-    let parts = matching(&*coding, matrix, find).filter(|parts| !has_more(module, tensors, parts))?;
-    Some(Coded { name: format!("{module}.weight"), scheme: scheme.to_string(), matrix, coding, parts })
-}
-
-/// The width of integers that a configuration declares, where it declares one for all.
-fn declared_bits(config: &serde_json::Value) -> Option<u8> {
-    let groups = config.get("quantization_config")?.get("config_groups")?.as_object()?;
-    let mut bits = groups.values().map(|group| group.get("weights")?.get("num_bits")?.as_u64());
-    let first = bits.next()??;
-    bits.all(|other| other == Some(first)).then(|| u8::try_from(first).ok()).flatten()
-}
-
-/// The width of packed integers and how many share a scale, from how many words and scales a row has. Widths other than
-/// 4 and 8 are not known, and a row so short that it could be of either is what the configuration declares.
-fn packing(words: usize, columns: usize, groups: usize, declared: Option<u8>) -> Option<(u8, Option<u32>)> {
-    let bits = match (words == columns.div_ceil(8), words == columns.div_ceil(4)) {
-        (true, false) => 4,
-        (false, true) => 8,
-        (true, true) => declared.filter(|bits| matches!(bits, 4 | 8))?,
-        (false, false) => return None,
-    };
-    let group = (groups > 1).then_some(columns / groups.max(1));
-    if group.is_some_and(|group| group * groups != columns) {
-        return None;
-    }
-    Some((bits, group.map(u32::try_from).transpose().ok()?))
-}
-
-/// The weights that torchao flattened, by what the metadata says of them. Every shard says the same of all.
-fn flattened<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Vec<Coded<'a>> {
-    let described: BTreeMap<&str, &str> = checkpoint
-        .shards
-        .iter()
-        .flat_map(|shard| &shard.header.metadata)
-        .filter_map(|(name, text)| Some((name.strip_suffix(".weight")?, text.as_str())))
-        .collect();
-    let mut all = Vec::new();
-    for (module, text) in described {
-        let Ok(described) = serde_json::from_str::<Described>(text) else { continue };
-        let find = |part: &str| tensors.get(format!("{module}._weight_{part}").as_str()).copied();
-        let Some((_, codes)) = find("qdata") else { continue };
-        let [rows, stored] = codes.shape[..] else { continue };
-        let group = described.data.block_size.map(|[_, group]| group);
-        let (scheme, columns) = match described.kind.as_str() {
-            "Int8Tensor" => (ao::Scheme::Int8 { group: group.filter(|group| *group as usize != stored) }, stored),
-            "Float8Tensor" => (ao::Scheme::Float8, stored),
-            "IntxUnpackedToInt8Tensor" => {
-                let group = group.filter(|group| *group as usize != stored);
-                // Whether zero points are zero changes nothing about how they are read.
-                (ao::Scheme::Intx { bits: described.data.bits(), group, zero: true }, stored)
-            }
-            "Int4Tensor" => (ao::Scheme::Int4 { group: group.unwrap_or(0) }, stored.saturating_mul(2)),
-            _ => continue,
-        };
-        if !sensible(rows) || !sensible(columns) {
-            continue;
-        }
-        let dtype = match described.data.dtype.map(|dtype| dtype.data).as_deref() {
-            Some("float16") => Dtype::F16,
-            Some("float32") => Dtype::F32,
-            _ => Dtype::Bf16,
-        };
-        // Plain INT4 names the type of the activations; its scales have the model's own.
-        let scale = find("scale").map(|(_, scale)| scale.dtype);
-        let dtype = scale.filter(|_| matches!(scheme, ao::Scheme::Int4 { .. })).unwrap_or(dtype);
-        let Ok(coding) = ao::coding(scheme, dtype, Method::Rtn) else { continue };
-        let matrix = Matrix { rows, columns };
-        let Some(parts) = matching(&*coding, matrix, find) else { continue };
-        if !has_more(module, tensors, &parts) {
-            all.push(Coded { name: format!("{module}.weight"), scheme: scheme.to_string(), matrix, coding, parts });
-        }
-    }
-    all
-}
-
-/// What torchao's metadata says of a weight.
-#[derive(Deserialize)]
-struct Described {
-    #[serde(rename = "_type")]
-    kind: String,
-    #[serde(rename = "_data", default)]
-    data: Attributes,
-}
-
-#[derive(Default, Deserialize)]
-struct Attributes {
-    block_size: Option<[u32; 2]>,
-    #[serde(alias = "activation_dtype")]
-    dtype: Option<Named>,
-    target_dtype: Option<Named>,
-}
-
-impl Attributes {
-    /// The width of `torch.int4` and its like.
-    fn bits(&self) -> u8 {
-        let name = self.target_dtype.as_ref().and_then(|dtype| dtype.data.strip_prefix("int"));
-        name.and_then(|bits| bits.parse().ok()).unwrap_or(8)
-    }
-}
-
-#[derive(Deserialize)]
-struct Named {
-    #[serde(rename = "_data")]
-    data: String,
-}
-
-/// The second number of `weight_shape`, if the first is as expected: packed words do not say how many codes they hold.
-fn columns(shape: Option<Located<'_>>, rows: usize) -> Result<Option<usize>> {
-    let Some((shard, entry)) = shape.filter(|(_, entry)| entry.dtype == Dtype::I64 && entry.shape == [2]) else {
-        return Ok(None);
-    };
-    let mut bytes = [0; 16];
-    shard.read(entry, 0, &mut bytes)?;
-    let [first, second] =
-        [0, 8].map(|at| bytes[at..at + 8].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
-    Ok(usize::try_from(second).ok().filter(|second| first == rows as u64 && sensible(*second)))
-}
-
-/// The stored tensors that `coding` would have written, if they are there with the right types and shapes.
-fn matching<'a>(
-    coding: &dyn Coding,
-    matrix: Matrix,
-    find: impl Fn(&str) -> Option<Located<'a>>,
-) -> Option<Vec<(Part, Located<'a>)>> {
-    let parts = coding.parts(matrix).ok()?;
-    let found = parts.into_iter().map(|part| {
-        let (shard, entry) = find(part.name)?;
-        (entry.dtype == part.dtype && entry.shape == part.shape).then_some((part, (shard, entry)))
-    });
-    found.collect()
-}
-
-impl Rows for Coded<'_> {
-    fn matrix(&self) -> Matrix {
-        self.matrix
-    }
-
-    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let (unit, columns) = (self.coding.unit(), self.matrix.columns);
-        // Codes come in whole units of rows.
-        let whole = rows.start / unit * unit..rows.end.next_multiple_of(unit).min(self.matrix.rows);
-        let mut bytes = Vec::new();
-        for (part, (shard, entry)) in &self.parts {
-            bytes.push(part_of(part, shard, entry, &whole, self.matrix.rows)?);
-        }
-        let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
-        if whole == rows {
-            self.coding.decode(columns, &slices, out);
-        } else {
-            spare.rows.resize(whole.len() * columns, 0.0);
-            self.coding.decode(columns, &slices, &mut spare.rows);
-            out.copy_from_slice(&spare.rows[(rows.start - whole.start) * columns..][..rows.len() * columns]);
-        }
-        Ok(())
-    }
-
-    fn stored(&self) -> u64 {
-        self.parts.iter().map(|(_, (_, entry))| entry.bytes()).sum()
-    }
-
-    fn unit(&self) -> usize {
-        self.coding.unit()
-    }
-}
-
-/// The bytes of a part that belong to these rows.
-fn part_of(part: &Part, shard: &Shard, entry: &Entry, rows: &Range<usize>, all: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; part_bytes(part, rows.len())];
-    match part.placing {
-        Placing::Rows { rows: unit, bytes: size } => {
-            shard.read(entry, (rows.start / unit * size) as u64, &mut bytes)?;
-        }
-        Placing::Columns { lines, bytes: size } => {
-            let run = rows.len() * size;
-            for line in 0..lines {
-                let from = ((line * all + rows.start) * size) as u64;
-                shard.read(entry, from, &mut bytes[line * run..(line + 1) * run])?;
-            }
-        }
-        Placing::Once { .. } => shard.read(entry, 0, &mut bytes)?,
-    }
-    Ok(bytes)
-}
-
-impl Coded<'_> {
-    /// An error that names the weight.
-    pub fn refuse(&self, reason: impl Into<String>) -> Error {
-        Error::Weight { name: self.name.clone(), reason: reason.into(), hint: None }
-    }
-}
-
+#[cfg(test)]
+mod golden;
 #[cfg(test)]
 mod tests;

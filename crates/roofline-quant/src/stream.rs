@@ -18,15 +18,20 @@ use std::{
 
 use crate::{
     Error, Result, Tally, Workspace,
-    coding::{Block, Placing},
-    job::{Code, Item, Job, Place, Spare, Work, part_bytes},
+    coding::{Block, Part, Placing},
+    job::{Code, Item, Job, Place, Work, part_bytes},
     number,
+    rows::Spare,
 };
 
 /// Input bytes of a wave: a sixteenth of all, within these bounds, so that a small run can be resumed too.
 const WAVE: std::ops::RangeInclusive<u64> = 2 << 20..=128 << 20;
 /// Weights of a block of rows: with what they decode to and what they become, it stays in a core's second-level cache.
 const BLOCK: usize = 128 << 10;
+/// Bytes of a part that is stored transposed and held until all of it is there. Larger ones are written line by line, by
+/// blocks of more weights.
+const ROOM: usize = 24 << 20;
+const LINES: usize = 1 << 20;
 /// Bytes that all threads together may hold in blocks of rows: some codings need many long rows at once.
 const HELD: usize = 512 << 20;
 /// Bytes held for a weight of a block: as it is stored, as a number twice, decoded, and coded.
@@ -70,6 +75,33 @@ pub fn run(job: &Job<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64
     Ok(outcome)
 }
 
+/// About how many bytes of memory a run holds: what every thread works on, what is put together in memory before it is
+/// written, and the largest head of a file.
+pub(crate) fn memory(job: &Job<'_>, threads: usize) -> u64 {
+    let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_| {} };
+    let all: Vec<usize> = (0..job.items.len()).collect();
+    let mut most = 0;
+    for wave in waves(job, &all) {
+        let mut tasks = Vec::new();
+        let mut lines = 0;
+        for item in &wave {
+            crew.rows_of(*item, &mut tasks);
+            crew.bytes_of(*item, &mut tasks);
+            let Some(code) = crew.code(*item) else { continue };
+            let of = |(part, _): &(crate::coding::Part, Place)| match part.placing {
+                Placing::Columns { .. } => part_bytes(part, code.matrix().rows),
+                _ => 0,
+            };
+            lines += code.parts.iter().map(of).sum::<usize>();
+        }
+        let largest = tasks.iter().map(|task| crew.held(task)).max().unwrap_or(0);
+        let threads = threads.min(tasks.len()).min((HELD / largest.max(1)).max(1));
+        most = most.max(threads * largest + lines);
+    }
+    let heads = job.files.iter().map(|file| file.head.bytes().len()).max().unwrap_or(0);
+    (most + 2 * heads) as u64
+}
+
 /// Runs of items with about as many bytes each.
 fn waves(job: &Job<'_>, pending: &[usize]) -> Vec<Vec<usize>> {
     let all: u64 = job.items.iter().map(Item::input).sum();
@@ -88,10 +120,13 @@ fn waves(job: &Job<'_>, pending: &[usize]) -> Vec<Vec<usize>> {
     waves
 }
 
-/// The open output files.
-struct Files(Vec<(PathBuf, File)>);
+/// The open output files; none of them where nothing is to be written.
+pub(crate) struct Files(Vec<(PathBuf, File)>);
 
 impl Files {
+    /// Where what is written is dropped.
+    pub(crate) const NOWHERE: Self = Self(Vec::new());
+
     /// Opens them at their full length, with their heads. What an interrupted run wrote stays.
     fn create(job: &Job<'_>, space: &Workspace) -> Result<Self> {
         let open = |output: &crate::job::Output| {
@@ -106,7 +141,7 @@ impl Files {
     }
 
     fn write(&self, to: Place, offset: u64, bytes: &[u8]) -> Result<()> {
-        let (path, file) = &self.0[to.file];
+        let Some((path, file)) = self.0.get(to.file) else { return Ok(()) };
         write_all_at(file, bytes, to.offset + offset).map_err(Error::file("write", path))
     }
 
@@ -132,7 +167,7 @@ fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> std::io::Result<(
 
 /// A piece of work that one thread does.
 #[derive(Clone)]
-enum Task {
+pub(crate) enum Task {
     /// Bytes of a tensor that is copied.
     Bytes(usize, Range<u64>),
     /// Rows of a matrix that is coded.
@@ -141,24 +176,28 @@ enum Task {
 
 /// What a thread keeps between tasks.
 #[derive(Default)]
-struct Buffers {
-    spare: Spare,
-    values: Vec<f32>,
-    decoded: Vec<f32>,
+pub(crate) struct Buffers {
+    pub(crate) spare: Spare,
+    pub(crate) values: Vec<f32>,
+    pub(crate) decoded: Vec<f32>,
     parts: Vec<Vec<u8>>,
 }
 
 /// The threads at work on a wave.
-struct Crew<'a> {
-    job: &'a Job<'a>,
-    files: &'a Files,
-    threads: usize,
-    watch: &'a (dyn Fn(u64) + Sync),
+pub(crate) struct Crew<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) files: &'a Files,
+    pub(crate) threads: usize,
+    pub(crate) watch: &'a (dyn Fn(u64) + Sync),
 }
 
 impl Crew<'_> {
     /// Calls `body` for every task, from all threads; the first error ends it. Results are in the order of the tasks.
-    fn each<T: Send>(&self, tasks: &[Task], body: impl Fn(&Task, &mut Buffers) -> Result<T> + Sync) -> Result<Vec<T>> {
+    pub(crate) fn each<T: Send>(
+        &self,
+        tasks: &[Task],
+        body: impl Fn(&Task, &mut Buffers) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
         let next = AtomicUsize::new(0);
         let results = Mutex::new((0..tasks.len()).map(|_| None).collect::<Vec<Option<T>>>());
         let failure = Mutex::new(None);
@@ -191,7 +230,7 @@ impl Crew<'_> {
     }
 
     /// Bytes a thread holds while it does a task.
-    fn held(&self, task: &Task) -> usize {
+    pub(crate) fn held(&self, task: &Task) -> usize {
         match task {
             Task::Bytes(..) => COPY as usize,
             Task::Rows(item, rows) => {
@@ -200,7 +239,7 @@ impl Crew<'_> {
         }
     }
 
-    fn code(&self, item: usize) -> Option<&Code<'_>> {
+    pub(crate) fn code(&self, item: usize) -> Option<&Code<'_>> {
         match &self.job.items[item].work {
             Work::Code(code) => Some(code),
             _ => None,
@@ -223,43 +262,60 @@ impl Crew<'_> {
         }
         let found = self.each(&tasks, |task, buffers| {
             let Task::Rows(item, rows) = task else { return Ok(0.0) };
-            self.read(*item, rows.clone(), buffers)
+            let peak = self.read(*item, rows.clone(), buffers)?;
+            Ok(self.code(*item).map_or(0.0, |code| code.coding.gather(&buffers.values, peak)))
         })?;
         for (family, own) in families {
-            let peak = found[own].iter().fold(0f32, |peak, found| peak.max(*found));
             for member in family {
-                peaks[*member] = Some(peak);
+                peaks[*member] =
+                    self.code(*member).map(|code| code.coding.conclude(code.matrix(), &found[own.clone()]));
             }
         }
         Ok(())
     }
 
-    fn rows_of(&self, item: usize, tasks: &mut Vec<Task>) {
+    pub(crate) fn rows_of(&self, item: usize, tasks: &mut Vec<Task>) {
         let Some(code) = self.code(item) else { return };
         let matrix = code.matrix();
         let unit = code.unit();
-        let step = (BLOCK / matrix.columns.max(1) / unit).max(1) * unit;
+        let line_by_line = |(part, _): &(Part, Place)| {
+            matches!(part.placing, Placing::Columns { .. }) && part_bytes(part, matrix.rows) > ROOM
+        };
+        let block = if code.parts.iter().any(line_by_line) { LINES } else { BLOCK };
+        let step = (block / matrix.columns.max(1) / unit).max(1) * unit;
         let starts = (0..matrix.rows).step_by(step);
         tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(matrix.rows))));
     }
 
     /// Reads rows into `buffers.values`, refuses what is no number, and returns the largest magnitude.
-    fn read(&self, item: usize, rows: Range<usize>, buffers: &mut Buffers) -> Result<f32> {
+    pub(crate) fn read(&self, item: usize, rows: Range<usize>, buffers: &mut Buffers) -> Result<f32> {
         let Some(code) = self.code(item) else { return Ok(0.0) };
         let columns = code.matrix().columns;
         buffers.values.resize(rows.len() * columns, 0.0);
-        code.read(rows.clone(), &mut buffers.spare, &mut buffers.values)?;
+        code.rows.read(rows.clone(), &mut buffers.spare, &mut buffers.values)?;
         let peak = number::peak(&buffers.values);
         if peak.is_finite() {
             return Ok(peak);
         }
         let at = buffers.values.iter().position(|value| !value.is_finite()).unwrap_or(0);
-        let (row, column) = (rows.start + at / columns, at % columns);
-        Err(Error::Weight {
+        Err(self.not_finite(item, &buffers.values[at].to_string(), rows.start * columns + at, columns))
+    }
+
+    /// That the number `at` of an item is none.
+    fn not_finite(&self, item: usize, what: &str, at: usize, columns: usize) -> Error {
+        let (row, column) = (at / columns.max(1), at % columns.max(1));
+        Error::Weight {
             name: self.job.items[item].name.clone(),
-            reason: format!("is {} in row {row}, column {column}", buffers.values[at]),
+            reason: format!("is {what} in row {row}, column {column}"),
             hint: Some("the checkpoint is damaged or its training failed; no format can hold this".to_owned()),
-        })
+        }
+    }
+
+    /// The bytes of an item that is copied, one block after the other.
+    pub(crate) fn bytes_of(&self, item: usize, tasks: &mut Vec<Task>) {
+        let Work::Copy { entry, .. } = &self.job.items[item].work else { return };
+        let starts = (0..entry.bytes()).step_by(COPY as usize);
+        tasks.extend(starts.map(|at| Task::Bytes(item, at..(at + COPY).min(entry.bytes()))));
     }
 
     /// Copies and codes the wave's items; returns them with their tallies.
@@ -269,10 +325,7 @@ impl Crew<'_> {
         for item in wave {
             let from = tasks.len();
             match &self.job.items[*item].work {
-                Work::Copy { entry, .. } => {
-                    let starts = (0..entry.bytes()).step_by(COPY as usize);
-                    tasks.extend(starts.map(|at| Task::Bytes(*item, at..(at + COPY).min(entry.bytes()))));
-                }
+                Work::Copy { .. } => self.bytes_of(*item, &mut tasks),
                 Work::Literal { bytes, to } => self.files.write(*to, 0, bytes)?,
                 Work::Code(_) => self.rows_of(*item, &mut tasks),
             }
@@ -298,30 +351,39 @@ impl Crew<'_> {
         own.into_iter().map(close).collect()
     }
 
-    /// Room for the parts of the wave's items that are stored transposed: they are small, and written whole.
-    fn transposed(&self, wave: &[usize]) -> Vec<(usize, usize, Mutex<Vec<u8>>)> {
+    /// Room for the parts of the wave's items that are stored transposed, unless they are large: they are written whole.
+    pub(crate) fn transposed(&self, wave: &[usize]) -> Vec<(usize, usize, Mutex<Vec<u8>>)> {
         let mut all = Vec::new();
         for item in wave {
             for (at, (part, _)) in self.code(*item).into_iter().flat_map(|code| code.parts.iter().enumerate()) {
                 if let (Placing::Columns { .. }, Some(code)) = (part.placing, self.code(*item)) {
-                    all.push((*item, at, Mutex::new(vec![0; part_bytes(part, code.matrix().rows)])));
+                    let bytes = part_bytes(part, code.matrix().rows);
+                    if bytes <= ROOM {
+                        all.push((*item, at, Mutex::new(vec![0; bytes])));
+                    }
                 }
             }
         }
         all
     }
 
-    fn copy(&self, item: usize, range: Range<u64>, buffers: &mut Buffers) -> Result<()> {
+    /// Copies bytes of a tensor, and refuses what is no number among them, as the guide says of every weight.
+    pub(crate) fn copy(&self, item: usize, range: Range<u64>, buffers: &mut Buffers) -> Result<()> {
         let Work::Copy { shard, entry, to } = &self.job.items[item].work else { return Ok(()) };
         let bytes = &mut buffers.spare.bytes;
         bytes.resize((range.end - range.start) as usize, 0);
         shard.read(entry, range.start, bytes)?;
+        if let Some((at, what)) = number::first_not_finite(entry.dtype, bytes) {
+            let before = range.start as usize / entry.dtype.bytes();
+            let columns = entry.shape.last().copied().unwrap_or(1);
+            return Err(self.not_finite(item, what, before + at, columns));
+        }
         self.files.write(*to, range.start, bytes)?;
         (self.watch)(bytes.len() as u64);
         Ok(())
     }
 
-    fn code_rows(
+    pub(crate) fn code_rows(
         &self,
         item: usize,
         rows: Range<usize>,
@@ -347,25 +409,31 @@ impl Crew<'_> {
                 Placing::Rows { rows: unit, bytes: size } => {
                     self.files.write(*to, (rows.start / unit * size) as u64, bytes)?;
                 }
-                Placing::Columns { lines, bytes: size } => {
-                    let Some((.., room)) = transposed.iter().find(|(of, part, _)| (*of, *part) == (item, at)) else {
-                        continue;
-                    };
-                    let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
-                    let run = rows.len() * size;
+                Placing::Flat { columns, run, bytes: size } => {
+                    self.files.write(*to, (rows.start * columns / run * size) as u64, bytes)?;
+                }
+                Placing::Columns { lines, rows: unit, bytes: size } => {
+                    let room = transposed.iter().find(|(of, part, _)| (*of, *part) == (item, at));
+                    let mut room = room.map(|(.., room)| room.lock().unwrap_or_else(PoisonError::into_inner));
+                    let (run, all) = (rows.len().div_ceil(unit) * size, matrix.rows.div_ceil(unit));
                     for line in 0..lines {
-                        let from = (line * matrix.rows + rows.start) * size;
-                        room[from..from + run].copy_from_slice(&bytes[line * run..(line + 1) * run]);
+                        let from = (line * all + rows.start / unit) * size;
+                        let bytes = &bytes[line * run..(line + 1) * run];
+                        match &mut room {
+                            Some(room) => room[from..from + run].copy_from_slice(bytes),
+                            None => self.files.write(*to, from as u64, bytes)?,
+                        }
                     }
                 }
                 Placing::Once { .. } => {}
             }
         }
-        let stored: u64 = code.sources.iter().map(|source| source.stored()).sum();
+        let stored = code.rows.stored();
         (self.watch)(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
         let tally = Tally::of(values, decoded, clipped);
-        // A scale may stop short of a weight that its type cannot reach; methods never clip half of one.
-        let out_of_reach = clipped > 0 && tally.largest_error > tally.largest_weight / 2.0;
+        // A scale may stop short of a weight that its type cannot reach. MLX's two bits give up as much as half of the
+        // largest to hit the other end of a group, and no method more.
+        let out_of_reach = clipped > 0 && tally.largest_error > tally.largest_weight * 0.625;
         if !tally.noise.is_finite() || out_of_reach || clipped > 0 && !code.lossy {
             return Err(Error::Weight {
                 name: self.job.items[item].name.clone(),

@@ -60,19 +60,16 @@ impl Workspace {
         needed: u64,
         manner: Manner,
     ) -> Result<Self> {
-        let (parent, name) = split(target)?;
-        fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
-        if target.symlink_metadata().is_ok() && !manner.force {
-            return Err(taken(target));
-        }
-        replaceable(target)?;
-        of_one_kind(target, single)?;
-        let partial = parent.join(format!(".{name}.partial"));
+        let (parent, partial) = admitted(target, single, manner)?;
         let fresh = !partial.exists();
         if fresh {
             // What a disk refuses is refused before anything is made on it.
             enough_space(&parent, needed)?;
-            fs::create_dir(&partial).map_err(Error::file("create", &partial))?;
+            match fs::create_dir(&partial) {
+                // Another run came between the two calls; the lock says which of them goes on.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => made.map_err(Error::file("create", &partial))?,
+            }
         }
         let lock = lock(&partial).inspect_err(|_| {
             // Whoever has it may have been faster: a folder with anything in it is theirs.
@@ -93,6 +90,23 @@ impl Workspace {
             let _ = fs::remove_dir_all(&partial);
         }
         made
+    }
+
+    /// Everything that [`Workspace::open`] would refuse, with nothing written; how many bytes there is room for, where the
+    /// system tells.
+    pub fn check(target: &Path, job: &Value, single: bool, manner: Manner) -> Result<Option<u64>> {
+        let (parent, partial) = admitted(target, single, manner)?;
+        if partial.exists() {
+            let lock = partial.join("lock");
+            if let Ok(file) = File::open(&lock)
+                && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+            {
+                return Err(in_use(&partial));
+            }
+            only_ours(&partial)?;
+            continues(&partial, job, manner)?;
+        }
+        free_space(&parent)
     }
 
     /// The folder that becomes the target.
@@ -150,6 +164,28 @@ impl Workspace {
     }
 }
 
+/// The folder that a target goes into, and the one it is made in; an error where it may not be.
+fn admitted(target: &Path, single: bool, manner: Manner) -> Result<(PathBuf, PathBuf)> {
+    let (parent, name) = split(target)?;
+    fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
+    if target.symlink_metadata().is_ok() && !manner.force {
+        return Err(taken(target));
+    }
+    replaceable(target)?;
+    of_one_kind(target, single)?;
+    let partial = parent.join(format!(".{name}.partial"));
+    Ok((parent, partial))
+}
+
+/// A folder that another run has the lock of.
+fn in_use(partial: &Path) -> Error {
+    Error::Exists {
+        path: partial.to_owned(),
+        state: "is being written by another run",
+        hint: "wait for it, or choose another place with `--to`",
+    }
+}
+
 /// What is there and may not be replaced.
 fn taken(target: &Path) -> Error {
     let hint = "choose another place with `--to`, or replace it with `--force`";
@@ -163,17 +199,9 @@ fn earlier(
     files: &[(&str, u64)],
     manner: Manner,
 ) -> Result<BTreeMap<usize, Option<Tally>>> {
-    if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
+    if !continues(partial, job, manner)? {
         return Ok(BTreeMap::new());
     }
-    if !manner.resume && !manner.force {
-        let hint = "continue it with `--resume`, or start again with `--force`";
-        return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
-    }
-    if !manner.resume {
-        return Ok(BTreeMap::new());
-    }
-    same(partial, job)?;
     // A journal speaks of files: without them it says nothing.
     let whole = |(name, length): &(&str, u64)| {
         fs::metadata(partial.join("out").join(name)).is_ok_and(|file| file.is_file() && file.len() == *length)
@@ -181,11 +209,36 @@ fn earlier(
     if files.iter().all(whole) { finished(partial) } else { Ok(BTreeMap::new()) }
 }
 
+/// Whether there is an interrupted run of the same job to go on with; an error where one is in the way.
+fn continues(partial: &Path, job: &Value, manner: Manner) -> Result<bool> {
+    if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
+        return Ok(false);
+    }
+    if !manner.resume && !manner.force {
+        let hint = "continue it with `--resume`, or start again with `--force`";
+        return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
+    }
+    if manner.resume {
+        same(partial, job)?;
+    }
+    Ok(manner.resume)
+}
+
 /// What a run puts into its folder, beside the lock.
 const OURS: [&str; 6] = ["job.json", "job.json.draft", "journal.jsonl", "journal.aside", "out", "out.before"];
 
 /// Puts back what an interrupted exchange took away, and refuses a folder in which others have put something.
 fn recover(partial: &Path, target: &Path) -> Result<()> {
+    only_ours(partial)?;
+    let before = partial.join("out.before");
+    if before.exists() && target.symlink_metadata().is_err() {
+        fs::rename(&before, target).map_err(Error::file("write", target))?;
+    }
+    Ok(())
+}
+
+/// Refuses a folder in which others have put something.
+fn only_ours(partial: &Path) -> Result<()> {
     for entry in fs::read_dir(partial).map_err(Error::file("read", partial))? {
         let name = entry.map_err(Error::file("read", partial))?.file_name();
         if name != "lock" && !OURS.iter().any(|ours| name == *ours) {
@@ -193,10 +246,6 @@ fn recover(partial: &Path, target: &Path) -> Result<()> {
             let hint = "move it away: it has the name of the folder that this run writes in";
             return Err(Error::Exists { path: partial.to_owned(), state, hint });
         }
-    }
-    let before = partial.join("out.before");
-    if before.exists() && target.symlink_metadata().is_err() {
-        fs::rename(&before, target).map_err(Error::file("write", target))?;
     }
     Ok(())
 }
@@ -309,18 +358,16 @@ fn lock(partial: &Path) -> Result<File> {
     let path = partial.join("lock");
     loop {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(Error::file("create", &path))?;
+        let file = match file {
+            // The run that had made the folder has just ended, and taken it away.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(in_use(partial)),
+            file => file.map_err(Error::file("create", &path))?,
+        };
         match file.try_lock() {
             // The run that held it may have ended, and taken the file with it, between the two calls.
             Ok(()) if is_at(&file, &path) => return Ok(file),
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Exists {
-                    path: partial.to_owned(),
-                    state: "is being written by another run",
-                    hint: "wait for it, or choose another place with `--to`",
-                });
-            }
+            Err(TryLockError::WouldBlock) => return Err(in_use(partial)),
             Err(TryLockError::Error(error)) => return Err(Error::File { action: "lock", path, error }),
         }
     }
@@ -376,25 +423,28 @@ fn finished(partial: &Path) -> Result<BTreeMap<usize, Option<Tally>>> {
         .collect()
 }
 
-#[cfg(unix)]
 fn enough_space(folder: &Path, needed: u64) -> Result<()> {
+    match free_space(folder)? {
+        Some(free) if free < needed => Err(Error::Space { path: folder.to_owned(), free, needed }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn free_space(folder: &Path) -> Result<Option<u64>> {
     let error = |error: rustix::io::Errno| Error::File {
         action: "ask for the space of",
         path: folder.to_owned(),
         error: error.into(),
     };
     let disk = rustix::fs::statvfs(folder).map_err(error)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    if free < needed {
-        return Err(Error::Space { path: folder.to_owned(), free, needed });
-    }
-    Ok(())
+    Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
 /// Other systems are asked by writing.
 #[cfg(not(unix))]
-fn enough_space(_folder: &Path, _needed: u64) -> Result<()> {
-    Ok(())
+fn free_space(_folder: &Path) -> Result<Option<u64>> {
+    Ok(None)
 }
 
 /// A rename is safe only once the folder that holds the name is on disk.

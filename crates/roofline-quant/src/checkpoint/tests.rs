@@ -157,7 +157,7 @@ fn what_is_longer_than_it_may_be_is_refused() {
     fs::write(&path, "12345").unwrap();
     assert_eq!(read_bounded(&path, 5, "text").unwrap(), b"12345");
     let said = read_bounded(&path, 4, "text").unwrap_err().to_string();
-    assert!(said.ends_with("is no usable text: it has more than 4 bytes"), "{said}");
+    assert!(said.ends_with("is no usable text: it has more than 4 bytes, the most that are read of one"), "{said}");
     let said = read_bounded(scratch.path(), 4, "text").unwrap_err().to_string();
     assert!(said.ends_with("it is no regular file"), "{said}");
 }
@@ -183,4 +183,78 @@ fn devices_and_pipes_are_not_read() {
     std::os::unix::fs::symlink("/dev/zero", folder.join(SINGLE)).unwrap();
     let said = Checkpoint::open(folder).unwrap_err().to_string();
     assert!(said.ends_with("is no usable safetensors: it is no regular file"), "{said}");
+}
+
+/// One tensor, `bf16`, that PyTorch saved.
+const WRAPPED: &[u8] = include_bytes!("../../tests/golden/pytorch/wrapped.pt");
+const OLD: &[u8] = include_bytes!("../../tests/golden/pytorch/old.bin");
+
+#[test]
+fn safetensors_come_before_the_files_of_pytorch() {
+    let scratch = Scratch::new("containers");
+    let folder = scratch.path();
+    let put = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).unwrap();
+    let names = |path: &Path| -> Vec<String> {
+        Checkpoint::open(path).unwrap().tensors().keys().map(|name| (*name).to_owned()).collect()
+    };
+    // Alone under any name, beside what a trainer leaves there.
+    put("consolidated.00.pth", WRAPPED);
+    put("training_args.bin", b"x");
+    put("optimizer.pt", b"x");
+    assert_eq!(names(folder), ["bf16"]);
+    assert_eq!(Checkpoint::open(folder).unwrap().shards[0].container, Container::Pytorch);
+    put("other.bin", WRAPPED);
+    assert!(Checkpoint::open(folder).unwrap_err().to_string().contains("2 files of weights"));
+    // Shards, of which one alone is not the model.
+    put("pytorch_model-00001-of-00002.bin", WRAPPED);
+    write(&folder.join("pytorch_model-00002-of-00002.bin"), &[tensor("y")]);
+    let map = r#"{"weight_map":{"bf16":"pytorch_model-00001-of-00002.bin","y":"pytorch_model-00002-of-00002.bin"}}"#;
+    put("pytorch_model.bin.index.json", map.as_bytes());
+    assert_eq!(names(folder), ["bf16", "y"]);
+    assert_eq!(names(&folder.join("pytorch_model.bin.index.json")), ["bf16", "y"]);
+    let alone = Checkpoint::open(&folder.join("pytorch_model-00001-of-00002.bin")).unwrap_err();
+    assert!(alone.to_string().ends_with("is one of 2 shards"), "{alone}");
+    put("pytorch_model.bin", WRAPPED);
+    assert_eq!(names(folder), ["bf16"]);
+    write(&folder.join(SINGLE), &[tensor("x")]);
+    assert_eq!(names(folder), ["x"]);
+}
+
+#[test]
+fn a_head_that_is_the_embedding_is_there_once() {
+    let scratch = Scratch::new("tied");
+    let folder = scratch.path();
+    fs::write(folder.join("pytorch_model.bin"), include_bytes!("../../tests/golden/pytorch/tied.bin")).unwrap();
+    for (config, names) in [
+        (r#"{"tie_word_embeddings": true}"#, &["model.embed_tokens.weight"][..]),
+        // Where the loader looks for both, both are there.
+        (r#"{"tie_word_embeddings": false}"#, &["lm_head.weight", "model.embed_tokens.weight"]),
+        ("{}", &["lm_head.weight", "model.embed_tokens.weight"]),
+    ] {
+        fs::write(folder.join("config.json"), config).unwrap();
+        let checkpoint = Checkpoint::open(folder).unwrap();
+        assert_eq!(checkpoint.tensors().into_keys().collect::<Vec<_>>(), names, "{config}");
+    }
+}
+
+#[test]
+fn files_of_another_kind_are_named() {
+    let scratch = Scratch::new("kinds");
+    let folder = scratch.path();
+    let why = |path: &Path| Checkpoint::open(path).unwrap_err();
+    for name in ["model.gguf", "model.safetensors"] {
+        let path = folder.join(name);
+        fs::write(&path, b"GGUF\x03\0\0\0\x17\0\0\0").unwrap();
+        // By itself it is a source, whatever it is called; in a folder it stands where something else is looked for.
+        assert!(why(&path).to_string().contains("is no usable GGUF: "), "{}", why(&path));
+        let said = why(folder).to_string();
+        assert!(said.contains(&format!("{name}` is a GGUF file")), "{said}");
+        fs::remove_file(&path).unwrap();
+    }
+    fs::write(folder.join("pytorch_model.bin"), OLD).unwrap();
+    let error = why(folder);
+    assert!(error.to_string().ends_with("is a pickle as PyTorch wrote it before 1.6"), "{error}");
+    assert!(error.hint().unwrap().contains("weights_only=True"));
+    fs::remove_file(folder.join("pytorch_model.bin")).unwrap();
+    assert!(why(folder).to_string().contains("it holds no model.safetensors, no model.safetensors.index.json"));
 }

@@ -7,10 +7,10 @@ use std::fmt;
 
 use super::{
     Coding,
-    float8::{Float8Blocks, Float8Rows},
+    float8::{self, Float8Blocks, Float8Rows, Float8Whole},
     integer::Integers,
     micro::{Eight, Four, Microscaled},
-    nvfp4::Nvfp4,
+    nvfp4::{self, Nvfp4},
 };
 use crate::{
     Dtype, Error, Method, Result,
@@ -29,10 +29,17 @@ pub enum Scheme {
         /// Whether there are zero points.
         zero: bool,
     },
+    /// Four bits in a byte each, with a scale per group: `int-quantized`, which the library has for integers that meet integers.
+    Int4Bytes {
+        /// Weights that share a scale.
+        group: u32,
+    },
     /// Bytes with a scale per row: `int-quantized`.
     Int8Channel,
     /// E4M3 with a scale per row: `float-quantized`.
     Fp8Channel,
+    /// E4M3 with one scale: `float-quantized`.
+    Fp8Tensor,
     /// E4M3 with a scale per block of 128 x 128: `float-quantized`.
     Fp8Block,
     /// `nvfp4-pack-quantized`.
@@ -49,8 +56,8 @@ impl Scheme {
         match self {
             Self::Int { zero: true, .. } => &[Method::Rtn, Method::Mse, Method::Hqq],
             Self::Nvfp4 => &[Method::Rtn, Method::Mse, Method::FourOverSix],
-            // Whatever power of two is taken, E4M3 has room for the weights below.
-            Self::Mxfp8 => &[Method::Rtn],
+            // Whatever power of two is taken, E4M3 has room for the weights below; and no search goes over a whole matrix.
+            Self::Mxfp8 | Self::Fp8Tensor => &[Method::Rtn],
             _ => &[Method::Rtn, Method::Mse],
         }
     }
@@ -67,8 +74,10 @@ impl fmt::Display for Scheme {
                 }
                 f.write_str(if *zero { " with zero points" } else { "" })
             }
+            Self::Int4Bytes { group } => write!(f, "INT4 in groups of {group}, a byte each"),
             Self::Int8Channel => f.write_str("INT8 per channel"),
             Self::Fp8Channel => f.write_str("FP8 per channel"),
+            Self::Fp8Tensor => f.write_str("FP8 per tensor"),
             Self::Fp8Block => f.write_str("FP8 in blocks of 128 x 128"),
             Self::Nvfp4 => f.write_str("NVFP4"),
             Self::Mxfp4 => f.write_str("MXFP4"),
@@ -103,13 +112,45 @@ fn of<R: Rounding>(scheme: Scheme, method: Method) -> Result<Box<dyn Coding>> {
                 "take 4 or 8 bits",
             ));
         }
-        Scheme::Int8Channel => Box::new(Integers::<R>::bytes(method)),
+        Scheme::Int4Bytes { group } => Box::new(Integers::<R>::bytes(4, Some(group), method)),
+        Scheme::Int8Channel => Box::new(Integers::<R>::bytes(8, None, method)),
         Scheme::Fp8Channel => Box::new(Float8Rows::<R>::new(method)),
+        Scheme::Fp8Tensor => Box::new(Float8Whole::<R>::new()),
         Scheme::Fp8Block => Box::new(Float8Blocks::<R>::new(method)),
         Scheme::Nvfp4 => Box::new(Nvfp4::<R>::new(method)),
         Scheme::Mxfp4 => Box::new(Microscaled::<Four, R>::new(method)),
         Scheme::Mxfp8 => Box::new(Microscaled::<Eight, R>::new(method)),
     })
+}
+
+/// What is stored for numbers that data were seen to bring up to `peak`: the inputs of a product, or keys or values in the
+/// cache. As the library computes it from a smallest and a largest in the model's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A scale of E4M3, in the model's type.
+    Fp8,
+    /// NVFP4's divisor, in FP32.
+    Nvfp4,
+}
+
+impl Seen {
+    /// The type and the bytes, for a model of `dtype`.
+    pub(crate) fn stored(self, peak: f32, dtype: Dtype) -> (Dtype, Vec<u8>) {
+        fn of<R: Rounding>(seen: Seen, peak: f32) -> (Dtype, Vec<u8>) {
+            let peak = R::round(peak);
+            let mut bytes = vec![0; R::DTYPE.bytes()];
+            match seen {
+                Seen::Fp8 => R::write(float8::scale::<R>(peak), &mut bytes),
+                Seen::Nvfp4 => return (Dtype::F32, nvfp4::divisor::<R>(peak).to_le_bytes().to_vec()),
+            }
+            (R::DTYPE, bytes)
+        }
+        match dtype {
+            Dtype::F16 => of::<F16>(self, peak),
+            Dtype::F32 => of::<F32>(self, peak),
+            _ => of::<Bf16>(self, peak),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +177,7 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_library() {
-        let compared = Golden::read().compare("", |name, dtype| coding(scheme(name), dtype, Method::Rtn).unwrap());
+        let compared = Golden::read().compare("", |name, dtype, _| coding(scheme(name), dtype, Method::Rtn).unwrap());
         // 10 in full, and 10 schemes in three types each.
         assert_eq!(compared, 40);
     }

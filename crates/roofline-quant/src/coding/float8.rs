@@ -1,4 +1,4 @@
-//! FP8 E4M3 with a scale per row or per block of 128 x 128, as compressed-tensors stores it: `float-quantized`.
+//! FP8 E4M3 with a scale per row, per block of 128 x 128 or per matrix, as compressed-tensors stores it: `float-quantized`.
 //!
 //! `s = amax / 448`, `q = e4m3(clamp(w / s + 0))`, each rounded to the model's type `R`; a scale of zero becomes `R`'s
 //! epsilon. Blocks at the right and lower edges are cut, as if the matrix were filled up with zeros.
@@ -19,13 +19,22 @@ use crate::{
 };
 
 /// Rows and columns of a block.
-const SIDE: usize = 128;
+pub(super) const SIDE: usize = 128;
 
 /// FP8 with a scale per row.
 pub(crate) struct Float8Rows<R>(Method, PhantomData<R>);
 
 /// FP8 with a scale per block.
 pub(crate) struct Float8Blocks<R>(Method, PhantomData<R>);
+
+/// FP8 with one scale.
+pub(crate) struct Float8Whole<R>(PhantomData<R>);
+
+impl<R> Float8Whole<R> {
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<R> Float8Rows<R> {
     pub(crate) fn new(method: Method) -> Self {
@@ -48,8 +57,8 @@ impl<R: Rounding> Float8Blocks<R> {
     }
 }
 
-/// The scale of weights up to `peak`.
-fn scale<R: Rounding>(peak: f32) -> f32 {
+/// The scale of numbers up to `peak`.
+pub(super) fn scale<R: Rounding>(peak: f32) -> f32 {
     let scale = R::round(peak / E4M3_MAX);
     if scale == 0.0 { R::EPSILON } else { scale }
 }
@@ -104,6 +113,40 @@ impl<R: Rounding> Coding for Float8Rows<R> {
         for (decoded, (codes, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
             expand(E4m3::<R>(PhantomData), codes, columns, &[R::read(stored)], &[0.0], decoded);
         }
+    }
+}
+
+impl<R: Rounding> Coding for Float8Whole<R> {
+    fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+        Span::Row.groups(matrix.columns)?;
+        let placing = Placing::Once { bytes: R::DTYPE.bytes() };
+        Ok(vec![codes_part(matrix), Part { name: "weight_scale", dtype: R::DTYPE, shape: vec![1], placing }])
+    }
+
+    fn needs_peak(&self) -> bool {
+        true
+    }
+
+    fn shares_peak(&self) -> bool {
+        false
+    }
+
+    fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
+        let (factor, element) = ([scale::<R>(block.peak)], E4m3::<R>(PhantomData));
+        let count = block.values.len();
+        let outside = code(element, block.values, count, &factor, &[0.0], out[0]);
+        expand(element, out[0], count, &factor, &[0.0], decoded);
+        outside
+    }
+
+    fn constants(&self, _matrix: Matrix, peak: f32) -> Vec<Vec<u8>> {
+        let mut bytes = vec![0; R::DTYPE.bytes()];
+        R::write(scale::<R>(peak), &mut bytes);
+        vec![bytes]
+    }
+
+    fn decode(&self, _columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+        expand(E4m3::<R>(PhantomData), parts[0], decoded.len(), &[R::read(parts[1])], &[0.0], decoded);
     }
 }
 
@@ -170,7 +213,7 @@ impl<R: Rounding> Coding for Float8Blocks<R> {
 }
 
 /// Calls `body` with the columns, the blocks and the width of the whole blocks of a row, and of the rest.
-fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>, usize)) {
+pub(super) fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>, usize)) {
     let (whole, rest) = (columns / SIDE, columns % SIDE);
     body(0..whole * SIDE, 0..whole, SIDE);
     if rest > 0 {
@@ -179,7 +222,14 @@ fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::o
 }
 
 /// What up to 128 rows of codes stand for.
-fn expand_stripe(element: impl Element, codes: &[u8], columns: usize, scales: &[f32], zeros: &[f32], out: &mut [f32]) {
+pub(super) fn expand_stripe(
+    element: impl Element,
+    codes: &[u8],
+    columns: usize,
+    scales: &[f32],
+    zeros: &[f32],
+    out: &mut [f32],
+) {
     for (codes, out) in codes.chunks_exact(columns).zip(out.chunks_exact_mut(columns)) {
         each_side(columns, |at, blocks, length| {
             expand(element, &codes[at.clone()], length, &scales[blocks.clone()], &zeros[blocks], &mut out[at]);

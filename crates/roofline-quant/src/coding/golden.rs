@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Block, Coding, Matrix, Placing};
-use crate::{Dtype, rounding::Bf16, rounding::F16, rounding::Rounding};
+use crate::{Dtype, job::part_bytes, rounding::Bf16, rounding::F16, rounding::Rounding};
 
 /// Vectors made by the libraries; the file says by which.
 #[derive(Deserialize)]
@@ -31,8 +31,14 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
     let rows = values.len() / columns;
     let matrix = Matrix { rows, columns };
     let parts = coding.parts(matrix).unwrap();
-    let peak =
-        if coding.needs_peak() { values.iter().fold(0.0, |peak: f32, value| peak.max(value.abs())) } else { 0.0 };
+    let step = coding.unit().max(3).next_multiple_of(coding.unit());
+    let peak = if coding.needs_peak() {
+        let blocks = values.chunks(step * columns);
+        let gathered = blocks.map(|block| coding.gather(block, crate::number::peak(block)));
+        coding.conclude(matrix, &gathered.collect::<Vec<_>>())
+    } else {
+        0.0
+    };
     let mut once = coding.constants(matrix, peak).into_iter();
     let mut whole: Vec<Vec<u8>> = parts
         .iter()
@@ -43,15 +49,13 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
         .collect();
     let mut decoded = vec![f32::NAN; values.len()];
     let mut outside = 0;
-    let step = coding.unit().max(3).next_multiple_of(coding.unit());
     for first in (0..rows).step_by(step) {
         let count = step.min(rows - first);
         let mut blocks: Vec<Vec<u8>> = parts
             .iter()
             .map(|part| match part.placing {
-                Placing::Rows { rows, bytes } => vec![0x5a; count.div_ceil(rows) * bytes],
-                Placing::Columns { lines, bytes } => vec![0x5a; lines * count * bytes],
                 Placing::Once { .. } => Vec::new(),
+                _ => vec![0x5a; part_bytes(part, count)],
             })
             .collect();
         let here = first * columns..(first + count) * columns;
@@ -61,9 +65,13 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
         for ((part, block), whole) in parts.iter().zip(&mut blocks).zip(&mut whole) {
             match part.placing {
                 Placing::Rows { rows, bytes } => whole[first / rows * bytes..][..block.len()].copy_from_slice(block),
-                Placing::Columns { bytes, .. } => {
-                    for (line, block) in block.chunks(count * bytes).enumerate() {
-                        whole[(line * rows + first) * bytes..][..block.len()].copy_from_slice(block);
+                Placing::Flat { columns, run, bytes } => {
+                    whole[first * columns / run * bytes..][..block.len()].copy_from_slice(block);
+                }
+                Placing::Columns { rows: together, bytes, .. } => {
+                    let all = rows.div_ceil(together);
+                    for (line, block) in block.chunks(count.div_ceil(together) * bytes).enumerate() {
+                        whole[(line * all + first / together) * bytes..][..block.len()].copy_from_slice(block);
                     }
                 }
                 Placing::Once { .. } => block.clone_from(whole),
@@ -78,7 +86,7 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
     Stored { tensors: parts.iter().map(|part| part.name).zip(whole).collect(), decoded, outside }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
@@ -87,7 +95,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// FNV-1a, 64 bit.
-fn hash(bytes: &[u8]) -> String {
+pub(crate) fn hash(bytes: &[u8]) -> String {
     let hash = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
@@ -99,6 +107,11 @@ impl Golden {
         serde_json::from_str(include_str!("../../tests/golden/vectors.json")).unwrap()
     }
 
+    /// Those of bitsandbytes and MLX.
+    pub(crate) fn boxes() -> Self {
+        serde_json::from_str(include_str!("../../tests/golden/boxes.json")).unwrap()
+    }
+
     /// Replaces bytes of a vector.
     pub(crate) fn replace(&mut self, name: &str, tensor: &str, at: std::ops::Range<usize>, byte: u8) {
         let text = self.bytes.get_mut(name).and_then(|tensors| tensors.get_mut(tensor)).unwrap();
@@ -106,7 +119,7 @@ impl Golden {
     }
 
     /// The upper left of the matrix, in another type.
-    fn matrix(&self, dtype: Dtype, rows: usize, columns: usize) -> Vec<f32> {
+    pub(crate) fn matrix(&self, dtype: Dtype, rows: usize, columns: usize) -> Vec<f32> {
         let bytes: Vec<u8> = (0..self.matrix.len() / 2)
             .map(|at| u8::from_str_radix(&self.matrix[2 * at..2 * at + 2], 16).unwrap())
             .collect();
@@ -117,13 +130,13 @@ impl Golden {
 
     /// Compares what `coding` stores with every vector whose name begins with `prefix` (or, where that is empty, with
     /// those of no library's name). Returns how many there were.
-    pub(crate) fn compare(&self, prefix: &str, coding: impl Fn(&str, Dtype) -> Box<dyn Coding>) -> usize {
+    pub(crate) fn compare(&self, prefix: &str, coding: impl Fn(&str, Dtype, usize) -> Box<dyn Coding>) -> usize {
         let mine = |name: &str| if prefix.is_empty() { !name.starts_with("torchao") } else { name.starts_with(prefix) };
         let mut compared = 0;
         for (name, tensors) in self.bytes.iter().filter(|(name, _)| mine(name)) {
             let [rows, columns] = self.shape;
             let values = self.matrix(Dtype::Bf16, rows, columns);
-            let stored = store(&*coding(name, Dtype::Bf16), &values, columns, None);
+            let stored = store(&*coding(name, Dtype::Bf16, columns), &values, columns, None);
             let found: BTreeMap<_, _> =
                 stored.tensors.iter().map(|(name, bytes)| ((*name).to_owned(), hex(bytes))).collect();
             assert_eq!(&found, tensors, "{name}");
@@ -133,7 +146,7 @@ impl Golden {
             let [name, dtype, rows, columns] = case.split(' ').collect::<Vec<_>>().try_into().unwrap();
             let (dtype, columns) = (Dtype::named(dtype).unwrap(), columns.parse().unwrap());
             let values = self.matrix(dtype, rows.parse().unwrap(), columns);
-            let stored = store(&*coding(name, dtype), &values, columns, None);
+            let stored = store(&*coding(name, dtype, columns), &values, columns, None);
             let found: BTreeMap<_, _> =
                 stored.tensors.iter().map(|(name, bytes)| ((*name).to_owned(), hash(bytes))).collect();
             assert_eq!(&found, tensors, "{case}");

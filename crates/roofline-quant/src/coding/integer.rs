@@ -40,9 +40,9 @@ impl<R: Rounding> Integers<R> {
         Self { bits, span: Span::new(group), zero, packed: true, method, rounding: PhantomData }
     }
 
-    /// `int-quantized`: bytes with a scale per row.
-    pub(crate) fn bytes(method: Method) -> Self {
-        Self { bits: 8, span: Span::Row, zero: false, packed: false, method, rounding: PhantomData }
+    /// `int-quantized`: a byte for each code, whatever its width, with a scale per row or group.
+    pub(crate) fn bytes(bits: u8, group: Option<u32>, method: Method) -> Self {
+        Self { bits, span: Span::new(group), zero: false, packed: false, method, rounding: PhantomData }
     }
 
     fn row_bytes(&self, columns: usize) -> usize {

@@ -37,6 +37,15 @@ const E4M3_MAX_CODE: u8 = 0x7e;
 /// NVFP4 of a model in `R`.
 pub(crate) struct Nvfp4<R>(Method, PhantomData<R>);
 
+/// What numbers up to `peak` are divided by before their blocks are scaled.
+pub(super) fn divisor<R: Rounding>(peak: f32) -> f32 {
+    unless_infinite(R::round(R::round(1.0 / peak.max(R::TINY)) * (E4M3_MAX * E2M1_MAX)))
+}
+
+fn unless_infinite(divisor: f32) -> f32 {
+    if divisor.is_finite() { divisor } else { 1.0 }
+}
+
 impl<R: Rounding> Nvfp4<R> {
     pub(crate) fn new(method: Method) -> Self {
         Self(method, PhantomData)
@@ -46,12 +55,10 @@ impl<R: Rounding> Nvfp4<R> {
     /// magnitudes below 0.041. A method that may choose a larger scale than `amax16 / 6` needs room for it: a scale of
     /// 256 can become one of 384, which is also exact. Its divisor is not rounded.
     fn divisor(&self, peak: f32) -> f32 {
-        let peak = peak.max(R::TINY);
-        let divisor = match self.0 {
-            Method::Rtn => R::round(R::round(1.0 / peak) * (E4M3_MAX * E2M1_MAX)),
-            _ => 256.0 * E2M1_MAX / peak,
-        };
-        if divisor.is_finite() { divisor } else { 1.0 }
+        match self.0 {
+            Method::Rtn => divisor::<R>(peak),
+            _ => unless_infinite(256.0 * E2M1_MAX / peak.max(R::TINY)),
+        }
     }
 
     /// Replaces the scale codes of a row by those with the least squared error.

@@ -71,6 +71,41 @@ pub(crate) fn unpack_words(packed: &[u8], bits: u8, codes: &mut [u8]) {
     }
 }
 
+/// Codes of up to 8 bits as one stream of bits from the low end up, as MLX's words hold them: eight codes of `bits` bits
+/// are `bits` bytes. There are a multiple of eight.
+pub(crate) fn pack_stream(codes: &[u8], bits: u8, out: &mut [u8]) {
+    match bits {
+        4 => pack_nibbles(codes, 0, out),
+        8 => out.copy_from_slice(codes),
+        _ => {
+            let (eights, _) = codes.as_chunks::<8>();
+            for (eight, out) in eights.iter().zip(out.chunks_exact_mut(usize::from(bits))) {
+                let word = eight.iter().rev().fold(0u64, |word, code| word << bits | u64::from(*code));
+                out.copy_from_slice(&word.to_le_bytes()[..usize::from(bits)]);
+            }
+        }
+    }
+}
+
+/// The codes of [`pack_stream`].
+pub(crate) fn unpack_stream(packed: &[u8], bits: u8, codes: &mut [u8]) {
+    match bits {
+        4 => unpack_nibbles(packed, 0, codes),
+        8 => codes.copy_from_slice(packed),
+        _ => {
+            let mask = (1u64 << bits) - 1;
+            let (eights, _) = codes.as_chunks_mut::<8>();
+            for (eight, packed) in eights.iter_mut().zip(packed.chunks_exact(usize::from(bits))) {
+                let mut word = packed.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+                for code in eight {
+                    *code = (word & mask) as u8;
+                    word >>= bits;
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -86,6 +121,20 @@ mod tests {
                 pack_words(&codes, bits, &mut packed);
                 let mut back = vec![0; codes.len()];
                 unpack_words(&packed, bits, &mut back);
+                prop_assert_eq!(&back, &codes);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn streams_hold_every_code(codes in prop::collection::vec(any::<u8>(), 64)) {
+            for bits in 1..=8 {
+                let codes: Vec<u8> = codes.iter().map(|code| code & (0xff >> (8 - bits))).collect();
+                let mut packed = vec![0xff; 8 * usize::from(bits)];
+                pack_stream(&codes, bits, &mut packed);
+                let mut back = vec![0; codes.len()];
+                unpack_stream(&packed, bits, &mut back);
                 prop_assert_eq!(&back, &codes);
             }
         }

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::{
-    Coding, compressed_tensors as ct,
+    Coding, bitsandbytes as bnb, compressed_tensors as ct, fine_grained,
     golden::{Stored, store},
-    torchao,
+    mlx, torchao,
 };
 use crate::{
-    Dtype,
+    Dtype, Method,
     rounding::{Bf16, F16, Rounding},
 };
 
@@ -21,8 +21,10 @@ fn codings(dtype: Dtype) -> Vec<(String, Box<dyn Coding>)> {
         int(4, None, true),
         int(8, Some(64), false),
         int(8, None, true),
+        ct::Scheme::Int4Bytes { group: 64 },
         ct::Scheme::Int8Channel,
         ct::Scheme::Fp8Channel,
+        ct::Scheme::Fp8Tensor,
         ct::Scheme::Fp8Block,
         ct::Scheme::Nvfp4,
         ct::Scheme::Mxfp4,
@@ -46,7 +48,28 @@ fn codings(dtype: Dtype) -> Vec<(String, Box<dyn Coding>)> {
             (format!("torchao {scheme:?} {method}"), torchao::coding(scheme, dtype, *method).unwrap())
         })
     });
-    ours.chain(theirs).collect()
+    let fours = bnb::Quantiles::ALL
+        .into_iter()
+        .flat_map(|quantiles| [false, true].map(|double| bnb::Scheme::Four { quantiles, double }));
+    let bytes = fours.chain([bnb::Scheme::Int8]).map(|scheme| {
+        (format!("bitsandbytes {scheme:?}"), bnb::coding(scheme, 128, dtype, crate::Method::Rtn).unwrap())
+    });
+    let affine = |bits, group, centred| mlx::Scheme::Affine { bits, group, centred };
+    let apples = [
+        affine(4, 32, false),
+        affine(4, 128, true),
+        affine(6, 64, false),
+        affine(8, 128, false),
+        mlx::Scheme::Mxfp4,
+        mlx::Scheme::Mxfp8,
+    ];
+    let apples = apples.into_iter().flat_map(|scheme| {
+        let methods = scheme.methods().iter();
+        methods.map(move |method| (format!("MLX {scheme:?} {method}"), mlx::coding(scheme, dtype, *method).unwrap()))
+    });
+    // GPTQ's and AWQ's packings take whole words of rows; they are held to their libraries alone.
+    let fine = ("fine-grained FP8".to_owned(), fine_grained::coding(Method::Rtn).unwrap());
+    ours.chain(theirs).chain(bytes).chain(apples).chain([fine]).collect()
 }
 
 fn rounded(values: &[f32], dtype: Dtype) -> Vec<f32> {

@@ -179,7 +179,7 @@ mod tests {
         golden.replace("torchao-fp8", "qdata", 5 * 256..6 * 256, 0);
         golden.replace("torchao-fp8", "scale", 5 * 4..6 * 4, 0);
         golden.replace("torchao-fp8", "scale", 5 * 4 + 2..5 * 4 + 3, 0x80);
-        let compared = golden.compare("torchao", |name, dtype| coding(scheme(name), dtype, Method::Rtn).unwrap());
+        let compared = golden.compare("torchao", |name, dtype, _| coding(scheme(name), dtype, Method::Rtn).unwrap());
         assert_eq!(compared, 4 + 12);
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let shapes: Vec<_> = parts.iter().map(|part| (part.name, part.dtype, part.shape.clone())).collect();
         let transposed = |name| (name, Dtype::Bf16, vec![2, 3]);
         assert_eq!(shapes, [("qdata", Dtype::I8, vec![3, 32]), transposed("scale"), transposed("zero_point")]);
-        assert_eq!(parts[1].placing, Placing::Columns { lines: 2, bytes: 2 });
+        assert_eq!(parts[1].placing, Placing::Columns { lines: 2, rows: 1, bytes: 2 });
         assert!(coding.parts(Matrix { rows: 3, columns: 48 }).is_err());
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     fn rows_that_are_no_whole_number_of_blocks_are_refused() {
         let matrix = Matrix { rows: 2, columns: 200 };
         assert_eq!(Stored(Type::Q4K).parts(matrix).unwrap_err(), "has 200 columns, no multiple of the block of 256");
-        assert!(Stored(Type::Iq4Xs).parts(Matrix { rows: 2, columns: 256 }).unwrap_err().contains("IQ4_XS"));
+        assert!(Stored(Type::I32).parts(Matrix { rows: 2, columns: 256 }).unwrap_err().contains("I32"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn bytes_are_those_of_ggml() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 12);
+    assert_eq!(checked, 14);
 }
 
 #[test]

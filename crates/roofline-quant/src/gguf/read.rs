@@ -31,7 +31,7 @@ impl<R: Read> Source<R> {
     pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
         let wanted = bytes.len() as u64;
         if wanted > self.left {
-            return Err("ends too early".to_owned());
+            return Err(self.spent());
         }
         self.reader.read_exact(bytes).map_err(|error| ended(&error))?;
         self.left -= wanted;
@@ -62,9 +62,28 @@ impl<R: Read> Source<R> {
     /// Whether `count` of at least `least` bytes can follow in a head.
     pub(super) fn room(&self, count: u64, least: u64, of: &str) -> Result<(), String> {
         if count > self.left / least {
-            return Err(format!("claims {count} {of}, more than the {} bytes that follow can hold", self.left));
+            let bound = if self.is_bounded() {
+                format!(" of the {LONGEST_HEAD} that are read of a head")
+            } else {
+                String::new()
+            };
+            return Err(format!("claims {count} {of}, more than the {} bytes that follow{bound} can hold", self.left));
         }
         Ok(())
+    }
+
+    /// Whether what is left is so by the bound on heads, rather than by the file's end.
+    fn is_bounded(&self) -> bool {
+        self.read + self.left == LONGEST_HEAD
+    }
+
+    /// That nothing is left.
+    fn spent(&self) -> String {
+        if self.is_bounded() {
+            format!("lies beyond the {LONGEST_HEAD} bytes that are read of a head, more than any model's takes")
+        } else {
+            "ends too early".to_owned()
+        }
     }
 }
 

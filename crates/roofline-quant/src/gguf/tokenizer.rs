@@ -3,11 +3,20 @@
 //! There are three kinds: byte-level pairs (`tokenizer.json`, Llama 3 and Qwen), SentencePiece (`tokenizer.model`,
 //! Llama 2 and Mistral), and SentencePiece of which only the `tokenizer.json` is left.
 
+mod back;
+mod pre;
+
+pub(crate) use back::files;
+
 use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{Array, Value, special};
+use super::{
+    Array, Value,
+    family::{Family, Tokens},
+    special,
+};
 use crate::{Error, Result};
 
 /// llama.cpp's kinds of tokens.
@@ -116,7 +125,8 @@ fn added(text: &str, special: bool) -> Token {
 
 impl Tokenizer {
     /// What the files say of a model with that `config.json`.
-    pub(super) fn new(files: &Files<'_>, model: &Json, llama: bool) -> Result<Self> {
+    pub(super) fn new(files: &Files<'_>, model: &Json, family: &Family) -> Result<Self> {
+        let llama = family.tokens == Tokens::Llama;
         let tokenizer = json(files.tokenizer, "tokenizer.json")?;
         let config = json(files.config, "tokenizer_config.json")?;
         let size = model["vocab_size"].as_u64().map(|size| size as usize);
@@ -130,7 +140,8 @@ impl Tokenizer {
         }
         let pairs = files.sentencepiece.is_none() && tokenizer["model"]["byte_fallback"] != Json::Bool(true);
         let vocabulary = if let Some(pieces) = files.sentencepiece {
-            sentencepiece(pieces, &json(files.added, "added_tokens.json")?, &config, size)?
+            let late = (family.tokens == Tokens::Phi).then_some(&tokenizer);
+            sentencepiece(pieces, &json(files.added, "added_tokens.json")?, &config, late, size)?
         } else if tokenizer["model"]["type"] == "BPE" {
             if pairs { byte_pairs(&tokenizer, size)? } else { pieces(&tokenizer, &config, size)? }
         } else {
@@ -143,7 +154,7 @@ impl Tokenizer {
         let tokens = texts.len();
         let mut push = |key: &str, value: Value| keys.push((format!("tokenizer.ggml.{key}"), value));
         push("model", if pairs { "gpt2" } else { "llama" }.into());
-        push("pre", if pairs { pre_tokenizer(&tokenizer["pre_tokenizer"], &mut notes) } else { "default" }.into());
+        push("pre", if pairs { pre::of(&tokenizer, family, &mut notes) } else { "default" }.into());
         push("tokens", Value::Array(texts));
         if !pairs {
             push("scores", Value::Array(scores));
@@ -153,6 +164,13 @@ impl Tokenizer {
             push("merges", Value::Array(Array::String(merges(&tokenizer["model"]["merges"])?)));
         }
         keys.extend(special::metadata(&tokenizer, &config, model, files.chat_template, tokens, &mut notes));
+        if family.tokens == Tokens::Glm {
+            let user = added_tokens(&tokenizer).filter_map(Result::ok).find(|(_, text, _)| *text == "<|user|>");
+            keys.extend(user.map(|(id, ..)| ("tokenizer.ggml.eot_token_id".to_owned(), Value::U32(id as u32))));
+        }
+        if family.tokens == Tokens::Gemma && !pairs {
+            keys.push(("tokenizer.ggml.add_space_prefix".to_owned(), Value::Bool(false)));
+        }
         if llama && tokens == 49152 {
             // llama.cpp's converter does this for the small Granite models, and so for all of that size.
             keys.retain(|(key, _)| key != "tokenizer.ggml.add_bos_token");
@@ -232,7 +250,13 @@ fn pieces(tokenizer: &Json, config: &Json, size: Option<usize>) -> Result<Vocabu
 }
 
 /// Pieces of a `tokenizer.model`, and tokens added beside it.
-fn sentencepiece(model: &[u8], beside: &Json, config: &Json, size: Option<usize>) -> Result<Vocabulary> {
+fn sentencepiece(
+    model: &[u8],
+    beside: &Json,
+    config: &Json,
+    late: Option<&Json>,
+    size: Option<usize>,
+) -> Result<Vocabulary> {
     const FILE: &str = "tokenizer.model";
     let mut vocabulary = Vocabulary::new(size);
     for (id, piece) in super::protobuf::pieces(model).map_err(|reason| wrong(FILE, reason))?.into_iter().enumerate() {
@@ -265,6 +289,15 @@ fn sentencepiece(model: &[u8], beside: &Json, config: &Json, size: Option<usize>
             vocabulary.put(id, token, size.is_some(), "tokenizer_config.json")?;
         }
     }
+    // Phi-3's markers are in neither of those two.
+    for token in late.into_iter().flat_map(added_tokens) {
+        let (id, text, special) = token?;
+        let kind = if special { kind::CONTROL } else { kind::USER };
+        if inside(&id) {
+            let token = Token { text: text.to_owned(), kind, score: -1000.0 };
+            vocabulary.put(id, token, size.is_some(), "tokenizer.json")?;
+        }
+    }
     Ok(vocabulary)
 }
 
@@ -281,33 +314,4 @@ fn merges(merges: &Json) -> Result<Vec<String>> {
     };
     let pairs = merges.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     pairs.map(|pair| one(pair).ok_or_else(|| wrong("tokenizer.json", format!("{pair} is no pair to merge")))).collect()
-}
-
-/// llama.cpp's word for how text is split before pairs are merged. Its converter encodes a long text and looks the
-/// result up in a list; here the pattern itself is looked at.
-fn pre_tokenizer(json: &Json, notes: &mut Vec<String>) -> &'static str {
-    const TAIL: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|";
-    const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    let steps = json["pretokenizers"].as_array().map_or_else(|| vec![json], |steps| steps.iter().collect());
-    let pattern = steps.iter().find_map(|step| step["pattern"]["Regex"].as_str());
-    let numbers = pattern.and_then(|pattern| pattern.strip_prefix(WORDS)).and_then(|rest| rest.strip_suffix(TAIL));
-    let digits = steps.iter().any(|step| step["type"] == "Digits" && step["individual_digits"] == Json::Bool(true));
-    // Without a pattern of its own, the byte level splits as GPT-2 did.
-    let gpt2 = steps.iter().any(|step| step["type"] == "ByteLevel" && step["use_regex"] != Json::Bool(false));
-    match numbers {
-        Some(r"\p{N}{1,3}") => "llama-bpe",
-        Some(r"\p{N}") => "qwen2",
-        _ if pattern == Some(TEKKEN) => "tekken",
-        _ if pattern.is_none() && gpt2 && digits && steps.len() == 2 => "smollm",
-        _ if pattern.is_none() && gpt2 && steps.len() == 1 => "gpt-2",
-        _ => {
-            notes.push(
-                "how the tokenizer splits text is not known, so `tokenizer.ggml.pre` is `default`: check the tokens \
-                 that llama.cpp makes of a text"
-                    .to_owned(),
-            );
-            "default"
-        }
-    }
 }

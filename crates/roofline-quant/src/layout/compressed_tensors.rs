@@ -3,23 +3,27 @@
 //! The configuration is the minimal form: what the library's own defaults already say is left out, because older
 //! versions refuse fields they do not know.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use roofline_core::{Format, Plan, Role};
+use roofline_core::{Format, Plan, Role, format::Element};
 use serde_json::{Value, json};
 
-use super::{Decision, Layout, Scheme, Target, decide, folder, items, torn_families};
+mod config;
+
+use super::{Decision, Layout, Scheme, Target, decide, experts, folder, torn_families};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result,
+    Checkpoint, Dtype, Error, Job, Method, Request, Result, Runtime,
     coding::{
-        compressed_tensors::{self as coded, Scheme as Coded},
+        compressed_tensors::{self as coded, Scheme as Coded, Seen},
         torchao,
     },
-    plan::is_tied,
-    site::Site,
+    family::Family,
+    plan::{CACHE, is_tied},
+    ranges::Wants,
+    stored::Stored,
 };
 
-/// What products read beside the weights: quantized while the model runs, so nothing of it is stored.
+/// What products read beside the weights: quantized while the model runs. Where scales are known before, they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activations {
     /// As the model has them.
@@ -28,6 +32,10 @@ pub(crate) enum Activations {
     Int8Token,
     /// E4M3 with a scale per token.
     Fp8Token,
+    /// E4M3 with one scale that is stored.
+    Fp8Static,
+    /// NVFP4: E2M1 with E4M3 scales per 16 inputs of a token, and one divisor that is stored.
+    Nvfp4,
     /// E4M3 with a scale per 128 inputs of a token.
     Fp8Group,
     /// MXFP4: E2M1 with a power of two per 32 inputs of a token.
@@ -126,6 +134,28 @@ pub(super) const SCHEMES: &[Scheme] = &[
         int(8, Some(128), false),
     ),
     with(
+        Format::FP8,
+        Activations::Fp8Token,
+        alone(
+            "w4a8",
+            &["w4afp8"],
+            "INT4 in groups of 128, symmetric; E4M3 activations with a scale per token (llm-compressor's W4AFP8)",
+            INT4,
+            int(4, Some(128), false),
+        ),
+    ),
+    with(
+        Format::INT8,
+        Activations::Int8Token,
+        alone(
+            "w4a8-int8",
+            &[],
+            "INT4 in groups of 128, symmetric, a byte each; INT8 activations with a scale per token (llm-compressor's W4A8)",
+            INT4,
+            Coded::Int4Bytes { group: 128 },
+        ),
+    ),
+    with(
         Format::INT8,
         Activations::Int8Token,
         alone(
@@ -148,6 +178,17 @@ pub(super) const SCHEMES: &[Scheme] = &[
         ),
     ),
     with(
+        Format::FP8.in_tensors(),
+        Activations::Fp8Static,
+        alone(
+            "fp8-static",
+            &[],
+            "E4M3 with one scale; E4M3 activations with one scale, from `--ranges`",
+            Format::FP8.in_tensors(),
+            Coded::Fp8Tensor,
+        ),
+    ),
+    with(
         Format::FP8.in_groups(128),
         Activations::Fp8Group,
         alone(
@@ -164,6 +205,17 @@ pub(super) const SCHEMES: &[Scheme] = &[
         "E2M1 in blocks of 16 with E4M3 scales and one per tensor; 16-bit activations",
         Format::NVFP4,
         Coded::Nvfp4,
+    ),
+    with(
+        Format::NVFP4,
+        Activations::Nvfp4,
+        alone(
+            "nvfp4",
+            &["w4a4"],
+            "E2M1 in blocks of 16 with E4M3 scales and one per tensor; activations in the same, from `--ranges`",
+            Format::NVFP4,
+            Coded::Nvfp4,
+        ),
     ),
     alone("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two; 16-bit activations", Format::MXFP4, Coded::Mxfp4),
     with(
@@ -191,16 +243,22 @@ pub(super) const SCHEMES: &[Scheme] = &[
 ];
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
-    let (decisions, mut notes) = decide(checkpoint, plan, Layout::CompressedTensors, |scheme, entry| {
-        let Target::Compressed(stored, _) = scheme.target else { unreachable!("a scheme of this layout") };
-        coded::coding(stored, entry.dtype, method).map(Arc::from)
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, request: &Request, runtimes: &[Runtime]) -> Result<Job<'a>> {
+    let Request { plan, method, ranges, .. } = request;
+    let (method, ranges) = (*method, ranges.as_ref());
+    let (decisions, mut notes) = decide(checkpoint, plan, Layout::CompressedTensors, |scheme, stored| {
+        let Target::Compressed(coding, activations) = scheme.target else { unreachable!("a scheme of this layout") };
+        check_inputs(stored, activations)?;
+        coded::coding(coding, stored.dtype, method).map(Arc::from)
     })?;
     check_embedding(&checkpoint.config, &decisions)?;
+    let family = Family::of(&checkpoint.config);
+    experts::check(&decisions, family, runtimes)?;
+    check_products(&decisions, family, runtimes)?;
     notes.extend(torn_families(&decisions));
     notes.extend(kept_stacks(&decisions));
     notes.extend(checkpoint.left_out()?);
-    let half = |decision: &Decision<'_>| decision.stored.first().1.dtype == Dtype::F16;
+    let half = |decision: &Decision<'_>| decision.stored.dtype == Dtype::F16;
     let nvfp4 = |decision: &Decision<'_>| {
         let target = decision.coded.as_ref().map(|(scheme, ..)| scheme.target);
         matches!(target, Some(Target::Compressed(Coded::Nvfp4, _)))
@@ -212,23 +270,86 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
                 .to_owned(),
         );
     }
-    let mut folder = folder::Folder::new(checkpoint.shards.len());
-    for Decision { shard, stored, site, coded } in &decisions {
-        let (_, entry) = stored.first();
-        match coded {
-            None => folder.add(*shard, entry.name.clone(), entry.dtype, &entry.shape),
-            Some((_, _, parts)) => {
-                for part in parts {
-                    folder.add(*shard, format!("{}.{}", site.module, part.name), part.dtype, &part.shape);
-                }
+    let mut wants = Wants::of(ranges);
+    let mut literals = seen_inputs(&decisions, &mut wants);
+    let mut quantization = config::configuration(&decisions, family);
+    if let Some(kv) = stored_cache(plan).filter(|_| ranges.is_some()) {
+        literals.extend(seen_cache(&decisions, &mut wants)?);
+        quantization["kv_cache_scheme"] = kv;
+        notes.retain(|note| !note.starts_with(CACHE));
+    }
+    wants.check(plan)?;
+    if ranges.is_some() && literals.is_empty() {
+        notes.push(format!("nothing in the plan `{plan}` needs the ranges that were given"));
+    }
+    let mut config = folder::with_quantization(&checkpoint.config, quantization);
+    notes.extend(config::in_bfloat16(&mut config, &decisions));
+    folder::job(checkpoint, decisions, literals, &config, notes)
+}
+
+/// Refuses what would be written and then fail when it runs: inputs that share a scale by 128 are whole groups.
+fn check_inputs(stored: &Stored<'_>, activations: Activations) -> Result<()> {
+    match stored.shape[..] {
+        [_, columns] if activations == Activations::Fp8Group && !columns.is_multiple_of(128) => {
+            let reason = format!("has {columns} columns, and its inputs share a scale by 128 while the model runs");
+            Err(stored.refuse(reason, Some("keep it with `--keep`, or take `fp8`, with one scale per channel")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The scales of inputs that are stored.
+fn seen_inputs(decisions: &[Decision<'_>], wants: &mut Wants<'_>) -> Vec<folder::Literal> {
+    let mut literals = Vec::new();
+    for Decision { shard, stored, site, coded } in decisions {
+        let Some(Target::Compressed(_, activations)) = coded.as_ref().map(|(scheme, ..)| scheme.target) else {
+            continue;
+        };
+        let (seen, part) = match activations {
+            Activations::Fp8Static => (Seen::Fp8, "input_scale"),
+            Activations::Nvfp4 => (Seen::Nvfp4, "input_global_scale"),
+            _ => continue,
+        };
+        let peak = wants.want("input", &site.module, |ranges| &ranges.inputs);
+        literals.push(literal(*shard, &site.module, part, seen.stored(peak, stored.dtype)));
+    }
+    literals
+}
+
+fn literal(shard: usize, module: &str, part: &str, (dtype, bytes): (Dtype, Vec<u8>)) -> folder::Literal {
+    folder::Literal { shard, name: format!("{module}.{part}"), dtype, shape: vec![1], bytes }
+}
+
+/// What a plan says of the cache in the library's words, where scales of it can be stored: E4M3.
+fn stored_cache(plan: &Plan) -> Option<Value> {
+    let kv = plan.kv().or_else(|| plan.precision().and_then(|precision| precision.formats().kv))?;
+    let scaled = kv.element() == Element::Fp8E4M3 && kv.block().is_none();
+    scaled.then(|| json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false }))
+}
+
+/// The scales of keys and values, for every module of attention.
+fn seen_cache(decisions: &[Decision<'_>], wants: &mut Wants<'_>) -> Result<Vec<folder::Literal>> {
+    let mut literals = Vec::new();
+    for Decision { shard, stored, site, .. } in decisions.iter().filter(|decision| decision.site.layer.is_some()) {
+        if site.role == Role::Vector {
+            continue;
+        }
+        let (attention, last) = site.module.rsplit_once('.').unwrap_or_default();
+        match last {
+            "k_proj" | "qkv_proj" | "query_key_value" => {}
+            "kv_a_proj_with_mqa" => {
+                let reason = "makes a latent vector, and the library has scales for keys and values";
+                return Err(stored.refuse(reason, Some("leave `kv=` out of the plan")));
             }
+            _ => continue,
+        }
+        let keys = wants.want("keys", attention, |ranges| &ranges.keys);
+        let values = wants.want("values", attention, |ranges| &ranges.values);
+        for (part, peak) in [("k_scale", keys), ("v_scale", values)] {
+            literals.push(literal(*shard, attention, part, Seen::Fp8.stored(peak, stored.dtype)));
         }
     }
-    let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
-    let config = folder::with_quantization(&checkpoint.config, configuration(&decisions));
-    let items = items(decisions, &laid_out.places, |_, site, part| format!("{}.{}", site.module, part.name))?;
-    let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(Job { files: laid_out.files, items, companions, notes })
+    Ok(literals)
 }
 
 /// Refuses a quantized embedding where nothing runs one: transformers with compressed-tensors loads the codes and then
@@ -245,137 +366,35 @@ pub(super) fn check_embedding(config: &Value, decisions: &[Decision<'_>]) -> Res
             _ => "is a table, and what loads compressed-tensors quantizes products alone",
         };
         let hint = "keep it, or write GGUF, which quantizes every table".to_owned();
-        return Err(Error::Weight { name: stored.name().to_owned(), reason: reason.to_owned(), hint: Some(hint) });
+        return Err(Error::Weight { name: stored.name.clone(), reason: reason.to_owned(), hint: Some(hint) });
     }
     Ok(())
+}
+
+/// Refuses packed codes of a family whose products look for `weight`.
+fn check_products(decisions: &[Decision<'_>], family: Family, runtimes: &[Runtime]) -> Result<()> {
+    let packed = |decision: &Decision<'_>| {
+        let target = decision.coded.as_ref().map(|(scheme, ..)| scheme.target);
+        matches!(target, Some(Target::Compressed(Coded::Int { .. } | Coded::Nvfp4 | Coded::Mxfp4, _)))
+    };
+    if !family.has_own_products() || !runtimes.contains(&Runtime::Transformers) || !decisions.iter().any(packed) {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        "transformers has a class of its own for the products of this family, which does not find packed codes",
+        "it loads `fp8` and `int8`; vLLM loads packed ones: `--runtime vllm` writes them for that alone",
+    ))
 }
 
 /// A word about stacked experts that stay as they are.
 pub(super) fn kept_stacks(decisions: &[Decision<'_>]) -> Option<String> {
     let stacks = decisions.iter().filter(|decision| decision.coded.is_none() && decision.site.is_stack());
-    let sizes: Vec<u64> = stacks.map(|decision| decision.stored.first().1.elements()).collect();
-    let all: u64 = decisions.iter().map(|decision| decision.stored.first().1.elements()).sum();
+    let sizes: Vec<u64> = stacks.map(|decision| decision.stored.elements()).collect();
+    let all: u64 = decisions.iter().map(|decision| decision.stored.elements()).sum();
     let kept: u64 = sizes.iter().sum();
     let share = 100.0 * kept as f64 / all as f64;
     let count = sizes.len();
     (count > 0).then(|| {
         format!("{count} tensors hold experts in stacks and are kept: {share:.0} % of the parameters stay unquantized")
     })
-}
-
-/// The `quantization_config` of the minimal form.
-fn configuration(decisions: &[Decision<'_>]) -> Value {
-    let mut groups: BTreeMap<&str, (&Scheme, Vec<&Site>)> = BTreeMap::new();
-    for decision in decisions {
-        if let Some((scheme, ..)) = &decision.coded {
-            groups.entry(scheme.name).or_insert((scheme, Vec::new())).1.push(&decision.site);
-        }
-    }
-    let quantized =
-        |module: &str| decisions.iter().any(|decision| decision.site.module == module && decision.coded.is_some());
-    // The head is a product even where it has no tensor of its own.
-    let head = Some("lm_head").filter(|head| !quantized(head));
-    let kept = decisions
-        .iter()
-        .filter(|decision| decision.coded.is_none() && !matches!(decision.site.role, Role::Vector | Role::Embedding));
-    let mut ignore: Vec<String> =
-        head.map(str::to_owned).into_iter().chain(kept.map(|decision| ignored(&decision.site))).collect();
-    ignore.sort_unstable();
-    ignore.dedup();
-    let single = groups.len() == 1;
-    let mut formats: Vec<&str> = groups.values().map(|(scheme, _)| terms(scheme).0).collect();
-    formats.dedup();
-    let format = if let [format] = formats[..] { format } else { "mixed-precision" };
-    let config_groups: serde_json::Map<String, Value> = groups
-        .values()
-        .enumerate()
-        .map(|(at, (scheme, sites))| {
-            let (format, weights, inputs) = terms(scheme);
-            // Products go by their class; what may be of another is named.
-            let named = sites.iter().filter(|site| !single || site.role == Role::Other);
-            let class = Some("Linear").filter(|_| single);
-            let targets: Vec<&str> = class.into_iter().chain(named.map(|site| site.module.as_str())).collect();
-            let mut group = json!({ "targets": targets, "weights": weights });
-            if let Some(inputs) = inputs {
-                group["input_activations"] = inputs;
-            }
-            if !single {
-                group["format"] = format.into();
-            }
-            (format!("group_{at}"), group)
-        })
-        .collect();
-    json!({
-        "quant_method": "compressed-tensors",
-        "format": format,
-        "quantization_status": "compressed",
-        "ignore": ignore,
-        "config_groups": config_groups,
-    })
-}
-
-/// How a module that is kept is named among the ignored. Stacked experts are no modules; runtimes look for the ones that
-/// they would be if they were not stacked.
-fn ignored(site: &Site) -> String {
-    match site.module.rsplit_once('.').filter(|_| site.is_stack()) {
-        Some((experts, _)) => format!("re:{}\\..*", experts.replace('.', "\\.")),
-        None => site.module.clone(),
-    }
-}
-
-/// A scheme in the library's words: the format, the weights and the input activations.
-fn terms(scheme: &Scheme) -> (&'static str, Value, Option<Value>) {
-    let Target::Compressed(stored, activations) = scheme.target else { unreachable!("a scheme of this layout") };
-    let (format, weights) = match stored {
-        Coded::Int { bits, group: Some(group), zero } => (
-            "pack-quantized",
-            json!({ "num_bits": bits, "type": "int", "symmetric": !zero, "strategy": "group", "group_size": group }),
-        ),
-        Coded::Int { bits, group: None, zero } => {
-            ("pack-quantized", json!({ "num_bits": bits, "type": "int", "symmetric": !zero, "strategy": "channel" }))
-        }
-        Coded::Int8Channel => {
-            ("int-quantized", json!({ "num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel" }))
-        }
-        Coded::Fp8Channel => {
-            ("float-quantized", json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "channel" }))
-        }
-        Coded::Fp8Block => (
-            "float-quantized",
-            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "block", "block_structure": [128, 128] }),
-        ),
-        Coded::Nvfp4 => (
-            "nvfp4-pack-quantized",
-            json!({ "num_bits": 4, "type": "float", "symmetric": true, "strategy": "tensor_group", "group_size": 16 }),
-        ),
-        Coded::Mxfp4 => (
-            "mxfp4-pack-quantized",
-            json!({ "num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8" }),
-        ),
-        Coded::Mxfp8 => (
-            "mxfp8-quantized",
-            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8" }),
-        ),
-    };
-    let inputs = match activations {
-        Activations::Sixteen => None,
-        Activations::Int8Token => {
-            Some(json!({ "num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true }))
-        }
-        Activations::Fp8Token => {
-            Some(json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true }))
-        }
-        Activations::Fp8Group => Some(
-            json!({ "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 128, "dynamic": true }),
-        ),
-        Activations::Mxfp4 => Some(micro(4)),
-        Activations::Mxfp8 => Some(micro(8)),
-    };
-    (format, weights, inputs)
-}
-
-/// Activations in blocks of 32 with powers of two, as the library's presets have them.
-fn micro(bits: u8) -> Value {
-    json!({ "num_bits": bits, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
-            "scale_dtype": "torch.uint8", "dynamic": true })
 }

@@ -4,11 +4,13 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
+use super::{Decision, items};
 use crate::{
-    Checkpoint, Dtype, Error, Result,
+    Checkpoint, Dtype, Error, Job, Result,
     checkpoint::{INDEX, SINGLE},
-    job::{Companion, Head, Output, Place},
+    job::{Companion, Head, Item, Output, Place, Work},
     safetensors::{Entry, Header, customary},
+    site::Site,
 };
 
 /// Stored tensors, by the shard they go to.
@@ -70,6 +72,47 @@ impl Folder {
     }
 }
 
+/// A tensor that follows from something other than a weight.
+pub(super) struct Literal {
+    pub(super) shard: usize,
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What it takes to write a folder in which the parts of a weight are named after its module.
+pub(super) fn job<'a>(
+    checkpoint: &Checkpoint,
+    decisions: Vec<Decision<'a>>,
+    literals: Vec<Literal>,
+    config: &Value,
+    notes: Vec<String>,
+) -> Result<Job<'a>> {
+    let mut folder = Folder::new(checkpoint.shards.len());
+    for Decision { shard, stored, site, coded } in &decisions {
+        match coded {
+            None => folder.add(*shard, stored.name.clone(), stored.dtype, &stored.shape),
+            Some((_, _, parts)) => {
+                for part in parts {
+                    folder.add(*shard, format!("{}.{}", site.module, part.name), part.dtype, &part.shape);
+                }
+            }
+        }
+    }
+    for Literal { shard, name, dtype, shape, .. } in &literals {
+        folder.add(*shard, name.clone(), *dtype, shape);
+    }
+    let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
+    let mut items = items(decisions, &laid_out.places, |_, site, part| format!("{}.{}", site.module, part.name))?;
+    items.extend(literals.into_iter().filter_map(|Literal { name, bytes, .. }| {
+        let to = laid_out.places.get(&name).copied()?;
+        Some(Item { site: Site::of(&name, 1), work: Work::Literal { bytes, to }, name })
+    }));
+    let companions = companions(checkpoint, config, laid_out.index)?;
+    Ok(Job { files: laid_out.files, items, companions, notes })
+}
+
 /// JSON as the transformers library writes it.
 pub(super) fn pretty(value: &Value) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
@@ -86,10 +129,13 @@ pub(super) fn companions(
     let mut all = Vec::new();
     for path in checkpoint.companions()? {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        if name != "config.json" {
+        // The second describes ModelOpt's codes, which the result does not have; loaders believe it before the first.
+        if name != "config.json" && name != "hf_quant_config.json" {
             all.push((name, Companion::Copy(path)));
         }
     }
+    let made = checkpoint.gguf.iter().flat_map(|source| &source.files);
+    all.extend(made.map(|(name, bytes)| (name.clone(), Companion::Bytes(bytes.clone()))));
     all.push(("config.json".to_owned(), Companion::Bytes(pretty(config))));
     all.extend(index.map(|(name, bytes)| (name, Companion::Bytes(bytes))));
     Ok(all)

@@ -3,28 +3,33 @@
 //! Names, metadata and tokenizer are those of llama.cpp's converter, the types of the tensors those of its quantizer, so
 //! that a file is the one those two would have made - without the 16-bit file between them.
 
+mod again;
 mod types;
+mod views;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use roofline_core::{Format, Plan};
+use roofline_core::{Format, Plan, Role};
 use serde_json::Value;
 
 use super::{Scheme, Target, asked, quantized_already, sites};
 use crate::{
     Checkpoint, Dtype, Error, Job, Method, Result,
     checkpoint::read_bounded,
-    coding::{Coding, Matrix},
+    coding::Coding,
     ggml::{self, Type},
     gguf::{
         self, Files,
-        llama::{self, Model},
+        family::within,
+        model::{self, Model, Target as Goal, flat},
     },
-    job::{Code, Head, Item, Order, Output, Place, Plain, Rows, Work},
+    job::{Code, Head, Item, Output, Place, Work},
+    rows::{Rows, Stacked},
     site::Site,
-    stored::{Located, Stored},
+    stored::{Kind, Stored},
 };
 use types::Types;
+use views::{View, view};
 
 const fn scheme(
     name: &'static str,
@@ -46,6 +51,8 @@ pub(super) const SCHEMES: &[Scheme] = &[
     scheme("q4_1", &[], "INT4 in blocks of 32 with minima", Format::Q4_1, Type::Q4_1),
     scheme("q4_0", &[], "INT4 in blocks of 32", Format::Q4_0, Type::Q4_0),
     scheme("q4_k", &[], "INT4 in blocks of 32 with 6-bit scales and minima", Format::Q4_K, Type::Q4K),
+    scheme("iq4_nl", &[], "INT4 for uneven values in blocks of 32", Format::IQ4_NL, Type::Iq4Nl),
+    scheme("iq4_xs", &[], "INT4 for uneven values in blocks of 32 with 6-bit scales", Format::IQ4_XS, Type::Iq4Xs),
     scheme("q3_k", &[], "INT3 in blocks of 16 with 6-bit scales", Format::Q3_K, Type::Q3K),
     scheme("q2_k", &[], "INT2 in blocks of 16 with 4-bit scales and minima", Format::Q2_K, Type::Q2K),
     scheme("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two", Format::MXFP4, Type::Mxfp4),
@@ -55,14 +62,12 @@ pub(super) const SCHEMES: &[Scheme] = &[
     scheme("fp32", &["f32", "float32"], "FP32", Format::FP32, Type::F32),
 ];
 
-/// What the family of Llama calls the table of token vectors.
-const EMBEDDING: &str = "model.embed_tokens.weight";
 /// What the tokenizer of a checkpoint may hold at most.
 const LONGEST_TOKENIZER: u64 = 256 << 20;
 
 /// A tensor of the file to be: its sources one below the other, and what it becomes.
 struct Draft<'a> {
-    target: llama::Target,
+    target: Goal,
     ty: Type,
     dims: Vec<u64>,
     sources: Vec<Source<'a>>,
@@ -70,7 +75,8 @@ struct Draft<'a> {
 
 /// A tensor of the checkpoint on its way into a draft.
 struct Source<'a> {
-    located: Located<'a>,
+    name: String,
+    rows: Box<dyn Rows + 'a>,
     site: Site,
     /// Which of a stack it is.
     expert: Option<usize>,
@@ -79,52 +85,68 @@ struct Source<'a> {
 /// What writing the checkpoint to `target` takes.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
     method.among(&[Method::Rtn], "a GGUF type")?;
+    if let Some(source) = &checkpoint.gguf {
+        return again::job(checkpoint, source, plan, target);
+    }
     let all = sites(checkpoint)?;
     let (asked, mut notes) = asked(plan, checkpoint, &all);
-    let head = all.iter().any(|(stored, _)| stored.name() == "lm_head.weight");
-    let embedding = all.iter().find(|(stored, _)| stored.name() == EMBEDDING);
-    let Some(vocabulary) = embedding.and_then(|(stored, _)| stored.shape().first().copied()) else {
+    let family = Model::family(&checkpoint.config)?;
+    // What the family calls llama.cpp's tensor of that name.
+    let end = |gguf: &str| {
+        let line = family.whole.iter().find(|line| line.gguf == gguf)?;
+        all.iter().find(|(stored, _)| within(&stored.name).strip_suffix(".weight") == Some(line.hf))
+    };
+    let (embedding, head) = (end("token_embd"), end("output").is_some());
+    let Some(vocabulary) = embedding.and_then(|(stored, _)| stored.shape.first().copied()) else {
         let reason = "is not in the checkpoint".to_owned();
-        return Err(Error::Weight { name: EMBEDDING.to_owned(), reason, hint: None });
+        return Err(Error::Weight { name: format!("{}.weight", family.whole[0].hf), reason, hint: None });
     };
     let model = model(checkpoint, head, vocabulary)?;
-    notes.extend(model.notes().iter().cloned());
-    let types = Types::new(asked, &model)?;
+    notes.extend(model.notes());
+    let types = Types::new(asked, model.anatomy(), Some(model.family))?;
     notes.extend(types.notes());
-    let source = embedding.map_or(Dtype::Bf16, |(stored, _)| stored.first().1.dtype);
+    let source = embedding.map_or(Dtype::Bf16, |(stored, _)| stored.dtype);
     let (number, label) = types.file(source);
     let name = file_name(target, &checkpoint.name(), &label);
     let mut drafts: BTreeMap<String, Draft<'a>> = BTreeMap::new();
     let (mut shared, mut experts) = (0, 0);
     for (stored, site) in all {
-        let Stored::Plain(located) = stored else { return Err(quantized_already(checkpoint, &stored)) };
-        let Some(target) = model.tensor(&located.1.name)? else { continue };
-        let elements = located.1.elements();
-        if target.expert.is_some() {
-            experts += elements;
-        } else {
-            shared += elements;
+        for target in model.tensor(&stored.name)? {
+            let source = source_of(checkpoint, &model, &stored, &site, &target)?;
+            let elements = source.1.iter().product::<u64>();
+            if target.name.contains("_exps.") {
+                experts += elements;
+            } else {
+                shared += elements;
+            }
+            draft(&mut drafts, source, target, |site, target, dims| types.of(site, target, dims, stored.dtype))?;
         }
-        if let Some(rows) = model.rows(&target).filter(|rows| located.1.shape.first() != Some(rows)) {
-            let reason = format!("has the shape {:?}, and config.json says {rows} rows", located.1.shape);
-            return Err(Error::Weight { name: located.1.name.clone(), reason, hint: None });
-        }
-        draft(&mut drafts, located, site, target, |site, target, columns| {
-            types.of(site, target, columns, located.1.dtype)
-        })?;
+    }
+    if let Some(draft) = drafts.values().find(|draft| is_scaled_too_late(draft, &drafts)) {
+        return Err(Error::Weight {
+            name: draft.sources[0].name.clone(),
+            reason: "has a bias, and llama.cpp stops where an NVFP4 matrix of the feed-forward has one".to_owned(),
+            hint: Some("keep it with a rule of the plan, or take `mxfp4a16`".to_owned()),
+        });
     }
     let mut drafts: Vec<Draft<'a>> = drafts.into_values().collect();
-    drafts.iter_mut().try_for_each(|draft| stack(draft, model.experts()))?;
-    let count = model.experts().max(1) as u64;
-    let metadata = model.metadata(number, &llama::size_label(shared, experts / count, model.experts()));
+    drafts.iter_mut().try_for_each(|draft| stack(draft, model.shape.experts))?;
+    let count = model.shape.experts.max(1) as u64;
+    let metadata = model.metadata(number, &model::size_label(shared, experts / count, model.shape.experts));
     let (files, items) = lay_out(drafts, &model, &metadata, name)?;
     Ok(Job { files, items, companions: Vec::new(), notes })
+}
+
+/// Whether llama.cpp would multiply by the scale after it has added a bias, and therefore stops.
+fn is_scaled_too_late(draft: &Draft<'_>, all: &BTreeMap<String, Draft<'_>>) -> bool {
+    let stem = draft.target.name.strip_suffix(".weight").filter(|stem| stem.contains(".ffn_"));
+    draft.ty == Type::Nvfp4 && stem.is_some_and(|stem| all.contains_key(&format!("{stem}.bias")))
 }
 
 /// The model in llama.cpp's words, with its tokenizer. The embedding has a row for every token of the `vocabulary`, which
 /// is what llama.cpp asks for, and the one number that a file must have the bytes for.
 fn model(checkpoint: &Checkpoint, head: bool, vocabulary: usize) -> Result<Model> {
-    let mut described = checkpoint.config.clone();
+    let mut described = flat(&checkpoint.config, Model::family(&checkpoint.config)?);
     match &described["vocab_size"] {
         Value::Null => described["vocab_size"] = vocabulary.into(),
         stated if stated.as_u64() == Some(vocabulary as u64) => {}
@@ -151,30 +173,48 @@ fn model(checkpoint: &Checkpoint, head: bool, vocabulary: usize) -> Result<Model
     Model::new(&checkpoint.name(), &described, &files, head)
 }
 
+/// A tensor of the checkpoint in llama.cpp's order, and its dimensions.
+fn source_of<'a>(
+    checkpoint: &Checkpoint,
+    model: &Model,
+    stored: &Stored<'a>,
+    site: &Site,
+    target: &Goal,
+) -> Result<(Source<'a>, Vec<u64>)> {
+    let Kind::Plain(located) = stored.kind else { return Err(quantized_already(checkpoint, stored)) };
+    let name = stored.name.clone();
+    if let Some(rows) = model.rows(target).filter(|rows| stored.shape.first() != Some(rows)) {
+        let reason = format!("has the shape {:?}, and config.json says {rows} rows", stored.shape);
+        return Err(Error::Weight { name, reason, hint: None });
+    }
+    let View { dims, rows } = view(located, target.turn, &model.shape)?;
+    // What transformers' names do not say, llama.cpp's do; a stack is here what it holds.
+    let written = Site::of(&target.name, dims.len());
+    let mut site = site.clone();
+    if site.is_stack() {
+        site.module.clone_from(&written.module);
+    }
+    if matches!(site.role, Role::Other | Role::Vector) || dims.len() > stored.shape.len() {
+        site.role = written.role;
+    }
+    site.layer = site.layer.or(written.layer);
+    Ok((Source { name, rows, site, expert: target.expert }, dims))
+}
+
 /// Adds a tensor of the source to the file: as a new one, or as one more expert of a stack.
 fn draft<'a>(
     drafts: &mut BTreeMap<String, Draft<'a>>,
-    located: Located<'a>,
-    site: Site,
-    target: llama::Target,
-    ty: impl Fn(&Site, &llama::Target, usize) -> Result<Type>,
+    (source, dims): (Source<'a>, Vec<u64>),
+    target: Goal,
+    ty: impl Fn(&Site, &Goal, &[u64]) -> Result<Type>,
 ) -> Result<()> {
-    let entry = located.1;
-    let refuse = |reason: String| Error::Weight { name: entry.name.clone(), reason, hint: None };
-    let Some(columns) = entry.shape.last().copied().filter(|_| !entry.shape.contains(&0)) else {
-        return Err(refuse(format!("has the shape {:?}", entry.shape)));
-    };
-    let dims: Vec<u64> = entry.shape.iter().rev().map(|dim| *dim as u64).collect();
-    let ty = if dims.len() < 2 { Type::F32 } else { ty(&site, &target, columns)? };
-    if target.expert.is_some() && ty == Type::Nvfp4 {
+    let refuse = |reason: String| Error::Weight { name: source.name.clone(), reason, hint: None };
+    let ty = ty(&source.site, &target, &dims)?;
+    if ty == Type::Nvfp4 && target.name.contains("_exps.") {
         let reason = "is an expert, and the scales of stacked NVFP4 experts are not written".to_owned();
-        return Err(Error::Weight {
-            name: entry.name.clone(),
-            reason,
-            hint: Some("mxfp4a16 or q4_k_m can be".to_owned()),
-        });
+        let hint = Some("mxfp4a16 or q4_k_m can be".to_owned());
+        return Err(Error::Weight { name: source.name, reason, hint });
     }
-    let source = Source { located, site, expert: target.expert };
     match drafts.get_mut(&target.name) {
         None => {
             drafts.insert(target.name.clone(), Draft { target, ty, dims, sources: vec![source] });
@@ -212,7 +252,7 @@ fn lay_out<'a>(
 ) -> Result<(Vec<Output>, Vec<Item<'a>>)> {
     let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
     let factors = model.rope_factors();
-    if let Some((name, factors)) = &factors {
+    for (name, factors) in &factors {
         tensors.push(((*name).to_owned(), vec![factors.len() as u64], Type::F32));
     }
     for draft in &drafts {
@@ -229,7 +269,7 @@ fn lay_out<'a>(
         .collect();
     let place = |name: &str| places.get(name).copied().unwrap_or(Place { file: 0, offset: 0 });
     let mut items = Vec::new();
-    if let Some((name, factors)) = factors {
+    for (name, factors) in factors {
         let bytes = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
         let work = Work::Literal { bytes, to: place(name) };
         items.push(Item { name: name.to_owned(), site: Site::of(name, 1), work });
@@ -252,22 +292,12 @@ fn scale_name(name: &str) -> String {
 
 fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl Fn(&str) -> Place) -> Result<Item<'a>> {
     let Draft { target, ty, sources, .. } = draft;
-    let site = sources[0].site.clone();
-    let source = sources[0].located.1.name.clone();
-    let many = sources.len();
-    let mut rows: Vec<Box<dyn Rows + 'a>> = Vec::new();
-    for Source { located: (shard, entry), .. } in sources {
-        // What is reordered is reordered by rows: a vector's numbers are rows of one.
-        let plain = Plain::new(shard, entry)?;
-        rows.push(Box::new(if target.heads.is_some() && entry.shape.len() == 1 { plain.upright() } else { plain }));
-    }
-    let each: Matrix = rows[0].matrix();
-    let order = target.heads.map_or(Order::AsIs, |heads| Order::Interleaved { head: each.rows / heads });
+    let (site, source) = (sources[0].site.clone(), sources[0].name.clone());
+    let rows = Stacked::of(sources.into_iter().map(|source| source.rows).collect());
     let coding: Arc<dyn Coding> = Arc::new(ggml::Stored(ty));
-    let whole = Matrix { rows: each.rows * many, columns: each.columns };
     let hint = Some("keep it with `--keep`, or choose a type with smaller blocks".to_owned());
     let unfit = |reason| Error::Weight { name: source.clone(), reason, hint };
-    let parts = coding.parts(whole).map_err(unfit)?.into_iter().map(|part| {
+    let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| {
         let to = if part.name == "scale" { place(&scale_name(&target.name)) } else { place(&target.name) };
         (part, to)
     });
@@ -275,8 +305,7 @@ fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl 
     let family = site.fused().into_iter().filter_map(|module| at.get(&module));
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
-    let code =
-        Code { sources: rows, order, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
+    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 
@@ -286,3 +315,6 @@ fn file_name(target: &Path, model: &str, label: &str) -> String {
     let own = target.file_name().filter(|_| named).map(|name| name.to_string_lossy().into_owned());
     own.unwrap_or_else(|| format!("{model}-{label}.gguf"))
 }
+
+#[cfg(test)]
+mod tests;

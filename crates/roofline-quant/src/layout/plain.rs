@@ -7,9 +7,11 @@ use serde_json::Value;
 
 use super::{Decision, Layout, Scheme, Target, asked, folder, items, shard_of, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Result,
+    Checkpoint, Dtype, Job, Result,
     coding::{Coding, Matrix, Numbers},
+    family::{self, Family, Stack},
     number::is_number,
+    site::Site,
     stored::{Stored, declares_quantization},
 };
 
@@ -31,8 +33,9 @@ pub(super) const SCHEMES: &[Scheme] = &[
 ];
 
 /// What is stored for activations and caches that are quantized, beside the weights in codes.
-const ACTIVATIONS: [&str; 9] = [
+const ACTIVATIONS: [&str; 10] = [
     ".input_scale",
+    ".input_scale_ub",
     ".input_global_scale",
     ".input_zero_point",
     ".output_scale",
@@ -45,16 +48,25 @@ const ACTIVATIONS: [&str; 9] = [
 
 /// What writing the checkpoint takes: every number that is not kept becomes of the plan's type.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>> {
-    let all = sites(checkpoint)?;
+    let mut all = sites(checkpoint)?;
+    // Quantized checkpoints of the family have their experts apart, plain ones in stacks.
+    if Family::of(&checkpoint.config).stack() == Some(Stack::SideBySide) {
+        let together = family::together(all.into_iter().map(|(stored, _)| stored).collect())?;
+        let placed = |stored: Stored<'a>| {
+            let site = Site::of(&stored.name, stored.shape.len());
+            (stored, site)
+        };
+        all = together.into_iter().map(placed).collect();
+    }
     let (asked, mut notes) = asked(plan, checkpoint, &all);
     notes.extend(checkpoint.left_out()?);
     let base = plan.precision().map_or(Ok(None), |precision| numbers(precision, None))?;
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut decisions = Vec::new();
-    let coded = declares_quantization(&checkpoint.config) || all.iter().any(|(one, _)| matches!(one, Stored::Coded(_)));
+    let coded = declares_quantization(&checkpoint.config) || all.iter().any(|(one, _)| one.is_coded());
     for (stored, site) in all {
         // What scales activations goes with the codes: plain weights read plain activations.
-        if coded && ACTIVATIONS.iter().any(|part| stored.name().ends_with(part)) {
+        if coded && ACTIVATIONS.iter().any(|part| stored.name.ends_with(part)) {
             continue;
         }
         // A type of numbers is that of everything, vectors and all, but for what a rule names.
@@ -63,32 +75,26 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
             None => base,
         };
         let shard = shard_of(checkpoint, &stored);
-        let shape = stored.shape();
-        let (_, entry) = stored.first();
-        let number = matches!(stored, Stored::Coded(_)) || is_number(entry.dtype);
+        let shape = &stored.shape;
+        let number = is_number(stored.dtype);
         if !number && scheme.is_some() && site.role != Role::Vector {
-            return Err(Error::Weight {
-                name: entry.name.clone(),
-                reason: format!("is stored as {}, which is not a floating-point number", entry.dtype),
-                hint: Some("keep it with `--keep`".to_owned()),
-            });
+            let reason = format!("is stored as {}, which is not a floating-point number", stored.dtype);
+            return Err(stored.refuse(reason, Some("keep it with `--keep`")));
         }
         let coded = scheme.filter(|_| number).and_then(|scheme| {
             let Target::Plain(dtype) = scheme.target else { return None };
-            let same = matches!(stored, Stored::Plain((_, entry)) if entry.dtype == dtype);
+            let same = !stored.is_coded() && stored.dtype == dtype;
             let columns = shape.last().copied().unwrap_or(1);
             let rows = shape.iter().product::<usize>() / columns.max(1);
             let coding: Arc<dyn Coding> = Arc::new(Numbers(dtype));
             let parts = coding.parts(Matrix { rows, columns }).ok()?;
             (!same).then_some((scheme, coding, parts))
         });
-        match (&coded, &stored) {
-            (Some((_, _, parts)), _) => folder.add(shard, stored.name().to_owned(), parts[0].dtype, &shape),
-            (None, Stored::Plain((_, entry))) => folder.add(shard, entry.name.clone(), entry.dtype, &shape),
-            (None, Stored::Coded(coded)) => {
-                return Err(coded.refuse("is in codes, which a plain checkpoint cannot keep"));
-            }
+        if coded.is_none() && stored.is_coded() {
+            return Err(stored.refuse("is in codes, which a plain checkpoint cannot keep", None));
         }
+        let dtype = coded.as_ref().map_or(stored.dtype, |(_, _, parts)| parts[0].dtype);
+        folder.add(shard, stored.name.clone(), dtype, shape);
         decisions.push(Decision { shard, stored, site, coded });
     }
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;

@@ -6,7 +6,7 @@ use roofline_core::{
     plan::Mix,
 };
 
-use super::{Layout, compressed_tensors, gguf, plain, torchao};
+use super::{Layout, awq, bitsandbytes, compressed_tensors, fine_grained, gguf, gptq, mlx, plain, torchao};
 use crate::{Dtype, Error, Result, ggml::Type, plan::narrow};
 
 /// A way of storing weights that a layout has.
@@ -26,6 +26,14 @@ pub struct Scheme {
     pub(crate) target: Target,
 }
 
+impl Scheme {
+    /// Whether it stores scales of activations, which only data can tell: it is written with ranges.
+    pub fn needs_ranges(&self) -> bool {
+        use compressed_tensors::Activations::{Fp8Static, Nvfp4};
+        matches!(self.target, Target::Compressed(_, Fp8Static | Nvfp4))
+    }
+}
+
 /// What a scheme's weights become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -33,8 +41,18 @@ pub(crate) enum Target {
     Plain(Dtype),
     /// One of GGUF's types.
     Gguf(Type),
+    /// One of bitsandbytes' ways.
+    Bitsandbytes(crate::coding::bitsandbytes::Scheme),
+    /// One of MLX's ways.
+    Mlx(crate::coding::mlx::Scheme),
     /// One of torchao's ways.
     Torchao(crate::coding::torchao::Scheme),
+    /// One of GPTQ's ways.
+    Gptq(crate::coding::gptq::Scheme),
+    /// One of AWQ's ways.
+    Awq(crate::coding::awq::Scheme),
+    /// Hugging Face's fine-grained FP8.
+    FineGrained,
     /// One of compressed-tensors' ways.
     Compressed(crate::coding::compressed_tensors::Scheme, compressed_tensors::Activations),
 }
@@ -57,7 +75,12 @@ impl Layout {
             Self::CompressedTensors => compressed_tensors::SCHEMES,
             Self::Gguf => gguf::SCHEMES,
             Self::Torchao => torchao::SCHEMES,
+            Self::Gptq => gptq::SCHEMES,
+            Self::Awq => awq::SCHEMES,
+            Self::FineGrained => fine_grained::SCHEMES,
             Self::Plain => plain::SCHEMES,
+            Self::Bitsandbytes => bitsandbytes::SCHEMES,
+            Self::Mlx => mlx::SCHEMES,
         }
     }
 
@@ -96,22 +119,27 @@ impl Layout {
         let reads = activations.map_or_else(String::new, |format| format!(" with {format} activations"));
         let what = format!("{self} cannot store {at}{weights}{reads}");
         let mut hints = Vec::new();
-        if (self, weights, activations) == (Self::CompressedTensors, Format::NVFP4, Some(Format::NVFP4)) {
-            hints.push("its activations need a scale per product that only data can tell".to_owned());
-        }
         match self.storing(weights, None).filter(|_| activations.is_some()) {
             Some(alone) => hints.push(format!("`{}` leaves the activations as they are", alone.name)),
             None => hints.extend(self.nearest(weights).map(|near| format!("`{}` takes about as many bits", near.name))),
         }
-        let mut others = Self::ALL.into_iter().filter(|other| *other != self);
-        if let Some((other, scheme)) = others.find_map(|other| Some((other, other.storing(weights, activations)?))) {
-            hints.push(format!("`--as {other}` has `{}`", scheme.name));
+        if let ([only], true) = (self.schemes(), hints.is_empty()) {
+            hints.push(format!("`{}` is what it has", only.name));
         }
+        let others = Self::ALL.into_iter().filter(|other| *other != self);
+        let others = others.filter_map(|other| Some((other, other.storing(weights, activations)?)));
+        hints.extend(others.map(|(other, scheme)| format!("`--as {other}` has `{}`", scheme.name)));
         if hints.is_empty() {
             let names: Vec<&str> = self.listed().iter().map(|listed| listed.name).collect();
             hints.push(format!("{self} has {}", names.join(", ")));
         }
         Error::unsupported(what, hints.join("; "))
+    }
+
+    /// The layout that stores all of these in one checkpoint, if there is one: not every layout has room for several.
+    pub(super) fn of_mix(schemes: &[&Scheme]) -> Option<Self> {
+        let stores = |layout: &Self| schemes.iter().all(|one| layout.storing(one.weights, one.activations).is_some());
+        [Self::CompressedTensors, Self::Gguf].into_iter().find(stores)
     }
 
     /// That it has none of llama.cpp's recipes.

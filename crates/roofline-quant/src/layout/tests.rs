@@ -1,3 +1,5 @@
+mod families;
+
 use std::collections::HashSet;
 
 use roofline_core::{
@@ -63,22 +65,37 @@ fn a_format_that_is_not_stored_says_what_would_do() {
         let error = layout.scheme_of(formats.weights.unwrap(), formats.activations).unwrap_err();
         (error.to_string(), error.hint().unwrap())
     };
-    let (what, hint) = refused(Layout::CompressedTensors, "nvfp4");
-    assert_eq!(what, "compressed-tensors cannot store nvfp4 with nvfp4 activations");
-    assert!(hint.contains("only data can tell; `nvfp4a16` leaves the activations as they are"), "{hint}");
     let (what, hint) = refused(Layout::Torchao, "nvfp4a16");
     assert_eq!(what, "torchao cannot store nvfp4");
-    assert_eq!(hint, "`int4-g64-zp16` takes about as many bits; `--as compressed-tensors` has `nvfp4a16`");
+    assert!(
+        hint.starts_with("`int4-g64-zp16` takes about as many bits; `--as compressed-tensors` has `nvfp4a16`"),
+        "{hint}"
+    );
     let (_, hint) = refused(Layout::Gguf, "int4-g32");
-    assert_eq!(hint, "`q4_0` takes about as many bits; `--as compressed-tensors` has `int4-g32`");
+    assert!(hint.starts_with("`q4_0` takes about as many bits; `--as compressed-tensors` has `int4-g32`"), "{hint}");
+    assert!(hint.ends_with("`--as mlx` has `int4-g32`"), "every layout that has it is named: {hint}");
     let (what, hint) = refused(Layout::Gguf, "int3");
-    assert_eq!((what.as_str(), hint.as_str()), ("gguf cannot store int3-g64", "`q3_k` takes about as many bits"));
+    assert_eq!(what, "gguf cannot store int3-g64");
+    assert!(hint.starts_with("`q3_k` takes about as many bits; ") && hint.contains("`--as mlx` has `int3`"), "{hint}");
+    let (what, hint) = refused(Layout::Mlx, "w8a16");
+    assert_eq!(what, "mlx cannot store int8");
+    assert!(hint.starts_with("`int8-g128` takes about as many bits; "), "{hint}");
     let (_, hint) = refused(Layout::CompressedTensors, "q8_0/bf16");
     assert_eq!(hint, "`int8-g128` takes about as many bits; `--as gguf` has `q8_0`");
     let (_, hint) = refused(Layout::CompressedTensors, "int2");
-    assert!(hint.starts_with("compressed-tensors has w4a16, int4-g64"), "{hint}");
+    assert_eq!(hint, "`--as gptq` has `int2`; `--as mlx` has `int2`");
+    let (_, hint) = refused(Layout::FineGrained, "fp8");
+    assert_eq!(hint, "`fp8-block` is what it has; `--as compressed-tensors` has `fp8`");
+    let (_, hint) = refused(Layout::Awq, "w4a16");
+    assert!(
+        hint.starts_with("`int4-g128-zp` takes about as many bits; `--as compressed-tensors` has `w4a16`"),
+        "{hint}"
+    );
     let (_, hint) = refused(Layout::Torchao, "fp8");
-    assert_eq!(hint, "`fp8a16` leaves the activations as they are; `--as compressed-tensors` has `fp8`");
+    assert!(
+        hint.starts_with("`fp8a16` leaves the activations as they are; `--as compressed-tensors` has `fp8`"),
+        "{hint}"
+    );
 }
 
 #[test]
@@ -95,6 +112,8 @@ fn a_plan_has_a_layout() {
         ("bf16,head=q8_0", Layout::Gguf),
         ("q8_0/bf16", Layout::Gguf),
         ("*=bf16,experts=mxfp4a16", Layout::CompressedTensors),
+        ("nf4-dq", Layout::Bitsandbytes),
+        ("mlx-6bit,head=mlx-8bit", Layout::Mlx),
     ] {
         assert_eq!(Layout::of_plan(&plan.parse().unwrap()), layout, "{plan}");
     }
@@ -106,7 +125,7 @@ const INNER: usize = 512;
 /// A Llama of two layers.
 fn checkpoint(scratch: &Scratch) -> Checkpoint {
     let config = json!({
-        "architectures": ["LlamaForCausalLM"], "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 2,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": false, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1,
     });
@@ -141,9 +160,14 @@ fn checkpoint(scratch: &Scratch) -> Checkpoint {
     Checkpoint::open(scratch.path()).unwrap()
 }
 
+/// A request for a plan and nothing else.
+fn request(layout: Layout, plan: &Plan) -> Request {
+    Request::new(plan.clone(), layout, "out".into())
+}
+
 /// What becomes of the queries of the first layer, the ways down of the last, and the head; or why not.
 fn written(checkpoint: &Checkpoint, layout: Layout, plan: &Plan) -> String {
-    let job = match layout.job(checkpoint, plan, Method::Rtn, Path::new("out")) {
+    let job = match layout.job(checkpoint, &request(layout, plan)) {
         Ok(job) => job,
         Err(error) => return error.to_string(),
     };
@@ -158,8 +182,8 @@ fn written(checkpoint: &Checkpoint, layout: Layout, plan: &Plan) -> String {
     names.map(of).join(" ")
 }
 
-/// What becomes of plans in compressed-tensors, safetensors, gguf and torchao: after a `=` what is written, else what the
-/// layout says that it cannot store.
+/// What becomes of plans in compressed-tensors, safetensors, gguf and torchao: after a `=` what is written, after a `!` what is
+/// said, else what the layout says that it cannot store.
 const PLANS: [(&str, [&str; 4]); 17] = [
     ("w4a16", ["= w4a16 w4a16 kept", "int4-g128", "int4-g128", "= w4a16 w4a16 kept"]),
     ("w8a16", ["= w8a16 w8a16 kept", "int8", "int8", "= w8a16 w8a16 kept"]),
@@ -180,7 +204,7 @@ const PLANS: [(&str, [&str; 4]); 17] = [
     (
         "nvfp4",
         [
-            "`down` as nvfp4 with nvfp4 activations",
+            "! the plan `nvfp4` stores scales for the input of `model.layers.0.mlp.down_proj`, which only data can tell",
             "nvfp4 with nvfp4 activations",
             "nvfp4 with nvfp4 activations",
             "`down` as nvfp4 with nvfp4 activations",
@@ -242,7 +266,7 @@ fn plans_are_written_or_refused_by_name() {
     for (text, cells) in PLANS {
         let plan: Plan = text.parse().unwrap();
         for (layout, cell) in Layout::ALL.into_iter().zip(cells) {
-            let expected = match cell.strip_prefix("= ") {
+            let expected = match cell.strip_prefix("= ").or_else(|| cell.strip_prefix("! ")) {
                 Some(written) => written.to_owned(),
                 None if cell == "nothing" => {
                     format!("nothing to do: the plan `{text}` leaves every weight of this model as it is")
@@ -254,6 +278,26 @@ fn plans_are_written_or_refused_by_name() {
     }
 }
 
+/// The packings have one scheme for the products of layers, and nothing for anything else.
+#[test]
+fn packings_take_products_of_layers_alone() {
+    let scratch = Scratch::new("packings");
+    let checkpoint = checkpoint(&scratch);
+    let written = |layout, plan: &str| written(&checkpoint, layout, &plan.parse().unwrap());
+    assert_eq!(written(Layout::Gptq, "w4a16"), "w4a16 w4a16 kept");
+    assert_eq!(written(Layout::Gptq, "ffn=int3-g128-zp"), "kept int3-g128-zp kept");
+    assert_eq!(written(Layout::Awq, "w4a16-asym-g64"), "int4-g64-zp int4-g64-zp kept");
+    assert_eq!(written(Layout::FineGrained, "fp8-block,attention=keep"), "kept fp8-block kept");
+    let said = written(Layout::Gptq, "w4a16,down=w8a16");
+    assert!(said.contains("would be w4a16 beside w8a16, and GPTQ has one scheme for all"), "{said}");
+    let said = written(Layout::Awq, "int4-g128-zp,head=int4-g128-zp");
+    assert!(said.contains("is no product inside a layer, and transformers loads AWQ there alone"), "{said}");
+    let plan = "w4a16".parse().unwrap();
+    let asked = Request { ranges: Some(crate::Ranges::default()), ..request(Layout::Gptq, &plan) };
+    let error = Layout::Gptq.job(&checkpoint, &asked).err();
+    assert!(error.unwrap().to_string().contains("gptq stores no scales of activations"));
+}
+
 /// What `--keep` adds is one more rule.
 #[test]
 fn modules_are_kept_by_name() {
@@ -263,6 +307,31 @@ fn modules_are_kept_by_name() {
     let plan = plan.with(Selector::Modules("*.q_proj".to_owned()), PrecisionSpec::sixteen());
     assert_eq!(written(&checkpoint, Layout::CompressedTensors, &plan), "kept w4a16 kept");
     let idle = plan.with(Selector::Modules("nowhere".to_owned()), PrecisionSpec::sixteen());
-    let job = Layout::CompressedTensors.job(&checkpoint, &idle, Method::Rtn, Path::new("out")).unwrap();
+    let job = Layout::CompressedTensors.job(&checkpoint, &request(Layout::CompressedTensors, &idle)).unwrap();
     assert!(job.notes.contains(&"the rule for `nowhere` fits no weight of this model".to_owned()), "{:?}", job.notes);
+}
+
+/// bitsandbytes' and MLX's, on the same Llama.
+#[test]
+fn boxes_are_written_or_refused_by_name() {
+    let scratch = Scratch::new("boxes");
+    let checkpoint = checkpoint(&scratch);
+    for (layout, text, expected) in [
+        (Layout::Bitsandbytes, "nf4", "nf4 nf4 kept"),
+        (Layout::Bitsandbytes, "nf4,head=nf4,down=keep", "nf4 kept nf4"),
+        (Layout::Bitsandbytes, "int8", "int8 int8 kept"),
+        (Layout::Bitsandbytes, "w4a16", "bitsandbytes cannot store `down` as int4-g128"),
+        (
+            Layout::Bitsandbytes,
+            "nf4,down=bnb-fp4",
+            "a bitsandbytes checkpoint has one scheme, and the plan asks for bnb-fp4 and nf4",
+        ),
+        (Layout::Mlx, "mlx-4bit,down=mlx-6bit,head=mlx-8bit", "int4-g64-zp16 int6-g64-zp16 int8-g64-zp16"),
+        (Layout::Mlx, "int3", "int3 int3 kept"),
+        (Layout::Mlx, "int2,layers.1=keep,head=mxfp8a16", "int2 kept mxfp8a16"),
+        (Layout::Mlx, "w8a16", "mlx cannot store `down` as int8"),
+        (Layout::Mlx, "bf16", "nothing to do: the plan `bf16` leaves every weight of this model as it is"),
+    ] {
+        assert_eq!(written(&checkpoint, layout, &text.parse().unwrap()), expected, "{text} as {layout}");
+    }
 }

@@ -3,7 +3,7 @@
 //! A weight `M.weight` of a tensor subclass becomes `M._weight_qdata`, `M._weight_scale` and so on; JSON strings in the
 //! metadata say how to put them together. Every shard carries the metadata of all, because loaders merge them.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use roofline_core::{Format, Plan, Role};
 use serde_json::{Value, json};
@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 use super::{
     Decision, Layout, Scheme, Target,
     compressed_tensors::{check_embedding, kept_stacks},
-    decide, folder, items,
+    decide, experts, folder, items,
 };
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result,
+    Checkpoint, Dtype, Error, Job, Method, Result, Runtime,
     coding::{
         Matrix,
         torchao::{self as coded, Scheme as Coded},
     },
+    family::Family,
     site::Site,
 };
 
@@ -107,37 +108,46 @@ pub(super) const SCHEMES: &[Scheme] = &[
 
 /// What writing the checkpoint takes.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
-    let (decisions, mut notes) = decide(checkpoint, plan, Layout::Torchao, |scheme, entry| {
-        let Target::Torchao(stored) = scheme.target else { unreachable!("a scheme of this layout") };
-        coded::coding(stored, entry.dtype, method).map(Arc::from)
+    let (decisions, mut notes) = decide(checkpoint, plan, Layout::Torchao, |scheme, stored| {
+        let Target::Torchao(coding) = scheme.target else { unreachable!("a scheme of this layout") };
+        coded::coding(coding, stored.dtype, method).map(Arc::from)
     })?;
     check_embedding(&checkpoint.config, &decisions)?;
+    experts::all_plain(&decisions, Runtime::Transformers, Layout::Torchao.name(), &plan.to_string())?;
+    let family = Family::of(&checkpoint.config);
+    if family.has_own_products() {
+        return Err(Error::unsupported(
+            "transformers transposes the weights of this family as it multiplies, which torchao's tensors cannot be",
+            "`--as compressed-tensors` writes what it loads",
+        ));
+    }
     notes.extend(kept_stacks(&decisions));
     notes.extend(checkpoint.left_out()?);
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     let mut metadata = vec![("format".to_owned(), "pt".to_owned())];
     let mut names = Vec::new();
     for Decision { shard, stored, site, coded } in &decisions {
-        let (_, entry) = stored.first();
-        names.push(entry.name.clone());
+        // Tensors go by the checkpoint's names, what is said of them by those of the modules, as the library writes them.
+        let name = family.module(&stored.name).into_owned();
+        names.push(name.clone());
         let described = match coded {
             None => {
-                folder.add(*shard, entry.name.clone(), entry.dtype, &entry.shape);
+                folder.add(*shard, stored.name.clone(), stored.dtype, &stored.shape);
                 json!({ "_type": "Tensor" })
             }
             Some((scheme, _, parts)) => {
                 for part in parts {
                     folder.add(*shard, flattened(site, part.name), part.dtype, &part.shape);
                 }
-                let matrix = Matrix { rows: entry.shape[0], columns: entry.shape[1] };
-                describe(scheme, matrix, entry.dtype)
+                let matrix = Matrix { rows: stored.shape[0], columns: stored.shape[1] };
+                describe(scheme, matrix, stored.dtype)
             }
         };
-        metadata.push((entry.name.clone(), described.to_string()));
+        metadata.push((name, described.to_string()));
     }
     metadata.push(("tensor_names".to_owned(), json!(names).to_string()));
     let laid_out = folder.lay_out(&metadata)?;
-    let (quantization, mixed) = configuration(&decisions)?;
+    let (quantization, mixed) = configuration(&decisions, family)?;
     notes.extend(mixed);
     let config = folder::with_quantization(&checkpoint.config, quantization);
     let items = items(decisions, &laid_out.places, |_, site, part| flattened(site, part.name))?;
@@ -215,29 +225,36 @@ fn granularity(group: Option<u32>) -> Value {
 }
 
 /// The `quantization_config`, which names one scheme for all.
-fn configuration(decisions: &[Decision<'_>]) -> Result<(Value, Option<String>)> {
+fn configuration(decisions: &[Decision<'_>], family: Family) -> Result<(Value, Option<String>)> {
     let mut schemes: Vec<&Scheme> =
         decisions.iter().filter_map(|decision| decision.coded.as_ref().map(|(scheme, ..)| *scheme)).collect();
     schemes.sort_by_key(|scheme| scheme.name);
     schemes.dedup_by_key(|scheme| scheme.name);
     let [scheme] = schemes[..] else {
         let names: Vec<&str> = schemes.iter().map(|scheme| scheme.name).collect();
-        return Err(Error::unsupported(
-            format!("a torchao checkpoint has one scheme, and the plan asks for {}", names.join(" and ")),
-            "use `--as compressed-tensors`, which takes several",
-        ));
+        let hint = Layout::of_mix(&schemes).map_or_else(
+            || format!("no layout stores all of them in one checkpoint: ask for one, such as `{}`", names[0]),
+            |other| format!("use `--as {other}`, which stores all of them"),
+        );
+        let what = format!("a torchao checkpoint has one scheme, and the plan asks for {}", names.join(" and "));
+        return Err(Error::unsupported(what, hint));
     };
     // The head is left alone unless it is asked for.
     let is_end = |decision: &Decision<'_>| matches!(decision.site.role, Role::Embedding | Role::Head);
-    let mut kept: Vec<&str> = decisions
+    let kept = decisions
         .iter()
-        .filter(|decision| decision.coded.is_none() && !is_end(decision) && decision.site.role != Role::Vector)
-        .map(|Decision { site, .. }| match site.module.rsplit_once('.').filter(|_| site.is_stack()) {
-            Some((experts, _)) => experts,
-            None => site.module.as_str(),
+        .filter(|decision| decision.coded.is_none() && !is_end(decision) && decision.site.role != Role::Vector);
+    let kept: BTreeSet<String> = kept
+        .map(|Decision { site, .. }| {
+            let module = family.module(&site.module).into_owned();
+            // A tower is left out as a whole, and so are the experts of a layer.
+            match (site.tower(), module.find(".experts")) {
+                (Some(tower), _) => format!(r"(?:.*\.)?{tower}"),
+                (None, Some(at)) => module[..at + ".experts".len()].to_owned(),
+                (None, None) => module,
+            }
         })
         .collect();
-    kept.dedup();
     let ends = decisions.iter().any(|decision| decision.coded.is_some() && is_end(decision));
     let Target::Torchao(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     let quant_type = match coded {

@@ -172,3 +172,55 @@ fn a_disk_that_is_too_small_is_known_beforehand() {
     let nowhere = open(&scratch.path().join("no/model"), Manner::default()).unwrap_err();
     assert!(nowhere.to_string().starts_with("cannot write into"), "{nowhere}");
 }
+
+/// Between looking and making there is time for another: whoever comes second is told so, in whatever moment it comes.
+#[test]
+fn runs_that_start_at_once_are_told_of_each_other() {
+    const RUNS: usize = 8;
+    let scratch = Scratch::new("at-once");
+    for round in 0..40 {
+        let target = scratch.path().join(format!("model-{round}"));
+        let (start, end) = (std::sync::Barrier::new(RUNS), std::sync::Barrier::new(RUNS));
+        let run = || {
+            start.wait();
+            let opened = open(&target, Manner::default());
+            end.wait();
+            opened.map(Workspace::abandon).map_err(|error| error.to_string())
+        };
+        let all: Vec<Result<(), String>> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..RUNS).map(|_| scope.spawn(run)).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert_eq!(all.iter().filter(|run| run.is_ok()).count(), 1, "{all:?}");
+        for refused in all.into_iter().filter_map(Result::err) {
+            assert!(refused.ends_with("is being written by another run"), "{refused}");
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+/// Asking beforehand refuses what a run would, and leaves everything as it was.
+#[test]
+fn a_check_refuses_what_a_run_refuses() {
+    let scratch = Scratch::new("check");
+    let target = scratch.path().join("model");
+    let job = json!({ "plan": "a" });
+    let check = |manner| Workspace::check(&target, &job, false, manner).map_err(|error| error.to_string());
+    assert!(check(Manner::default()).unwrap().is_none_or(|free| free > 0));
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    let space = open(&target, Manner::default()).unwrap();
+    space.note(&[(0, None)]).unwrap();
+    assert!(check(RESUME).unwrap_err().ends_with("is being written by another run"));
+    drop(space);
+    assert!(check(Manner::default()).unwrap_err().ends_with("is left of an interrupted run"));
+    assert!(check(RESUME).is_ok() && check(FORCE).is_ok());
+    let other = Workspace::check(&target, &json!({ "plan": "b" }), false, RESUME).unwrap_err();
+    assert!(other.to_string().ends_with("was begun with another plan"), "{other}");
+    let partial = scratch.path().join(".model.partial");
+    fs::write(partial.join("diary.txt"), "dear").unwrap();
+    assert!(check(FORCE).unwrap_err().ends_with("holds files of somebody else's"));
+    fs::remove_file(partial.join("diary.txt")).unwrap();
+    fill(&open(&target, FORCE).unwrap().out(), "new");
+    fs::rename(partial.join("out"), &target).unwrap();
+    assert!(check(Manner::default()).unwrap_err().ends_with("is there already"));
+}

@@ -124,7 +124,7 @@ impl<R: Rounding> Coding for Int4<R> {
         let placing = Placing::Rows { rows: 1, bytes: columns / 2 };
         let codes = Part { name: "qdata", dtype: Dtype::I8, shape: vec![rows, columns / 2], placing };
         let transposed = |name| {
-            let placing = Placing::Columns { lines: groups, bytes: R::DTYPE.bytes() };
+            let placing = Placing::Columns { lines: groups, rows: 1, bytes: R::DTYPE.bytes() };
             Part { name, dtype: R::DTYPE, shape: vec![groups, rows], placing }
         };
         Ok(vec![codes, transposed("scale"), transposed("zero_point")])

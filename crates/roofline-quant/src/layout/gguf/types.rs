@@ -7,7 +7,8 @@ use super::super::{Layout, Target as Stored};
 use crate::{
     Dtype, Error, Result,
     ggml::Type,
-    gguf::llama::{Model, Target, is_matrix},
+    gguf::family::Family,
+    gguf::model::{Target, is_matrix, recipe_role},
     plan::{Asked, Wanted, plain},
     site::Site,
 };
@@ -18,15 +19,17 @@ pub(super) struct Types<'p> {
     anatomy: Anatomy,
     /// What is not named, where the plan is a type of plain numbers.
     rest: Option<Type>,
+    /// None where the table of families has it not.
+    family: Option<&'static Family>,
 }
 
 impl<'p> Types<'p> {
-    pub(super) fn new(asked: Asked<'p>, model: &Model) -> Result<Self> {
+    pub(super) fn new(asked: Asked<'p>, anatomy: Anatomy, family: Option<&'static Family>) -> Result<Self> {
         let rest = asked.plan.precision().and_then(plain).and_then(Type::of);
         if let Some(precision) = asked.plan.precision() {
             stored(precision, None)?;
         }
-        Ok(Self { asked, anatomy: model.anatomy(), rest })
+        Ok(Self { asked, anatomy, rest, family })
     }
 
     /// What a user should know.
@@ -39,26 +42,53 @@ impl<'p> Types<'p> {
             .then(|| "llama.cpp reads routers in F32, and so they are written, whatever the plan says".to_owned())
     }
 
-    /// The type of a tensor with rows of `columns` numbers, of `dtype` in the checkpoint.
-    pub(super) fn of(&self, site: &Site, target: &Target, columns: usize, dtype: Dtype) -> Result<Type> {
-        if !is_matrix(target.role) {
+    /// The type of a tensor of these dimensions, columns first, of `dtype` in the checkpoint.
+    pub(super) fn of(&self, site: &Site, target: &Target, dims: &[u64], dtype: Dtype) -> Result<Type> {
+        if !is_matrix(&target.name, dims.len()) {
             return Ok(Type::F32);
         }
+        Ok(self.wanted(site, target, dims)?.unwrap_or(kept(dtype)))
+    }
+
+    /// The type that a matrix is to have; none where it is kept as it is.
+    pub(super) fn wanted(&self, site: &Site, target: &Target, dims: &[u64]) -> Result<Option<Type>> {
+        let columns = dims.first().copied().unwrap_or(1);
+        let role = recipe_role(&target.name);
         let ty = match self.asked.at(site) {
-            Wanted::Kept => self.rest.unwrap_or(kept(dtype)),
-            Wanted::As(precision) => stored(precision, Some(site.role))?.unwrap_or(kept(dtype)),
+            Wanted::Kept => self.rest,
+            Wanted::As(precision) => stored(precision, Some(site.role))?,
             Wanted::Mixed(mix) => {
-                let format = mix.type_of(target.role, target.layer, columns as u64, &self.anatomy);
-                Type::of(format).ok_or_else(|| Error::Plan(format!("{format} is no type of GGUF")))?
+                let format = mix.type_of(role, target.layer, columns, &self.anatomy);
+                Some(Type::of(format).ok_or_else(|| Error::Plan(format!("{format} is no type of GGUF")))?)
             }
         };
-        if ty == Type::Nvfp4 && target.role == Role::Embedding {
+        if ty == Some(Type::Nvfp4) && role == Role::Embedding {
             return Err(Error::unsupported(
                 "gguf cannot store `embedding` as nvfp4: llama.cpp has no scale for a table of tokens",
                 "keep it, or take `mxfp4a16` or `q8_0`",
             ));
         }
+        if ty == Some(Type::Nvfp4) && !self.scaled(&target.name) {
+            return Err(Error::unsupported(
+                format!(
+                    "gguf cannot store `{}` as nvfp4: llama.cpp does not multiply by its scale in models of the family {}",
+                    target.name,
+                    self.family.map_or("none", |family| family.arch)
+                ),
+                "take `mxfp4a16`, or `attention=nvfp4a16` with another type for the rest",
+            ));
+        }
         Ok(ty)
+    }
+
+    /// Whether llama.cpp multiplies by the scale of an NVFP4 tensor of that name. It reads one for all of these, and passes it on
+    /// in all models for the attention and the output, and in some for the feed-forward (`src/models` of llama.cpp, as
+    /// llama-cpp-python 0.3.36 has it).
+    fn scaled(&self, name: &str) -> bool {
+        let stem = name.rsplit('.').nth(1).unwrap_or_default();
+        let attention = matches!(stem, "attn_q" | "attn_k" | "attn_v" | "attn_qkv" | "attn_output" | "output");
+        attention
+            || (self.family.is_some_and(|family| family.scales) && matches!(stem, "ffn_gate" | "ffn_up" | "ffn_down"))
     }
 
     /// `general.file_type`, a hint for people that loaders do not need, and the word for it in names of files. `dtype` is the
@@ -108,6 +138,8 @@ fn of_mix(mix: Mix) -> u32 {
         Mix::Q5KSmall => 16,
         Mix::Q5KMedium => 17,
         Mix::Q6K => 18,
+        Mix::Iq4Nl => 25,
+        Mix::Iq4Xs => 30,
     }
 }
 
@@ -129,7 +161,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::gguf::Files;
+    use crate::gguf::{Files, model::Model};
 
     /// The type that a plan gives a tensor of a model in BF16.
     fn of(plan: &str, name: &str, columns: usize, more: &Value) -> Result<Type, String> {
@@ -149,9 +181,10 @@ mod tests {
         let (last, head) = (Site::of("model.layers.7.mlp.up_proj.weight", 2), Site::of("lm_head.weight", 2));
         let sites = [&site, &last, &head];
         let asked = Asked::new(&plan, &config, sites.into_iter().take(if tied { 2 } else { 3 }));
-        let types = Types::new(asked, &model).map_err(|error| error.to_string())?;
-        let target = model.tensor(name).unwrap().unwrap();
-        types.of(&site, &target, columns, Dtype::Bf16).map_err(|error| error.to_string())
+        let types = Types::new(asked, model.anatomy(), Some(model.family)).map_err(|error| error.to_string())?;
+        let target = model.tensor(name).unwrap().remove(0);
+        let dims = &[columns as u64, 1][..dimensions];
+        types.of(&site, &target, dims, Dtype::Bf16).map_err(|error| error.to_string())
     }
 
     const TABLE: &str = "model.embed_tokens.weight";
@@ -211,6 +244,18 @@ mod tests {
         assert_eq!(of("q3_k_s", UP, 288, &json!({})), Ok(Type::Q4_0));
     }
 
+    /// llama.cpp reads the scales of Qwen2's feed-forward and does nothing with them: logits are off by as much as they are
+    /// large. Its attention is fine.
+    #[test]
+    fn scales_that_llama_cpp_leaves_out_are_refused() {
+        let qwen = json!({"architectures": ["Qwen2ForCausalLM"]});
+        let query = "model.layers.1.self_attn.q_proj.weight";
+        assert_eq!(of("nvfp4a16", query, 256, &qwen), Ok(Type::Nvfp4));
+        let said = of("nvfp4a16", UP, 256, &qwen).unwrap_err();
+        assert!(said.contains("llama.cpp") && said.contains("blk.1.ffn_up.weight") && said.contains("qwen2"), "{said}");
+        assert_eq!(of("nvfp4a16", UP, 256, &json!({"architectures": ["Qwen3ForCausalLM"]})), Ok(Type::Nvfp4));
+    }
+
     /// A rule that would narrow a router is answered; one that keeps it is not.
     #[test]
     fn routers_that_stay_wide_are_told() {
@@ -224,7 +269,10 @@ mod tests {
             let files = Files { tokenizer: Some(tokenizer), ..Files::default() };
             let model = Model::new("small", &config, &files, true).unwrap();
             let plan: Plan = plan.parse().unwrap();
-            Types::new(Asked::new(&plan, &config, std::iter::empty()), &model).unwrap().notes().is_some()
+            Types::new(Asked::new(&plan, &config, std::iter::empty()), model.anatomy(), Some(model.family))
+                .unwrap()
+                .notes()
+                .is_some()
         };
         assert!(of("q4_0,router=q8_0") && of("*=q8_0"));
         assert!(!of("q4_0,router=keep,head=q8_0") && !of("q4_0"));
@@ -246,7 +294,7 @@ mod tests {
 
     #[test]
     fn numbers_of_files_are_those_of_llama_cpp() {
-        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=18).sum::<u32>());
+        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=18).sum::<u32>() + 25 + 30);
         assert_eq!((of_type(Type::Q4K), of_type(Type::Q5K), of_type(Type::Q3K)), (14, 16, 11));
         assert_eq!((of_type(Type::Q8_0), of_type(Type::F32), of_type(Type::Nvfp4)), (7, 0, 39));
     }

@@ -1,17 +1,10 @@
 //! Against what llama.cpp's converter and quantizer give.
 
-use std::{ops::Range, sync::Arc};
-
 use roofline_core::plan::Mix;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    coding::Matrix,
-    ggml::{Stored, Type},
-    gguf::Array,
-    job::{Code, Order, Rows, Spare},
-};
+use crate::{ggml::Type, gguf::Array};
 
 struct Golden(Json);
 
@@ -113,14 +106,14 @@ fn types_are_those_of_the_quantizer() {
             let layers = (0..anatomy.order.len()).flat_map(|layer| tensors.iter().map(move |tensor| (layer, tensor)));
             let names = layers.map(|(layer, tensor)| format!("model.layers.{layer}.{tensor}.weight"));
             for name in names.chain(["model.embed_tokens.weight".to_owned(), "lm_head.weight".to_owned()]) {
-                let Some(target) = model.tensor(&name).unwrap() else { continue };
+                let Some(target) = model.tensor(&name).unwrap().pop() else { continue };
                 let short = target.name.trim_end_matches(".weight").trim_start_matches("blk.");
                 let expected = exceptions.as_object().unwrap().iter();
                 let expected = expected.filter(|(_, list)| list.as_str().unwrap().split(' ').any(|one| one == short));
                 let expected =
                     expected.map(|(ty, _)| Type::named(ty).unwrap()).next().unwrap_or(Type::of(mix.base()).unwrap());
-                let columns = if matches!(target.role, Role::Down | Role::ExpertDown) { 512 } else { columns };
-                let ours = mix.type_of(target.role, target.layer, columns, &anatomy);
+                let columns = if target.name.contains("ffn_down") { 512 } else { columns };
+                let ours = mix.type_of(recipe_role(&target.name), target.layer, columns, &anatomy);
                 assert_eq!(Type::of(ours), Some(expected), "{mix:?} {}", target.name);
                 checked += 1;
             }
@@ -132,22 +125,22 @@ fn types_are_those_of_the_quantizer() {
 #[test]
 fn tensors_get_llama_cpps_names() {
     let model = small(&json!({"architectures": ["MixtralForCausalLM"], "num_local_experts": 4}));
-    for (theirs, ours, heads, expert) in [
-        ("model.embed_tokens.weight", "token_embd.weight", None, None),
-        ("model.norm.weight", "output_norm.weight", None, None),
-        ("lm_head.weight", "output.weight", None, None),
-        ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight", Some(4), None),
-        ("model.layers.3.self_attn.k_proj.bias", "blk.3.attn_k.bias", Some(2), None),
-        ("model.layers.0.self_attn.o_proj.weight", "blk.0.attn_output.weight", None, None),
-        ("model.layers.8.post_attention_layernorm.weight", "blk.8.ffn_norm.weight", None, None),
-        ("model.layers.8.block_sparse_moe.gate.weight", "blk.8.ffn_gate_inp.weight", None, None),
-        ("model.layers.8.block_sparse_moe.experts.3.w1.weight", "blk.8.ffn_gate_exps.weight", None, Some(3)),
-        ("model.layers.8.block_sparse_moe.experts.0.w2.weight", "blk.8.ffn_down_exps.weight", None, Some(0)),
+    for (theirs, ours, turn, expert) in [
+        ("model.embed_tokens.weight", "token_embd.weight", Turn::Same, None),
+        ("model.norm.weight", "output_norm.weight", Turn::Same, None),
+        ("lm_head.weight", "output.weight", Turn::Same, None),
+        ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight", Turn::QueryPairs, None),
+        ("model.layers.3.self_attn.k_proj.bias", "blk.3.attn_k.bias", Turn::KeyPairs, None),
+        ("model.layers.0.self_attn.o_proj.weight", "blk.0.attn_output.weight", Turn::Same, None),
+        ("model.layers.8.post_attention_layernorm.weight", "blk.8.ffn_norm.weight", Turn::Same, None),
+        ("model.layers.8.block_sparse_moe.gate.weight", "blk.8.ffn_gate_inp.weight", Turn::Same, None),
+        ("model.layers.8.block_sparse_moe.experts.3.w1.weight", "blk.8.ffn_gate_exps.weight", Turn::Expert, Some(3)),
+        ("model.layers.8.block_sparse_moe.experts.0.w2.weight", "blk.8.ffn_down_exps.weight", Turn::Expert, Some(0)),
     ] {
-        let target = model.tensor(theirs).unwrap().unwrap();
-        assert_eq!((target.name.as_str(), target.heads, target.expert), (ours, heads, expert));
+        let target = model.tensor(theirs).unwrap().remove(0);
+        assert_eq!((target.name.as_str(), target.turn, target.expert), (ours, turn, expert));
     }
-    assert_eq!(model.tensor("model.layers.0.self_attn.rotary_emb.inv_freq").unwrap(), None);
+    assert_eq!(model.tensor("model.layers.0.self_attn.rotary_emb.inv_freq").unwrap(), []);
     for unknown in [
         "model.layers.9.mlp.up_proj.weight",
         "model.layers.0.self_attn.q_norm.weight",
@@ -160,59 +153,50 @@ fn tensors_get_llama_cpps_names() {
         assert!(model.tensor(unknown).unwrap_err().to_string().contains(unknown));
     }
     let qwen = small(&json!({"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": true}));
-    assert_eq!(qwen.tensor("lm_head.weight").unwrap(), None);
-    assert_eq!(qwen.tensor("model.layers.0.self_attn.q_proj.weight").unwrap().unwrap().heads, None);
-    assert_eq!(
-        qwen.tensor("model.layers.0.self_attn.q_norm.weight").unwrap().unwrap().name,
-        "blk.0.attn_q_norm.weight"
-    );
+    assert_eq!(qwen.tensor("lm_head.weight").unwrap(), []);
+    assert_eq!(qwen.tensor("model.layers.0.self_attn.q_proj.weight").unwrap()[0].turn, Turn::Same);
+    assert_eq!(qwen.tensor("model.layers.0.self_attn.q_norm.weight").unwrap()[0].name, "blk.0.attn_q_norm.weight");
 }
 
-/// Eight rows of one number, their own.
-struct Numbered;
-
-impl Rows for Numbered {
-    fn matrix(&self) -> Matrix {
-        Matrix { rows: 8, columns: 1 }
-    }
-
-    fn read(&self, rows: Range<usize>, _spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        out.iter_mut().zip(rows).for_each(|(out, row)| *out = row as f32);
-        Ok(())
-    }
-
-    fn stored(&self) -> u64 {
-        0
-    }
-}
-
+/// One tensor may become two, models that see are written without what sees, and what llama.cpp takes for granted has to be so.
 #[test]
-fn halves_of_heads_become_neighbours() {
-    // Transformers turns the first half of a head against the second, llama.cpp each row against its neighbour. Two
-    // heads of four rows: 0 1 | 2 3 become 0 2 1 3.
-    let code = Code {
-        sources: vec![Box::new(Numbered)],
-        order: Order::Interleaved { head: 4 },
-        coding: Arc::new(Stored(Type::F32)),
-        scheme: String::new(),
-        lossy: false,
-        fused: Vec::new(),
-        importance: None,
-        parts: Vec::new(),
+fn families_differ() {
+    let names = |model: &Model, name: &str| -> Vec<String> {
+        model.tensor(name).unwrap().into_iter().map(|target| target.name).collect()
     };
-    let mut rows = [0.0; 8];
-    code.read(0..8, &mut Spare::default(), &mut rows).unwrap();
-    assert_eq!(rows, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+    let latent = json!({"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 64, "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16, "v_head_dim": 32, "n_routed_experts": 4});
+    let model = small(&latent);
+    let unfolds = "model.layers.1.self_attn.kv_b_proj.weight";
+    assert_eq!(names(&model, unfolds), ["blk.1.attn_k_b.weight", "blk.1.attn_v_b.weight"]);
+    assert_eq!(names(&model, "model.layers.1.mlp.gate.e_score_correction_bias"), ["blk.1.exp_probs_b.bias"]);
+    // What guesses further tokens is left out.
+    assert!(names(&model, "model.layers.9.eh_proj.weight").is_empty());
+    let sees = small(&json!({"architectures": ["Gemma3ForConditionalGeneration"], "tie_word_embeddings": true}));
+    assert!(names(&sees, "vision_tower.encoder.layers.0.mlp.fc1.weight").is_empty());
+    assert!(sees.notes().iter().any(|note| note.contains("mmproj")));
+    assert_eq!(names(&sees, "language_model.model.layers.2.mlp.up_proj.weight"), ["blk.2.ffn_up.weight"]);
+    assert_eq!(sees.tensor("language_model.model.norm.weight").unwrap()[0].turn, Turn::PlusOne);
+    let stacks = small(&json!({"architectures": ["GptOssForCausalLM"], "num_local_experts": 4}));
+    assert_eq!(
+        names(&stacks, "model.layers.0.mlp.experts.gate_up_proj"),
+        ["blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"]
+    );
+    let code = small(&json!({"architectures": ["Starcoder2ForCausalLM"]}));
+    assert_eq!(names(&code, "model.layers.0.input_layernorm.bias"), ["blk.0.attn_norm.bias"]);
+    let config = json!({"architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": false});
+    let said = Model::new("small", &config, &Files::default(), true).unwrap_err().to_string();
+    assert!(said.contains("`norm_topk_prob` is false") && said.contains("llama.cpp"), "{said}");
 }
 
 #[test]
 fn rows_of_heads_follow_from_the_configuration() {
     let model = small(&json!({"head_dim": 32}));
     for (name, rows) in [("q_proj.weight", 128), ("k_proj.weight", 64), ("v_proj.weight", 64), ("k_proj.bias", 64)] {
-        let target = model.tensor(&format!("model.layers.0.self_attn.{name}")).unwrap().unwrap();
+        let target = model.tensor(&format!("model.layers.0.self_attn.{name}")).unwrap().remove(0);
         assert_eq!(model.rows(&target), Some(rows), "{name}");
     }
-    let output = model.tensor("model.layers.0.self_attn.o_proj.weight").unwrap().unwrap();
+    let output = model.tensor("model.layers.0.self_attn.o_proj.weight").unwrap().remove(0);
     assert_eq!(model.rows(&output), None);
 }
 

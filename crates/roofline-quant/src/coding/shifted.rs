@@ -1,0 +1,134 @@
+//! Integers from zero up with an integer zero point, as GPTQModel rounds to nearest.
+//!
+//! `s = (max - min) / (2^b - 1)` and `z = rint(-min / s)` in FP32, zero always between min and max; symmetric: `min = -max`
+//! and `z = 2^(b-1)`. A code is `rint(w / s) + z`: the zero point is added after rounding. Weights that are all zero
+//! count as reaching from -1 to 1. Two differences: GPTQModel leaves `min` at zero where no weight of a symmetric group is
+//! negative, and so cuts its upper half off; here such a group is symmetric as any other. And where FP16, in which scales are
+//! stored, has no normal number for one, it rounds a second time as it packs; here codes stay those of the scale in FP32.
+
+use super::{
+    grid::Element,
+    packing::{pack_nibbles, unpack_nibbles},
+    row::ranges,
+};
+use crate::rounding::{clamp, nearest, nearest_byte};
+
+/// Quotients beyond this are beyond every code, whatever the zero point.
+const BEYOND: f32 = 1024.0;
+
+/// An integer of 0 to `most`: `(code - zero) * scale`.
+#[derive(Clone, Copy)]
+pub(crate) struct Shifted {
+    most: f32,
+}
+
+impl Shifted {
+    pub(crate) fn new(bits: u8) -> Self {
+        Self { most: f32::from(((1u16 << bits) - 1) as u8) }
+    }
+
+    /// The scales and zero points of a row.
+    pub(crate) fn choose(self, row: &[f32], group: usize, symmetric: bool, scales: &mut [f32], zeros: &mut [f32]) {
+        ranges(row, group, zeros, scales);
+        for (scale, zero) in scales.iter_mut().zip(zeros) {
+            let (mut low, mut high) = (*zero, *scale);
+            if symmetric {
+                high = high.max(-low);
+                low = -high;
+            }
+            if high == low {
+                (low, high) = (-1.0, 1.0);
+            }
+            *scale = ((high - low) / self.most).max(f32::MIN_POSITIVE);
+            *zero = if symmetric { self.most.midpoint(1.0) } else { nearest(clamp(-low / *scale, 0.0, self.most)) };
+        }
+    }
+}
+
+impl Element for Shifted {
+    #[inline(always)]
+    fn code(self, weight: f32, scale: f32, zero: f32) -> (u8, bool) {
+        let x = clamp(weight / scale, -BEYOND, BEYOND);
+        // The largest weight of a symmetric group lies half a step beyond the last code, as far as FP32 can tell.
+        let outside = x + zero > self.most + 0.501 || x + zero < -0.501;
+        (nearest_byte(clamp(nearest(x) + zero, 0.0, self.most)), outside)
+    }
+
+    #[inline(always)]
+    fn value(self, code: u8, scale: f32, zero: f32) -> f32 {
+        (f32::from(code) - zero) * scale
+    }
+}
+
+/// Codes of 2, 3, 4 or 8 bits one after another, from the low bits of the first byte up. Eight of them fill whole bytes.
+pub(crate) fn pack(codes: &[u8], bits: u8, out: &mut [u8]) {
+    match bits {
+        8 => out.copy_from_slice(codes),
+        4 => pack_nibbles(codes, 0, out),
+        _ => {
+            for (codes, out) in codes.chunks_exact(8).zip(out.chunks_exact_mut(usize::from(bits))) {
+                let word = codes.iter().rev().fold(0u32, |word, code| word << bits | u32::from(*code));
+                out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
+            }
+        }
+    }
+}
+
+/// The codes of [`pack`].
+pub(crate) fn unpack(packed: &[u8], bits: u8, codes: &mut [u8]) {
+    match bits {
+        8 => codes.copy_from_slice(packed),
+        4 => unpack_nibbles(packed, 0, codes),
+        _ => {
+            for (codes, packed) in codes.chunks_exact_mut(8).zip(packed.chunks_exact(usize::from(bits))) {
+                let word = packed.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+                for (at, code) in codes.iter_mut().enumerate() {
+                    *code = (word >> (at * usize::from(bits))) as u8 & ((1 << bits) - 1);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zero_point_is_added_after_rounding() {
+        // 0.5 rounds to 0, and is then moved by 3; rounding 3.5 would give 4.
+        assert_eq!(Shifted::new(4).code(0.5, 1.0, 3.0), (3, false));
+        assert_eq!(Shifted::new(4).code(1.5, 1.0, 3.0), (5, false));
+        assert_eq!(Shifted::new(4).code(20.0, 1.0, 3.0), (15, true));
+        assert_eq!(Shifted::new(2).code(f32::MAX, f32::MIN_POSITIVE, 0.0), (3, true));
+    }
+
+    #[test]
+    fn groups_of_zeros_and_of_one_sign() {
+        let row = [0.0, 0.0, 0.5, 1.5, -3.0, -1.0];
+        let (mut scales, mut zeros) = ([0.0; 3], [0.0; 3]);
+        Shifted::new(4).choose(&row, 2, false, &mut scales, &mut zeros);
+        // Zeros reach from -1 to 1, and 2 / 15 in FP32 goes a little less than 7.5 times into one.
+        assert_eq!((scales, zeros), ([2.0 / 15.0, 0.1, 0.2], [7.0, 0.0, 15.0]));
+        Shifted::new(4).choose(&row, 2, true, &mut scales, &mut zeros);
+        assert_eq!((scales, zeros), ([2.0 / 15.0, 0.2, 0.4], [8.0; 3]));
+    }
+
+    #[test]
+    fn codes_lie_one_after_another() {
+        let codes: Vec<u8> = (0..32).map(|at| at * 5 % 8).collect();
+        for bits in [2, 3, 4, 8] {
+            let codes: Vec<u8> = codes.iter().map(|code| code & ((1u16 << bits) - 1) as u8).collect();
+            let mut packed = vec![0; 4 * bits as usize];
+            pack(&codes, bits, &mut packed);
+            for (at, code) in codes.iter().enumerate() {
+                let bit = at * bits as usize;
+                let found = (0..bits as usize).map(|one| (packed[(bit + one) / 8] >> ((bit + one) % 8) & 1) << one);
+                assert_eq!(found.sum::<u8>(), *code, "{bits} bits, code {at}");
+            }
+            let mut back = vec![0; 32];
+            unpack(&packed, bits, &mut back);
+            assert_eq!(back, codes);
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A model in llama.cpp's words: metadata, names, and the order of rows that it expects, from the files of a Hugging Face
+//! checkpoint and the table of families. The values are those that llama.cpp's own converter writes.
+
+use std::path::Path;
+
+use roofline_core::{Role, model::Anatomy};
+use serde_json::Value as Json;
+
+use super::{
+    Value,
+    family::{Family, From, Key, Lengths, Turn, matches, within},
+    rope::Rope,
+    tokenizer::{self, Files},
+};
+use crate::{Error, Result, site};
+
+/// The version of ggml's block layouts that a quantized file declares.
+pub const QUANTIZATION_VERSION: u32 = 2;
+/// More layers than any model has; a loop over them stays short.
+const MOST_LAYERS: u64 = 10_000;
+/// Wider heads than any model has; a list with a number for each row stays short.
+const MOST_HEAD_DIM: usize = 1 << 16;
+/// More heads or experts than any model has.
+const MOST: usize = 1 << 16;
+/// What the base of rotary positions is where nothing is said.
+const USUAL_BASE: f64 = 10000.0;
+
+/// Whether a tensor of that name and that many dimensions may be quantized; the others are f32.
+pub fn is_matrix(name: &str, dimensions: usize) -> bool {
+    let kept = ["_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"];
+    dimensions > 1 && name.ends_with(".weight") && !kept.iter().any(|kept| name.ends_with(kept))
+}
+
+/// What a tensor is to llama.cpp's recipes of types, which go by its name.
+pub fn recipe_role(name: &str) -> Role {
+    const NAMES: [(&str, Role); 10] = [
+        ("attn_qkv.weight", Role::Value),
+        ("attn_kv_b.weight", Role::Value),
+        ("attn_v.weight", Role::Value),
+        ("attn_k.weight", Role::Key),
+        ("attn_q.weight", Role::Query),
+        ("attn_output.weight", Role::Output),
+        ("ffn_gate_inp.", Role::Router),
+        ("ffn_up", Role::Up),
+        ("ffn_gate", Role::Gate),
+        ("ffn_down", Role::Down),
+    ];
+    match name {
+        "output.weight" => Role::Head,
+        "token_embd.weight" => Role::Embedding,
+        _ => NAMES.iter().find(|(part, _)| name.contains(part)).map_or(Role::Other, |(_, role)| *role),
+    }
+}
+
+/// Where a tensor of the checkpoint goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name in the GGUF file. An NVFP4's scale is called the same with `.scale` for `.weight`.
+    pub name: String,
+    /// In which layer.
+    pub layer: Option<usize>,
+    /// What happens to its numbers.
+    pub turn: Turn,
+    /// Which of the experts it is, where those are stacked into one tensor of a third dimension.
+    pub expert: Option<usize>,
+}
+
+/// What of the numbers of a configuration the order of rows depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Query heads.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Numbers of a head.
+    pub head_dim: usize,
+    /// Experts of a layer; none where there is one feed-forward for all.
+    pub experts: usize,
+    /// Numbers of a key that are not turned and numbers of a value, where both are unfolded from less.
+    pub latent: Option<(usize, usize)>,
+}
+
+/// A model to be written.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its family.
+    pub family: &'static Family,
+    /// Its heads and experts.
+    pub shape: Shape,
+    name: String,
+    config: Json,
+    layers: usize,
+    rotary: usize,
+    tied: bool,
+    /// Whether it sees or hears as well, with tensors that llama.cpp wants in a file of their own.
+    senses: bool,
+    rope: Rope,
+    tokenizer: tokenizer::Tokenizer,
+}
+
+/// A configuration with that of the language model at its root, and what transformers takes where it is silent.
+pub fn flat(config: &Json, family: &Family) -> Json {
+    let mut flat = config.clone();
+    let inner = config["text_config"].as_object().cloned().unwrap_or_default();
+    let defaults = serde_json::from_str::<Json>(family.defaults).unwrap_or_default();
+    if let Some(flat) = flat.as_object_mut() {
+        flat.remove("text_config");
+        flat.extend(inner);
+        for (key, value) in defaults.as_object().into_iter().flatten() {
+            if flat.get(key).is_none_or(Json::is_null) {
+                flat.insert(key.clone(), value.clone());
+            }
+        }
+        // Falcon's older names.
+        for (old, new) in
+            [("n_head", "num_attention_heads"), ("n_layer", "num_hidden_layers"), ("n_head_kv", "num_kv_heads")]
+        {
+            if let Some(value) = flat.get(old).filter(|_| !flat.contains_key(new)).cloned() {
+                flat.insert(new.to_owned(), value);
+            }
+        }
+    }
+    flat
+}
+
+impl Model {
+    /// The model of a `config.json` and the tokenizer's files. `output` is whether the checkpoint has a matrix for the output;
+    /// without it the embeddings are used twice.
+    pub fn new(name: &str, config: &Json, files: &Files<'_>, output: bool) -> Result<Self> {
+        let wrong = |reason: String| Error::malformed(Path::new("config.json"), "config.json", reason);
+        let class = config["architectures"][0].as_str().unwrap_or("none");
+        let family = Self::family(config)?;
+        let config = flat(config, family);
+        let granted = serde_json::from_str::<Json>(family.granted).unwrap_or_default();
+        for (key, value) in granted.as_object().into_iter().flatten() {
+            if !config[key].is_null() && config[key] != *value {
+                return Err(Error::unsupported(
+                    format!(
+                        "config.json says `{key}` is {}, and llama.cpp's `{}` takes {value}",
+                        config[key], family.arch
+                    ),
+                    "llama.cpp would compute something else; other layouts can be written",
+                ));
+            }
+        }
+        let whole = |key: &str| {
+            config[key]
+                .as_u64()
+                .filter(|number| (1..=u64::from(u32::MAX)).contains(number))
+                .ok_or_else(|| wrong(format!("it has no whole `{key}`")))
+        };
+        let (layers, heads) = (whole("num_hidden_layers")?, whole("num_attention_heads")? as usize);
+        if layers > MOST_LAYERS {
+            return Err(wrong(format!("it has {layers} layers")));
+        }
+        let hidden = whole("hidden_size")? as usize;
+        let given = |key: &str| if config[key].is_null() { Ok(None) } else { whole(key).map(|n| Some(n as usize)) };
+        let kv_heads = if family.arch == "falcon" {
+            let one = config["multi_query"].as_bool().unwrap_or(true);
+            let grouped = config["new_decoder_architecture"].as_bool().unwrap_or(false);
+            if grouped {
+                given("num_kv_heads")?.unwrap_or(heads)
+            } else if one {
+                1
+            } else {
+                heads
+            }
+        } else if family.arch == "gptneox" {
+            heads
+        } else {
+            given("num_key_value_heads")?.unwrap_or(heads)
+        };
+        let latent = match given("kv_lora_rank")? {
+            Some(_) => Some((whole("qk_nope_head_dim")? as usize, whole("v_head_dim")? as usize)),
+            None => None,
+        };
+        let head_dim = given("head_dim")?.unwrap_or(hidden / heads);
+        let normed = ["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"];
+        if !normed.iter().any(|key| config[*key].is_f64() || config[*key].is_u64()) {
+            return Err(wrong("it has no `rms_norm_eps`".to_owned()));
+        }
+        if !(2..=MOST_HEAD_DIM).contains(&head_dim) {
+            return Err(wrong(format!("it has heads of {head_dim}")));
+        }
+        if let Some((key, value)) = latent.filter(|(key, value)| *key > MOST_HEAD_DIM || *value > MOST_HEAD_DIM) {
+            return Err(wrong(format!("it has heads of {key} and {value}")));
+        }
+        if !head_dim.is_multiple_of(2) || !heads.is_multiple_of(kv_heads) {
+            return Err(wrong(format!("it has {heads} heads of {head_dim} for {kv_heads} of keys")));
+        }
+        let experts = ["num_local_experts", "num_experts", "n_routed_experts"];
+        let experts = experts.iter().map(|key| given(key)).find_map(Result::transpose).transpose()?.unwrap_or(0);
+        if heads > MOST || experts > MOST {
+            return Err(wrong(format!("it has {heads} heads and {experts} experts")));
+        }
+        let rope = Rope::new(&config).map_err(|reason| wrong(format!("it {reason}")))?;
+        Ok(Self {
+            family,
+            name: name.to_owned(),
+            layers: layers as usize,
+            shape: Shape { heads, kv_heads, head_dim, experts, latent },
+            rotary: (rope.share().unwrap_or(1.0) * head_dim as f64) as usize,
+            tied: !output || config["tie_word_embeddings"].as_bool().unwrap_or(false),
+            senses: class.ends_with("ForConditionalGeneration"),
+            rope,
+            tokenizer: tokenizer::Tokenizer::new(files, &config, family)?,
+            config,
+        })
+    }
+
+    /// The family that a configuration names.
+    pub fn family(config: &Json) -> Result<&'static Family> {
+        let class = config["architectures"][0].as_str().unwrap_or("none");
+        Family::of_class(class).ok_or_else(|| {
+            Error::unsupported(
+                format!("the architecture `{class}` is not written as GGUF"),
+                format!("{} are; llama.cpp's converter knows more", Family::names()),
+            )
+        })
+    }
+
+    /// What recipes of types go by. All layers are alike.
+    pub fn anatomy(&self) -> Anatomy {
+        Anatomy {
+            order: vec![0; self.layers],
+            columns: Vec::new(),
+            hidden: self.config["hidden_size"].as_u64().unwrap_or(0),
+            experts: self.shape.experts as u64,
+            sharing: (self.shape.heads / self.shape.kv_heads) as u64,
+            tied: self.tied,
+            falcon: self.family.arch == "falcon",
+        }
+    }
+
+    /// How many rows a tensor has by the configuration, if it is one of heads.
+    pub fn rows(&self, target: &Target) -> Option<usize> {
+        let Shape { heads, kv_heads, head_dim, latent, .. } = self.shape;
+        let rest = target.name.split_once("attn_").map_or("", |(_, rest)| rest);
+        let stem = rest.split('.').next().unwrap_or_default();
+        match (stem, latent) {
+            ("k_b" | "v_b", Some((key, value))) => Some(heads * (key + value)),
+            ("q", None) => Some(heads * head_dim),
+            ("k" | "v", None) => Some(kv_heads * head_dim),
+            ("qkv", None) => Some((heads + 2 * kv_heads) * head_dim),
+            _ => None,
+        }
+    }
+
+    /// What could not be taken over exactly, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.tokenizer.notes.clone();
+        if self.senses {
+            notes.push(
+                "only the language model is written: what sees or hears goes into a second file, `mmproj`, that llama.cpp's \
+                 converter makes with `--mmproj`"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// Tensors that no checkpoint has, f32: what frequencies are divided by in models that stretch their context.
+    pub fn rope_factors(&self) -> Vec<(&'static str, Vec<f32>)> {
+        self.rope.factors(self.rotary)
+    }
+
+    /// All the keys, in the order of llama.cpp's converter. `file_type` is its number for most of the types, `size` a word for
+    /// the number of weights, [`size_label`].
+    pub fn metadata(&self, file_type: u32, size: &str) -> Vec<(String, Value)> {
+        let mut keys: Vec<(String, Value)> = vec![
+            ("general.architecture".to_owned(), self.family.arch.into()),
+            ("general.type".to_owned(), "model".into()),
+            ("general.name".to_owned(), self.name.as_str().into()),
+            ("general.size_label".to_owned(), size.into()),
+        ];
+        for key in self.family.keys.iter().flat_map(|group| group.iter()) {
+            for (name, value) in self.value(key, file_type) {
+                let whole = name.starts_with("general.");
+                let name = if whole { name } else { format!("{}.{name}", self.family.arch) };
+                // What is said later is right.
+                match keys.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, known)) => *known = value,
+                    None => keys.push((name, value)),
+                }
+            }
+        }
+        keys.push(("general.quantization_version".to_owned(), Value::U32(QUANTIZATION_VERSION)));
+        keys.extend(self.tokenizer.metadata().iter().cloned());
+        keys
+    }
+
+    /// What a key of the table says of this model, by name.
+    fn value(&self, key: &Key, file_type: u32) -> Vec<(String, Value)> {
+        let config = &self.config;
+        let whole = |name: &str| config[name].as_u64().and_then(|number| u32::try_from(number).ok());
+        let length = Value::U32(self.shape.head_dim as u32);
+        let one = match key.from {
+            From::Layers => Some(Value::U32(self.layers as u32)),
+            From::KvHeads if self.shape.latent.is_some() => Some(Value::U32(1)),
+            From::KvHeads => Some(Value::U32(self.shape.kv_heads as u32)),
+            From::Rotary => Some(Value::U32(self.rotary as u32)),
+            From::Vocabulary => Some(Value::U32(self.tokenizer.tokens() as u32)),
+            From::Rope => return self.rope.metadata(),
+            From::Base => self.rope.base().filter(|base| *base != USUAL_BASE).map(|base| Value::F32(base as f32)),
+            From::Lengths => {
+                let given = config["head_dim"].is_u64();
+                return match self.family.lengths {
+                    Lengths::Given if !given => Vec::new(),
+                    Lengths::Never => Vec::new(),
+                    _ => {
+                        ["key_length", "value_length"].map(|name| (format!("attention.{name}"), length.clone())).into()
+                    }
+                };
+            }
+            From::FileType => Some(Value::U32(file_type)),
+            From::Whole(["ffn_hidden_size"]) => {
+                whole("ffn_hidden_size").or_else(|| Some(whole("hidden_size")?.saturating_mul(4))).map(Value::U32)
+            }
+            From::Whole(names) => names.iter().find_map(|name| whole(name)).map(Value::U32),
+            From::WholeOr(name, other) => Some(Value::U32(whole(name).unwrap_or(other))),
+            From::Sum(a, b) => whole(a).zip(whole(b)).map(|(a, b)| Value::U32(a.saturating_add(b))),
+            From::Real(names) => {
+                names.iter().find_map(|name| config[*name].as_f64()).map(|number| Value::F32(number as f32))
+            }
+            From::RopeTenth(name) => self.rope.number(name).map(|number| Value::F32((0.1 * number) as f32)),
+            From::Flag(name) => config[name].as_bool().map(Value::Bool),
+            From::Yes(name) => config[name].as_bool().filter(|yes| *yes).map(Value::Bool),
+            From::Scoring => match config["scoring_func"].as_str() {
+                Some("softmax") => Some(Value::U32(1)),
+                Some("sigmoid") => Some(Value::U32(2)),
+                _ => None,
+            },
+            From::Text(text) => Some(text.into()),
+            From::Number(number) => Some(Value::U32(number)),
+        };
+        one.map(|value| (key.gguf.to_owned(), value)).into_iter().collect()
+    }
+
+    /// Where a tensor of the checkpoint goes; nowhere for what llama.cpp computes itself, has already, or wants elsewhere.
+    pub fn tensor(&self, name: &str) -> Result<Vec<Target>> {
+        let unknown = || Error::Weight {
+            name: name.to_owned(),
+            reason: format!("is not known in a model of the family {}", self.family.arch),
+            hint: None,
+        };
+        let inner = within(name);
+        let computed = [".rotary_emb.inv_freq", ".attention.masked_bias", ".attention.bias"];
+        if (self.senses && site::sees(name)) || computed.iter().any(|end| inner.ends_with(end)) {
+            return Ok(Vec::new());
+        }
+        let found =
+            |rest: &str, lines: &mut dyn Iterator<Item = &'static super::family::Line>, layer: Option<usize>| {
+                let mut targets = Vec::new();
+                for line in lines {
+                    let exact = line.gguf.contains('.');
+                    let (stem, kind) = if exact { (rest, "") } else { rest.rsplit_once('.').unwrap_or((rest, "")) };
+                    let Some(expert) = matches(line.hf, stem) else { continue };
+                    let free = matches!(line.gguf, "attn_q" | "attn_k" | "attn_v" | "attn_qkv");
+                    let bias = kind == "bias" && (free || self.family.biases.contains(&line.gguf));
+                    if !(exact || kind == "weight" || bias) || expert.is_some_and(|at| at >= self.shape.experts) {
+                        continue;
+                    }
+                    let prefix = layer.map_or_else(String::new, |layer| format!("blk.{layer}."));
+                    let suffix = if exact { String::new() } else { format!(".{kind}") };
+                    let name = format!("{prefix}{}{suffix}", line.gguf);
+                    targets.push(Target { name, layer, turn: line.turn, expert });
+                }
+                targets
+            };
+        if let Some(rest) = inner.strip_prefix(self.family.layers) {
+            let (layer, rest) = rest.split_once('.').ok_or_else(unknown)?;
+            let layer = layer.parse::<usize>().map_err(|_| unknown())?;
+            // DeepSeek's last layers, which guess further tokens, are read by no runtime of this family.
+            if layer >= self.layers && self.shape.latent.is_some() {
+                return Ok(Vec::new());
+            }
+            let targets = found(rest, &mut self.family.lines(), Some(layer).filter(|at| *at < self.layers));
+            return if targets.is_empty() || layer >= self.layers { Err(unknown()) } else { Ok(targets) };
+        }
+        let mut targets = found(&inner, &mut self.family.whole.iter(), None);
+        if targets.is_empty() {
+            // Gemma's head is its embedding, even where a file has both.
+            return if inner == "lm_head.weight" && self.tied { Ok(targets) } else { Err(unknown()) };
+        }
+        targets.retain(|target| !(self.tied && target.name == "output.weight"));
+        Ok(targets)
+    }
+}
+
+/// Of groups of query heads with their key and their value, which head comes where if queries, keys and values are apart.
+pub fn apart(heads: usize, kv_heads: usize) -> Vec<usize> {
+    let queries = heads / kv_heads;
+    let group = queries + 2;
+    let queries = (0..heads).map(|head| head / queries * group + head % queries);
+    let keys = (0..kv_heads).map(|head| head * group + group - 2);
+    let values = (0..kv_heads).map(|head| head * group + group - 1);
+    queries.chain(keys).chain(values).collect()
+}
+
+/// The way back from [`apart`].
+pub fn joined(heads: usize, kv_heads: usize) -> Vec<usize> {
+    let apart = apart(heads, kv_heads);
+    let mut joined = vec![0; apart.len()];
+    for (to, from) in apart.into_iter().enumerate() {
+        // Heads that are no whole groups are a shape that is refused.
+        if let Some(place) = joined.get_mut(from) {
+            *place = to;
+        }
+    }
+    joined
+}
+
+/// A word for a number of weights, `8.0B` or `8x7.2B`: all that are not experts', those of one expert, and how many
+/// experts there are.
+pub fn size_label(shared: u64, expert: u64, experts: usize) -> String {
+    let weights = (shared + expert) as f64;
+    let (scaled, unit) = match weights {
+        w if w > 1e12 => (w * 1e-12, 'T'),
+        w if w > 1e9 => (w * 1e-9, 'B'),
+        w if w > 1e6 => (w * 1e-6, 'M'),
+        w => (w * 1e-3, 'K'),
+    };
+    // Two digits at least.
+    let decimals = if scaled.round_ties_even() >= 10.0 { 0 } else { 1 + usize::from(scaled.round_ties_even() == 0.0) };
+    let size = format!("{scaled:.decimals$}{unit}");
+    if experts > 0 { format!("{experts}x{size}") } else { size }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! How a tensor of a Hugging Face checkpoint is read so that it is one of llama.cpp's.
+
+use crate::{
+    Error, Result,
+    coding::Matrix,
+    gguf::{
+        family::{Share, Turn},
+        model::{Shape, apart},
+    },
+    rows::{Added, Heads, Ordered, Pairs, Plain, Rows, Stacked},
+    stored::Located,
+};
+
+/// A tensor in llama.cpp's order.
+pub(super) struct View<'a> {
+    /// Its dimensions, columns first.
+    pub(super) dims: Vec<u64>,
+    /// Its rows.
+    pub(super) rows: Box<dyn Rows + 'a>,
+}
+
+/// The tensor at a place of the file, turned as its family says.
+pub(super) fn view<'a>(located: Located<'a>, turn: Turn, shape: &Shape) -> Result<View<'a>> {
+    let (shard, entry) = located;
+    let refuse = |reason: String| Error::Weight { name: entry.name.clone(), reason, hint: None };
+    let misshapen = || refuse(format!("has the shape {:?}, which config.json does not explain", entry.shape));
+    if entry.shape.is_empty() || entry.shape.contains(&0) {
+        return Err(refuse(format!("has the shape {:?}", entry.shape)));
+    }
+    let dims: Vec<u64> = entry.shape.iter().rev().map(|dim| *dim as u64).collect();
+    let plain = Plain::new(shard, entry)?;
+    // What is reordered is reordered by rows: a vector's numbers are rows of one.
+    let lines = || if entry.shape.len() == 1 { plain.upright() } else { plain };
+    let &Shape { heads, kv_heads, head_dim, experts, latent } = shape;
+    let within = |matrix, first, down, across| -> Result<Box<dyn Rows + 'a>> {
+        Ok(Box::new(Plain::within(shard, entry, matrix, first, down, across)?))
+    };
+    let rows: Box<dyn Rows + 'a> = match turn {
+        Turn::Same | Turn::Expert => Box::new(plain),
+        Turn::PlusOne => Box::new(Added::new(plain, 1.0)),
+        Turn::QueryPairs | Turn::KeyPairs => {
+            let heads = if turn == Turn::QueryPairs { heads } else { kv_heads };
+            Box::new(Heads::new(lines(), lines().matrix().rows / heads, Pairs::Joined))
+        }
+        Turn::Fused => Box::new(Ordered::new(lines(), head_dim, apart(heads, kv_heads))),
+        Turn::Stack(which) => {
+            let [all, columns, outputs] = entry.shape[..] else { return Err(misshapen()) };
+            let (first, down, rows) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
+            let each = columns * outputs;
+            let matrix = Matrix { rows, columns };
+            let stack = (0..all).map(|expert| within(matrix, expert * each + first, down, outputs));
+            let rows = Stacked::of(stack.collect::<Result<_>>()?);
+            return Ok(View { dims: [columns, matrix.rows, all].map(|dim| dim as u64).to_vec(), rows });
+        }
+        Turn::Biases(which) => {
+            let [all, outputs] = entry.shape[..] else { return Err(misshapen()) };
+            let (first, across, columns) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
+            let rows = within(Matrix { rows: all, columns }, first, outputs, across)?;
+            return Ok(View { dims: vec![columns as u64, all as u64], rows });
+        }
+        Turn::LatentKey | Turn::LatentValue => {
+            let ([_, rank], Some((key, value))) = (&entry.shape[..], latent) else { return Err(misshapen()) };
+            let (rank, each) = (*rank, (key + value) * *rank);
+            let stack = (0..heads).map(|head| {
+                if turn == Turn::LatentKey {
+                    within(Matrix { rows: rank, columns: key }, head * each, 1, rank)
+                } else {
+                    within(Matrix { rows: value, columns: rank }, head * each + key * rank, rank, 1)
+                }
+            });
+            let rows = Stacked::of(stack.collect::<Result<_>>()?);
+            let dims = if turn == Turn::LatentKey { [key, rank, heads] } else { [rank, value, heads] };
+            return Ok(View { dims: dims.map(|dim| dim as u64).to_vec(), rows });
+        }
+    };
+    Ok(View { dims, rows })
+}
+
+/// Of so many outputs, the first, the distance to the next and the number of a which.
+fn share_of(which: Share, outputs: usize) -> Option<(usize, usize, usize)> {
+    let half = outputs / 2;
+    match which {
+        Share::Whole => Some((0, 1, outputs)),
+        _ if !outputs.is_multiple_of(2) => None,
+        Share::First => Some((0, 1, half)),
+        Share::Second => Some((half, 1, half)),
+        Share::Even => Some((0, 2, half)),
+        Share::Odd => Some((1, 2, half)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::joined;
+
+    /// Falcon-40B in small: two groups of two queries, a key and a value. NeoX has a key and a value for each query.
+    #[test]
+    fn heads_come_apart() {
+        for (heads, kv_heads) in [(4, 2), (2, 2), (3, 1)] {
+            let (there, back) = (apart(heads, kv_heads), joined(heads, kv_heads));
+            assert!(there.iter().enumerate().all(|(to, from)| back[*from] == to));
+        }
+        assert_eq!(apart(4, 2), [0, 1, 4, 5, 2, 6, 3, 7]);
+        assert_eq!(apart(2, 2), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(apart(3, 1), [0, 1, 2, 3, 4]);
+    }
+}
