@@ -67,7 +67,7 @@ test("refuses a price that is no number, wherever it comes from", async ({ clean
 test("explains formats", async ({ clean: page }) => {
   await page.goto("/?tab=formats");
   const table = page.getByRole("region", { name: "All formats, table" });
-  await expect(table.locator("tbody tr")).toHaveCount(36);
+  await expect(table.locator("tbody tr")).toHaveCount(38);
   await expect(page.getByRole("img", { name: /^15 codes: −6, −4/ }).first()).toBeVisible();
   await table.getByRole("button", { name: "mxfp4", exact: true }).click();
   await expect(page.getByRole("region", { name: "One format" })).toContainText("E8M0 per block");

@@ -220,6 +220,6 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(style::printable("a\u{1b}[31mb\u{7}\n"), "a\u{fffd}[31mb\u{fffd}\u{fffd}");
+        assert_eq!(style::printable("a\u{1b}[31mb\u{7}\nc"), "a\u{fffd}[31mb\u{fffd} c");
     }
 }

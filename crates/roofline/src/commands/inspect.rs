@@ -82,6 +82,11 @@ impl Inspected {
             ("size".to_owned(), size(shown.bytes)),
             ("bits per weight".to_owned(), format!("{:.3}", shown.bits_per_weight)),
         ];
+        if shown.bytes_not_understood > 0 {
+            let unknown =
+                format!("{} of codes, whose parameters are not among those above", size(shown.bytes_not_understood));
+            facts.push(("not understood".to_owned(), unknown));
+        }
         if let Some(quantization) = &shown.quantization {
             facts.push(("quantization".to_owned(), shortened_to(&quantization.to_string(), 400)));
         }

@@ -1,5 +1,7 @@
 //! `roofline quantize`: a checkpoint and a plan in, a checkpoint that runtimes load out.
 
+mod previewed;
+
 use std::{
     io::IsTerminal,
     path::Path,
@@ -10,12 +12,15 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method,
+    Checkpoint, Layout, Manner, Method, Ranges, Request, Runtime,
     card::by_role,
-    layout::Listed,
-    quantize::{Line, Report as Done, Request, quantize as run},
+    layout::{Listed, Shards},
+    preview::preview,
+    quantize::{Line, Report as Done, quantize as run},
 };
 use serde::Serialize;
+
+use previewed::Previewed;
 
 use super::inspect::size;
 use crate::{
@@ -38,11 +43,24 @@ pub(crate) fn quantize(args: &QuantizeArgs, form: Format) -> Result<(), Failure>
     let kept = |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
     let plan = args.keep.iter().fold(self::plan(plan)?, kept);
     let layout = layout(args.layout.as_deref(), &plan, target)?;
-    let checkpoint = Checkpoint::open(model)?;
+    let mut checkpoint = Checkpoint::open(model)?;
+    for asked in &args.lora {
+        let (folder, scale) = adapter(asked)?;
+        checkpoint.merge(folder, scale)?;
+    }
     let threads = args.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
     let manner = Manner { force: args.force, resume: args.resume };
-    let request = Request { plan, layout, method, target: target.clone(), manner, threads };
-    let bar = progress(checkpoint.bytes());
+    let runtime = args.runtime.as_deref().map(str::parse::<Runtime>).transpose()?;
+    let ranges = args.ranges.as_deref().map(Ranges::read).transpose()?;
+    let shards = args.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?;
+    let verify = args.verify;
+    let target = target.clone();
+    let request = Request { plan, layout, method, runtime, ranges, target, manner, shards, verify, threads };
+    if args.dry_run {
+        return Ok(emit(&Previewed { preview: preview(&checkpoint, &request)?, all: args.all }, form)?);
+    }
+    // What is verified is read twice.
+    let bar = progress(checkpoint.bytes() * if verify { 2 } else { 1 });
     let start = Instant::now();
     let done = run(&checkpoint, &request, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
@@ -58,6 +76,18 @@ fn plan(text: &str) -> Result<Plan, Failure> {
     let path = Path::new(text);
     let file = path.extension().is_some_and(|extension| extension == "toml") || path.is_file();
     if file { Ok(roofline_quant::plan::read(path)?) } else { Ok(text.parse::<Plan>()?) }
+}
+
+/// An adapter's folder, and what it is multiplied with.
+fn adapter(text: &str) -> Result<(&Path, f64), Failure> {
+    let whole = (Path::new(text), 1.0);
+    let Some((folder, scale)) = text.rsplit_once('=').filter(|_| !whole.0.exists()) else { return Ok(whole) };
+    match scale.parse::<f64>() {
+        Ok(scale) if scale.is_finite() => Ok((Path::new(folder), scale)),
+        _ => {
+            Err(Failure::usage(format!("`{scale}` is no scale of an adapter"), "write --lora FOLDER=0.5, for example"))
+        }
+    }
 }
 
 /// What was asked for; else what the target's name or the plan says.
@@ -109,6 +139,18 @@ impl Report for Quantized {
         let ratio = 100.0 * done.bytes_after as f64 / done.bytes_before as f64;
         let sizes = format!("{} before, {} after ({ratio:.1} %)", size(done.bytes_before), size(done.bytes_after));
         let mut facts = vec![("size".to_owned(), sizes)];
+        for merge in &done.adapters {
+            let held = size(merge.bytes_held);
+            let what = format!("{} times {}: {}; {held} held", merge.adapter.display(), merge.scale, merge.words());
+            facts.push(("adapter".to_owned(), what));
+        }
+        if done.verified {
+            facts.push((
+                "verified".to_owned(),
+                "read back before it got its name: every weight has the error told here, every copy the source's bytes"
+                    .to_owned(),
+            ));
+        }
         if !done.weights.is_empty() {
             facts.extend(self.errors());
         }
@@ -152,7 +194,7 @@ impl Quantized {
             ),
             (
                 "relative error".to_owned(),
-                format!("{:.5}, root mean square over the model's products", done.mean_squared_error.sqrt()),
+                format!("{:.5}, root mean square over the model's products", done.relative_squared_error.sqrt()),
             ),
             ("perplexity".to_owned(), perplexity),
         ]

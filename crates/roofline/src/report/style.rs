@@ -68,7 +68,13 @@ pub(crate) fn paint(text: &str, style: Style) -> String {
     format!("{style}{}{style:#}", printable(text))
 }
 
-/// `text` without control characters: a device file's words must not drive the terminal.
+/// `text` without control characters: a device file's words must not drive the terminal. What breaks a line or jumps within
+/// it becomes a space, since it says nothing but that.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+    let shown = |letter: char| match letter {
+        '\n' | '\r' | '\t' => ' ',
+        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        letter => letter,
+    };
+    text.chars().map(shown).collect()
 }

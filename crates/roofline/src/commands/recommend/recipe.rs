@@ -40,13 +40,16 @@ fn layout(plan: &Plan) -> Option<Layout> {
     let stores = |layout: &Layout| {
         parts().all(|spec| {
             let Formats { weights, activations, .. } = spec.formats();
-            weights.is_some_and(|weights| layout.scheme_of(weights, activations).is_ok())
+            // What needs ranges of activations is not made by one command.
+            let scheme = weights.and_then(|weights| layout.scheme_of(weights, activations).ok());
+            scheme.is_some_and(|scheme| !scheme.needs_ranges())
         })
     };
     let some = plan.mix().is_none() && parts().next().is_some();
-    // A checkpoint of torchao has one scheme.
+    // A checkpoint of torchao, or of bitsandbytes, has one scheme.
     let takes = |layout: &Layout| *layout == Layout::CompressedTensors || plan.rules().is_empty();
-    [Layout::CompressedTensors, Layout::Torchao].into_iter().find(|layout| some && takes(layout) && stores(layout))
+    let folders = [Layout::CompressedTensors, Layout::Torchao, Layout::Bitsandbytes];
+    folders.into_iter().find(|layout| some && takes(layout) && stores(layout))
 }
 
 fn quantize(plan: &Plan, layout: Layout, algorithm: &str, model: &str, target: &str) -> String {
@@ -87,7 +90,11 @@ fn vllm(outcome: &Outcome, model: &str) -> Vec<String> {
     let as_it_is = candidate.losses.quality == Quality::Released || candidate.algorithm == "none";
     let (made, served) = match layout(plan) {
         _ if as_it_is => (None, model),
-        Some(layout) => (Some(quantize(plan, layout, candidate.algorithm, model, "OUT")), "OUT"),
+        // Experts are fused here and stacked elsewhere, so it is written for whom it is served by.
+        Some(layout) => {
+            let made = quantize(plan, layout, candidate.algorithm, model, "OUT");
+            (Some(if layout == Layout::CompressedTensors { made + " --runtime vllm" } else { made }), "OUT")
+        }
         None => return Vec::new(),
     };
     let cache = match plan.kv().map(|kv| kv.to_string()).as_deref() {

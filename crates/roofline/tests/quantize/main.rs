@@ -1,0 +1,11 @@
+//! `roofline quantize` and `roofline inspect` as a user meets them, on checkpoints made here.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod experts;
+mod made;
+mod previewed;
+mod refused;
+mod resumed;
+mod words;
+mod written;
