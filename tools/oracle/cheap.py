@@ -13,9 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+import box_cases
 import compressed_cases
 import failures
 import gguf_cases
+import lora_cases
+import packed_cases
 import plain_cases
 import torchao_cases
 from checks import Checks, schemes
@@ -32,7 +35,7 @@ def main():
     checks = Checks()
     known = schemes(binary)
     with tempfile.TemporaryDirectory(prefix="roofline-oracle-") as folder:
-        for part in (compressed_cases, torchao_cases, plain_cases, gguf_cases, failures):
+        for part in (compressed_cases, torchao_cases, packed_cases, box_cases, plain_cases, lora_cases, gguf_cases, failures):
             work = Path(folder) / part.__name__
             work.mkdir()
             part.run(checks, binary, known, work)

@@ -24,7 +24,20 @@ def expected(tensors, type_name, scheme_of):
         members = [one for one in family(module) if one + ".weight" in tensors and scheme_of(one + ".weight") == scheme]
         parts, decoded[name] = compressed.encode(scheme, weight, type_name, [tensors[one + ".weight"] for one in members])
         stored |= {f"{module}.{part}": raw(array) for part, array in parts.items()}
+        if scheme in compressed.RANGED:
+            part, kind = compressed.RANGED[scheme]
+            stored[f"{module}.{part}"] = raw(compressed.seen(kind, ranges(tensors)["inputs"][module], type_name))
     return stored, decoded
+
+
+def ranges(tensors):
+    """Largest magnitudes of every product's inputs, and of every layer's keys and values, none like another."""
+    modules = sorted(name.removesuffix(".weight") for name in tensors if name.endswith("proj.weight"))
+    layers = sorted({module.rpartition(".")[0] for module in modules if module.endswith("k_proj")})
+    # One is zero, as of an expert that no token chose.
+    inputs = {module: 0.37 * at for at, module in enumerate(modules)}
+    keys = {layer: 5.5 + at for at, layer in enumerate(layers)}
+    return {"inputs": inputs, "keys": keys, "values": {layer: 0.3 * (at + 1) for at, layer in enumerate(layers)}}
 
 
 def family(module):
@@ -37,6 +50,10 @@ def family(module):
 
 
 def case(checks, binary, known, name, model, tensors, type_name, plan, scheme_of, to, *more):
+    if any(scheme_of(one) in compressed.RANGED for one in tensors):
+        file = to.with_suffix(".json")
+        file.write_text(json.dumps(ranges(tensors)))
+        more = (*more, "--ranges", file)
     done = quantize(binary, model, plan, to, "--as", LAYOUT, *more)
     if not checks.check(f"{name}: quantizes", done.code == 0, done.err.strip()[:300] if done.code else ""):
         return None
@@ -71,6 +88,27 @@ def run(checks, binary, known, work):
             case(checks, binary, known, f"{case_name} odd shapes", folder, odd, type_name, scheme, uniform(scheme), to)
     shards(checks, binary, known, names, work)
     mixed(checks, binary, known, work)
+    cache(checks, binary, work)
+
+
+def cache(checks, binary, work):
+    """Scales of keys and values, from the same file of ranges."""
+    for type_name in ("BF16", "F16", "F32"):
+        model, tensors = regular(work, type_name)
+        file, to = work / f"cache-{type_name}.json", work / f"cache-{type_name}"
+        given = ranges(tensors)
+        file.write_text(json.dumps(given))
+        done = quantize(binary, model, "fp8,kv=fp8", to, "--as", LAYOUT, "--ranges", file)
+        name = f"{LAYOUT} kv=fp8 {type_name}"
+        if not checks.check(f"{name}: quantizes", done.code == 0, done.err.strip()[:300] if done.code else ""):
+            continue
+        stored, _ = expected(tensors, type_name, uniform("fp8"))
+        for part, table in (("k_scale", given["keys"]), ("v_scale", given["values"])):
+            stored |= {f"{layer}.{part}": raw(compressed.seen("fp8", peak, type_name)) for layer, peak in table.items()}
+        checks.same_tensors(f"{name}: every byte", read_folder(to), stored)
+        found = json.loads((to / "config.json").read_text())["quantization_config"]["kv_cache_scheme"]
+        wanted = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor", "dynamic": False}
+        checks.check(f"{name}: kv_cache_scheme", found == wanted, f"{found}")
 
 
 def shards(checks, binary, known, names, work):
@@ -124,9 +162,14 @@ def check_configuration(checks, name, model, to, scheme):
     source = json.loads((model / "config.json").read_text())
     written = json.loads((to / "config.json").read_text())
     quantization = written.pop("quantization_config", None)
+    # What loads four-bit floats computes in BF16, and the configuration says so.
+    if scheme.startswith(("nvfp4", "mxfp4")) and "dtype" in source:
+        source["dtype"] = "bfloat16"
     checks.check(f"{name}: the rest of config.json is untouched", written == source)
     form, weights, inputs = compressed.configuration(scheme)
     group = {"targets": ["Linear"], "weights": weights} | ({"input_activations": inputs} if inputs else {})
+    if scheme == "w4a8":
+        group["format"] = form
     wanted = {
         "quant_method": "compressed-tensors",
         "format": form,

@@ -31,7 +31,7 @@ def regular(work, type_name, shards=1, **more):
     return folder, tensors
 
 
-def open_with_library(checks, name, folder, stored):
+def open_with_library(checks, name, folder, stored, said="pt"):
     """The files open with the library that defines them, which checks names, types, offsets and sizes."""
     seen, formats = [], set()
     for path in sorted(folder.glob("*.safetensors")):
@@ -40,7 +40,7 @@ def open_with_library(checks, name, folder, stored):
             formats.add((file.metadata() or {}).get("format"))
         checks.check(f"{name}: {path.name} is aligned", header(path)[1] % 8 == 0)
     checks.check(f"{name}: safetensors reads it", sorted(seen) == sorted(stored), f"{len(seen)} tensors")
-    checks.check(f"{name}: the metadata says pt", formats == {"pt"})
+    checks.check(f"{name}: the metadata says {said}", formats == {said})
 
 
 def check_report(checks, name, report, tensors, decoded):

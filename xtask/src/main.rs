@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask kernels`, `cargo xtask oracle`, `cargo xtask generate [--check]`,
+//! The project's chores: `cargo xtask test`, `cargo xtask kernels`, `cargo xtask oracle [--heavy]`, `cargo xtask generate [--check]`,
 //! `cargo xtask serve`, `cargo xtask bench`.
 
 mod bench;
@@ -21,7 +21,8 @@ Usage: cargo xtask CHORE
 
   test                everything a change must pass: format, lints, tests, oracle, documentation, generated files
   kernels             every GPU kernel compiled for every architecture, without a GPU (minutes)
-  oracle              the checkpoints the program writes, compared with a reference in Python
+  oracle [--heavy]    the checkpoints the program writes, compared with a reference in Python, or loaded by the libraries
+                      themselves, family by family (10 GB of packages and half an hour)
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
   serve [ARGUMENTS]   build the page, then start a server that has it: `roofline serve ARGUMENTS`
   bench               estimates per second, and the time from process start to answer";
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ["test"] => test::test(),
         ["kernels"] => kernels::kernels(),
         ["oracle"] => oracle::oracle(),
+        ["oracle", "--heavy"] => oracle::heavy(),
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),
         ["bench"] => bench::bench(),

@@ -20,6 +20,7 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         step("SKIPPED lints: clippy is not installed (rustup component add clippy)");
     }
+    fuzz_targets()?;
     let page = page()?;
     packages();
     let compiler = kernels::nvrtc();
@@ -43,6 +44,24 @@ pub(crate) fn test() -> Result<(), String> {
     step("generated files");
     generate::generate(generate::Mode::Check)?;
     machines::others()
+}
+
+/// The targets of the fuzzer still compile. They are a workspace of their own, whose one dependency more may not be on a
+/// machine that has no network.
+fn fuzz_targets() -> Result<(), String> {
+    let fuzz = |arguments: &[&str]| {
+        let mut command = cargo(arguments);
+        command.args(["--locked", "--manifest-path", "fuzz/Cargo.toml"]);
+        command
+    };
+    if !works(&mut fuzz(&["fetch"])) {
+        step(
+            "SKIPPED the fuzz targets: their dependencies cannot be had (cargo fetch --manifest-path fuzz/Cargo.toml)",
+        );
+        return Ok(());
+    }
+    step("the fuzz targets compile");
+    run(&mut fuzz(&["check", "--quiet", "--bins"]))
 }
 
 /// Builds the page and tests its pure parts; whether there is one to drive.

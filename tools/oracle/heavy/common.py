@@ -22,6 +22,13 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 logging.disable(logging.WARNING)
+try:
+    # compressed-tensors talks through this where it is there.
+    import loguru
+
+    loguru.logger.remove()
+except ImportError:
+    pass
 
 
 def token_ids():

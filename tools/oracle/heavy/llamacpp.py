@@ -29,10 +29,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import models
 
 TYPES = ["fp32", "fp16", "bf16", "q8_0", "q6_k", "q5_1", "q5_k_m", "q5_k_s", "q5_0", "q4_1", "q4_k_m", "q4_k_s", "q4_0"]
-TYPES += ["q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4a16", "nvfp4a16"]
+TYPES += ["iq4_nl", "iq4_xs", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4a16", "nvfp4a16"]
 # What llama_model_quantize makes, by its number.
 REQUANTIZED = {"q8_0": 7, "q4_0": 2, "q6_k": 18, "q4_k_s": 14, "q4_k_m": 15, "q5_0": 8, "q5_k_s": 16, "q5_k_m": 17}
-REQUANTIZED |= {"q5_1": 9, "q4_1": 3, "q3_k_l": 13, "q3_k_m": 12, "q3_k_s": 11, "q2_k": 10}
+REQUANTIZED |= {"iq4_nl": 25, "iq4_xs": 30, "q5_1": 9, "q4_1": 3, "q3_k_l": 13, "q3_k_m": 12, "q3_k_s": 11, "q2_k": 10}
 # Rounding amplifies: noise of 1e-4 in what is rounded, as other orders of summation give, moves these logits by 2 to 4 %. Two rows
 # of values swapped in one layer move them by 35 %, queries in the wrong order by 119 %. What is stored is compared byte by byte.
 BOUND = 0.05
@@ -82,7 +82,7 @@ def rounded(x, kind):
         return x
     if kind in (Type.F16, Type.BF16):
         return x.to(torch.float16 if kind == Type.F16 else torch.bfloat16).float()
-    size = 256 if kind.name.endswith("_K") else 32
+    size = 256 if kind.name.endswith("_K") or kind == Type.IQ4_XS else 32
     blocks = x.unflatten(-1, (-1, size))
     scale = blocks.abs().amax(-1, keepdim=True) / 127
     codes = torch.where(scale > 0, blocks / scale, 0.0).round()

@@ -26,12 +26,12 @@ LLAMA3_ROPE = {
 }
 
 
-def tokenizer(folder):
-    """A byte-level BPE tokenizer trained on the source of Python's `os`."""
+def tokenizer(folder, markers=()):
+    """A byte-level BPE tokenizer trained on the source of Python's `os`, with these special tokens beside the usual four."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    special = ["<unk>", "<s>", "</s>", "<pad>"]
+    special = ["<unk>", "<s>", "</s>", "<pad>", *markers]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet)
     made.train_from_iterator(Path(os.__file__).read_text().split("\n"), trainer)

@@ -18,11 +18,15 @@ INTEGERS = {
     "int4-channel": (4, None, False),
     "w8a16": (8, None, False),
     "int8-g128": (8, 128, False),
+    "w4a8": (4, 128, False),
 }
+# Schemes whose inputs have a stored scale, what it is called, and what it is.
+RANGED = {"fp8-static": ("input_scale", "fp8"), "nvfp4": ("input_global_scale", "nvfp4")}
 # What the number of columns must be a multiple of.
 GRANULES = {
     **{name: group or 1 for name, (_, group, _) in INTEGERS.items()},
-    **{"int8": 1, "fp8": 1, "fp8-block": 1, "nvfp4a16": 16, "mxfp4a16": 32, "mxfp4": 32, "mxfp8": 32},
+    **{"w4a8-int8": 128, "int8": 1, "fp8": 1, "fp8-static": 1, "fp8-block": 128, "nvfp4a16": 16, "nvfp4": 16},
+    **{"mxfp4a16": 32, "mxfp4": 32, "mxfp8": 32},
 }
 FAMILIES = [("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")]
 
@@ -32,14 +36,22 @@ def encode(scheme, weight, type_name, family):
     to = Arithmetic(type_name)
     if scheme in INTEGERS:
         return integers(to, widened(weight), *INTEGERS[scheme])
+    if scheme == "w4a8-int8":
+        rows, columns = weight.shape
+        codes, scale = symmetric(to, widened(weight).reshape(rows, -1, 128), 4)
+        decoded = (codes * scale[..., None]).reshape(rows, columns)
+        return {"weight": codes.reshape(rows, columns), "weight_scale": to.stored(scale)}, decoded
     if scheme == "int8":
         codes, scale = symmetric(to, widened(weight)[:, None, :], 8)
         return {"weight": codes[:, 0], "weight_scale": to.stored(scale)}, (codes * scale[..., None])[:, 0]
     if scheme == "fp8":
         return float8_rows(to, widened(weight))
+    if scheme == "fp8-static":
+        codes, scale = float8(to, widened(weight), np.abs(widened(weight)).max())
+        return {"weight": codes, "weight_scale": to.stored(scale).reshape(1)}, widened(codes) * scale
     if scheme == "fp8-block":
         return float8_blocks(to, widened(weight))
-    if scheme == "nvfp4a16":
+    if scheme in ("nvfp4a16", "nvfp4"):
         return nvfp4(to, widened(weight), max(np.abs(widened(one)).max() for one in family))
     if scheme in ("mxfp4a16", "mxfp4"):
         return mxfp4(to, widened(weight))
@@ -115,10 +127,23 @@ def float8_blocks(to, weight, side=128):
     return parts, cut(widened(codes) * scale)
 
 
-def nvfp4(to, weight, peak):
+def divisor_of(to, peak):
     """The global scale divides; PyTorch computes it as a reciprocal and a product."""
     divisor = to.round(to.round(F32(1) / max(F32(peak), to.tiny)) * F32(2688))
-    divisor = divisor if np.isfinite(divisor) else F32(1)
+    return divisor if np.isfinite(divisor) else F32(1)
+
+
+def seen(kind, peak, type_name):
+    """What is stored for inputs, keys or values that data brought up to `peak`."""
+    to = Arithmetic(type_name)
+    peak = to.round(F32(peak))
+    if kind == "nvfp4":
+        return np.array([divisor_of(to, peak)], F32)
+    return to.stored(unless_zero(to, to.round(peak / F32(448)))).reshape(1)
+
+
+def nvfp4(to, weight, peak):
+    divisor = divisor_of(to, peak)
     rows, columns = weight.shape
     blocks = weight.reshape(rows, -1, 16)
     stored = e4m3(to.round(np.abs(blocks).max(-1) / F32(6)) * divisor)
@@ -168,12 +193,18 @@ def mxfp8(to, weight):
 
 def configuration(scheme):
     """The format and the arguments of weights and inputs that belong in `quantization_config`."""
+    token = {"symmetric": True, "strategy": "token", "dynamic": True}
     if scheme in INTEGERS:
         bits, group, shifted = INTEGERS[scheme]
         span = {"strategy": "group", "group_size": group} if group else {"strategy": "channel"}
-        return "pack-quantized", {"num_bits": bits, "type": "int", "symmetric": not shifted, **span}, None
-    token = {"symmetric": True, "strategy": "token", "dynamic": True}
+        inputs = {"w4a8": {"num_bits": 8, "type": "float", **token}}
+        return "pack-quantized", {"num_bits": bits, "type": "int", "symmetric": not shifted, **span}, inputs.get(scheme)
     return {
+        "w4a8-int8": (
+            "int-quantized",
+            {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128},
+            {"num_bits": 8, "type": "int", **token},
+        ),
         "int8": (
             "int-quantized",
             {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"},
@@ -188,6 +219,16 @@ def configuration(scheme):
             "float-quantized",
             {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "block", "block_structure": [128, 128]},
             {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "group", "group_size": 128, "dynamic": True},
+        ),
+        "fp8-static": (
+            "float-quantized",
+            {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"},
+            {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor", "dynamic": False},
+        ),
+        "nvfp4": (
+            "nvfp4-pack-quantized",
+            {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16},
+            {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16, "dynamic": "local"},
         ),
         "nvfp4a16": (
             "nvfp4-pack-quantized",

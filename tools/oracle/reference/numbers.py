@@ -12,6 +12,7 @@ TYPES = {
     "I8": np.dtype(np.int8),
     "U8": np.dtype(np.uint8),
     "I32": np.dtype(np.int32),
+    "U32": np.dtype(np.uint32),
     "I64": np.dtype(np.int64),
 }
 NAMES = {dtype: name for name, dtype in TYPES.items()}
