@@ -4,27 +4,31 @@
 
 use libfuzzer_sys::fuzz_target;
 use roofline_core::{
-    Model, Plan, Registry,
+    Machine, Model, Plan, Registry,
     format::Sizes,
+    machine::Stack,
     model::{Lowering, Workload},
-    precision::PrecisionSpec,
-    predict::predict,
+    predict::{Tier, predict},
 };
 
 fuzz_target!(|text: &str| {
     let Ok(model) = Model::from_config(text, "fuzz") else { return };
     assert!(model.parameters() >= model.active_parameters());
     let device = Registry::builtin().find("h200_sxm").expect("a built-in device").into_owned();
-    let spec: PrecisionSpec = "w4a16".parse().expect("a precision");
-    let plan = Plan::model(&spec, &device).expect("an H200 has 16-bit units");
+    let plan: Plan = "w4a16".parse().expect("a plan");
+    let Ok(assignment) = plan.on(&device, Some(&model.anatomy)) else { return };
+    let machine = Machine::new(device, Stack::Roofline);
     for workload in [Workload::decode(3, 1000), Workload::prefill(2, 77)] {
         let workload = workload.expect("a sensible workload");
         for fused in [true, false] {
             let Ok(graph) = model.graph(workload, Lowering { fused, ..Lowering::default() }) else { continue };
-            let total = predict(&graph, &plan, Sizes::Exact, &device).expect("every unit is there").total;
-            assert!(total.time().value().is_finite() && total.time().value() > 0.0);
+            let total = predict(&graph, &plan, &machine).expect("every unit is there").total;
+            for tier in [Tier::Ideal, Tier::Expected] {
+                let seconds = total.time(tier).value();
+                assert!(seconds.is_finite() && seconds > 0.0);
+            }
         }
-        if let Ok(footprint) = model.footprint(workload, Lowering::default(), &plan, Sizes::Exact) {
+        if let Ok(footprint) = model.footprint(workload, Lowering::default(), &assignment, Sizes::Exact) {
             assert!(footprint.total().value().is_finite());
         }
     }

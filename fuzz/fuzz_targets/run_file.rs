@@ -6,10 +6,12 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use roofline_core::{
-    Registry,
+    Machine, Registry,
     calibration::{Sample, Spread, ThinRows, fit},
     compare::{Observation, compare},
-    format::Sizes,
+    machine::Stack,
+    measurement::Measurement,
+    predict::Tier,
 };
 use roofline_run::Run;
 
@@ -17,10 +19,18 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(run) = Run::parse(bytes, Path::new("fuzz")) else { return };
     let device = Registry::builtin().find("h200_sxm").expect("a built-in device").into_owned();
     let observations: Vec<Observation> = run.measurements.iter().map(Observation::from).collect();
-    if let Ok(comparison) = compare(&observations, &device, None, Sizes::Exact) {
-        assert_eq!(comparison.pairs.len(), observations.len());
+    let machine = Machine::new(device.clone(), Stack::Roofline);
+    for tier in [Tier::Ideal, Tier::Expected] {
+        if let Ok(comparison) = compare(&observations, &machine, tier) {
+            assert_eq!(comparison.pairs.len(), observations.len());
+        }
     }
-    let sample = |one: &Observation| Sample { op: one.op, precision: one.formats, time: one.time };
-    let samples: Vec<Sample> = observations.iter().map(sample).collect();
+    let sample = |one: &Measurement| Sample {
+        op: one.op,
+        precision: one.formats,
+        math: one.kernel.math,
+        time: one.time(),
+    };
+    let samples: Vec<Sample> = run.measurements.iter().map(sample).collect();
     let _ = fit(&samples, &device, "fuzz", String::new(), ThinRows::all(16), Spread::default());
 });

@@ -6,11 +6,7 @@
 use std::{fs, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use roofline_quant::{
-    Checkpoint,
-    job::{Rows, Spare},
-    stored::Stored,
-};
+use roofline_quant::{Checkpoint, rows::Spare, stored::Stored};
 
 /// Decoding more numbers than this finds nothing that decoding these does not.
 const MOST: usize = 1 << 20;
@@ -19,6 +15,9 @@ const MOST: usize = 1 << 20;
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("roofline-fuzz-stored-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for temporary files");
+    // MLX's words are read as the configuration says.
+    let config = r#"{"quantization": {"group_size": 64, "bits": 4, "m": {"group_size": 32, "bits": 3}}}"#;
+    fs::write(folder.join("config.json"), config).expect("a temporary file");
     folder
 });
 
@@ -28,15 +27,19 @@ fuzz_target!(|file: &[u8]| {
     fs::write(&path, file).expect("a temporary file");
     let Ok(checkpoint) = Checkpoint::open(&path) else { return };
     let Ok((all, _)) = Stored::survey(&checkpoint) else { return };
-    for stored in &all {
-        let Stored::Coded(coded) = stored else { continue };
-        let matrix = coded.matrix();
-        let numbers = matrix.rows.checked_mul(matrix.columns).expect("a matrix that was believed has a size");
-        // The shortest codes are of four bits.
-        assert!(numbers <= 2 * file.len());
+    for stored in all {
+        if !stored.is_coded() {
+            continue;
+        }
+        let numbers = stored.elements() as usize;
+        // The shortest codes are of two bits.
+        assert!(numbers <= 4 * file.len());
+        let rows = stored.into_rows().expect("codes that were believed");
+        let matrix = rows.matrix();
+        assert_eq!(matrix.rows.checked_mul(matrix.columns), Some(numbers));
         if numbers <= MOST {
             let mut out = vec![0.0; numbers];
-            coded.read(0..matrix.rows, &mut Spare::default(), &mut out).expect("codes that were believed are there");
+            rows.read(0..matrix.rows, &mut Spare::default(), &mut out).expect("codes that were believed are there");
         }
     }
 });
