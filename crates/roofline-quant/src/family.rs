@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     Dtype, Error, Result,
     coding::Matrix,
-    rows::{Beside, Plain, Rows, Stacked, Turned},
+    rows::{Plain, Rows, Stacked, Transposed},
     site::Site,
     stored::{Coded, Kind, Located, Stored},
 };
@@ -189,10 +189,10 @@ pub(crate) fn together(all: Vec<Stored<'_>>) -> Result<Vec<Stored<'_>>> {
         rest.push(stack(format!("{before}.gate_up_proj"), both, |(gate, up)| {
             let parts = [gate.first(), up.first()];
             let dtype = gate.dtype;
-            Ok((dtype, parts.to_vec(), Box::new(Beside(Turned(gate.into_rows()?), Turned(up.into_rows()?)))))
+            Ok((dtype, parts.to_vec(), Box::new(Transposed(Stacked::of(vec![gate.into_rows()?, up.into_rows()?])))))
         })?);
         rest.push(stack(format!("{before}.down_proj"), down, |down| {
-            Ok((down.dtype, vec![down.first()], Box::new(Turned(down.into_rows()?))))
+            Ok((down.dtype, vec![down.first()], Box::new(Transposed(down.into_rows()?))))
         })?);
     }
     rest.sort_by(|a, b| a.name.cmp(&b.name));

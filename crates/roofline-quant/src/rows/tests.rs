@@ -55,16 +55,17 @@ fn stacks_are_read_across_their_seams() {
     assert_eq!(out, [2.0, 3.0, 0.0, 1.0]);
 }
 
+/// Columns of what lies one below the other are rows side by side, and more than is held at once is read in parts.
 #[test]
-fn turned_and_side_by_side() {
-    let one = || Numbered(Matrix { rows: 2, columns: 3 });
-    assert_eq!(all(&Turned(one())), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-    assert_eq!(all(&Beside(one(), one())), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
-    // More than is held at once.
-    let large = Turned(Numbered(Matrix { rows: 700, columns: 600 }));
-    let mut out = vec![0.0; 2 * 700];
-    large.read(599..600, &mut Spare::default(), &mut out[..700]).unwrap();
-    assert_eq!((out[0], out[699]), (599.0, 699.0 * 600.0 + 599.0));
+fn transposed_in_parts() {
+    let one = || -> Box<dyn Rows> { Box::new(Numbered(Matrix { rows: 2, columns: 3 })) };
+    assert_eq!(all(&Transposed(one())), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    let both = Transposed(Stacked::of(vec![one(), one()]));
+    assert_eq!(all(&both), [0.0, 3.0, 0.0, 3.0, 1.0, 4.0, 1.0, 4.0, 2.0, 5.0, 2.0, 5.0]);
+    let large = Transposed(Numbered(Matrix { rows: 2100, columns: 600 }));
+    let mut out = vec![0.0; 2100];
+    large.read(599..600, &mut Spare::default(), &mut out).unwrap();
+    assert_eq!((out[0], out[2099]), (599.0, 2099.0 * 600.0 + 599.0));
 }
 
 /// Two experts of three inputs and four outputs, of which every second is the gate's: each number says where it is.

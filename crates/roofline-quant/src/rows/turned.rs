@@ -110,9 +110,11 @@ impl<R: Rows> Rows for Transposed<R> {
     fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
         let Matrix { rows: high, columns: wide } = self.0.matrix();
         let mut lines = Vec::new();
-        let mut from = 0;
-        while from < high {
-            let until = high.min(from + (HELD / wide.max(1)).max(1));
+        // Whole units of the source, which would be decoded twice otherwise.
+        let unit = self.0.unit();
+        let step = (HELD / wide.max(1) / unit).max(1) * unit;
+        for from in (0..high).step_by(step) {
+            let until = high.min(from + step);
             lines.resize((until - from) * wide, 0.0);
             self.0.read(from..until, spare, &mut lines)?;
             for (at, line) in lines.chunks_exact(wide).enumerate() {
@@ -120,7 +122,6 @@ impl<R: Rows> Rows for Transposed<R> {
                     out[row * high + from + at] = *x;
                 }
             }
-            from = until;
         }
         Ok(())
     }
