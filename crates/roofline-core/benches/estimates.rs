@@ -10,8 +10,8 @@ use roofline_core::{
     model::{Lowering, Workload},
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
-    predict::{Estimate, Tier, forecast},
-    recommend::{Demand, Goal, Limits, Need, recommend, sensitivity},
+    predict::{Estimate, forecast},
+    recommend::{Goal, Need, recommend, sensitivity},
 };
 
 fn main() {
@@ -143,16 +143,6 @@ fn firmness(bencher: Bencher<'_, '_>) {
 
 fn asked(goal: Goal, ask: impl FnOnce(&Need<'_>)) {
     let machine = Machine::new(Registry::builtin().find("b200").unwrap().into_owned(), Stack::Roofline);
-    let (model, limits) = (Model::find("llama-3-8b").unwrap(), Limits::default());
-    ask(&Need {
-        model: &model,
-        machine: &machine,
-        tier: Tier::Expected,
-        batch: None,
-        devices: None,
-        demand: Demand::Decode { context: 4096 },
-        goal,
-        dollars_per_hour: None,
-        limits: &limits,
-    });
+    let model = Model::find("llama-3-8b").unwrap();
+    ask(&Need { goal, ..Need::new(&model, &machine) });
 }

@@ -2,30 +2,31 @@
 //!
 //! The ideal roofline is the speed of light. Real kernels also start, widen what they read, fill a machine in waves and
 //! reach a share of each peak. A calibration holds those terms for one device and one stack of kernels, fitted to
-//! measurements, each with a name, a unit and a meaning. A processor has the form of [`Plain`], a GPU that of [`Blocks`].
+//! measurements, each with a name, a unit and a meaning. A processor has the form of [`CpuTerms`], a GPU that of [`GpuTerms`].
 
-mod blocks;
+mod cpu;
 mod fit;
-mod plain;
+mod gpu;
 mod quality;
 mod shipped;
 mod terms;
 
-pub use blocks::{Blocks, Lane, LaneTerms, Remainder, Shared};
+pub use cpu::{CpuTerms, Pack, Rate, Touch, Unpack};
 pub use fit::{Sample, fit};
-pub use plain::{Pack, Plain, Rate, Touch, Unpack};
+pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::terms::Parts;
 use crate::{Error, Op, Precision, Result, format::Sizes, predict::Causes, units::Seconds};
 
 /// Fitted terms with where they come from and how good they are.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
-    /// The device, as `--on` takes it.
+    /// The device, as `on` takes it.
     pub device: String,
     /// Whose kernels ran.
     pub stack: String,
@@ -50,8 +51,8 @@ impl Calibration {
     /// The family of a kernel; none for one that this form does not describe.
     pub fn family(&self, op: &Op, precision: &Precision) -> Option<Family> {
         let thin_rows = match &self.terms {
-            Terms::Plain(terms) => ThinRows::all(terms.thin_rows),
-            Terms::Blocks(terms) => terms.thin_rows,
+            Terms::Cpu(terms) => ThinRows::all(terms.thin_rows),
+            Terms::Gpu(terms) => terms.thin_rows,
         };
         Family::of(op, precision, thin_rows)
     }

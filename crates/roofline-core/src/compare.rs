@@ -15,6 +15,7 @@ pub use slow::SlowKernel;
 pub use speedup::{Gains, SpeedupPair};
 pub use verdict::{Grade, Status, Verdict};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -186,30 +187,31 @@ impl Pair {
 }
 
 /// All pairs together.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ComparisonTotals")]
 pub struct Totals {
-    /// Pairs.
+    /// Kernels that were compared.
     pub count: usize,
     /// Mean `error`, in percent.
     pub mean_error_pct: f64,
-    /// Half are better.
+    /// Median error, in percent.
     pub median_error_pct: f64,
-    /// The worst.
+    /// The largest error, in percent.
     pub max_error_pct: f64,
-    /// How many are below 15 %.
+    /// Kernels whose error is below 15 %.
     pub within_15_pct: usize,
-    /// The ideal roofline's mean error.
+    /// The ideal roofline's mean error, in percent.
     pub ideal_mean_error_pct: f64,
-    /// Its median.
+    /// The ideal roofline's median error, in percent.
     pub ideal_median_error_pct: f64,
     /// The error that the verdict rests on: over kernels that stand side by side their mean, over the passes of a model
     /// the mean of [`Pass::kernel_error_pct`].
     pub judged_error_pct: f64,
-    /// Whether those were passes of a model.
+    /// Whether `judged_error_pct` is over passes of a model.
     pub judged_by_pass: bool,
-    /// The word on that error alone.
+    /// What `judged_error_pct` alone comes to.
     pub prediction: Verdict,
-    /// The word on both: the prediction, and the kernels.
+    /// What the error of the prediction and the speed of the kernels come to together.
     pub verdict: Verdict,
 }
 

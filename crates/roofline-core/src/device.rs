@@ -14,6 +14,7 @@ pub use parts::{BandwidthRange, Cache, Clock, Confidence, Kind, Link, Measured, 
 pub use peaks::Peaks;
 pub use room::{RESERVE, Room};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
 };
 
 /// A device of the registry, of a file, or built from flags.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// The name commands take: that of its file.
@@ -264,7 +265,7 @@ impl Device {
         Ok((rate, Seconds::new(hop)))
     }
 
-    /// Key and power mode, as `--on` takes them.
+    /// Key and power mode, as `on` takes them.
     pub fn label(&self) -> String {
         let modified = if self.origin == Origin::Modified { " (modified)" } else { "" };
         match &self.mode {

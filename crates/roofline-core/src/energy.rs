@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,8 +18,9 @@ use crate::{
 };
 
 /// Energy, and how it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", content = "joules", rename_all = "snake_case")]
+#[schemars(rename = "PredictedEnergy")]
 pub enum Energy {
     /// From terms that were fitted to measured energies of this device.
     Fitted(Joules),
@@ -91,10 +93,10 @@ fn widens(precision: &Precision) -> bool {
 }
 
 /// Terms of a device, with where they come from.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnergyModel {
-    /// The device, as `--on` takes it.
+    /// The device, as `on` takes it.
     pub device: String,
     /// The measurements they were fitted to.
     pub samples: String,

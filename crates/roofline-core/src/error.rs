@@ -52,6 +52,13 @@ pub enum Error {
         max: u64,
     },
 
+    /// A text that is no dimension.
+    #[error("a dimension is a whole number from 1 to {}", crate::Dim::MAX)]
+    NoDimension {
+        /// What was written.
+        text: String,
+    },
+
     /// Two dimensions that contradict each other.
     #[error("{0}")]
     Shape(String),
@@ -152,7 +159,7 @@ impl Error {
             Self::Quantity { .. } => "quantity",
             Self::Unknown { .. } => "unknown",
             Self::Plan { .. } => "plan",
-            Self::Dimension { .. } => "dimension",
+            Self::Dimension { .. } | Self::NoDimension { .. } => "dimension",
             Self::Shape(_) => "shape",
             Self::MissingPeak { .. } => "missing_peak",
             Self::NoUnit { .. } => "no_unit",

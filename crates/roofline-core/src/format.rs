@@ -15,6 +15,7 @@ mod minifloat;
 mod name;
 pub mod number;
 mod scale;
+mod sizes;
 mod spans;
 mod squares;
 
@@ -25,11 +26,13 @@ pub use element::{BNB_FP4, BNB_FP4_ASCENDING, Element, NF4};
 pub use gguf::GgufBlock;
 pub use loss::Distribution;
 pub use minifloat::Overflow;
+pub use sizes::Sizes;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use self::layout::Layout;
-use crate::{Dim, units::Bytes};
+use crate::{Dim, text::textual, units::Bytes};
 
 /// A storage format: an element and how its scale is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +85,7 @@ pub(crate) enum Zero {
 }
 
 /// Block scales that tensor units apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BlockScaling {
     /// OCP Microscaling: powers of two per 32.
@@ -97,17 +100,6 @@ const NVFP4_BLOCK: u64 = 16;
 const ABSMAX_BLOCK: u64 = 64;
 /// How many maxima share a second-level scale in double quantization.
 const DOUBLE_BLOCK: u64 = 256;
-
-/// Whether scales and padding count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sizes {
-    /// Everything that is stored.
-    #[default]
-    Exact,
-    /// Element bits only, as text books count.
-    Nominal,
-}
 
 /// A row-major matrix: `rows` of `columns` elements. Scales run along rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,17 +318,7 @@ impl From<GgufBlock> for Format {
     }
 }
 
-impl<'de> Deserialize<'de> for Format {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Format {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+textual!(Format, "How numbers are stored: an element, and how its scale is shared.", ["bf16", "int4-g128", "q4_k"]);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -36,7 +37,7 @@ pub struct Node {
 }
 
 /// A feed-forward layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Ffn {
     /// Tokens in flight: sequences times new tokens.
     pub tokens: Dim,

@@ -11,7 +11,7 @@
 //! collected in `docs/method.md`.
 //!
 //! ```
-//! use roofline_core::{Graph, Machine, Plan, Registry, machine::{Basis, Stack}, predict::predict};
+//! use roofline_core::{Graph, Machine, Plan, Registry, machine::{Basis, Stack}, predict};
 //!
 //! let h200 = Machine::new(Registry::builtin().find("h200")?.into_owned(), Stack::Roofline);
 //! let plan: Plan = "bf16".parse()?;
@@ -34,6 +34,7 @@ mod error;
 pub mod format;
 pub mod golden;
 pub mod graph;
+pub mod hash;
 pub mod machine;
 pub mod math;
 pub mod measurement;
@@ -49,9 +50,16 @@ pub mod registry;
 pub mod request;
 pub mod role;
 pub mod soundness;
+mod text;
 pub mod tiling;
 pub mod units;
+pub mod wording;
 pub mod work;
+
+// The verbs: functions beside the modules of the same names.
+pub use compare::compare;
+pub use predict::predict;
+pub use recommend::recommend;
 
 pub use device::Device;
 pub use dim::Dim;
@@ -67,6 +75,11 @@ pub use precision::Precision;
 pub use registry::Registry;
 pub use role::Role;
 pub use work::Work;
+
+/// The example of the README, which must compile as it is printed.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// What a call of this crate returns when its input may be wrong.
 pub type Result<T> = std::result::Result<T, Error>;

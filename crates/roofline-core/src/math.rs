@@ -3,6 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Format};
@@ -10,7 +11,7 @@ use crate::{Error, Format};
 macro_rules! maths {
     ($($(#[$doc:meta])* $variant:ident = $key:literal, $label:literal;)*) => {
         /// A multiplying unit of a device, with its accumulator.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum Math {
             $($(#[$doc])* #[serde(rename = $key)] $variant,)*
         }

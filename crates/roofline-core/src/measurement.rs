@@ -8,6 +8,7 @@ mod warning;
 pub use summary::{Summary, quantile};
 pub use warning::Warning;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// Where the operands were before each sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Residency {
     /// Weights and caches are in memory: every sample reads another copy, and all copies together are past the processor's
@@ -40,8 +41,9 @@ impl std::fmt::Display for Residency {
 }
 
 /// The pass of a model that a kernel belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "ModelPhase")]
 pub enum Phase {
     /// One new token for each sequence.
     Decode,
@@ -49,18 +51,35 @@ pub enum Phase {
     Prefill,
 }
 
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
+impl Phase {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Decode => "decode",
             Self::Prefill => "prefill",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Phase {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> crate::Result<Self> {
+        let named = [Self::Decode, Self::Prefill].into_iter().find(|phase| phase.name() == text);
+        named.ok_or_else(|| crate::Error::unknown("phase", text, ["decode", "prefill"], "prefill or decode"))
     }
 }
 
 /// How a kernel comes from stored numbers to multiplied ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "KernelPath")]
 pub enum Path {
     /// What is stored is what multiplies.
     Native,
@@ -81,7 +100,8 @@ impl std::fmt::Display for Path {
 }
 
 /// The code that ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MeasuredKernel")]
 pub struct Kernel {
     /// Its name, such as `gemv int4-g128 avx512`.
     pub name: String,
@@ -93,7 +113,8 @@ pub struct Kernel {
 
 /// How far a kernel's result was from a float64 reference. [`Check::of`] refuses a result that is too far off, and so does
 /// whatever reads one: nothing wrong is ever timed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MeasurementCheck")]
 pub struct Check {
     /// Root mean square of the error over that of the reference.
     pub error: f64,
@@ -132,37 +153,41 @@ impl Check {
 }
 
 /// What a call costs in energy, while the machine does nothing else: idle power is in it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MeasuredEnergy")]
 pub struct Energy {
     /// Calls that were made while power was watched.
     pub calls: u64,
     /// Joules per call, by power over time.
     #[serde(rename = "integrated_j", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub integrated: Joules,
     /// Joules per call, by the driver's own counter, where it has one.
     pub counted_j: Option<f64>,
-    /// Mean power.
+    /// Mean power, in watts.
     #[serde(rename = "power_w", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub power: Watts,
     /// Mean clock of what computes.
     pub clock_mhz: Option<f64>,
 }
 
 /// What the clock of a core did while a kernel was sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MeasuredClocks")]
 pub struct Clocks {
-    /// Before the first sample.
+    /// Clock before the first sample, in MHz.
     pub first_mhz: f64,
-    /// After the last one.
+    /// Clock after the last sample, in MHz.
     pub last_mhz: f64,
-    /// The lowest look between two blocks of samples.
+    /// Lowest clock seen between two blocks of samples, in MHz.
     pub lowest_mhz: f64,
-    /// What the machine is known to reach.
+    /// The clock that the machine is known to reach, in MHz.
     pub known_mhz: Option<f64>,
 }
 
 /// One kernel's time on one machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Stored")]
 pub struct Measurement {
     /// Where the kernel belongs: `gemv`, `q_proj`, ...
@@ -174,7 +199,7 @@ pub struct Measurement {
     pub precision: String,
     /// What was computed.
     pub op: Op,
-    /// Its formats.
+    /// The formats of its operands.
     pub formats: Precision,
     /// How often it runs in whatever it is a part of; it was timed alone.
     pub count: u64,
@@ -184,20 +209,23 @@ pub struct Measurement {
     pub backend: String,
     /// The code that ran.
     pub kernel: Kernel,
-    /// How right it was.
+    /// How far its result was from a reference.
     pub check: Check,
     /// Each accepted sample: one call of the kernel.
     #[serde(rename = "samples_us", with = "micros")]
+    #[schemars(with = "Vec<f64>")]
     samples: Vec<Seconds>,
     /// Samples that were taken while something else held the machine, and thrown away.
     pub discarded: u32,
     /// Bytes that had to move at least: the operator's, at their exact stored sizes.
     #[serde(with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub bytes: Bytes,
     /// Bytes that this kernel read and wrote: those, and what it puts into memory only to read it again.
     #[serde(with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub moved: Bytes,
-    /// Doubts.
+    /// What may have made the number untrue.
     pub warnings: Vec<Warning>,
     /// The clock, where it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,7 +238,8 @@ pub struct Measurement {
 }
 
 /// A measurement as a file holds it; the summary is made from the samples, whatever the file says.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "StoredMeasurement")]
 struct Stored {
     site: String,
     #[serde(default)]
@@ -224,6 +253,7 @@ struct Stored {
     kernel: Kernel,
     check: Check,
     #[serde(rename = "samples_us", with = "micros")]
+    #[schemars(with = "Vec<f64>")]
     samples: Vec<Seconds>,
     discarded: u32,
     /// Not in files of before it was counted: then as many as had to.
@@ -277,7 +307,7 @@ pub struct Subject {
     pub precision: String,
     /// What is computed.
     pub op: Op,
-    /// Its formats.
+    /// The formats of its operands.
     pub formats: Precision,
     /// How often it runs in whatever it is a part of.
     pub count: u64,

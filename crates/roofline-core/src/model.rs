@@ -18,19 +18,20 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Dim, Error, Result};
 use config::Config;
 
 /// A model of the registry, or of a `config.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Model {
     /// The name commands take.
     pub key: String,
     /// The name people know.
     pub name: String,
-    /// Other spellings.
+    /// Other names it answers to.
     pub aliases: Vec<String>,
     /// Where the dimensions come from.
     pub source: Option<String>,
@@ -40,7 +41,7 @@ pub struct Model {
     pub family: String,
     /// Width of the residual stream.
     pub hidden: Dim,
-    /// Tokens.
+    /// Tokens of the vocabulary.
     pub vocabulary: Dim,
     /// Longest context it was made for.
     pub max_context: Option<Dim>,
@@ -48,7 +49,7 @@ pub struct Model {
     pub tied: bool,
     /// Whether the LM head has a bias.
     pub head_bias: bool,
-    /// Norms.
+    /// The norms of each layer.
     pub norms: Norms,
     /// Layers; those of equal shape are one entry with a count.
     pub layers: Vec<Layer>,
@@ -60,19 +61,21 @@ pub struct Model {
 }
 
 /// A parameter count somebody published.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PublishedParameters")]
 pub struct Published {
     /// All parameters.
     pub parameters: u64,
-    /// Those a token uses (mixtures of experts).
+    /// Parameters that a token uses (mixtures of experts).
     pub active: Option<u64>,
     /// Who says so.
     pub source: String,
 }
 
 /// The `quant_method` of a checkpoint's `quantization_config`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(rename = "StoredMethod")]
 pub struct Stored(pub String);
 
 impl Stored {
@@ -89,7 +92,8 @@ impl Stored {
 }
 
 /// How many norms a layer has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LayerNorms")]
 pub struct Norms {
     /// Two as a rule; four in Gemma 2 and 3; one where attention and feed-forward run side by side.
     pub per_layer: u64,
@@ -98,9 +102,10 @@ pub struct Norms {
 }
 
 /// Layers of one shape.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ModelLayer")]
 pub struct Layer {
-    /// How many.
+    /// How many layers have this shape.
     pub count: u64,
     /// Attention.
     pub attention: AttentionLayer,
@@ -109,7 +114,7 @@ pub struct Layer {
 }
 
 /// The attention of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum AttentionLayer {
     /// Multi-head, grouped-query or multi-query.
@@ -151,16 +156,16 @@ pub enum AttentionLayer {
 }
 
 /// The feed-forward part of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum FeedForward {
     /// One for all tokens.
     Dense {
         /// Inner width.
         inner: Dim,
-        /// Three matrices, or two.
+        /// Whether it has a gate: three matrices, else two.
         gated: bool,
-        /// Biases.
+        /// Whether its products have biases.
         bias: bool,
     },
     /// A mixture of experts.
@@ -173,7 +178,7 @@ pub enum FeedForward {
         inner: Dim,
         /// Inner width of the shared experts together.
         shared: Option<Dim>,
-        /// Three matrices, or two.
+        /// Whether it has a gate: three matrices, else two.
         gated: bool,
         /// Biases of the experts.
         bias: bool,
@@ -243,7 +248,7 @@ impl Model {
 
     fn unknown(name: &str) -> Error {
         let known = BUILTIN.iter().flat_map(|model| model.aliases.iter().chain([&model.key]));
-        let hint = "`roofline models` lists them; a `config.json`, or the folder it is in, describes any other";
+        let hint = "`⟨roofline models⟩` lists them; a `config.json`, or the folder it is in, describes any other";
         Error::unknown("model", name, known.map(String::as_str), hint)
     }
 

@@ -13,6 +13,7 @@ pub use elementwise::{Elementwise, ElementwiseKind};
 pub use experts::{ExpertSide, Experts};
 pub use linear::{ActivatedLinear, Linear};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// One kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// `y[m,n] = x[m,k] * W[n,k]^T`; a matrix-vector product when `m` is 1.
@@ -46,7 +47,7 @@ pub enum Op {
 }
 
 /// A sum over `ranks` devices that each hold `tokens` rows of `width`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AllReduce {
     /// Tokens in flight.
     pub tokens: Dim,
@@ -71,9 +72,10 @@ pub(crate) struct Weights {
     pub(crate) read: f64,
 }
 
-/// How an operator is drawn and coloured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What kind of work an operator is. Answers tell it of every kernel, and kernels that should reach a roof are known by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "OperatorClass")]
 pub enum Class {
     /// Matrix products.
     Gemm,

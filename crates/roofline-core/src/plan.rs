@@ -23,12 +23,11 @@ pub use selector::{Layers, Selector, matches};
 
 use std::{fmt, str::FromStr};
 
-use serde::{Serialize, Serializer};
-
 use crate::{
     Error, Format, Result,
     precision::{Output, PrecisionSpec},
     role::Role,
+    text::textual,
 };
 
 /// Rules longer than any plan has, and texts longer than any rule takes.
@@ -249,11 +248,11 @@ impl fmt::Display for Plan {
     }
 }
 
-impl Serialize for Plan {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+textual!(
+    Plan,
+    "Which format at which place: a name, rules by role or by place, or both, with commas between.",
+    ["w4a16", "w4a16,head=q8_0,kv=fp8", "q4_k_m"]
+);
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ pub use table::{NAMED, Named, advisable};
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::multiply::{fastest, may_run_on, units_for};
@@ -54,7 +55,7 @@ pub(crate) enum Slot {
 }
 
 /// A precision on a device: every format known, and the units that multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Precision {
     /// Stored weights.
     pub weights: Format,
@@ -164,7 +165,7 @@ impl PrecisionSpec {
     fn missing(&self, device: &Device, math: Math, activations: Format) -> Error {
         let units: Vec<&str> = device.peaks.iter().map(|(math, _)| math.key()).collect();
         let known = if units.is_empty() { "no peaks".to_owned() } else { units.join(", ") };
-        let peak = format!("it has {known}; a peak you know goes in by `--peak {}=...`", math.key());
+        let peak = format!("it has {known}; a peak you know goes in by `⟨peak {}=...⟩`", math.key());
         let hint = self.instead(activations).map_or_else(|| peak.clone(), |instead| format!("{instead}; {peak}"));
         Error::MissingPeak {
             what: format!("`{}`", self.name),
@@ -227,7 +228,7 @@ impl FromStr for PrecisionSpec {
         }
         let known = NAMED.iter().flat_map(|named| named.aliases.iter().copied().chain([named.name]));
         let known = known.chain(Mix::ALL.iter().map(|mix| mix.name()));
-        let hint = "`roofline precisions` lists them; `weights/activations/kv` says everything, \
+        let hint = "`⟨roofline precisions⟩` lists them; `weights/activations/kv` says everything, \
                     for instance `int4-g128/bf16/fp8`";
         Err(Error::unknown("precision", text, known, hint))
     }

@@ -12,6 +12,7 @@ pub use figures::{Figures, KernelFigures, Ratios};
 pub use prediction::{Prediction, Reason, Tier};
 pub use time::{Floor, Ideal, Likely, Outlook, Time};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -46,11 +47,12 @@ pub struct Forecast {
 }
 
 /// Kernels that stand on a weaker basis than others of the same answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "WeakerBasis")]
 pub struct Weaker {
-    /// The basis.
+    /// The weaker basis.
     pub basis: Basis,
-    /// The sites.
+    /// The sites whose kernels stand on it.
     pub kernels: Vec<&'static str>,
 }
 

@@ -5,6 +5,7 @@
 //! factor depends on the model: rows of llama.cpp's table of quantized Llama-3-8B give 8 to 13, round-to-nearest rows
 //! of AWQ's Table 4 (arXiv 2306.00978) give 4.2 to 4.6 for Llama-2-7B.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// `kappa` of Llama-2-7B, a model trained on few tokens for its size: errors cost little.
@@ -15,11 +16,11 @@ pub const SENSITIVE: f64 = 11.0;
 const LARGEST_ERROR: f64 = 0.25;
 
 /// By which share the perplexity is likely to rise.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PerplexityChange {
-    /// For a model as robust as Llama-2-7B.
+    /// The share for a model as robust as Llama-2-7B.
     pub low: f64,
-    /// For one as sensitive as Llama-3-8B.
+    /// The share for a model as sensitive as Llama-3-8B.
     pub high: f64,
 }
 

@@ -27,12 +27,25 @@ pub use outcome::{Occupancy, Offload, Outcome, Prefill};
 pub use quality::{Cached, Losses, Published, Quality, published};
 pub use sensitivity::{Variation, sensitivity};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{Machine, Model, Plan, Result, device::Room, predict::Tier};
 use search::Search;
 
-/// What is asked.
+/// What is asked. [`Need::new`] has an answer to everything but the model and the machine:
+///
+/// ```
+/// use roofline_core::{Machine, Model, Registry, machine::Stack, recommend, recommend::{Goal, Need}};
+///
+/// let model = Model::find("llama-3-8b")?;
+/// let h200 = Machine::new(Registry::builtin().find("h200")?.into_owned(), Stack::Roofline);
+/// let fastest = recommend(&Need::new(&model, &h200))?;
+/// let smallest = recommend(&Need { goal: Goal::Memory, ..Need::new(&model, &h200) })?;
+/// let memory = |advice: &recommend::Recommendation| advice.choice().map(|best| best.memory.total);
+/// assert!(memory(&smallest) <= memory(&fastest));
+/// # Ok::<(), roofline_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'a> {
     /// The model.
@@ -55,8 +68,28 @@ pub struct Need<'a> {
     pub limits: &'a Limits,
 }
 
+/// Nothing must hold.
+static NO_LIMITS: Limits = Limits::none();
+
+impl<'a> Need<'a> {
+    /// The fastest plan for the next token of one sequence of 4096, by the times that are likely, whatever it takes.
+    pub fn new(model: &'a Model, machine: &'a Machine) -> Self {
+        Self {
+            model,
+            machine,
+            tier: Tier::default(),
+            batch: None,
+            devices: None,
+            demand: Demand::default(),
+            goal: Goal::default(),
+            dollars_per_hour: None,
+            limits: &NO_LIMITS,
+        }
+    }
+}
+
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Recommendation {
     /// The plan to take, as text; none where none may be chosen.
     pub plan: Option<Plan>,
@@ -100,7 +133,7 @@ pub fn recommend(need: &Need<'_>) -> Result<Recommendation> {
     if !outcomes.iter().any(|outcome| rank::class(outcome, need) == rank::ORDINARY) {
         outcomes.extend(search.offloaded(&found.all)?);
     }
-    rank::mark_front(&mut outcomes);
+    rank::mark_pareto(&mut outcomes);
     rank::rank(&mut outcomes, need);
     rank::explain_losses(&mut outcomes, need);
     let prefill = outcomes.first().filter(|best| best.refused.is_none()).and_then(|best| search.prefill(best));

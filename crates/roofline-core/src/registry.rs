@@ -78,8 +78,7 @@ impl Registry {
 
     fn unknown(&self, name: &str) -> Error {
         let known = self.devices().flat_map(|device| device.aliases.iter().chain([&device.key]));
-        let hint =
-            "`roofline devices` lists them; a file (`--on my-chip.toml`) or `--bandwidth` and `--peak` describe others";
+        let hint = "`⟨roofline devices⟩` lists them; a file (`⟨on my-chip.toml⟩`) or `⟨bandwidth⟩` and `⟨peak⟩` describe others";
         Error::unknown("device", name, known.map(String::as_str), hint)
     }
 

@@ -7,12 +7,13 @@ mod thin;
 
 pub use thin::Thin;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{Device, Error, Format, Result, op::Linear, units::Bytes};
 
 /// A tile of the output and a step along `k`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Tile {
     /// Rows of the output.
     pub m: u64,
@@ -39,7 +40,8 @@ pub const STANDARD: [Tile; 12] = [
 ];
 
 /// What the tiles run on.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "TilingMachine")]
 pub struct Machine {
     /// Multiprocessors.
     pub sm: u64,
@@ -62,7 +64,7 @@ impl Machine {
 }
 
 /// How a product cuts into one kind of tile.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Tiling {
     /// The tile.
     pub tile: Tile,
@@ -133,7 +135,7 @@ impl Tiling {
             STANDARD.iter().filter(fits).map(|tile| Self::of(product, *tile, format, machine)).collect();
         if tilings.is_empty() {
             return Err(Error::Shape(format!(
-                "no standard tile (from 64 x 64 x 32) fits {} x {} x {}; `--tile` looks at one of your own",
+                "no standard tile (from 64 x 64 x 32) fits {} x {} x {}; `⟨tile⟩` looks at one of your own",
                 product.m, product.n, product.k
             )));
         }

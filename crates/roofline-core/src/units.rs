@@ -7,12 +7,14 @@
 mod text;
 
 use std::{
+    borrow::Cow,
     fmt,
     iter::Sum,
     ops::{Add, AddAssign, Div, Mul, Sub},
     str::FromStr,
 };
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Error;
@@ -134,6 +136,20 @@ macro_rules! quantity {
                 serialize_number(self.0, serializer)
             }
         }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                Self::UNIT.schema(generator)
+            }
+        }
     };
 }
 
@@ -251,6 +267,25 @@ quantity!(
     Celsius,
     Unit::plain("°C", &["°C", "C"])
 );
+
+/// A number of base units of `symbol` as text that reads back as the same quantity.
+pub(crate) fn spelled(value: f64, symbol: &str) -> String {
+    const UNITS: &[Unit] = &[
+        Flops::UNIT,
+        Bytes::UNIT,
+        Seconds::UNIT,
+        FlopRate::UNIT,
+        ByteRate::UNIT,
+        Intensity::UNIT,
+        Watts::UNIT,
+        Joules::UNIT,
+        Hertz::UNIT,
+        FlopsPerJoule::UNIT,
+        Celsius::UNIT,
+    ];
+    let unit = UNITS.iter().find(|unit| unit.is(symbol));
+    unit.map_or_else(|| format!("{value:e} {symbol}"), |unit| unit.exact(value))
+}
 
 relation!(Flops = FlopRate * Seconds);
 relation!(Bytes = ByteRate * Seconds);

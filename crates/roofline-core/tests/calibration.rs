@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use roofline_core::{
     Device, Dim, Graph, Machine, Math, Precision,
-    calibration::{Calibration, Family, Pack, Plain, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
+    calibration::{Calibration, CpuTerms, Family, Pack, Quality, Rate, Sample, Spread, Terms, ThinRows, Unpack, fit},
     compare,
     device::{Kind, Peaks},
     format::Sizes,
@@ -37,7 +37,7 @@ fn truth() -> Calibration {
         Unpack { family, format, inputs, math, cost }
     };
     let pack = |family, math, cost| Pack { family, math, cost: Seconds::new(cost) };
-    let terms = Plain {
+    let terms = CpuTerms {
         launch: Seconds::new(4e-6),
         ramp: Seconds::new(3e-6),
         read: ByteRate::new(27e9),
@@ -81,13 +81,13 @@ fn truth() -> Calibration {
         families: Vec::new(),
     };
     let (device, stack, provenance) = ("synthetic".to_owned(), "roofline".to_owned(), "a test".to_owned());
-    Calibration { device, stack, provenance, terms: Terms::Plain(terms), quality }
+    Calibration { device, stack, provenance, terms: Terms::Cpu(terms), quality }
 }
 
-fn plain(calibration: &Calibration) -> &Plain {
+fn terms_of(calibration: &Calibration) -> &CpuTerms {
     match &calibration.terms {
-        Terms::Plain(plain) => plain,
-        Terms::Blocks(_) => panic!("a processor has no blocks"),
+        Terms::Cpu(terms) => terms,
+        Terms::Gpu(_) => panic!("a processor has the terms of one"),
     }
 }
 
@@ -143,7 +143,7 @@ fn exact_times_give_the_terms_back() {
     assert!(quality.ideal_mean > 0.3, "the ideal should be far off: {quality:?}");
     let close = |found: f64, truth: f64| (found / truth - 1.0).abs() < 0.05;
     let truth = truth();
-    let (terms, truth) = (plain(&calibration), plain(&truth));
+    let (terms, truth) = (terms_of(&calibration), terms_of(&truth));
     assert!(close(terms.launch.value(), truth.launch.value()), "{terms:?}");
     assert!(close(terms.ramp.value(), truth.ramp.value()), "{terms:?}");
     assert!(close(terms.read.value(), truth.read.value()), "{terms:?}");
@@ -164,7 +164,7 @@ fn a_kernel_is_expected_on_the_unit_that_it_was_measured_on() {
     let calibration = fitted(0.0);
     let precision = precision("w4a16");
     assert_eq!(precision.math, Math::Bf16);
-    let terms = plain(&calibration);
+    let terms = terms_of(&calibration);
     assert!(!terms.rates.iter().any(|rate| (rate.family, rate.math) == (Family::Thin, Math::Bf16)), "{terms:?}");
     let integers = terms.rates.iter().find(|rate| (rate.family, rate.math) == (Family::Thin, Math::Int16)).unwrap();
     assert!((integers.rate.value() / 220e9 - 1.0).abs() < 0.05, "{integers:?}");
@@ -184,7 +184,7 @@ fn a_disturbed_ceiling_holds_no_fit_back() {
     let fitted =
         fit(&samples(0.0), &disturbed, "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap();
     assert!(fitted.quality.mean < 0.04, "{:?}", fitted.quality);
-    let read = plain(&fitted).read.value();
+    let read = terms_of(&fitted).read.value();
     assert!(read > 1.3 * disturbed.memory.bandwidth.value(), "{read:e}");
 }
 
@@ -195,7 +195,7 @@ fn a_unit_that_is_always_hidden_is_as_fast_as_its_peak() {
     let thin: Vec<Sample> = samples(0.0).into_iter().filter(one_or_many).collect();
     let calibration =
         fit(&thin, &device(), "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap();
-    for rate in plain(&calibration).rates.iter().filter(|rate| rate.family == Family::Thin) {
+    for rate in terms_of(&calibration).rates.iter().filter(|rate| rate.family == Family::Thin) {
         let peak = device().peaks.of(rate.math).unwrap();
         assert!(rate.rate / peak > 0.99, "{rate:?}");
     }
@@ -213,7 +213,7 @@ fn rows(op: &roofline_core::Op) -> Option<u64> {
 #[test]
 fn a_speedup_is_of_one_tier() {
     let mut partial = truth();
-    let Terms::Plain(terms) = &mut partial.terms else { panic!("a processor has no blocks") };
+    let Terms::Cpu(terms) = &mut partial.terms else { panic!("a processor has the terms of one") };
     terms.unpack.retain(|unpack| unpack.format.to_string() != "int4-g128");
     let op = Graph::gemv(4096, 4096).unwrap().nodes[0].op;
     let observed = |name: &str| compare::Observation {

@@ -7,6 +7,7 @@ use std::{collections::HashMap, fs, path::PathBuf};
 use roofline_core::{
     Dim, Format,
     format::{Element, Overflow},
+    hash::fnv1a,
 };
 use serde_json::Value;
 
@@ -66,10 +67,7 @@ fn every_sixteen_bit_code_decodes_as_in_numpy() {
     let tables = json("elements.json");
     for (name, element) in [("fp16", Element::Fp16), ("bf16", Element::Bf16)] {
         let values = (0..1u64 << 16).map(|code| element.decode(code)).filter(|value| value.is_finite());
-        let digest = values
-            .flat_map(f32::to_le_bytes)
-            .fold(0xcbf2_9ce4_8422_2325u64, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        assert_eq!(format!("{digest:016x}"), tables[name].as_str().unwrap(), "{name}");
+        assert_eq!(digest(values), tables[name].as_str().unwrap(), "{name}");
     }
 }
 
@@ -186,16 +184,14 @@ fn blocks_of_ggml_are_those_of_ggml() {
         let different = encoded.codes.iter().zip(hex(&of["bytes"])).position(|(ours, theirs)| *ours != theirs);
         assert_eq!((different, encoded.codes.len()), (None, hex(&of["bytes"]).len()), "{name}");
         assert_eq!(encoded.len(), encoded.codes.len(), "{name} has nothing beside its blocks");
-        assert_eq!(format!("{:016x}", fnv(&encoded.decode())), of["decoded"].as_str().unwrap(), "{name}");
+        assert_eq!(digest(encoded.decode()), of["decoded"].as_str().unwrap(), "{name}");
     }
 }
 
-/// 64-bit FNV-1a.
-fn fnv(values: &[f32]) -> u64 {
-    values
-        .iter()
-        .flat_map(|x| x.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// FNV-1a of the values as little-endian bytes, in hexadecimal.
+fn digest(values: impl IntoIterator<Item = f32>) -> String {
+    let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+    format!("{:016x}", fnv1a(&bytes))
 }
 
 /// compressed-tensors drops the sign of zero codes; we keep it. Both decode to zero.

@@ -1,5 +1,6 @@
 //! What would make a whole model faster, each gain computed by the same prediction.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -13,7 +14,8 @@ use crate::{
 use super::WORTHWHILE;
 
 /// One thing to try.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ModelAdvice")]
 pub struct Step {
     /// `quantize`, `kv_format`, `batch`, `speculate` or `fuse`.
     pub what: &'static str,

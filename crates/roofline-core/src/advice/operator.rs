@@ -1,5 +1,6 @@
 //! What would make one operator faster.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -14,7 +15,8 @@ use crate::{
 use super::WORTHWHILE;
 
 /// A sentence about one estimate, and the numbers in it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "EstimateAdvice")]
 pub struct Advice {
     /// What limits it and what would help.
     pub text: String,
@@ -25,9 +27,10 @@ pub struct Advice {
 }
 
 /// Another precision for the same work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "AlternativePrecision")]
 pub struct Alternative {
-    /// Its name.
+    /// The name of the precision.
     pub precision: String,
     /// How many times as fast.
     pub speedup: f64,

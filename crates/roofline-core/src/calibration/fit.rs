@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Calibration, Quality, Spread, blocks, plain,
+    Calibration, Quality, Spread, cpu, gpu,
     terms::{Family, Terms, ThinRows},
 };
 use crate::{
-    Device, Error, Math, Op, Precision, Result, device::Kind, format::Sizes, predict::Estimate, units::Seconds,
+    Device, Error, Math, Op, Precision, Result, device::Kind, format::Sizes, hash::fnv1a, predict::Estimate,
+    units::Seconds,
 };
 
 /// One measured kernel.
@@ -64,12 +65,12 @@ pub fn fit(
 }
 
 /// A machine of many multiprocessors runs kernels in blocks; one whose multiprocessors are not known, or that has none,
-/// has the plain form.
+/// has the form of a processor.
 fn search(samples: &[Sample], device: &Device, thin_rows: ThinRows) -> Terms {
     let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
     match device.units.count().filter(|units| gpu && *units > 0) {
-        Some(units) => Terms::Blocks(blocks::search(samples, device, units, thin_rows)),
-        None => Terms::Plain(plain::search(samples, device, thin_rows.native)),
+        Some(units) => Terms::Gpu(gpu::search(samples, device, units, thin_rows)),
+        None => Terms::Cpu(cpu::search(samples, device, thin_rows.native)),
     }
 }
 
@@ -84,12 +85,7 @@ fn held_out(samples: &[Sample], thin_rows: ThinRows) -> Vec<String> {
     for sample in samples {
         let Some(family) = Family::of(&sample.op, &sample.precision, thin_rows) else { continue };
         let shape = shape(&sample.op);
-        families.entry(family).or_default().insert(hash(&shape), shape);
+        families.entry(family).or_default().insert(fnv1a(shape.as_bytes()), shape);
     }
     families.into_values().flat_map(|shapes| shapes.into_values().skip(1).step_by(3)).collect()
-}
-
-/// FNV-1a: the same on every machine and in every version, so that a split can be repeated.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,5 +1,6 @@
 //! How good a calibration is, on shapes it never saw.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,21 +11,22 @@ use crate::{Device, Error, Result, format::Sizes, measurement::quantile, predict
 
 /// Errors of a calibration: `|predicted - measured| / measured`. They are those of terms fitted to two thirds of the shapes;
 /// the terms that are kept have seen all.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CalibrationQuality")]
 pub struct Quality {
     /// Measurements the terms were fitted to.
     pub fitted: usize,
-    /// Their mean error.
+    /// Mean error on the measurements that the terms were fitted to.
     pub fitted_mean: f64,
     /// Measurements of shapes held out.
     pub held_out: usize,
-    /// Their mean error.
+    /// Mean error on the measurements held out.
     pub mean: f64,
-    /// Half are better.
+    /// Median error on the measurements held out.
     pub median: f64,
-    /// Nine of ten are better.
+    /// Error that nine of ten measurements held out stay below.
     pub p90: f64,
-    /// The worst.
+    /// The largest error on the measurements held out.
     pub max: f64,
     /// The ideal roofline's mean error on the same measurements.
     pub ideal_mean: f64,
@@ -40,17 +42,17 @@ pub struct Quality {
 }
 
 /// Errors on the held-out measurements of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FamilyQuality {
     /// Which kernels.
     pub family: Family,
     /// Measurements of shapes held out.
     pub held_out: usize,
-    /// Their mean error.
+    /// Mean error on the measurements held out.
     pub mean: f64,
-    /// Half are better.
+    /// Median error on the measurements held out.
     pub median: f64,
-    /// Nine of ten are better.
+    /// Error that nine of ten measurements held out stay below.
     pub p90: f64,
     /// As [`Quality::interval`].
     pub interval: f64,
@@ -60,13 +62,14 @@ pub struct FamilyQuality {
 const FEWEST: usize = 10;
 
 /// How far the same measurement is from itself, some time later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CalibrationSpread")]
 pub struct Spread {
     /// Measurements made twice.
     pub repeats: usize,
     /// Mean relative difference.
     pub mean: f64,
-    /// Half are closer.
+    /// Median relative difference.
     pub median: f64,
 }
 

@@ -1,13 +1,15 @@
 //! What is fitted: one of two forms, and the families of kernels both speak of.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{blocks::Blocks, plain::Plain};
+use super::{cpu::CpuTerms, gpu::GpuTerms};
 use crate::{Math, Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "KernelFamily")]
 pub enum Family {
     /// Products of few rows: weights stream through registers.
     Thin,
@@ -49,7 +51,7 @@ impl Family {
 }
 
 /// Rows up to which a stack runs its kernel for thin products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThinRows {
     /// Of weights that multiply as they are stored.
     pub native: u64,
@@ -74,13 +76,14 @@ impl ThinRows {
 }
 
 /// Fitted terms. A file with the fields of either form is read as that form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "CalibrationTerms")]
 pub enum Terms {
     /// A processor: every kernel uses all cores.
-    Plain(Plain),
+    Cpu(CpuTerms),
     /// A GPU: kernels are cut into blocks that fill its multiprocessors in waves.
-    Blocks(Blocks),
+    Gpu(GpuTerms),
 }
 
 /// One kernel's time by cause, in seconds.
@@ -97,19 +100,19 @@ pub(super) struct Parts {
 impl Terms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
         match self {
-            Self::Plain(plain) => plain.parts(op, precision, sizes),
-            Self::Blocks(blocks) => blocks.parts(op, precision, sizes),
+            Self::Cpu(terms) => terms.parts(op, precision, sizes),
+            Self::Gpu(terms) => terms.parts(op, precision, sizes),
         }
     }
 
     /// Reads and writes, and multiplies, that much faster.
     pub(crate) fn scale(&mut self, memory: f64, compute: f64) {
         match self {
-            Self::Plain(terms) => {
+            Self::Cpu(terms) => {
                 (terms.read, terms.write) = (terms.read * memory, terms.write * memory);
                 terms.rates.iter_mut().for_each(|rate| rate.rate = rate.rate * compute);
             }
-            Self::Blocks(terms) => {
+            Self::Gpu(terms) => {
                 for shared in &mut terms.families {
                     (shared.read, shared.write) = (shared.read * memory, shared.write * memory);
                 }
@@ -124,8 +127,8 @@ impl Terms {
     /// Whether a machine can have these values.
     pub(super) fn sensible(&self) -> bool {
         match self {
-            Self::Plain(plain) => plain.sensible(),
-            Self::Blocks(blocks) => blocks.sensible(),
+            Self::Cpu(terms) => terms.sensible(),
+            Self::Gpu(terms) => terms.sensible(),
         }
     }
 }

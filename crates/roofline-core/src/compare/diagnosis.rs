@@ -1,5 +1,6 @@
 //! What explains a measurement that is not what was predicted, and what to do about it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Pair, Status};
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// A cause.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Diagnosis {
     /// More bytes per second than memory delivers.
@@ -161,11 +162,11 @@ impl Diagnosis {
         match self {
             Self::CacheResident { ratio } => format!(
                 "{ratio:.2} times the memory bandwidth: a cache served part of the bytes (measure cold, or a larger shape), \
-                 or the bandwidth is set too low (`roofline devices this --measure`)"
+                 or the bandwidth is set too low (`⟨roofline devices this --measure⟩`)"
             ),
             Self::WrongPeak { ratio } => format!(
                 "{ratio:.2} times the peak: the device's figure is too low (another clock, another unit); check \
-                 `roofline devices` or give `--peak`"
+                 `⟨roofline devices⟩` or give `⟨peak⟩`"
             ),
             Self::Emulated => {
                 "the weights are cast to memory first, so their narrow format saves nothing: this is not \
@@ -173,8 +174,8 @@ impl Diagnosis {
                     .to_owned()
             }
             Self::LaunchOverhead { overhead_us } => format!(
-                "{overhead_us:.1} us beyond the ideal in a kernel this small is the cost of starting it; `roofline \
-                 calibrate` measures that cost, batching or fusing avoids it"
+                "{overhead_us:.1} us beyond the ideal in a kernel this small is the cost of starting it; \
+                 `⟨roofline calibrate⟩` measures that cost, batching or fusing avoids it"
             ),
             Self::Throttled { clock_ratio } => format!(
                 "the clock fell to {:.0} % so often that a third of the samples had to go, and the rest may be slow, too: \
@@ -197,11 +198,11 @@ impl Diagnosis {
             ),
             Self::Unexplained { ratio } if *ratio > 1.0 => format!(
                 "{ratio:.2} times slower than predicted and no known cause: a kernel that leaves something on the table, \
-                 or a cost that only a calibration knows; `roofline calibrate`, then look at the kernel"
+                 or a cost that only a calibration knows; `⟨roofline calibrate⟩`, then look at the kernel"
             ),
             Self::Unexplained { ratio } => format!(
                 "{:.2} times faster than predicted and no known cause: the machine may have been busier when it was \
-                 calibrated; `roofline calibrate` again",
+                 calibrated; `⟨roofline calibrate⟩` again",
                 1.0 / ratio
             ),
         }

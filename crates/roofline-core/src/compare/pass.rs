@@ -3,13 +3,15 @@
 //! Nobody waits for a kernel; people wait for a pass. So a pass is judged by time: a kernel weighs what it takes of it, not
 //! one vote whatever it takes.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Pair;
 use crate::measurement::Phase;
 
 /// A pass of a model at one precision.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ComparedPass")]
 pub struct Pass {
     /// Which pass, where the kernels say so.
     pub phase: Option<Phase>,
@@ -21,11 +23,11 @@ pub struct Pass {
     pub missing: u64,
     /// Kernels whose predicted time is the ideal one, because no calibration covers them.
     pub ideal_kernels: u64,
-    /// By the ideal roofline.
+    /// The time of the ideal roofline.
     pub ideal_time_us: f64,
     /// By the expected tier, where it covers a kernel.
     pub predicted_time_us: f64,
-    /// In fact.
+    /// The measured time.
     pub measured_time_us: f64,
     /// `|predicted - measured| / predicted` of the sums. Kernels that are off to either side cancel in it.
     pub error_pct: f64,

@@ -3,13 +3,14 @@
 //! A prediction that is calibrated on a bad kernel predicts the bad kernel well, so a small error says nothing about how
 //! good kernels are. The roof does.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Diagnosis, Pair, diagnosis};
 use crate::{measurement::Phase, op::Class};
 
 /// A product or an attention that takes a visible part of the time and reaches too little of its roof.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SlowKernel {
     /// The operator, in words.
     pub shape: String,

@@ -1,24 +1,25 @@
 //! What a narrower format gains over a wider one in the same operator, and where it loses.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Pair;
 use crate::Op;
 
 /// A speed-up between two precisions of one operator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SpeedupPair {
     /// The operator, in words.
     pub subject: String,
-    /// From this precision.
+    /// The precision that is compared with.
     pub from: String,
-    /// To this one.
+    /// The precision whose speed-up it is.
     pub to: String,
-    /// By the ideal roofline.
+    /// The speed-up of the ideal roofline.
     pub ideal: f64,
     /// By the expected tier where it covers both, else by the ideal one.
     pub predicted: f64,
-    /// In fact.
+    /// The measured speed-up.
     pub measured: f64,
     /// Whether the second is a kernel that casts its weights to memory first, which is not how a format should be run.
     pub emulated: bool,
@@ -48,7 +49,8 @@ impl SpeedupPair {
 }
 
 /// What each format gains over 16 bit in one product.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PrecisionGains")]
 pub struct Gains {
     /// The product, in words.
     pub shape: String,

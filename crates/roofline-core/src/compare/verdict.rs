@@ -1,14 +1,16 @@
 //! One ladder for how right a prediction was, as a word for a whole comparison and as a grade for a line; and a mark for what
 //! needs explaining.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Pair, Pass, SlowKernel, Totals, diagnosis::percent};
 use crate::calibration::Quality;
 
 /// What a comparison comes to: how right the prediction was, and how good the kernels are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "ComparisonVerdict")]
 pub enum Verdict {
     /// Error below 10 %, and no slow kernel.
     Excellent,
@@ -43,8 +45,9 @@ impl Verdict {
 }
 
 /// The same ladder for a single line, in words that a face can colour by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "ComparisonGrade")]
 pub enum Grade {
     /// An error that alone would be excellent.
     Good,
@@ -90,7 +93,7 @@ pub(super) fn sentence(
         (Verdict::Undecided, named, Some(quality)) => {
             let basis = format!(
                 "the calibration itself is off by {:.1} % on shapes it never saw, and above {:.0} % it can carry no \
-                 verdict on theory. Close other programs, run `roofline calibrate`, and compare again.",
+                 verdict on theory. Close other programs, run `⟨roofline calibrate⟩`, and compare again.",
                 quality.mean * 100.0,
                 Quality::DOUBTFUL * 100.0
             );
@@ -166,8 +169,9 @@ impl std::fmt::Display for Verdict {
 }
 
 /// One line's mark: OK below 20 %.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
+#[schemars(rename = "ComparisonStatus")]
 pub enum Status {
     /// Below 20 %.
     Ok,

@@ -1,5 +1,6 @@
 //! Power modes: one board, several machines.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, Device};
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// A mode of a Jetson's `nvpmodel` table.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PowerMode {
     /// Its name, which is what to select it by: ids differ between images.

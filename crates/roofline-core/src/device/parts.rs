@@ -1,30 +1,33 @@
 //! The sections of a device file.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Peaks;
 use crate::units::{ByteRate, Bytes, FlopRate, Hertz};
 
 /// Where a device was described.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "DeviceOrigin")]
 pub enum Origin {
     /// Shipped with the program.
     Builtin,
     /// A file the user named or registered.
     #[default]
     User,
-    /// Flags of the command line.
+    /// Rates given in the question itself.
     Flags,
     /// A described one with some numbers replaced by flags.
     Modified,
 }
 
 /// What kind of machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "DeviceKind")]
 pub enum Kind {
     /// A graphics or accelerator card with its own memory.
     Gpu,
@@ -54,9 +57,24 @@ impl fmt::Display for Kind {
     }
 }
 
+impl FromStr for Kind {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> crate::Result<Self> {
+        let kinds = [Self::Gpu, Self::Soc, Self::Npu, Self::Tpu, Self::Cpu, Self::Custom];
+        let name = text.trim().to_lowercase();
+        kinds.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| {
+            let names = kinds.map(|kind| kind.to_string());
+            let hint = format!("kinds: {}", names.join(", "));
+            crate::Error::unknown("kind", text, names.iter().map(String::as_str), hint)
+        })
+    }
+}
+
 /// How far a device's numbers can be trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "DeviceConfidence")]
 pub enum Confidence {
     /// The vendor's published dense figure, or half of its sparse one.
     Datasheet,
@@ -81,8 +99,9 @@ impl fmt::Display for Confidence {
 }
 
 /// Main memory.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DeviceMemory")]
 pub struct Memory {
     /// Peak bandwidth.
     pub bandwidth: ByteRate,
@@ -105,12 +124,12 @@ pub struct Memory {
 
 /// The least and the most bandwidth that a device is said to have: parts with faster and slower memory under one name, or
 /// a rated figure beside what programs are seen to reach. Predictions use `bandwidth`; this is drawn as its uncertainty.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BandwidthRange {
-    /// The least.
+    /// The least bandwidth.
     pub low: ByteRate,
-    /// The most.
+    /// The most bandwidth.
     pub high: ByteRate,
     /// Who says so.
     pub source: String,
@@ -124,8 +143,9 @@ impl Memory {
 }
 
 /// How many of what; vendors cut their chips differently.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DeviceUnits")]
 pub struct Units {
     /// Streaming multiprocessors (NVIDIA).
     pub sm: Option<u32>,
@@ -149,8 +169,9 @@ impl Units {
 }
 
 /// Clocks.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DeviceClocks")]
 pub struct Clock {
     /// Highest boost clock.
     pub boost: Option<Hertz>,
@@ -161,10 +182,11 @@ pub struct Clock {
 }
 
 /// On-chip memory.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DeviceCaches")]
 pub struct Cache {
-    /// Shared second level.
+    /// Second-level cache, shared by all.
     pub l2: Option<Bytes>,
     /// Third level (CPU).
     pub l3: Option<Bytes>,
@@ -181,20 +203,22 @@ pub struct Cache {
 }
 
 /// A link to other devices or to the host.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DeviceLink")]
 pub struct Link {
     /// NVLink 4, PCIe 5.0 x16, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// One way.
+    /// Rate in one direction.
     pub per_direction: Option<ByteRate>,
     /// Both ways, as vendors like to print it.
     pub total: Option<ByteRate>,
 }
 
 /// Rates that somebody measured and published, kept apart from the peaks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PublishedRates")]
 pub struct Measured {
     /// Matrix products, per unit.
     pub rates: Peaks,

@@ -1,7 +1,8 @@
 //! Peak rates per multiplying unit.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Math, Result, units::FlopRate};
@@ -55,5 +56,23 @@ impl<'de> Deserialize<'de> for Peaks {
 impl Serialize for Peaks {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter().map(|(math, peak)| (math.key(), peak)))
+    }
+}
+
+impl JsonSchema for Peaks {
+    fn schema_name() -> Cow<'static, str> {
+        "Peaks".into()
+    }
+
+    /// Where peaks are told, a property for every unit there may be; where they are asked for, any spelling of one.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let rate = generator.subschema_for::<FlopRate>();
+        let about = "Peak rates by the unit that multiplies; a unit that is not there has none.";
+        if generator.contract().is_deserialize() {
+            return json_schema!({ "type": "object", "description": about, "additionalProperties": rate });
+        }
+        let rates: serde_json::Map<_, _> =
+            Math::ALL.iter().map(|math| (math.key().to_owned(), rate.clone().into())).collect();
+        json_schema!({ "type": "object", "description": about, "properties": rates, "additionalProperties": false })
     }
 }

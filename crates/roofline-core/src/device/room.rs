@@ -1,5 +1,6 @@
 //! What of a device's memory a model can have.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Device, Kind};
@@ -16,7 +17,8 @@ const BOARD: Bytes = Bytes::new(1.5e9);
 const DESKTOP: Bytes = Bytes::new(4e9);
 
 /// A device's memory, and who has which part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "DeviceRoom")]
 pub struct Room {
     /// All there is, or all that may be used.
     pub capacity: Bytes,

@@ -2,12 +2,13 @@
 //! encoding and decoding samples. Its square predicts the rise of log-perplexity almost linearly ("Pushing the Limits
 //! of Large Language Model Quantization via the Linearity Theorem", arXiv 2411.17525).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Format;
 
 /// Where the sample weights come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
     /// Independent normal weights.

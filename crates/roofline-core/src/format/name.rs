@@ -8,6 +8,7 @@ use std::{fmt, str::FromStr};
 use super::{CATALOGUE, Element, Format, GgufBlock, Scaling, Span, Zero};
 use crate::Error;
 
+/// Elements, which take a scale's span behind their name.
 const ELEMENTS: &[(&str, Element)] = &[
     ("fp64", Element::Fp64),
     ("fp32", Element::Fp32),
@@ -26,18 +27,23 @@ const ELEMENTS: &[(&str, Element)] = &[
     ("int2", Element::Int2),
 ];
 
-const BLOCKS: &[(&str, Element, Scaling)] = &[
-    ("mxfp8-e4m3", Element::Fp8E4M3, Scaling::Micro),
-    ("mxfp8-e5m2", Element::Fp8E5M2, Scaling::Micro),
-    ("mxfp6-e3m2", Element::Fp6E3M2, Scaling::Micro),
-    ("mxfp6-e2m3", Element::Fp6E2M3, Scaling::Micro),
-    ("mxfp4", Element::Fp4E2M1, Scaling::Micro),
-    ("mxint8", Element::FixedInt8, Scaling::Micro),
-    ("nvfp4", Element::Fp4E2M1, Scaling::TwoLevel),
-    ("nf4", Element::Nf4, Scaling::Absmax),
-    ("nf4-dq", Element::Nf4, Scaling::AbsmaxDouble),
-    ("bnb-fp4", Element::BnbFp4, Scaling::Absmax),
-    ("bnb-fp4-dq", Element::BnbFp4, Scaling::AbsmaxDouble),
+const fn of(element: Element, scaling: Scaling) -> Format {
+    Format { element, scaling }
+}
+
+/// Formats of fixed blocks.
+const BLOCKS: &[(&str, Format)] = &[
+    ("mxfp8-e4m3", of(Element::Fp8E4M3, Scaling::Micro)),
+    ("mxfp8-e5m2", of(Element::Fp8E5M2, Scaling::Micro)),
+    ("mxfp6-e3m2", of(Element::Fp6E3M2, Scaling::Micro)),
+    ("mxfp6-e2m3", of(Element::Fp6E2M3, Scaling::Micro)),
+    ("mxfp4", of(Element::Fp4E2M1, Scaling::Micro)),
+    ("mxint8", of(Element::FixedInt8, Scaling::Micro)),
+    ("nvfp4", of(Element::Fp4E2M1, Scaling::TwoLevel)),
+    ("nf4", of(Element::Nf4, Scaling::Absmax)),
+    ("nf4-dq", of(Element::Nf4, Scaling::AbsmaxDouble)),
+    ("bnb-fp4", of(Element::BnbFp4, Scaling::Absmax)),
+    ("bnb-fp4-dq", of(Element::BnbFp4, Scaling::AbsmaxDouble)),
 ];
 
 /// ggml's block types, spelled as ggml does.
@@ -106,7 +112,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, Error> {
         let unknown = || {
             let known = CATALOGUE.iter().map(|entry| entry.name).chain(ALIASES.iter().map(|(alias, _)| *alias));
-            let hint = "`roofline formats` lists them; groups are written `int4-g128`, zero points `int4-g128-zp`";
+            let hint = "`⟨roofline formats⟩` lists them; groups are written `int4-g128`, zero points `int4-g128-zp`";
             Error::unknown("format", text, known, hint)
         };
         if text.len() > 32 {
@@ -121,8 +127,8 @@ impl FromStr for Format {
             return Ok(Self::blocks(*block));
         }
         let name = expand(&name);
-        if let Some((_, element, scaling)) = BLOCKS.iter().find(|(block, ..)| *block == name) {
-            return Ok(Self { element: *element, scaling: *scaling });
+        if let Some((_, format)) = BLOCKS.iter().find(|(block, _)| *block == name) {
+            return Ok(*format);
         }
         let (element, rest) = ELEMENTS
             .iter()
@@ -148,7 +154,7 @@ fn expand(name: &str) -> String {
         if let Some(rest) = name.strip_prefix(alias)
             && rest.starts_with('-')
             && !rest.starts_with("-e")
-            && !BLOCKS.iter().any(|(block, ..)| block == target)
+            && !BLOCKS.iter().any(|(block, _)| block == target)
         {
             return format!("{target}{rest}");
         }
@@ -187,8 +193,7 @@ fn suffixed(element: Element, suffix: &str) -> Option<Format> {
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let block = BLOCKS.iter().find(|(_, element, scaling)| (*element, *scaling) == (self.element, self.scaling));
-        if let Some((name, ..)) = block {
+        if let Some((name, _)) = BLOCKS.iter().find(|(_, format)| format == self) {
             return f.pad(name);
         }
         if let Some((name, _)) = GGUF.iter().find(|(_, block)| self.scaling == Scaling::Gguf(*block)) {

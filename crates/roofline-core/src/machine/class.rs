@@ -1,12 +1,14 @@
 //! Devices that are alike in how close kernels come to their limits.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Device, device::Kind};
 
 /// A class of devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "DeviceClass")]
 pub enum Class {
     /// Cards with stacked memory, made for servers.
     Hbm,

@@ -1,8 +1,6 @@
 //! Whose kernels run.
 
-use std::str::FromStr;
-
-use crate::{Error, Result};
+use crate::text::named;
 
 /// A program whose kernels an expectation speaks of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,8 +26,8 @@ pub enum Stack {
 
 impl Stack {
     /// Every stack.
-    pub const ALL: [Self; 8] =
-        [Self::Roofline, Self::LlamaCpp, Self::Mlx, Self::Torch, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::Null];
+    pub const ALL: &[Self] =
+        &[Self::Roofline, Self::LlamaCpp, Self::Mlx, Self::Torch, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::Null];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -46,20 +44,4 @@ impl Stack {
     }
 }
 
-impl FromStr for Stack {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let name = text.trim().to_ascii_lowercase();
-        Self::ALL.into_iter().find(|stack| stack.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name);
-            Error::unknown("stack", text, names, format!("stacks: {}", names.join(", ")))
-        })
-    }
-}
-
-impl std::fmt::Display for Stack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
+named!(Stack, "stack", "stacks", "A program whose kernels an expectation speaks of.");

@@ -1,32 +1,40 @@
 //! Order statistics: a few slow samples, which every shared machine has, move a mean but not a median.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::units::Seconds;
 
 /// What samples say.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "SampleSummary")]
 pub struct Summary {
-    /// How many.
+    /// How many samples there are.
     pub samples: usize,
     /// Half of the samples took less.
     #[serde(rename = "median_us", serialize_with = "micros")]
+    #[schemars(with = "f64")]
     pub median: Seconds,
-    /// 5 % took less.
+    /// Time that 5 % of the samples stayed below.
     #[serde(rename = "p5_us", serialize_with = "micros")]
+    #[schemars(with = "f64")]
     pub p5: Seconds,
-    /// 5 % took more.
+    /// Time that 5 % of the samples went above.
     #[serde(rename = "p95_us", serialize_with = "micros")]
+    #[schemars(with = "f64")]
     pub p95: Seconds,
     /// Median distance from the median.
     #[serde(rename = "mad_us", serialize_with = "micros")]
+    #[schemars(with = "f64")]
     pub mad: Seconds,
-    /// The fastest.
+    /// The fastest sample.
     #[serde(rename = "min_us", serialize_with = "micros")]
+    #[schemars(with = "f64")]
     pub min: Seconds,
     /// Standard deviation, for whoever compares with tools that have nothing else; none for a single sample. A few slow
     /// samples make most of it, which is why nothing here is decided by it.
     #[serde(rename = "std_us", serialize_with = "optional_micros")]
+    #[schemars(with = "Option<f64>")]
     pub std: Option<Seconds>,
     /// Half the width of the 95 % confidence interval of the median, over the median; none for fewer than six samples, of
     /// which no two ranks reach 95 %.

@@ -1,10 +1,12 @@
 //! Doubts about a measurement: what is wrong, why, and what to do about it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Something that may have made a number untrue.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(rename = "MeasurementWarning")]
 pub enum Warning {
     /// Faster than the roof: a cache served the bytes, or the roof is wrong.
     AboveRoofline {
@@ -74,14 +76,14 @@ impl Warning {
         match self {
             Self::AboveRoofline { ratio } => format!(
                 "{ratio:.2} times the roof: a cache served part of the bytes, or the device's peak is set too low; \
-                 measure without --warm and look at `roofline devices this`"
+                 measure without `⟨warm⟩` and look at `⟨roofline devices this⟩`"
             ),
             Self::Noisy { confidence_pct, wanted_pct } => format!(
                 "the median is known to {confidence_pct:.1} % only ({wanted_pct:.1} % wanted): close other programs or \
-                 give it more time by --seconds"
+                 give it more time by `⟨seconds⟩`"
             ),
             Self::FewSamples { samples } => format!(
-                "{samples} samples say little about how well the median is known: give it more time by --seconds"
+                "{samples} samples say little about how well the median is known: give it more time by `⟨seconds⟩`"
             ),
             Self::Throttled { discarded, clock_ratio } => format!(
                 "a core ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \
@@ -90,8 +92,8 @@ impl Warning {
             ),
             Self::LowClock { clock_ratio } => format!(
                 "all of it ran at {:.0} % of the clock that this machine reaches: hot, saving power, shared with others, \
-                 or slowed by wide vectors; let it cool and close other programs, or see with `roofline devices this \
-                 --measure` what it reaches now",
+                 or slowed by wide vectors; let it cool and close other programs, or see with \
+                 `⟨roofline devices this --measure⟩` what it reaches now",
                 clock_ratio * 100.0
             ),
             Self::Interrupted { stolen_pct, preemptions } => format!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{AttentionLayer, FeedForward, Model};
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// One forward pass: `sequences` of `new` tokens each, over `context` keys (the new ones included).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Workload {
     /// Sequences in the batch.
     pub sequences: Dim,
@@ -53,7 +54,7 @@ impl Workload {
 }
 
 /// How a model is turned into kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lowering {
     /// Element-wise work runs inside its neighbours, attention in one kernel, projections of one input together. Not
     /// fused, every operator is a kernel of its own, as an eager framework runs it.

@@ -1,5 +1,6 @@
 //! What a model occupies: weights, cache and the tensors in flight, and what of it fits a device.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{AttentionLayer, Lowering, Model, Workload};
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// Memory on each device.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Footprint {
     /// All weights, used by a token or not.
     pub weights: Bytes,

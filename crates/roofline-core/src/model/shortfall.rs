@@ -1,5 +1,6 @@
 //! What would make a model fit that does not.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Lowering, Model, Workload};
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// How much is missing, and what would help.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Shortfall {
     /// What does not fit.
     pub missing_bytes: Bytes,

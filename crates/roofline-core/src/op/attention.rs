@@ -1,5 +1,6 @@
 //! Attention over a KV cache, fused or not.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// `batch` sequences of `queries` new tokens over `context` cached ones (the new ones included).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attention {
     /// Sequences.
     pub batch: Dim,
@@ -34,8 +35,9 @@ pub struct Attention {
 }
 
 /// Where keys and values come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "KeyValueSource")]
 pub enum Cache {
     /// A cache with both, in its own format.
     Separate,

@@ -1,5 +1,6 @@
 //! Kernels that touch each element a few times: never more than a few operations per byte.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// A kernel over `tokens` times `vectors` rows of `width` features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Elementwise {
     /// What it does.
     pub kind: ElementwiseKind,
@@ -22,7 +23,7 @@ pub struct Elementwise {
 }
 
 /// What an element-wise kernel does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ElementwiseKind {
     /// RMSNorm or LayerNorm: square, sum, scale, multiply, round (5).

@@ -1,5 +1,6 @@
 //! Products of a mixture of experts: each token meets a few of many weights.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// One side of the routed experts, for all tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Experts {
     /// Tokens in flight.
     pub tokens: Dim,
@@ -26,7 +27,7 @@ pub struct Experts {
 }
 
 /// Which products of the experts a kernel does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpertSide {
     /// Gate and up with the activation in the epilogue; writes what `Down` reads.

@@ -1,5 +1,6 @@
 //! Linear layers and the activation function between them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// `y[m,n] = x[m,k] * W[n,k]^T`: `m` tokens, `n` output features, `k` input features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Linear {
     /// Rows of the input: tokens in flight.
     pub m: Dim,
@@ -38,7 +39,7 @@ impl Linear {
 }
 
 /// A linear layer that applies the activation function before it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActivatedLinear {
     /// The product.
     pub linear: Linear,

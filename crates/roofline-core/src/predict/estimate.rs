@@ -3,6 +3,7 @@
 //! Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009. It is the speed
 //! of light of the data sheet: nothing runs faster, and what runs slower has a reason.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::time::Floor;
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// What limits a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Bound {
@@ -205,6 +206,6 @@ fn missing(op: &Op, math: Math, device: &Device) -> Error {
         what: what.to_owned(),
         math: math.to_string(),
         device: device.name.clone(),
-        hint: format!("give its peak by `--peak {}=...`", math.key()),
+        hint: format!("give its peak by `⟨peak {}=...⟩`", math.key()),
     }
 }

@@ -1,5 +1,6 @@
 //! The numbers of an estimate as every face tells them: one set of fields, made in one place.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Forecast, Predicted, Prediction, Tier};
@@ -11,33 +12,34 @@ use crate::{
 
 /// An estimate in JSON, whoever asks. `tier` says which of the two times `predicted_time_us`, `bottleneck`,
 /// `predicted_tflops` and `speedup` speak of; the other is there all the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
     /// Which time is spoken of.
     pub tier: Tier,
-    /// Whose kernels.
+    /// The program whose kernels the expected time is of.
     pub stack: &'static str,
     /// Where the expected time comes from: the weakest of its kernels'.
     pub basis: Basis,
     /// The time that is spoken of.
     pub predicted_time_us: f64,
-    /// The floor.
+    /// The least time: the ideal roofline.
     pub ideal_time_us: f64,
-    /// What is likely.
+    /// The time that is likely.
     pub expected_time_us: f64,
-    /// Nine of ten measurements should lie between this
+    /// The lower end of the range that nine of ten measurements should lie in.
     pub lo_us: f64,
-    /// and this.
+    /// The upper end of that range.
     pub hi_us: f64,
     /// What takes longest.
     pub bottleneck: String,
-    /// Operations.
+    /// Operations, a multiply-add being two.
     pub flops: Flops,
     /// Bytes that must move.
     pub bytes: Bytes,
     /// Operations per byte.
     pub ai: f64,
-    /// Where memory and compute take the same time.
+    /// Where memory and compute take the same time; null where nothing is computed and the device lacks the unit.
+    #[schemars(with = "Option<f64>")]
     pub critical_ai: f64,
     /// Operations per second at the time that is spoken of, in 10^12.
     pub predicted_tflops: f64,
@@ -72,11 +74,11 @@ impl Figures {
 }
 
 /// How an estimate stands to the first of its kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Ratios {
     /// Times as fast, in the tier that is spoken of; none where the first has no estimate.
     pub speedup: Option<f64>,
-    /// The same by the floors.
+    /// Times as fast by the ideal roofline.
     pub ideal_speedup: Option<f64>,
 }
 
@@ -89,11 +91,11 @@ impl Ratios {
 }
 
 /// The kernels of one site.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct KernelFigures {
-    /// Where they belong.
+    /// Where the kernels belong in the model: `q_proj`, `attention`, ...
     pub site: &'static str,
-    /// What kind they are.
+    /// What kind of work they are.
     pub class: Class,
     /// How often they run.
     pub count: u64,

@@ -1,13 +1,13 @@
 //! Both tiers of one thing, and the ratios that may be made of them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Bound, Estimate, Expected};
-use crate::units::Seconds;
+use crate::{text::named, units::Seconds};
 
 /// Which of the two times is spoken of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// The floor: nothing is faster.
     Ideal,
@@ -17,6 +17,9 @@ pub enum Tier {
 }
 
 impl Tier {
+    /// Both.
+    pub const ALL: &[Self] = &[Self::Ideal, Self::Expected];
+
     /// The word for it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -26,11 +29,7 @@ impl Tier {
     }
 }
 
-impl std::fmt::Display for Tier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
+named!(Tier, "tier", "tiers", "Which of the two times is spoken of: the floor, or what is likely.");
 
 /// What a kernel, or several, must take and what they are likely to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,8 +84,9 @@ impl Prediction {
 }
 
 /// Which ratio a speed-up comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "SpeedupReason")]
 pub enum Reason {
     /// Both wait for memory: the ratio of the bytes.
     Bytes,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -25,7 +26,8 @@ pub(super) const NARROWEST_BITS: u32 = 4;
 const FEW: u64 = 8;
 
 /// A plan and how runtimes name it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PlanCandidate")]
 pub struct Candidate {
     /// The plan: its text is what every verb takes.
     pub plan: Plan,
@@ -97,7 +99,7 @@ pub(super) fn candidates(need: &Need<'_>) -> Result<Candidates> {
         plan: format!("what only {} loads", runtime.name),
         reason: match need.devices {
             Some(2..) if !runtime.tensor_parallel => "it does not share layers between devices".to_owned(),
-            _ => format!("it is made for few sequences at a time; `--runtime {}` lets it compete", runtime.name),
+            _ => format!("it is made for few sequences at a time; `⟨runtime {}⟩` lets it compete", runtime.name),
         },
     }));
     Ok(Candidates { all: maker.all, left_out, open })

@@ -1,12 +1,14 @@
 //! What a model has to do, and what matters most.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{Result, model::Workload};
 
 /// What the model has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(rename = "ModelDemand")]
 pub enum Demand {
     /// One more token for every sequence, at this context.
     Decode {
@@ -25,6 +27,13 @@ pub enum Demand {
         /// Tokens to generate.
         generate: u64,
     },
+}
+
+impl Default for Demand {
+    /// The next token of a sequence of 4096.
+    fn default() -> Self {
+        Self::Decode { context: 4096 }
+    }
 }
 
 impl Demand {
@@ -56,8 +65,9 @@ impl Demand {
 }
 
 /// What matters most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "RecommendationGoal")]
 pub enum Goal {
     /// The shortest time of the demand.
     #[default]

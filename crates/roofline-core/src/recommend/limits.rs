@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// What must hold.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Memory of a device that may be used; all of it when not given.
     pub memory: Option<Bytes>,
@@ -28,6 +28,29 @@ pub struct Limits {
     /// Whether plans compete that may lose much, whose cost in quality is neither published nor estimated, or that have fewer
     /// than four bits.
     pub any_quality: bool,
+}
+
+impl Limits {
+    /// Nothing must hold.
+    pub const fn none() -> Self {
+        Self {
+            memory: None,
+            quality_loss: None,
+            tokens_per_s: None,
+            first_token: None,
+            native_only: false,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            runtimes: Vec::new(),
+            any_quality: false,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::none()
+    }
 }
 
 impl Need<'_> {

@@ -1,5 +1,6 @@
 //! What a device multiplies and who loads it: the precisions that plans are made of, and those that are left out.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::runtime::{self, SIXTEEN, runtimes};
@@ -23,11 +24,12 @@ impl Offer {
 }
 
 /// A precision that the device multiplies and that does not compete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LeftOutPlan")]
 pub struct LeftOut {
-    /// Its name.
+    /// The name of the precision.
     pub plan: String,
-    /// Why.
+    /// Why it does not compete.
     pub reason: String,
 }
 

@@ -1,5 +1,6 @@
 //! Which precision for one matrix product: every one that the device multiplies.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -32,7 +33,7 @@ pub struct OperatorNeed<'a> {
 }
 
 /// The answer in short: what a caller of the HTTP interface gets.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecommendationResult {
     /// The precision.
     pub precision: String,
@@ -49,11 +50,11 @@ pub struct RecommendationResult {
 }
 
 /// A precision among the others. The figures are those that `predict` gives.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RankedPrecision {
     /// What every verb takes.
     pub plan: Plan,
-    /// Its name.
+    /// The name of the precision.
     pub precision: String,
     /// How its weights are made.
     pub method: &'static str,
@@ -65,7 +66,7 @@ pub struct RankedPrecision {
     /// The estimate beside 16 bit; nothing where the device has no 16 bit.
     #[serde(flatten)]
     pub ratios: Ratios,
-    /// The time.
+    /// The time in the tier that is compared.
     pub time: Seconds,
     /// What takes longest.
     #[serde(skip)]
@@ -83,7 +84,7 @@ pub struct RankedPrecision {
 }
 
 /// The advice for a product.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OperatorAdvice {
     /// The plan to take, as text.
     pub plan: Plan,
@@ -277,7 +278,7 @@ fn warnings(ranked: &[RankedPrecision], base: &Prediction, need: &OperatorNeed<'
             |loss| format!("it may raise the perplexity by {:.0} %", 100.0 * loss),
         );
         warnings.push(format!(
-            "{} would be {:.1}x as fast as {}, but {doubt}; `--any-quality` lets it compete",
+            "{} would be {:.1}x as fast as {}, but {doubt}; `⟨any_quality⟩` lets it compete",
             rival.plan,
             best.time / rival.time,
             best.plan

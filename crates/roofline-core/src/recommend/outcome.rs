@@ -1,5 +1,6 @@
 //! A plan with what it promises.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Candidate, Goal, rank};
@@ -12,7 +13,8 @@ use crate::{
 };
 
 /// A plan with what it promises. The figures are those that `predict` gives for the typical pass of the demand.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PlanOutcome")]
 pub struct Outcome {
     /// The plan.
     #[serde(flatten)]
@@ -69,7 +71,8 @@ impl Outcome {
 }
 
 /// What of a device's memory goes where.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "MemoryOccupancy")]
 pub struct Occupancy {
     /// Weights.
     pub weights: Bytes,
@@ -81,7 +84,7 @@ pub struct Occupancy {
     pub system: Bytes,
     /// What is kept free.
     pub kept_free: Bytes,
-    /// All of these.
+    /// Sum of the parts.
     pub total: Bytes,
     /// What there is, or may be used; none where nobody said how much.
     pub capacity: Option<Bytes>,
@@ -108,11 +111,11 @@ impl Occupancy {
 }
 
 /// Layers whose weights stay in the host's memory and cross its link in every pass.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Offload {
-    /// How many layers.
+    /// Layers whose weights stay in the host's memory.
     pub layers: u64,
-    /// Of how many.
+    /// Layers of the model.
     pub of: u64,
     /// What the host has to hold.
     pub host_memory: Bytes,
@@ -121,11 +124,12 @@ pub struct Offload {
 }
 
 /// What a plan does to prompts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PrefillOutcome")]
 pub struct Prefill {
     /// Tokens of the prompt.
     pub prompt: u64,
-    /// Its time.
+    /// The time of the prompt.
     pub time: Seconds,
     /// How many times as fast as 16 bit, in the tier of the answer; none where the device has no 16 bit.
     pub speedup: Option<f64>,

@@ -9,6 +9,7 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::runtime::bare;
@@ -21,8 +22,9 @@ use crate::{
 };
 
 /// By how much the perplexity rises, and who says so.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(rename = "PlanQuality")]
 pub enum Quality {
     /// 16 bit throughout: nothing is lost.
     Exact,
@@ -63,11 +65,12 @@ impl Quality {
 }
 
 /// What a plan loses by its weights and activations, and by its cache.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PlanLosses")]
 pub struct Losses {
-    /// By weights and activations.
+    /// What weights and activations cost.
     pub quality: Quality,
-    /// By the cache; none where it has 16 bit.
+    /// What the cache costs; none where it has 16 bit.
     pub cache_quality: Option<Quality>,
     /// The largest rise of the perplexity that has to be reckoned with, by both; none where it is unknown.
     #[serde(rename = "loss")]

@@ -8,9 +8,10 @@ pub(super) const SAME: f64 = 1.05;
 const SAME_WITHIN_LIMIT: f64 = 1.01;
 /// Gains below this are no reason to quantize.
 pub(super) const WORTHWHILE: f64 = 1.02;
-/// Losses that cannot be told apart, so that the simpler plan leads: estimates are not more exact than a tenth, and
-/// differences of perplexities are published to a thousandth.
-const SAME_LOSS: (f64, f64) = (1.1, 0.001);
+/// Losses that cannot be told apart, so that the simpler plan leads: estimates are not more exact than a tenth,
+const SAME_LOSS_FACTOR: f64 = 1.1;
+/// and differences of perplexities are published to a thousandth.
+const SAME_LOSS_STEP: f64 = 0.001;
 /// What a share of perplexity is worth in time, where nobody says which quality will do: a percent is worth two. Who buys
 /// perplexity with a larger model pays more than twice that (Llama 2 of 7, 13 and 70 billion: 5.47, 4.88 and 3.32 in Table 4
 /// of AWQ, arXiv 2306.00978, so 5.4 and 4.4 percent of weights for each), but what is reckoned with here is the worst.
@@ -86,7 +87,7 @@ fn worth(score: f64, loss: f64, priced: bool) -> f64 {
 }
 
 /// Marks plans that no other beats in speed, memory and quality at once.
-pub(super) fn mark_front(outcomes: &mut [Outcome]) {
+pub(super) fn mark_pareto(outcomes: &mut [Outcome]) {
     let key = |outcome: &Outcome| {
         let memory = outcome.memory.model().value() * outcome.tp as f64;
         (1.0 / outcome.tokens_per_s, memory, outcome.loss().unwrap_or(f64::INFINITY))
@@ -158,7 +159,7 @@ pub(super) fn rank(outcomes: &mut [Outcome], need: &Need<'_>) {
     let same = |outcome: &&Outcome| class(outcome) == leading && worth(outcome) <= least * margin;
     let equals = outcomes.iter().take_while(same).count();
     let lowest = outcomes[..equals].iter().map(loss).fold(f64::INFINITY, f64::min);
-    let good = (0..equals).filter(|at| loss(&outcomes[*at]) <= lowest * SAME_LOSS.0 + SAME_LOSS.1);
+    let good = (0..equals).filter(|at| loss(&outcomes[*at]) <= lowest * SAME_LOSS_FACTOR + SAME_LOSS_STEP);
     // Sorted by worth, so the first of the simplest is the best of them; formats that the device has units for come first.
     let device = &need.machine.device;
     let simple = |candidate: &Candidate| (candidate.parts(), !candidate.is_native(device));

@@ -1,12 +1,14 @@
 //! How firm the advice is: what would change it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Demand, Goal, Need, Recommendation, recommend};
 use crate::{Plan, Result};
 
 /// The choice under other circumstances.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ChoiceVariation")]
 pub struct Variation {
     /// What is different.
     pub change: &'static str,

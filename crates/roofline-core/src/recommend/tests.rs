@@ -44,8 +44,6 @@ impl Ask {
 
     fn need<'a>(&'a self, model: &'a Model, machine: &'a Machine) -> Need<'a> {
         Need {
-            model,
-            machine,
             tier: self.tier,
             batch: self.batch,
             devices: self.devices,
@@ -53,6 +51,7 @@ impl Ask {
             goal: self.goal,
             dollars_per_hour: self.price,
             limits: &self.limits,
+            ..Need::new(model, machine)
         }
     }
 }
@@ -81,7 +80,7 @@ fn prompts_on_an_h100_go_through_fp8() {
     assert!(advice.warnings.iter().any(|warning| warning.contains("no time")), "{:?}", advice.warnings);
     // Prompts alone are for programs that serve, and what is set aside is told.
     let aside = advice.left_out.iter().find(|left| left.plan.contains("llama.cpp")).unwrap();
-    assert!(aside.reason.contains("`--runtime llama.cpp`"), "{aside:?}");
+    assert!(aside.reason.contains("`⟨runtime llama.cpp⟩`"), "{aside:?}");
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn rival(need: &Need<'_>, best: &Outcome, outcomes: &[Outcome]) -> Option<String
         |loss| format!("it may raise the perplexity by {:.0} %", 100.0 * loss),
     );
     Some(format!(
-        "{} would be {:.2}x as good for this goal, but {doubt}; `--any-quality` lets it compete",
+        "{} would be {:.2}x as good for this goal, but {doubt}; `⟨any_quality⟩` lets it compete",
         rival.candidate.plan,
         own / score(rival, need.goal)
     ))

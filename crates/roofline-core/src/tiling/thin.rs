@@ -5,6 +5,7 @@
 //! way that the memory never waits: `bandwidth x latency` bytes over the whole chip (Little's law). Where the weight has
 //! too few rows for that, each row is split along `k`, and the parts are added.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Machine, STANDARD, cached_share};
@@ -23,7 +24,8 @@ const WARP_LOAD: f64 = 512.0;
 const ROWS_PER_BLOCK: u64 = 4;
 
 /// How a product with few rows is split over a device: one warp per row of the weight, or per part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ThinTiling")]
 pub struct Thin {
     /// Rows of the weight that a block reads, one per warp.
     pub rows_per_block: u64,

@@ -1,5 +1,7 @@
 //! Reading and writing quantities: "4.8 TB/s", "62 TFLOP/s", "8 GB", "559.5 µs".
 
+use schemars::{Schema, SchemaGenerator, json_schema};
+
 use crate::Error;
 
 /// How a quantity is spelled: its symbol, the spellings it accepts, and which prefixes make sense for it.
@@ -111,6 +113,15 @@ impl Unit {
         known.or(binary).map(|(_, factor)| *factor)
     }
 
+    /// A number of base units where it is told, a text with its unit where it is asked for.
+    pub(super) fn schema(&self, generator: &SchemaGenerator) -> Schema {
+        if generator.contract().is_serialize() {
+            json_schema!({ "type": "number", "x-unit": self.symbol })
+        } else {
+            json_schema!({ "type": "string", "examples": [self.example()] })
+        }
+    }
+
     fn example(&self) -> &'static str {
         match self.symbol {
             "FLOP" => "33.5 MFLOP",
@@ -125,6 +136,21 @@ impl Unit {
             "°C" => "85 °C",
             _ => "1830 MHz",
         }
+    }
+
+    /// Whether it is written so.
+    pub(super) fn is(&self, symbol: &str) -> bool {
+        self.symbol == symbol
+    }
+
+    /// The shortest spelling that reads back as the same quantity: with a prefix, memories by binary ones, else by its exponent.
+    pub(super) fn exact(&self, value: f64) -> String {
+        let sizes = BINARY.iter().rev().filter(|_| self.symbol == "B");
+        let binary = sizes.map(|(prefix, factor)| (prefix, value / factor)).find(|(_, count)| *count >= 1.0);
+        let binary = binary.map(|(prefix, count)| format!("{count} {prefix}{}", self.symbol));
+        let mut short = binary.into_iter().filter(|text| text.len() <= 10).chain([self.show(value)]);
+        let same = |text: &String| self.parse(text).is_ok_and(|again| again == value);
+        short.find(same).unwrap_or_else(|| format!("{value:e} {}", self.symbol))
     }
 
     /// Four significant digits with the prefix that leaves one to three digits before the point.

@@ -2,14 +2,16 @@
 
 use std::sync::LazyLock;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Quality;
 use crate::{Format, Model, Plan, recommend::runtime::bare};
 
-#[derive(Deserialize)]
+/// A file of them, or all files together.
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct Tables {
     #[serde(default)]
     measured: Vec<Published>,
     #[serde(default)]
@@ -17,8 +19,9 @@ struct File {
 }
 
 /// A published pair of perplexities.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PublishedPerplexity")]
 pub struct Published {
     /// The model, by its key.
     pub model: String,
@@ -28,9 +31,9 @@ pub struct Published {
     pub method: String,
     /// What was measured.
     pub metric: String,
-    /// At 16 bit.
+    /// The perplexity at 16 bit.
     pub before: f64,
-    /// Quantized.
+    /// The perplexity of the quantized model.
     pub after: f64,
     /// Who says so.
     pub source: String,
@@ -44,8 +47,9 @@ impl Published {
 }
 
 /// A published pair of perplexities with a narrow cache.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PublishedCachePerplexity")]
 pub struct Cached {
     /// The model, by its key.
     pub model: String,
@@ -55,9 +59,9 @@ pub struct Cached {
     pub cache: Format,
     /// What was measured.
     pub metric: String,
-    /// With 16 bit.
+    /// The perplexity with a cache of 16 bit.
     pub before: f64,
-    /// With the narrow cache.
+    /// The perplexity with the narrow cache.
     pub after: f64,
     /// Who says so.
     pub source: String,
@@ -72,31 +76,30 @@ impl Cached {
 
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/quality.rs"));
 
-static TABLES: LazyLock<(Vec<Published>, Vec<Cached>)> = LazyLock::new(|| {
-    let files: Vec<File> = FILES.iter().flat_map(|(_, text)| toml::from_str::<File>(text)).collect();
-    let (mut measured, mut cached) = (Vec::new(), Vec::new());
-    for file in files {
-        measured.extend(file.measured);
-        cached.extend(file.cached);
+static TABLES: LazyLock<Tables> = LazyLock::new(|| {
+    let mut all = Tables::default();
+    for table in FILES.iter().flat_map(|(_, text)| toml::from_str::<Tables>(text)) {
+        all.measured.extend(table.measured);
+        all.cached.extend(table.cached);
     }
-    (measured, cached)
+    all
 });
 
 /// What was measured with narrow caches.
 pub(super) fn caches() -> &'static [Cached] {
-    &TABLES.1
+    &TABLES.cached
 }
 
 /// What is published for a model in a plan, by every algorithm.
 pub fn published(model: &Model, plan: &Plan) -> Vec<&'static Published> {
     let text = bare(plan);
-    TABLES.0.iter().filter(|row| row.model == model.key && row.plan == text).collect()
+    TABLES.measured.iter().filter(|row| row.model == model.key && row.plan == text).collect()
 }
 
 /// What is published for a model in one plan, by the method that needs no data.
 pub(super) fn without_data(model: &Model, plan: &str) -> Option<Quality> {
     let known = |row: &&Published| row.model == model.key && row.plan == plan && row.method == "rtn";
-    TABLES.0.iter().find(known).map(|row| Quality::Published {
+    TABLES.measured.iter().find(known).map(|row| Quality::Published {
         change: row.change(),
         method: row.method.clone(),
         source: row.source.clone(),
@@ -110,11 +113,11 @@ mod tests {
     #[test]
     fn every_file_is_read_and_every_row_speaks_of_a_model_and_a_plan() {
         for (name, text) in FILES {
-            assert!(toml::from_str::<File>(text).is_ok(), "{name}");
+            assert!(toml::from_str::<Tables>(text).is_ok(), "{name}");
         }
         // Recipes of llama.cpp that no plan has yet may stand in the table; nothing else may.
         let recipes = ["q5_1", "q4_1", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k"];
-        for row in &TABLES.0 {
+        for row in &TABLES.measured {
             assert!(Model::find(&row.model).is_ok(), "{}", row.model);
             match row.plan.parse::<Plan>() {
                 Ok(plan) => assert_eq!(plan.to_string(), row.plan),
@@ -122,7 +125,7 @@ mod tests {
             }
             assert!(row.after > row.before && !row.source.is_empty(), "{row:?}");
         }
-        for row in &TABLES.1 {
+        for row in &TABLES.cached {
             assert!(Model::find(&row.model).is_ok() && row.plan.parse::<Plan>().is_ok(), "{row:?}");
             assert!(row.cache.nominal_bits() < 16 && row.after > row.before && !row.source.is_empty(), "{row:?}");
         }
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn wider_recipes_of_one_table_lose_less() {
         let change = |model: &str, plan: &str| {
-            TABLES.0.iter().find(|row| row.model == model && row.plan == plan).unwrap().change()
+            TABLES.measured.iter().find(|row| row.model == model && row.plan == plan).unwrap().change()
         };
         let order = ["q6_k", "q5_k_m", "q5_k_s", "q4_k_m", "q4_k_s", "q4_0", "q3_k_m", "q3_k_s", "q2_k"];
         for model in ["llama-3-8b", "llama-2-70b"] {

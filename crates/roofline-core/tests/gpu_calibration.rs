@@ -6,7 +6,7 @@
 use roofline_core::{
     Device, Dim, Graph, Math, Op, Precision, Registry,
     calibration::{
-        Blocks, Calibration, Family, Lane, LaneTerms, Remainder, Sample, Shared, Spread, Terms, ThinRows, fit,
+        Calibration, Family, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Sample, Spread, Terms, ThinRows, fit,
     },
     format::Sizes,
     op::{Attention, Cache},
@@ -31,16 +31,16 @@ fn calibrated(samples: &[Sample]) -> Calibration {
     fit(samples, &device(), "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap()
 }
 
-fn blocks(calibration: &Calibration) -> &Blocks {
+fn terms_of(calibration: &Calibration) -> &GpuTerms {
     match &calibration.terms {
-        Terms::Blocks(blocks) => blocks,
-        Terms::Plain(_) => panic!("a GPU has blocks"),
+        Terms::Gpu(terms) => terms,
+        Terms::Cpu(_) => panic!("a GPU has the terms of one"),
     }
 }
 
 /// A machine whose terms we know: two families, two lanes each.
 fn truth(from: &Calibration) -> Calibration {
-    let shared = |family, launch: f64, wave| Shared {
+    let shared = |family, launch: f64, wave| FamilyTerms {
         family,
         launch: Seconds::new(launch),
         read: ByteRate::new(4.2e12),
@@ -64,7 +64,7 @@ fn truth(from: &Calibration) -> Calibration {
             remainder: Vec::new(),
         }
     };
-    let terms = Blocks {
+    let terms = GpuTerms {
         units: 132,
         thin_rows: ThinRows::all(16),
         families: vec![shared(Family::Thin, 2.2e-6, 0.0), shared(Family::Tiled, 3e-6, 0.3)],
@@ -80,7 +80,7 @@ fn truth(from: &Calibration) -> Calibration {
             },
         ],
     };
-    Calibration { terms: Terms::Blocks(terms), ..from.clone() }
+    Calibration { terms: Terms::Gpu(terms), ..from.clone() }
 }
 
 /// Products spread over four orders of magnitude, at the true times.
@@ -118,7 +118,7 @@ fn exact_times_give_the_terms_back() {
     let close = |found: f64, truth: f64, within: f64| (found / truth - 1.0).abs() < within;
     for family in [Family::Thin, Family::Tiled] {
         let of = |calibration: &Calibration| {
-            *blocks(calibration).families.iter().find(|shared| shared.family == family).unwrap()
+            *terms_of(calibration).families.iter().find(|shared| shared.family == family).unwrap()
         };
         let (found, truth) = (of(&found), of(&truth));
         assert!(close(found.read.value(), truth.read.value(), 0.05), "{found:?}");
@@ -126,7 +126,7 @@ fn exact_times_give_the_terms_back() {
         assert!(close(found.launch.value(), truth.launch.value(), 0.25), "{found:?}");
     }
     let rate = |calibration: &Calibration, family, math| {
-        let lanes = &blocks(calibration).lanes;
+        let lanes = &terms_of(calibration).lanes;
         let found = lanes.iter().find(|terms| (terms.lane.family, terms.lane.math) == (family, math)).unwrap();
         found.rate.unwrap().value()
     };
@@ -136,7 +136,7 @@ fn exact_times_give_the_terms_back() {
     }
     // One lane has no shared sums, waits at each step and passes over its results again; the others do not.
     let lane = |math| {
-        blocks(&found).lanes.iter().find(|one| (one.lane.family, one.lane.math) == (Family::Tiled, math)).unwrap()
+        terms_of(&found).lanes.iter().find(|one| (one.lane.family, one.lane.math) == (Family::Tiled, math)).unwrap()
     };
     assert!(lane(Math::Bf16).splits && !lane(Math::Fp8).splits);
     assert!(close(lane(Math::Fp8).step.value(), 130e-9, 0.2), "{:e}", lane(Math::Fp8).step.value());
@@ -174,9 +174,9 @@ fn nonsense_is_refused_and_sense_survives_its_file() {
     let read: Calibration = serde_json::from_str(&text).unwrap();
     assert_eq!(read, calibration);
     assert!(read.checked().is_ok());
-    let refused = |change: fn(&mut Blocks)| {
+    let refused = |change: fn(&mut GpuTerms)| {
         let mut broken = calibration.clone();
-        let Terms::Blocks(terms) = &mut broken.terms else { panic!("a GPU has blocks") };
+        let Terms::Gpu(terms) = &mut broken.terms else { panic!("a GPU has the terms of one") };
         change(terms);
         broken.checked().is_err()
     };
@@ -204,7 +204,7 @@ fn lanes_without_their_own_terms_are_read() {
         }
     }
     let read: Calibration = serde_json::from_value(text).unwrap();
-    let lane = &blocks(&read).lanes[0];
+    let lane = &terms_of(&read).lanes[0];
     assert_eq!([lane.launch, lane.step, lane.output], [Seconds::ZERO; 3]);
     assert!(lane.splits);
     assert!(read.checked().is_ok());

@@ -6,7 +6,7 @@
 //! looked at again from several starts, with shared sums and without. A term that the samples say nothing about stays at
 //! its first guess; one that some lanes do without has to earn what it explains.
 
-use super::{Blocks, Costs, Cut, Lane, LaneTerms, Remainder, Shared, Task};
+use super::{Costs, Cut, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Task};
 use crate::{
     Device,
     calibration::{
@@ -38,7 +38,7 @@ struct Asked {
 }
 
 /// The terms that explain `samples` best.
-pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units: u32, thin_rows: ThinRows) -> Blocks {
+pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units: u32, thin_rows: ThinRows) -> GpuTerms {
     let tasks = samples.iter().filter_map(|sample| {
         let task = Task::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
         Some((task, sample.time.value()))
@@ -57,7 +57,7 @@ pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units:
         families.push(shared);
         lanes.extend(of_lanes);
     }
-    Blocks { units, thin_rows, families, lanes }
+    GpuTerms { units, thin_rows, families, lanes }
 }
 
 /// Places of a family's terms in the vector that is searched; its lanes' follow.
@@ -124,7 +124,7 @@ impl Search {
         Self { asked, lanes, units, start, least, most }
     }
 
-    fn run(&self, family: Family) -> (Shared, Vec<LaneTerms>) {
+    fn run(&self, family: Family) -> (FamilyTerms, Vec<LaneTerms>) {
         let mut state = State::new(self, self.start.clone(), vec![true; self.lanes.len()]);
         state.descend(0..self.start.len(), 0.5, 0.02);
         for lane in 0..self.lanes.len() {
@@ -155,7 +155,7 @@ impl Search {
             }
         };
         let lanes = self.lanes.iter().enumerate().map(lane).collect();
-        let shared = Shared {
+        let shared = FamilyTerms {
             family,
             launch: Seconds::new(terms[LAUNCH]),
             read: ByteRate::new(1.0 / terms[READ]),

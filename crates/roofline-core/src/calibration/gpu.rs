@@ -16,11 +16,11 @@
 //! the matrix costs a whole one. `launches` are the family's and what the lane needs on top, where it takes a second kernel.
 //! `step` is what a block waits for at each of its steps, whatever they hold: where no sum is shared, a long sum is a long
 //! chain of waits. `output` is what a lane does to each result after the sum: sums that are first stored as INT32 and then
-//! scaled by another kernel are passed over twice more. `stream` is what one multiprocessor takes from the L2, where blocks read their operands again and again;
-//! `memory` is what has to come from DRAM once. The fourth power is a maximum with a rounded corner. `split` is paid where
-//! the sum over `k`, or over the cache, is shared by several blocks; whether a lane's kernels can do that is found by fitting
-//! it both ways. A unit that works for long runs into the power limit:
-//! from 0.1 ms on, `compute` grows by `throttle` per factor of ten, for one factor of ten.
+//! scaled by another kernel are read and written once more. `stream` is what one multiprocessor takes from the L2, where
+//! blocks read their operands again and again; `memory` is what has to come from DRAM once. The fourth power is a maximum with
+//! a rounded corner. `split` is paid where the sum over `k`, or over the cache, is shared by several blocks; whether a lane's
+//! kernels can do that is found by fitting it both ways. A unit that works for long runs into the power limit: between 0.1 ms
+//! and 1 ms `compute` grows by up to `throttle`, by the logarithm of the time, and stays there.
 //!
 //! What the terms cannot explain is kept as points (see [`Remainder`]).
 
@@ -32,6 +32,7 @@ pub use cut::Lane;
 pub use remainder::Remainder;
 pub(super) use search::search;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::cut::{Cut, Task};
@@ -43,37 +44,43 @@ use crate::{
 };
 
 /// Named terms of a GPU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Blocks {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuTerms {
     /// Multiprocessors.
     pub units: u32,
     /// Where the stack changes kernels.
     pub thin_rows: ThinRows,
     /// What the kernels of a family share.
-    pub families: Vec<Shared>,
+    pub families: Vec<FamilyTerms>,
     /// What differs by unit and format.
     pub lanes: Vec<LaneTerms>,
 }
 
 /// Terms of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Shared {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GpuFamilyTerms")]
+pub struct FamilyTerms {
     /// Which kernels.
     pub family: Family,
     /// Per call: starting, filling and draining.
     #[serde(rename = "launch_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub launch: Seconds,
     /// What reading from memory reaches.
     #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub read: ByteRate,
     /// What results and partial sums are written at; they stay in the L2 as far as they fit.
     #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub write: ByteRate,
     /// Per block, one after another on a multiprocessor: filling its pipeline.
     #[serde(rename = "block_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub block: Seconds,
     /// Where several blocks share a sum: adding the parts.
     #[serde(rename = "split_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub split: Seconds,
     /// The share of the last wave that is waited for although it is not full.
     pub wave: f64,
@@ -82,28 +89,35 @@ pub struct Shared {
 }
 
 /// Terms of a lane.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GpuLaneTerms")]
 pub struct LaneTerms {
     /// Which kernels on what.
     #[serde(flatten)]
     pub lane: Lane,
     /// What all multiprocessors together reach; none where nothing is multiplied.
     #[serde(rename = "flop_per_s", with = "rate", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     pub rate: Option<FlopRate>,
     /// What one multiprocessor takes from the L2.
     #[serde(rename = "stream_bytes_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub stream: ByteRate,
     /// Widening, per stored element, all multiprocessors together; zero where what is stored is what multiplies.
     #[serde(rename = "unpack_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub unpack: Seconds,
     /// Per call, on top of the family's: a slower start, or a second kernel.
     #[serde(rename = "launch_s", with = "crate::units::number", default)]
+    #[schemars(with = "f64")]
     pub launch: Seconds,
     /// Per step of 64 along a block's sum: what it waits for though bytes and operations are few.
     #[serde(rename = "step_s", with = "crate::units::number", default)]
+    #[schemars(with = "f64")]
     pub step: Seconds,
     /// Per output, all multiprocessors together: adding it up, scaling it, passing over it again.
     #[serde(rename = "output_s", with = "crate::units::number", default)]
+    #[schemars(with = "f64")]
     pub output: Seconds,
     /// Whether these kernels let blocks share a sum.
     #[serde(default = "shared_sums")]
@@ -164,7 +178,7 @@ impl Costs {
     }
 }
 
-impl Blocks {
+impl GpuTerms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
         let task = Task::of(op, precision, sizes, self.thin_rows)?;
         let shared = self.families.iter().find(|shared| shared.family == task.lane.family)?;
@@ -176,7 +190,7 @@ impl Blocks {
         Some(Parts { family, launch, memory, compute, time })
     }
 
-    fn costs(&self, shared: &Shared, terms: &LaneTerms) -> Costs {
+    fn costs(&self, shared: &FamilyTerms, terms: &LaneTerms) -> Costs {
         Costs {
             units: f64::from(self.units),
             launch: shared.launch.value() + terms.launch.value(),
@@ -200,7 +214,7 @@ impl Blocks {
         let rate = |rate: f64| (1.0..1e20).contains(&rate);
         let cost = |cost: Seconds| (0.0..1.0).contains(&cost.value());
         let share = |share: f64| (0.0..=1.0).contains(&share);
-        let family = |shared: &Shared| {
+        let family = |shared: &FamilyTerms| {
             rate(shared.read.value())
                 && rate(shared.write.value())
                 && [shared.launch, shared.block, shared.split].into_iter().all(cost)

@@ -1,5 +1,6 @@
 //! How kernels can be cut into blocks, and what one block asks for.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -10,7 +11,8 @@ use crate::{
 };
 
 /// Kernels that share their terms: a family on a unit, with what is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GpuLane")]
 pub struct Lane {
     /// Which kernels.
     pub family: Family,
@@ -55,40 +57,57 @@ pub(super) struct Cut {
     pub(super) split: bool,
 }
 
-/// Tokens by features of the tiles that libraries of matrix products have (CUTLASS's and cuBLAS's for Hopper are among
-/// them; a tile of 256 by 256 has no room for its accumulators).
-const TILES: [(u32, u32); 11] = [
-    (32, 64),
-    (32, 128),
-    (32, 256),
-    (64, 64),
-    (64, 128),
-    (64, 256),
-    (128, 64),
-    (128, 128),
-    (128, 256),
-    (256, 64),
-    (256, 128),
+/// A tile of the output of a product.
+#[derive(Clone, Copy)]
+struct Tile {
+    tokens: f64,
+    features: f64,
+}
+
+const fn tile(tokens: f64, features: f64) -> Tile {
+    Tile { tokens, features }
+}
+
+/// The tiles that libraries of matrix products have (CUTLASS's and cuBLAS's for Hopper are among them; a tile of 256 by 256
+/// has no room for its accumulators).
+const TILES: [Tile; 11] = [
+    tile(32.0, 64.0),
+    tile(32.0, 128.0),
+    tile(32.0, 256.0),
+    tile(64.0, 64.0),
+    tile(64.0, 128.0),
+    tile(64.0, 256.0),
+    tile(128.0, 64.0),
+    tile(128.0, 128.0),
+    tile(128.0, 256.0),
+    tile(256.0, 64.0),
+    tile(256.0, 128.0),
 ];
 /// Blocks that share a sum over `k`; of thin products no more than four, which are a cluster.
 const SPLITS: [u32; 5] = [1, 2, 4, 8, 16];
 const THIN_SPLITS: [u32; 3] = [1, 2, 4];
-/// Features of a block of a thin product, as often as one of these, and the step of its tokens: the shape of the tensor
-/// instruction `m16n8k16`, weights on the side of 16.
-const THIN: (f64, f64) = (16.0, 8.0);
+/// The tensor instruction `m16n8k16` with the weights on the side of 16: a block of a thin product has its features once or
+/// as often as `THIN_TILES` says, and its tokens in whole steps.
+const THIN: Tile = tile(8.0, 16.0);
 const THIN_TILES: [f64; 3] = [1.0, 2.0, 4.0];
-/// Features of a block on the vector unit, for so many rows and for more: each block reads the input again.
-const VECTOR: (f64, f64, f64) = (4.0, 2.0, 4.0);
+/// Rows up to which a block on the vector unit has few features, and its features for so many rows and for more. Each block
+/// reads the input again.
+const VECTOR_ROWS: f64 = 4.0;
+const VECTOR_FEATURES: f64 = 2.0;
+const VECTOR_FEATURES_OF_MORE: f64 = 4.0;
 /// Threads of such a block: each has a sum of its own for every output, and they are added up at the end.
 const VECTOR_THREADS: f64 = 256.0;
 /// Blocks that share one head's cache.
 const CACHE_SPLITS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// The least that is worth sharing: of `k`, and of the cache.
-const LEAST: (f64, f64) = (256.0, 64.0);
+/// The least part of a sum over `k`, and of a cache, that is worth a block of its own.
+const LEAST_DEPTH: f64 = 256.0;
+const LEAST_KEYS: f64 = 64.0;
 /// A step of the loop over `k`, or over the cache.
 const STEP: f64 = 64.0;
-/// Queries of a block of prefill attention, and of decode attention where several heads share a cache.
-const QUERIES: (f64, f64) = (128.0, 16.0);
+/// Queries of a block of prefill attention.
+const PREFILL_QUERIES: f64 = 128.0;
+/// Queries of a block of decode attention, where several heads share a cache.
+const DECODE_QUERIES: f64 = 16.0;
 /// Bytes of a block of an element-wise kernel that does not need whole rows.
 const CHUNK: f64 = 8192.0;
 
@@ -146,19 +165,18 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
     let (m, k) = (linear.m.float(), linear.k.float());
     let weight = precision.weights.bytes(Shape::matrix(linear.n, linear.k), sizes).value() / (linear.n.float() * k);
     let input = precision.activations.bytes(Shape::matrix(linear.m, linear.k), sizes).value() / (m * k);
-    let (features, step) = THIN;
     let vector = thin && precision.math == Math::Fp32;
-    // Blocks on the vector unit are small, so a multiprocessor has several at once: here they are one of `features`, that
-    // reads its input as often as they do, for a number of rows that is a power of two.
-    let (tiles, again): (Vec<(f64, f64)>, f64) = if vector {
-        let (few, narrow, wide) = VECTOR;
+    // Blocks on the vector unit are small, so a multiprocessor has several at once. Here they are one block of as many features
+    // as a thin tile has, which reads its input as often as they do, for a number of rows that is a power of two.
+    let (tiles, again): (Vec<Tile>, f64) = if vector {
         let rows = linear.m.get().next_power_of_two() as f64;
-        (vec![(rows, features)], features / if rows > few { wide } else { narrow })
+        let features = if rows > VECTOR_ROWS { VECTOR_FEATURES_OF_MORE } else { VECTOR_FEATURES };
+        (vec![Tile { tokens: rows, ..THIN }], THIN.features / features)
     } else if thin {
-        let tokens = (m / step).ceil() * step;
-        (THIN_TILES.map(|tiles| (tokens, tiles * features)).to_vec(), 1.0)
+        let tokens = (m / THIN.tokens).ceil() * THIN.tokens;
+        (THIN_TILES.map(|tiles| tile(tokens, tiles * THIN.features)).to_vec(), 1.0)
     } else {
-        (TILES.iter().map(|(tokens, features)| (f64::from(*tokens), f64::from(*features))).collect(), 1.0)
+        (TILES.to_vec(), 1.0)
     };
     let sums = if vector { VECTOR_THREADS } else { 1.0 };
     let splits: &[u32] = match (vector, thin) {
@@ -167,9 +185,9 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
         _ => &SPLITS,
     };
     let mut cuts = Vec::with_capacity(tiles.len() * splits.len());
-    for (tokens, features) in tiles {
+    for Tile { tokens, features } in tiles {
         for split in splits.iter().copied().map(f64::from) {
-            if split > 1.0 && k / split < LEAST.0 {
+            if split > 1.0 && k / split < LEAST_DEPTH {
                 break;
             }
             let depth = (k / split / STEP).ceil() * STEP;
@@ -193,8 +211,8 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
 fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
     let caches = attention.batch.float() * attention.kv_heads.float();
     let (width, value) = (attention.head_dim.float() + attention.value_dim.float(), attention.value_dim.float());
-    let queries = (group / QUERIES.1).ceil() * QUERIES.1;
-    let useful = |split: &f64| *split == 1.0 || keys / split >= LEAST.1;
+    let queries = (group / DECODE_QUERIES).ceil() * DECODE_QUERIES;
+    let useful = |split: &f64| *split == 1.0 || keys / split >= LEAST_KEYS;
     let cut = |split: f64| Cut {
         blocks: caches * split,
         flops: 2.0 * (keys / split).ceil() * width * queries,
@@ -211,11 +229,11 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
 /// A block for some queries of each head: it passes over the keys they see.
 fn prefill(attention: &Attention, flops: f64, read: f64, group: f64) -> Cut {
     let heads = attention.batch.float() * attention.heads.float();
-    let blocks = heads * (attention.queries.float() / QUERIES.0).ceil();
+    let blocks = heads * (attention.queries.float() / PREFILL_QUERIES).ceil();
     // Of a causal mask about half is left, and as much of the cache is passed over.
     let seen = flops / (2.0 * heads * attention.queries.float() * attention.keys() as f64);
     let share = (seen / (attention.head_dim.float() + attention.value_dim.float())).min(1.0);
-    let padding = blocks * QUERIES.0 / (heads * attention.queries.float());
+    let padding = blocks * PREFILL_QUERIES / (heads * attention.queries.float());
     let elements = attention.cached_elements() * share * group / heads;
     Cut {
         blocks,

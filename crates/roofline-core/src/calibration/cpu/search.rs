@@ -8,7 +8,7 @@
 //! where no kernel was (a write that passes the caches may be up to twice as fast), and of several explanations that fit equally well the one
 //! with less widening, faster units and more overlap wins.
 
-use super::{Costs, Demand, Each, Pack, Plain, Rate, Touch, Unpack};
+use super::{Costs, CpuTerms, Demand, Each, Pack, Rate, Touch, Unpack};
 use crate::{
     Device, Math,
     calibration::{Family, Sample},
@@ -26,7 +26,7 @@ const AS_GOOD: f64 = 1e-4;
 /// How far a measured stream may beat the bandwidth that was measured before it.
 const SLACK: f64 = 1.05;
 /// The terms that explain `samples` best.
-pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, thin_rows: u64) -> Plain {
+pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, thin_rows: u64) -> CpuTerms {
     Search::new(samples, device, thin_rows).run()
 }
 
@@ -120,7 +120,7 @@ impl Search {
     }
 
     /// The best of several starts: how much overlaps is the one term with two very different answers.
-    fn run(&self) -> Plain {
+    fn run(&self) -> CpuTerms {
         let starts = [1.0, 0.5, 0.0].map(|overlap| {
             let mut costs = self.start.clone();
             costs[OVERLAP] = overlap;
@@ -199,7 +199,7 @@ impl Search {
         self.demands.iter().map(one).sum::<f64>() / self.demands.len() as f64 + PLAINER * (1.0 - costs[OVERLAP])
     }
 
-    fn terms(&self, costs: &[f64]) -> Plain {
+    fn terms(&self, costs: &[f64]) -> CpuTerms {
         let rates = &self.rates;
         let rate = |(at, (family, math)): (usize, &(Family, Math))| Rate {
             family: *family,
@@ -221,7 +221,7 @@ impl Search {
             math: *math,
             cost: cost(self.each.len() + at),
         };
-        Plain {
+        CpuTerms {
             launch: Seconds::new(costs[LAUNCH]),
             ramp: Seconds::new(costs[RAMP]),
             read: ByteRate::new(1.0 / costs[READ]),

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The unit is the one that a family's kernels were seen to multiply with, given what is stored and what it meets: kernels
-//! choose by rules of their own, and a calibration remembers what they chose. An element-wise kernel has a cost per element of its kind and format in place of a rate:
-//! how fast one does its few operations has little to do with their number.
+//! choose by rules of their own, and a calibration remembers what they chose. An element-wise kernel has a cost per element of
+//! its kind and format in place of a rate: how fast one does its few operations has little to do with their number.
 //!
 //! A bandwidth that saturates as `bytes / (bytes + half)` is the same thing as a fixed cost of `half / rate` per call: that is
 //! the ramp, of kernels that read weights or a cache. They also have a stage before, for their inputs, and so a second start.
@@ -17,6 +17,7 @@ mod search;
 
 pub(super) use search::search;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::terms::{Family, Parts, ThinRows};
@@ -28,7 +29,8 @@ use crate::{
 };
 
 /// The rate a family reaches on a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CpuRate")]
 pub struct Rate {
     /// Which kernels.
     pub family: Family,
@@ -36,11 +38,13 @@ pub struct Rate {
     pub math: Math,
     /// What they reach.
     #[serde(rename = "flop_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub rate: FlopRate,
 }
 
 /// How a family multiplies a stored format, and what widening it costs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CpuUnpack")]
 pub struct Unpack {
     /// Which kernels.
     pub family: Family,
@@ -52,11 +56,13 @@ pub struct Unpack {
     pub math: Math,
     /// Time per stored element, all cores together.
     #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub cost: Seconds,
 }
 
 /// What laying out the rows of `x` for a unit costs a product.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CpuPack")]
 pub struct Pack {
     /// Which products.
     pub family: Family,
@@ -64,11 +70,13 @@ pub struct Pack {
     pub math: Math,
     /// Time per element of `x`, all cores together.
     #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub cost: Seconds,
 }
 
 /// What an element-wise kernel costs beside its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CpuTouch")]
 pub struct Touch {
     /// What it does.
     pub kind: ElementwiseKind,
@@ -76,23 +84,28 @@ pub struct Touch {
     pub format: Format,
     /// Time per element, all cores together.
     #[serde(rename = "seconds_per_element", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub cost: Seconds,
 }
 
 /// Named terms of a processor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plain {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuTerms {
     /// Per call: starting all cores, and waiting for the last.
     #[serde(rename = "launch_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub launch: Seconds,
     /// Per call that reads weights or a cache: starting a second stage, and filling the pipes of memory.
     #[serde(rename = "ramp_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub ramp: Seconds,
     /// What reading from memory reaches.
     #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub read: ByteRate,
     /// What writing to memory reaches; a processor reads a line before it writes to it, so it is about half.
     #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
+    #[schemars(with = "f64")]
     pub write: ByteRate,
     /// The share of the shorter of memory and compute that hides behind the longer.
     pub overlap: f64,
@@ -198,7 +211,7 @@ impl Demand {
     }
 }
 
-impl Plain {
+impl CpuTerms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
         let demand = Demand::of(op, precision, sizes, self.thin_rows)?;
         let (math, element) = match demand.each {

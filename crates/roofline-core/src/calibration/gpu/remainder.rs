@@ -1,9 +1,11 @@
 //! What the terms leave unexplained: a library's choice for some range of shapes that no physical term knows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One measurement that was fitted to: where it was, and how far off the terms are there.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GpuRemainder")]
 pub struct Remainder {
     /// Binary logarithms of the dimensions.
     pub at: [f64; 4],
