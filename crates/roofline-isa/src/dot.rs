@@ -11,8 +11,6 @@ use crate::{Isa, Level, Plain, Vector};
 
 /// A way to multiply bytes of weights with `x`.
 ///
-/// # Safety
-///
 /// Every method needs the instructions of its type and of `V`, which is what [`launch_dot`] sees to.
 pub trait Dot<V: Vector> {
     /// What is added to signed bytes so that they can be multiplied; whoever starts a sum takes it off again.
@@ -26,35 +24,59 @@ pub trait Dot<V: Vector> {
 
     /// Of the `V::BYTES` values of `x` that meet a register, the weights' byte that the one at `place` meets.
     fn byte(place: usize) -> usize;
-    /// Writes `V::BYTES` values of `x`, no fewer, in that order, where `add` looks for them: `2 * V::BYTES` bytes.
-    unsafe fn place(x: &[i16], to: *mut u8);
-    /// Weights that are bytes from 0 to 127.
-    unsafe fn small(bytes: V::Bits) -> Self::Weights;
-    /// Weights that are signed bytes.
-    unsafe fn signed(bytes: V::Bits) -> Self::Weights;
-    /// Weights that are words: those that meet the first and the second half of the `V::BYTES` values of `x`.
-    ///
-    /// # Panics
-    ///
-    /// Where weights are multiplied as bytes; [`Operands::Words`] is for kernels that need this.
-    unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights;
-    /// Sums that start from one number per dword.
-    unsafe fn start(from: *const i32) -> Self::Sums;
-    /// Sums that start from nothing.
-    unsafe fn nothing() -> Self::Sums;
-    /// Loads what `place` wrote.
-    unsafe fn numbers(x: *const u8) -> Self::Numbers;
-    /// Adds the products of `V::BYTES` weights with as many values of `x`, four bytes of a dword to a sum.
-    unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: Self::Numbers) -> Self::Sums;
-    /// The sums, one per dword.
-    unsafe fn totals(sums: Self::Sums) -> V::Bits;
+    with_contract! {
+        " and of `V`, `x` has `V::BYTES` values, and at `to` there is room for `2 * V::BYTES` bytes",
+        /// Writes `V::BYTES` values of `x`, no fewer, in that order, where `add` looks for them: `2 * V::BYTES` bytes.
+        unsafe fn place(x: &[i16], to: *mut u8);
+    }
+    with_contract! {
+        " and of `V`",
+        /// Weights that are bytes from 0 to 127.
+        unsafe fn small(bytes: V::Bits) -> Self::Weights;
+        /// Weights that are signed bytes.
+        unsafe fn signed(bytes: V::Bits) -> Self::Weights;
+        /// Weights that are words: those that meet the first and the second half of the `V::BYTES` values of `x`.
+        ///
+        /// # Panics
+        ///
+        /// Where weights are multiplied as bytes; [`Operands::Words`] is for kernels that need this.
+        unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights;
+    }
+    with_contract! {
+        " and of `V`, and at `from` there is a number for each dword of a register",
+        /// Sums that start from one number per dword.
+        unsafe fn start(from: *const i32) -> Self::Sums;
+    }
+    with_contract! {
+        " and of `V`",
+        /// Sums that start from nothing.
+        unsafe fn nothing() -> Self::Sums;
+    }
+    with_contract! {
+        " and of `V`, and at `x` there is what `place` wrote",
+        /// Loads what `place` wrote.
+        unsafe fn numbers(x: *const u8) -> Self::Numbers;
+    }
+    with_contract! {
+        " and of `V`",
+        /// Adds the products of `V::BYTES` weights with as many values of `x`, four bytes of a dword to a sum.
+        unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: Self::Numbers) -> Self::Sums;
+        /// The sums, one per dword.
+        unsafe fn totals(sums: Self::Sums) -> V::Bits;
+    }
 
     /// Bytes that `V::BYTES` INT8 values of `x` take.
     const EXACT: usize;
-    /// Writes INT8 values, in the order of `byte`, where `add_exact` looks for them.
-    unsafe fn place_exact(x: &[i16], to: *mut u8);
-    /// As `add`, for an `x` of INT8.
-    unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits;
+    with_contract! {
+        " and of `V`, `x` has `V::BYTES` values, and at `to` there is room for `EXACT` bytes",
+        /// Writes INT8 values, in the order of `byte`, where `add_exact` looks for them.
+        unsafe fn place_exact(x: &[i16], to: *mut u8);
+    }
+    with_contract! {
+        " and of `V`, and at `x` there is what `place_exact` wrote",
+        /// As `add`, for an `x` of INT8.
+        unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits;
+    }
 }
 
 /// By words, on any processor.
@@ -73,7 +95,9 @@ impl<V: Vector> Dot<V> for Words {
     }
     #[inline(always)]
     unsafe fn place(x: &[i16], to: *mut u8) {
-        std::ptr::copy_nonoverlapping(x.as_ptr().cast(), to, 2 * V::BYTES);
+        unsafe {
+            std::ptr::copy_nonoverlapping(x.as_ptr().cast(), to, 2 * V::BYTES);
+        }
     }
     #[inline(always)]
     unsafe fn words(first: V::Bits, second: V::Bits) -> Self::Weights {
@@ -81,41 +105,43 @@ impl<V: Vector> Dot<V> for Words {
     }
     #[inline(always)]
     unsafe fn small(bytes: V::Bits) -> Self::Weights {
-        (V::and(bytes, V::splat16(0xff)), V::shr16::<8>(bytes))
+        unsafe { (V::and(bytes, V::splat16(0xff)), V::shr16::<8>(bytes)) }
     }
     #[inline(always)]
     unsafe fn signed(bytes: V::Bits) -> Self::Weights {
-        (V::sar16::<8>(V::shl16::<8>(bytes)), V::sar16::<8>(bytes))
+        unsafe { (V::sar16::<8>(V::shl16::<8>(bytes)), V::sar16::<8>(bytes)) }
     }
     #[inline(always)]
     unsafe fn start(from: *const i32) -> Self::Sums {
-        V::sums(from)
+        unsafe { V::sums(from) }
     }
     #[inline(always)]
     unsafe fn nothing() -> Self::Sums {
-        V::no_sums()
+        unsafe { V::no_sums() }
     }
     #[inline(always)]
     unsafe fn numbers(x: *const u8) -> Self::Numbers {
-        (V::bits(x), V::bits(x.add(V::BYTES)))
+        unsafe { (V::bits(x), V::bits(x.add(V::BYTES))) }
     }
     #[inline(always)]
     unsafe fn add(sums: Self::Sums, weights: Self::Weights, x: Self::Numbers) -> Self::Sums {
-        V::multiply16(V::multiply16(sums, weights.0, x.0), weights.1, x.1)
+        unsafe { V::multiply16(V::multiply16(sums, weights.0, x.0), weights.1, x.1) }
     }
     #[inline(always)]
     unsafe fn totals(sums: Self::Sums) -> V::Bits {
-        V::totals(sums)
+        unsafe { V::totals(sums) }
     }
 
     const EXACT: usize = 2 * V::BYTES;
     #[inline(always)]
     unsafe fn place_exact(x: &[i16], to: *mut u8) {
-        <Self as Dot<V>>::place(x, to);
+        unsafe {
+            <Self as Dot<V>>::place(x, to);
+        }
     }
     #[inline(always)]
     unsafe fn add_exact(sums: V::Bits, weights: Self::Weights, x: *const u8) -> V::Bits {
-        V::add32(sums, V::totals(<Self as Dot<V>>::add(V::no_sums(), weights, <Self as Dot<V>>::numbers(x))))
+        unsafe { V::add32(sums, V::totals(<Self as Dot<V>>::add(V::no_sums(), weights, <Self as Dot<V>>::numbers(x)))) }
     }
 }
 
@@ -136,17 +162,19 @@ macro_rules! digits {
             /// The signed bytes of `256 a + b`: first all `a`, then all `b`.
             #[inline(always)]
             unsafe fn place(x: &[i16], to: *mut u8) {
-                let (mut upper, mut lower) = ([0u8; $vector::BYTES], [0u8; $vector::BYTES]);
-                let mut at = 0;
-                while at < $vector::BYTES {
-                    let value = *x.get_unchecked(at);
-                    let low = value as i8;
-                    upper[at] = ((value - i16::from(low)) >> 8) as u8;
-                    lower[at] = low.cast_unsigned();
-                    at += 1;
+                unsafe {
+                    let (mut upper, mut lower) = ([0u8; $vector::BYTES], [0u8; $vector::BYTES]);
+                    let mut at = 0;
+                    while at < $vector::BYTES {
+                        let value = *x.get_unchecked(at);
+                        let low = value as i8;
+                        upper[at] = ((value - i16::from(low)) >> 8) as u8;
+                        lower[at] = low.cast_unsigned();
+                        at += 1;
+                    }
+                    $vector::store_bits($vector::bits(upper.as_ptr()), to);
+                    $vector::store_bits($vector::bits(lower.as_ptr()), to.add($vector::BYTES));
                 }
-                $vector::store_bits($vector::bits(upper.as_ptr()), to);
-                $vector::store_bits($vector::bits(lower.as_ptr()), to.add($vector::BYTES));
             }
             #[inline(always)]
             unsafe fn words(_: $bits, _: $bits) -> $bits {
@@ -157,156 +185,59 @@ macro_rules! digits {
                 bytes
             }
             #[inline(always)]
+            #[allow(unused_unsafe, reason = "where bytes stay as they are")]
             unsafe fn signed(bytes: $bits) -> $bits {
-                $flip(bytes)
+                unsafe { $flip(bytes) }
             }
             #[inline(always)]
             unsafe fn start(from: *const i32) -> Self::Sums {
-                ($vector::splat32(0), $vector::bits(from.cast()))
+                unsafe { ($vector::splat32(0), $vector::bits(from.cast())) }
             }
             #[inline(always)]
             unsafe fn nothing() -> Self::Sums {
-                ($vector::splat32(0), $vector::splat32(0))
+                unsafe { ($vector::splat32(0), $vector::splat32(0)) }
             }
             #[inline(always)]
             unsafe fn numbers(x: *const u8) -> Self::Numbers {
-                ($vector::bits(x), $vector::bits(x.add($vector::BYTES)))
+                unsafe { ($vector::bits(x), $vector::bits(x.add($vector::BYTES))) }
             }
             #[inline(always)]
             unsafe fn add(sums: Self::Sums, weights: $bits, x: Self::Numbers) -> Self::Sums {
-                ($multiply(sums.0, weights, x.0), $multiply(sums.1, weights, x.1))
+                unsafe { ($multiply(sums.0, weights, x.0), $multiply(sums.1, weights, x.1)) }
             }
             #[inline(always)]
             unsafe fn totals(sums: Self::Sums) -> $bits {
-                $vector::add32($vector::shl32::<8>(sums.0), sums.1)
+                unsafe { $vector::add32($vector::shl32::<8>(sums.0), sums.1) }
             }
 
             const EXACT: usize = $vector::BYTES;
             #[inline(always)]
             unsafe fn place_exact(x: &[i16], to: *mut u8) {
-                let mut bytes = [0u8; $vector::BYTES];
-                let mut at = 0;
-                while at < $vector::BYTES {
-                    bytes[at] = *x.get_unchecked(at) as u8;
-                    at += 1;
+                unsafe {
+                    let mut bytes = [0u8; $vector::BYTES];
+                    let mut at = 0;
+                    while at < $vector::BYTES {
+                        bytes[at] = *x.get_unchecked(at) as u8;
+                        at += 1;
+                    }
+                    $vector::store_bits($vector::bits(bytes.as_ptr()), to);
                 }
-                $vector::store_bits($vector::bits(bytes.as_ptr()), to);
             }
             #[inline(always)]
             unsafe fn add_exact(sums: $bits, weights: $bits, x: *const u8) -> $bits {
-                $multiply(sums, weights, $vector::bits(x))
+                unsafe { $multiply(sums, weights, $vector::bits(x)) }
             }
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_set1_epi8, _mm512_xor_si512};
-
-    use super::{Dot, Words};
-    use crate::{V512, Vector};
-
-    /// AVX512_VNNI: unsigned bytes of weights by signed bytes of `x`.
-    #[derive(Clone, Copy)]
-    pub(super) struct Vnni;
-
-    digits!(Vnni, V512, __m512i, 128, _mm512_dpbusd_epi32, |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)));
-
-    /// AVX512_VNNI: words, multiplied and added in one instruction. With 16-bit `x` that is one product where digits are
-    /// two, for the price of widening the weights once for all rows of `x`.
-    #[derive(Clone, Copy)]
-    pub(super) struct Pairs;
-
-    type Plain = <Words as Dot<V512>>::Weights;
-
-    impl Dot<V512> for Pairs {
-        const OFFSET: i32 = 0;
-        type Weights = Plain;
-        type Numbers = Plain;
-        type Sums = __m512i;
-
-        fn byte(place: usize) -> usize {
-            <Words as Dot<V512>>::byte(place)
-        }
-        #[inline(always)]
-        unsafe fn place(x: &[i16], to: *mut u8) {
-            <Words as Dot<V512>>::place(x, to);
-        }
-        #[inline(always)]
-        unsafe fn small(bytes: __m512i) -> Plain {
-            <Words as Dot<V512>>::small(bytes)
-        }
-        #[inline(always)]
-        unsafe fn signed(bytes: __m512i) -> Plain {
-            <Words as Dot<V512>>::signed(bytes)
-        }
-        #[inline(always)]
-        unsafe fn words(first: __m512i, second: __m512i) -> Plain {
-            (first, second)
-        }
-        #[inline(always)]
-        unsafe fn start(from: *const i32) -> __m512i {
-            V512::bits(from.cast())
-        }
-        #[inline(always)]
-        unsafe fn nothing() -> __m512i {
-            V512::splat32(0)
-        }
-        #[inline(always)]
-        unsafe fn numbers(x: *const u8) -> Plain {
-            <Words as Dot<V512>>::numbers(x)
-        }
-        #[inline(always)]
-        unsafe fn add(sums: __m512i, weights: Plain, x: Plain) -> __m512i {
-            _mm512_dpwssd_epi32(_mm512_dpwssd_epi32(sums, weights.0, x.0), weights.1, x.1)
-        }
-        #[inline(always)]
-        unsafe fn totals(sums: __m512i) -> __m512i {
-            sums
-        }
-
-        const EXACT: usize = 2 * V512::BYTES;
-        #[inline(always)]
-        unsafe fn place_exact(x: &[i16], to: *mut u8) {
-            <Words as Dot<V512>>::place(x, to);
-        }
-        #[inline(always)]
-        unsafe fn add_exact(sums: __m512i, weights: Plain, x: *const u8) -> __m512i {
-            Self::add(sums, weights, Self::numbers(x))
-        }
-    }
-}
+mod x86;
 #[cfg(target_arch = "x86_64")]
 use x86::{Pairs, Vnni};
 
 #[cfg(target_arch = "aarch64")]
-mod arm {
-    use std::arch::{aarch64::uint8x16_t, asm};
-
-    use super::Dot;
-    use crate::{V128, Vector};
-
-    /// SDOT: signed bytes.
-    #[derive(Clone, Copy)]
-    pub(super) struct Sdot;
-
-    /// In assembly, so that compilers that do not know the intrinsic build it too.
-    #[inline(always)]
-    unsafe fn sdot(mut sums: uint8x16_t, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
-        asm!(
-            ".arch_extension dotprod",
-            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
-            sums = inout(vreg) sums,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            options(nomem, nostack, preserves_flags, pure),
-        );
-        sums
-    }
-
-    digits!(Sdot, V128, uint8x16_t, 0, sdot, |bytes| bytes);
-}
+mod arm;
 #[cfg(target_arch = "aarch64")]
 use arm::Sdot;
 
@@ -358,18 +289,21 @@ pub fn launch_dot<K: DotKernel>(isa: Isa, operands: Operands, kernel: K) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn on_vnni<K: DotKernel, D: Dot<crate::V512>>(kernel: K) {
-    kernel.run::<crate::V512, D>();
+fn on_vnni<K: DotKernel, D: Dot<crate::V512>>(kernel: K) {
+    // SAFETY: the instructions are enabled here.
+    unsafe { kernel.run::<crate::V512, D>() };
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn on_avx2<K: DotKernel>(kernel: K) {
-    kernel.run::<crate::V256, Words>();
+fn on_avx2<K: DotKernel>(kernel: K) {
+    // SAFETY: the instructions are enabled here.
+    unsafe { kernel.run::<crate::V256, Words>() };
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
-unsafe fn on_sdot<K: DotKernel>(kernel: K) {
-    kernel.run::<crate::V128, Sdot>();
+fn on_sdot<K: DotKernel>(kernel: K) {
+    // SAFETY: the instructions are enabled here.
+    unsafe { kernel.run::<crate::V128, Sdot>() };
 }

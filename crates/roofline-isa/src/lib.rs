@@ -13,12 +13,22 @@
 //! look-ups) no compiler finds in plain loops; `pulp` dispatches as this does, yet its common trait has neither byte
 //! look-ups nor sums of products of integers, so that every kernel would be written per instruction set after all.
 
-// Everything is inlined into functions that enable wider vectors; a call that stays a call has none.
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always, clippy::wildcard_imports)]
+// Everything is inlined into functions that enable wider vectors; a call that stays a call has none. What an unsafe block
+// of an instruction set's file relies on is the contract of the method it is in, which the trait states.
+#![allow(unsafe_code, clippy::inline_always, clippy::wildcard_imports)]
 // Instruction sets are reached through pointers to stored bytes of any alignment.
-#![allow(clippy::cast_ptr_alignment, clippy::missing_safety_doc)]
+#![allow(clippy::cast_ptr_alignment)]
 // A vector that is computed and dropped is dead code, which the compiler removes and nobody writes.
 #![allow(clippy::return_self_not_must_use)]
+
+/// Declares methods with one contract, and states it for each: the instructions of the type, and what is named beyond them.
+macro_rules! with_contract {
+    ($more:literal, $($(#[$doc:meta])* unsafe fn $name:ident $(<const $constant:ident: $of:ty>)? ($($argument:tt)*) $(-> $result:ty)?;)+) => {
+        $($(#[$doc])*
+        #[doc = concat!("\n# Safety\n\nThe processor has the instructions of this type", $more, ".")]
+        unsafe fn $name $(<const $constant: $of>)? ($($argument)*) $(-> $result)?;)+
+    };
+}
 
 mod dot;
 mod isa;

@@ -20,7 +20,7 @@
 // `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory: max(SLOTS * STEP * 16, HEADS *
 // HEAD_DIM * 4) bytes per warp.
 //
-// Compiled for: HEAD_DIM; CACHE 0 (16 bit, as the queries), 1 (E4M3), 2 (E5M2), 3 (INT8); TILES of 8 query heads per block;
+// Compiled for: HEAD_DIM; CACHE, which is SIXTEEN (as the queries), E4M3, E5M2 or INT8; TILES of 8 query heads per block;
 // WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common.
 
 // Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
@@ -46,7 +46,7 @@ struct Queries {
                     largest = max(largest, max(pair & 0x7fff, pair >> 16 & 0x7fff));
                 }
             float own = scale;
-            if (CACHE && !HALF) {
+            if (SCALED && !HALF) {
                 largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 1));
                 largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 2));
                 u32 exponent = min(max(largest >> 7, 1), 253);
@@ -100,8 +100,8 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
                 u32 a[4];
 #pragma unroll
                 for (int side = 0; side < 2; side++) {
-                    a[2 * side] = CACHE ? widened(word(upper, at), side) : word(upper, 2 * at + side);
-                    a[2 * side + 1] = CACHE ? widened(word(lower, at), side) : word(lower, 2 * at + side);
+                    a[2 * side] = SCALED ? widened(word(upper, at), side) : word(upper, 2 * at + side);
+                    a[2 * side + 1] = SCALED ? widened(word(lower, at), side) : word(lower, 2 * at + side);
                 }
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++) {
@@ -113,12 +113,12 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
 
     // A value's scale goes into its weight: as an exponent, so that weights stay numbers that a half can hold.
     float k_scale[ROWS], v_shift[ROWS], v_inverse[ROWS];
-    float shift = CACHE ? __log2f(scales.y) : 0, inverse = CACHE ? __fdividef(1, scales.y) : 1;
+    float shift = SCALED ? __log2f(scales.y) : 0, inverse = SCALED ? __fdividef(1, scales.y) : 1;
 #pragma unroll
     for (int at = 0; at < ROWS; at++) {
-        k_scale[at] = CACHE ? __shfl_sync(0xffffffff, scales.x, g * ROWS + at) : 1;
-        v_shift[at] = CACHE ? __shfl_sync(0xffffffff, shift, g * ROWS + at) : 0;
-        v_inverse[at] = CACHE ? __shfl_sync(0xffffffff, inverse, g * ROWS + at) : 1;
+        k_scale[at] = SCALED ? __shfl_sync(0xffffffff, scales.x, g * ROWS + at) : 1;
+        v_shift[at] = SCALED ? __shfl_sync(0xffffffff, shift, g * ROWS + at) : 0;
+        v_inverse[at] = SCALED ? __shfl_sync(0xffffffff, inverse, g * ROWS + at) : 1;
     }
     u32 weights[TILES][KEYS / 16][2];
 #pragma unroll
@@ -178,10 +178,10 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
                 u32 a[4];
 #pragma unroll
                 for (int pair = 0; pair < 2; pair++) {
-                    u32 one = word(v[2 * pair], CACHE ? at / 2 : at), other = word(v[2 * pair + 1], CACHE ? at / 2 : at);
-                    u32 mixed = CACHE ? __byte_perm(one, other, at % 2 ? 0x7362 : 0x5140) : 0;
-                    a[2 * pair] = CACHE ? widened(mixed, false) : __byte_perm(one, other, 0x5410);
-                    a[2 * pair + 1] = CACHE ? widened(mixed, true) : __byte_perm(one, other, 0x7632);
+                    u32 one = word(v[2 * pair], SCALED ? at / 2 : at), other = word(v[2 * pair + 1], SCALED ? at / 2 : at);
+                    u32 mixed = SCALED ? __byte_perm(one, other, at % 2 ? 0x7362 : 0x5140) : 0;
+                    a[2 * pair] = SCALED ? widened(mixed, false) : __byte_perm(one, other, 0x5410);
+                    a[2 * pair + 1] = SCALED ? widened(mixed, true) : __byte_perm(one, other, 0x7632);
                 }
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++)
@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     int first = (int)((long long)steps * split / splits) + warp;
     int end = (int)((long long)steps * (split + 1) / splits);
     auto scales_of = [&](int at) {
-        if (!CACHE || at >= end) return make_float2(1, 1);
+        if (!SCALED || at >= end) return make_float2(1, 1);
         int row = min(at * KEYS + lane, keys - 1);
         return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
     };

@@ -1,10 +1,13 @@
 // What `attention.cu` is made of: the division of its work, products on the tensor units, and the way of cached rows
 // through registers and shared memory. `attention.cu` says what for.
 
+// Whether the cache is of 8-bit numbers, with a scale per row.
+#define SCALED (CACHE != SIXTEEN)
+
 constexpr int THREADS = 32 * WARPS;
-constexpr int ROW = HEAD_DIM * (CACHE ? 1 : 2);
+constexpr int ROW = HEAD_DIM * (SCALED ? 1 : 2);
 constexpr int PIECES = ROW / 16;
-constexpr int PIECE = CACHE ? 16 : 8; // numbers in 16 bytes
+constexpr int PIECE = SCALED ? 16 : 8; // numbers in 16 bytes
 constexpr int PITCH = (PIECES + 7) / 8 * 8; // pieces from row to row in the queue
 // Four threads share a row of keys as an operand, eight a row of values: of a narrow one each takes half a piece.
 constexpr bool NARROW = PIECES <= 4;
@@ -19,7 +22,7 @@ constexpr float NOTHING = -1e30f; // finite, so that no difference is NaN
 constexpr int AHEAD = 8;          // shares that are on the way at once when they are added up
 static_assert(ROW % 16 == 0, "rows are whole pieces");
 static_assert(KEYS * PIECES % 32 == 0, "a step is whole copies of a warp");
-static_assert(KEYS % 16 == 0 && (!CACHE || KEYS == 32), "a lane holds the scales of one row");
+static_assert(KEYS % 16 == 0 && (!SCALED || KEYS == 32), "a lane holds the scales of one row");
 
 // [warp][step % SLOTS][K, V][key][piece]; in the end the warps' outputs, [warp][head][feature] as floats.
 extern __shared__ uint4 queue[];
@@ -31,7 +34,7 @@ static __device__ __forceinline__ float power_of_2(float value) {
 }
 
 // 8-bit numbers are exact as halves, so they are multiplied as such, whatever the queries are.
-constexpr bool AS_HALF = HALF || CACHE;
+constexpr bool AS_HALF = HALF || SCALED;
 
 static __device__ __forceinline__ u32 operand(float low, float high) {
     return AS_HALF ? (u32)to_fp16(low) | (u32)to_fp16(high) << 16 : (u32)to_bf16(low) | (u32)to_bf16(high) << 16;
@@ -43,7 +46,7 @@ static __device__ __forceinline__ float number(u32 bits) { return AS_HALF ? from
 // both 8 columns further, b[2t, 2t+1][g] and 8 rows further, c[g][2t, 2t+1] and c[g+8][2t, 2t+1].
 static __device__ __forceinline__ void multiply(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if TENSOR_16
-#if HALF || CACHE
+#if HALF || SCALED
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
 #else
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -51,7 +54,7 @@ static __device__ __forceinline__ void multiply(float (&c)[4], u32 a0, u32 a1, u
     asm(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#elif !defined(PORTABLE) && (HALF || CACHE)
+#elif !defined(PORTABLE) && (HALF || SCALED)
 #define MMA "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
     asm(MMA : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(b0));
     asm(MMA : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a2), "r"(a3), "r"(b1));
@@ -83,7 +86,7 @@ static __device__ __forceinline__ u32 transposed(u32 pair) {
     return result;
 }
 
-#if CACHE == 1 && (defined(PORTABLE) || __CUDA_ARCH__ < 890)
+#if CACHE == E4M3 && (defined(PORTABLE) || __CUDA_ARCH__ < 890)
 constexpr float REST = 256.0f; // what `widened` leaves to the scales: the difference of the exponents' biases
 #else
 constexpr float REST = 1.0f;
@@ -91,17 +94,17 @@ constexpr float REST = 1.0f;
 
 // Two of four 8-bit numbers as halves: the first two, or the last two.
 static __device__ __forceinline__ u32 widened(u32 four, bool last) {
-#if CACHE == 1 && !defined(PORTABLE) && __CUDA_ARCH__ >= 890
+#if CACHE == E4M3 && !defined(PORTABLE) && __CUDA_ARCH__ >= 890
     u32 pair;
     if (last)
         asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, high;}" : "=r"(pair) : "r"(four));
     else
         asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(pair) : "r"(four));
     return pair;
-#elif CACHE == 1
+#elif CACHE == E4M3
     u32 high = __byte_perm(four, 0, last ? 0x3424 : 0x1404);
     return (high & 0x80008000) | (high >> 1 & 0x3f803f80);
-#elif CACHE == 2
+#elif CACHE == E5M2
     return __byte_perm(four, 0, last ? 0x3424 : 0x1404);
 #else
     // 1024 + (code + 128) is a half with the code in its last bits.

@@ -5,8 +5,8 @@
 // numbers each: norms, softmax, lookups, and whatever is stored with a scale per row.
 //
 // Compiled for: LANES (a power of two) and CHUNKS with LANES * CHUNKS * 8 >= width, and BLOCK threads (LANES or a multiple of
-// them and of 32), for row kernels; OUTPUT 0 (16 bit), 1 (E4M3), 2 (E5M2) or 3 (INT8) of those that can write with a scale per
-// row; FLAT threads and PIECES of 8 numbers for each, for flat kernels; TURNED heads that a thread turns by the same angles;
+// them and of 32), for row kernels; OUTPUT (SIXTEEN, or E4M3, E5M2 or INT8 with a scale per row) of those that can write with a
+// scale; FLAT threads and PIECES of 8 numbers for each, for flat kernels; TURNED heads that a thread turns by the same angles;
 // HALF as in common.
 
 struct Eight {
@@ -185,9 +185,9 @@ struct Place {
     }
 };
 
-#if OUTPUT
+#if OUTPUT != SIXTEEN
 // The largest code a row's largest magnitude is brought to; INT8 uses all 256.
-constexpr float LARGEST = OUTPUT == 1 ? 448 : OUTPUT == 2 ? 57344 : 127.5f;
+constexpr float LARGEST = OUTPUT == E4M3 ? 448 : OUTPUT == E5M2 ? 57344 : 127.5f;
 
 // Round to nearest, ties to even, in a float of MANTISSA bits with a largest code, by adding half of what is cut off.
 template <int MANTISSA, int BIAS, int TOP> static __device__ __forceinline__ u32 narrowed(float value) {
@@ -199,9 +199,9 @@ template <int MANTISSA, int BIAS, int TOP> static __device__ __forceinline__ u32
 }
 
 static __device__ __forceinline__ u32 code(float value) {
-#if OUTPUT == 1
+#if OUTPUT == E4M3
     return narrowed<3, 7, 0x7e>(value);
-#elif OUTPUT == 2
+#elif OUTPUT == E5M2
     return narrowed<2, 15, 0x7b>(value);
 #else
     return (u32)max(-128, min(127, __float2int_rn(value))) & 0xff;
@@ -209,12 +209,12 @@ static __device__ __forceinline__ u32 code(float value) {
 }
 
 static __device__ __forceinline__ u32 codes(float a, float b, float c, float d) {
-#if OUTPUT != 3 && !defined(PORTABLE) && __CUDA_ARCH__ >= 890
+#if OUTPUT != INT8 && !defined(PORTABLE) && __CUDA_ARCH__ >= 890
 #define NARROW(KIND) asm("{.reg .b16 low, high;\n" \
                          "cvt.rn.satfinite." KIND ".f32 low, %2, %1;\ncvt.rn.satfinite." KIND ".f32 high, %4, %3;\n" \
                          "mov.b32 %0, {low, high};}" : "=r"(four) : "f"(a), "f"(b), "f"(c), "f"(d))
     u32 four;
-#if OUTPUT == 1
+#if OUTPUT == E4M3
     NARROW("e4m3x2");
 #else
     NARROW("e5m2x2");
@@ -230,7 +230,7 @@ static __device__ __forceinline__ u32 codes(float a, float b, float c, float d) 
 // so that nothing is clipped; one for a row of zeros.
 static __device__ __forceinline__ void finish(const Place& place, Eight (&values)[CHUNKS], u8* out, u16* scales, u64 to) {
     u64 row = to * place.width;
-#if OUTPUT
+#if OUTPUT != SIXTEEN
     float largest = 0;
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++)

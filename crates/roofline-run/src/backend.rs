@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use roofline_core::{
     Device,
+    calibration::ThinRows,
+    device::Kind,
     measurement::{Check, Kernel, Residency, Subject},
     units::{ByteRate, Bytes, Hertz, Seconds},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Error, Result, interference::Interference, telemetry::Source};
+use crate::{Error, Result, cpu, cuda, interference::Interference, telemetry::Source};
 
 /// Something that runs operators: the processor, a GPU, or the null backend.
 pub trait Backend {
@@ -41,9 +44,19 @@ pub trait Backend {
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>>;
 }
 
+/// Rows up to which the backend of `device` runs its kernels for thin products. It is asked by device, because a fit from
+/// a file has no backend at hand.
+pub fn thin_rows(device: &Device) -> ThinRows {
+    ThinRows::all(match device.kind {
+        Kind::Gpu | Kind::Soc => cuda::THIN_ROWS,
+        _ => cpu::kernels::linear::THIN_ROWS,
+    } as u64)
+}
+
 /// What a kernel that does one thing only reaches.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "BackendCeiling")]
 pub enum Ceiling {
     /// Moving bytes.
     Stream {
@@ -58,7 +71,7 @@ pub enum Ceiling {
     Launch {
         /// What started.
         name: &'static str,
-        /// Each time.
+        /// Of one start.
         time: Seconds,
     },
 }

@@ -3,18 +3,22 @@
 //! Nothing of CUDA is needed to build this, and a program that never asks for a GPU never looks for one. The driver, NVRTC
 //! and cuBLASLt are opened when they are first needed; each that is missing is an error that says where to get it.
 
+mod attention;
 mod backend;
 mod ceilings;
 mod codes;
 mod compiler;
 mod cublaslt;
-mod decode;
+mod elementwise;
+mod gemv_packed;
 mod gpu;
 mod library;
+mod named;
 mod operand;
 mod replay;
-mod rows;
-mod thin;
+mod row_format;
+
+pub(crate) use gemv_packed::THIN_ROWS;
 
 pub use backend::Cuda;
 pub use compiler::{Architecture, Compiler};
@@ -22,5 +26,6 @@ pub use gpu::{Gpu, Recipe, present};
 
 /// Programs of every kernel, in the forms that differ most, for a test that needs no GPU: names and how they are made.
 pub fn sources() -> Vec<(String, Recipe)> {
-    [thin::sources(), decode::sources(), rows::sources(), backend::sources(), ceilings::sources()].concat()
+    [gemv_packed::sources(), attention::sources(), elementwise::sources(), backend::sources(), ceilings::sources()]
+        .concat()
 }

@@ -1,12 +1,13 @@
 //! Where a result comes from: enough to tell two machines, kernels or builds apart, nothing that names a person or host.
 
 use roofline_isa::Isa;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::machine::Machine;
 
 /// The machine, its system and the program, when a run started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Version of the program.
     pub version: String,

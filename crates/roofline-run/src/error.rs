@@ -110,18 +110,18 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported { .. } => {
-                Some("`roofline precisions` lists the names; leave it out with --precision".into())
+                Some("`⟨roofline precisions⟩` lists the names; leave it out with `⟨precision⟩`".into())
             }
             Self::Wrong { .. } => {
-                Some("this is a defect of the kernel: please report it with the output of --json".into())
+                Some("this is a defect of the kernel: please report it with the whole answer in JSON".into())
             }
             Self::Gpu { hint, .. } => hint.clone(),
             Self::GpuLost { .. } => {
-                Some("this is a defect of the last kernel, or of the GPU: `--resume` goes on with what is left".into())
+                Some("this is a defect of the last kernel, or of the GPU: `⟨resume⟩` goes on with what is left".into())
             }
-            Self::Memory { .. } => Some("take a smaller shape, or --warm, which needs one copy only".into()),
+            Self::Memory { .. } => Some("take a smaller shape, or `⟨warm⟩`, which needs one copy only".into()),
             Self::GpuMemory(shortage) => Some(shortage.hint()),
-            Self::NoSamples { .. } => Some("close other programs, or give it more time by --seconds".into()),
+            Self::NoSamples { .. } => Some("close other programs, or give it more time by `⟨seconds⟩`".into()),
             Self::NoDriver { .. } => Some(
                 "it needs an NVIDIA GPU and its driver, which brings libnvidia-ml: `nvidia-smi` shows whether they work; a \
                  container gets them by `--gpus all`"
@@ -130,10 +130,38 @@ impl Error {
             Self::NoGpu { count: 0, .. } => {
                 Some("`nvidia-smi -L` lists what the driver sees; a container is given GPUs by `--gpus all`".into())
             }
-            Self::NoGpu { count, .. } => Some(format!("name one from 0 to {} by --gpu", count - 1)),
-            Self::NotARun { .. } => Some("name a file that `measure`, `compare` or `sweep --measure` wrote".into()),
+            Self::NoGpu { count, .. } => Some(format!("name one from 0 to {} by `⟨gpu⟩`", count - 1)),
+            Self::NotARun { .. } => Some("name a file that `⟨roofline measure⟩`, `⟨roofline compare⟩` or `⟨roofline sweep⟩` wrote".into()),
             Self::File { .. } => None,
             Self::Core(error) => error.hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A library is asked by command lines, servers and other programs, each of which spells the words in brackets.
+    #[test]
+    fn hints_name_fields_and_no_flags() {
+        let reason = || "a test".to_owned();
+        let bytes = roofline_core::units::Bytes::new(1e9);
+        let errors = [
+            Error::Unsupported { backend: "cpu", reason: reason() },
+            Error::Wrong { kernel: reason(), reason: reason() },
+            Error::GpuLost { reason: reason() },
+            Error::Memory { needed: bytes, available: bytes },
+            Error::GpuMemory(crate::telemetry::Shortage::new(bytes, bytes, None)),
+            Error::NoSamples { reason: reason() },
+            Error::NoGpu { index: 3, count: 2 },
+            Error::NotARun { path: "run.jsonl".into(), reason: reason() },
+        ];
+        for error in errors {
+            let hint = error.hint().expect("what to do");
+            assert!(!hint.contains("--"), "{hint}");
+        }
+        let hint = Error::NoGpu { index: 3, count: 2 }.hint().expect("what to do");
+        assert_eq!(roofline_core::wording::flags(&hint), "name one from 0 to 1 by `--gpu`");
     }
 }

@@ -5,12 +5,13 @@
 use std::path::Path;
 
 use roofline_core::units::Seconds;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stored;
 
 /// Counters that only grow; each may be missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interference {
     /// Processor time that a hypervisor took (`steal` of `/proc/stat`), averaged over the processors.
     #[serde(deserialize_with = "stored::optional")]
@@ -36,7 +37,7 @@ impl Interference {
 }
 
 /// The eighth number of the first line of `/proc/stat` below `root`, in ticks of the kernel's user clock.
-pub fn stolen(root: &Path) -> Option<Seconds> {
+fn stolen(root: &Path) -> Option<Seconds> {
     let text = std::fs::read_to_string(root.join("proc/stat")).ok()?;
     let processors = text.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1).max(1);
     let mut fields = text.lines().next()?.split_whitespace();

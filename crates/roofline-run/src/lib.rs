@@ -9,27 +9,29 @@
 //! one starts, and every doubt travels with the number as a typed warning. [`telemetry`] is what a GPU says of itself
 //! meanwhile.
 
-pub mod backend;
-mod closeness;
+mod backend;
 pub mod cpu;
 pub mod cuda;
 pub mod environment;
 mod error;
-pub mod interference;
+mod interference;
 pub mod jetson;
 mod measure;
-pub mod null;
+mod null;
 pub mod protocol;
 mod random;
-pub mod reference;
+mod reference;
 mod run_file;
 mod stored;
 pub mod telemetry;
+mod tolerance;
 
-pub use backend::{Backend, Case};
+pub use backend::{Backend, Case, Ceiling, thin_rows};
+pub use cpu::Cpu;
 pub use cuda::Cuda;
 pub use environment::Environment;
 pub use error::Error;
+pub use interference::Interference;
 pub use measure::measure;
 pub use null::Null;
 pub use protocol::Protocol;

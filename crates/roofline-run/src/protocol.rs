@@ -2,17 +2,17 @@
 //!
 //! | hazard | part |
 //! |---|---|
-//! | the first calls fault pages, wake threads and raise the clock | [`warmup`] |
-//! | a second call finds its operands in the cache | [`rotation`] |
-//! | too few samples to trust, or more than anyone waits for | [`stop`] |
-//! | the clock falls, or a neighbour takes the core | [`clock`] |
-//! | the instrument takes time itself | [`overhead`] |
+//! | the first calls fault pages, wake threads and raise the clock | `warmup` |
+//! | a second call finds its operands in the cache | `rotation` |
+//! | too few samples to trust, or more than anyone waits for | `stop` |
+//! | the clock falls, or a neighbour takes the core | `clock` |
+//! | the instrument takes time itself | `overhead` |
 
-pub mod clock;
-pub mod overhead;
-pub mod rotation;
-pub mod stop;
-pub mod warmup;
+pub(crate) mod clock;
+pub(crate) mod overhead;
+pub(crate) mod rotation;
+mod stop;
+mod warmup;
 
 use roofline_core::{measurement::Residency, units::Seconds};
 

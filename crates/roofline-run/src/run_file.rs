@@ -13,6 +13,7 @@ use roofline_core::{
     Op,
     measurement::{Measurement, Phase},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -25,7 +26,8 @@ const LONGEST: u64 = 2 * RESERVE as u64;
 const VERSION: u32 = 1;
 
 /// What a run starts with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RunHeader")]
 pub struct Header {
     /// The layout's version.
     pub roofline_run: u32,
@@ -59,7 +61,7 @@ impl Header {
 }
 
 /// A subject that was not measured, and why.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// Where the kernel belongs.
     pub site: String,
@@ -78,8 +80,9 @@ pub struct Skipped {
 }
 
 /// One line of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RunLine")]
 pub enum Line {
     /// The first line.
     Header(Header),
@@ -205,7 +208,7 @@ impl RunFile {
             Err(TryLockError::WouldBlock) => {
                 Err(Error::NotARun { path: self.path.clone(), reason: "another process is writing to it".to_owned() })
             }
-            // Where locks are not to be had, nobody is locked out.
+            // A file system without locks locks nobody out.
             _ => Ok(()),
         }
     }

@@ -1,38 +1,15 @@
 //! Quantities in result files: numbers of base units, which is what the core writes; what it reads are device files,
 //! where a quantity is a text with its unit.
 
-use roofline_core::{
-    Math,
-    units::{ByteRate, Bytes, FlopRate, Hertz, Seconds},
-};
+use roofline_core::{Math, units::Quantity};
 use serde::{Deserialize, Deserializer};
 
-/// A quantity that is stored as a number of base units.
-pub(crate) trait Quantity: Sized {
-    /// From a number of base units.
-    fn of(base_units: f64) -> Self;
-}
-
-macro_rules! quantities {
-    ($($name:ident),*) => {
-        $(impl Quantity for $name {
-            fn of(base_units: f64) -> Self {
-                Self::new(base_units)
-            }
-        })*
-    };
-}
-
-quantities!(ByteRate, Bytes, FlopRate, Hertz, Seconds);
-
 /// Reads a number; for `deserialize_with`.
-pub(crate) fn number<'de, D: Deserializer<'de>, T: Quantity>(deserializer: D) -> Result<T, D::Error> {
-    f64::deserialize(deserializer).map(T::of)
-}
+pub(crate) use roofline_core::units::number::deserialize as number;
 
 /// Reads a number or nothing.
-pub(crate) fn optional<'de, D: Deserializer<'de>, T: Quantity>(deserializer: D) -> Result<Option<T>, D::Error> {
-    Ok(Option::<f64>::deserialize(deserializer)?.map(T::of))
+pub(crate) fn optional<'de, D: Deserializer<'de>, Q: Quantity>(deserializer: D) -> Result<Option<Q>, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.map(Q::of))
 }
 
 /// Reads the key of a multiplying unit.

@@ -20,6 +20,7 @@ pub use status::Status;
 use std::fmt;
 
 use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Why a query has no answer, in the driver's words.
@@ -134,8 +135,9 @@ pub struct Utilization {
 }
 
 /// Why clocks are not at their maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "GpuThrottle")]
 pub enum Throttle {
     /// Nothing runs.
     GpuIdle,

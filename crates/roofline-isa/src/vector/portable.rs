@@ -20,14 +20,20 @@ impl Plain {
         Self(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
     }
 
+    /// # Safety
+    ///
+    /// At `from` there are `LANES` words.
     #[inline(always)]
     unsafe fn words(from: *const u8) -> [u16; LANES] {
-        from.cast::<[u16; LANES]>().read_unaligned().map(u16::from_le)
+        unsafe { from.cast::<[u16; LANES]>().read_unaligned().map(u16::from_le) }
     }
 
+    /// # Safety
+    ///
+    /// At `from` there are `LANES` bytes.
     #[inline(always)]
     unsafe fn bytes(from: *const u8) -> [u8; LANES] {
-        from.cast::<[u8; LANES]>().read_unaligned()
+        unsafe { from.cast::<[u8; LANES]>().read_unaligned() }
     }
 }
 
@@ -66,48 +72,60 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        Self(from.cast::<[f32; LANES]>().read_unaligned())
+        unsafe { Self(from.cast::<[f32; LANES]>().read_unaligned()) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> Self {
-        Self(Self::words(from).map(from_bf16))
+        unsafe { Self(Self::words(from).map(from_bf16)) }
     }
     #[inline(always)]
     unsafe fn load_fp16(from: *const u8) -> Self {
-        Self(Self::words(from).map(from_fp16))
+        unsafe { Self(Self::words(from).map(from_fp16)) }
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self {
-        Self(Self::bytes(from).map(|code| f32::from(code.cast_signed())))
+        unsafe { Self(Self::bytes(from).map(|code| f32::from(code.cast_signed()))) }
     }
     #[inline(always)]
     unsafe fn load_e4m3(from: *const u8) -> Self {
-        Self(Self::bytes(from).map(|code| from_fp16((i16::from(code.cast_signed()) << 7).cast_unsigned() & 0xbfff)))
+        unsafe {
+            Self(Self::bytes(from).map(|code| from_fp16((i16::from(code.cast_signed()) << 7).cast_unsigned() & 0xbfff)))
+        }
     }
     #[inline(always)]
     unsafe fn load_e5m2(from: *const u8) -> Self {
-        Self(Self::bytes(from).map(|code| from_fp16(u16::from(code) << 8)))
+        unsafe { Self(Self::bytes(from).map(|code| from_fp16(u16::from(code) << 8))) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        to.cast::<[f32; LANES]>().write_unaligned(self.0);
+        unsafe {
+            to.cast::<[f32; LANES]>().write_unaligned(self.0);
+        }
     }
     #[inline(always)]
     unsafe fn stream(self, to: *mut f32) {
-        self.store(to);
+        unsafe {
+            self.store(to);
+        }
     }
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u8) {
-        to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_bf16(value).to_le()));
+        unsafe {
+            to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_bf16(value).to_le()));
+        }
     }
     #[inline(always)]
     unsafe fn store_fp16(self, to: *mut u8) {
-        to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_fp16(value).to_le()));
+        unsafe {
+            to.cast::<[u16; LANES]>().write_unaligned(self.0.map(|value| to_fp16(value).to_le()));
+        }
     }
     #[inline(always)]
     unsafe fn store_i8(self, to: *mut u8) {
-        to.cast::<[i8; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i8));
+        unsafe {
+            to.cast::<[i8; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i8));
+        }
     }
 
     #[inline(always)]
@@ -165,32 +183,36 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn sum4(vectors: [Self; 4], to: *mut f32) {
-        to.cast::<[f32; 4]>().write_unaligned(vectors.map(|vector| vector.sum()));
+        unsafe {
+            to.cast::<[f32; 4]>().write_unaligned(vectors.map(|vector| vector.sum()));
+        }
     }
 
     #[inline(always)]
     unsafe fn bits(from: *const u8) -> Bytes {
-        from.cast::<Bytes>().read_unaligned()
+        unsafe { from.cast::<Bytes>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn pieces16(from: *const u8, stride: usize) -> Bytes {
-        std::array::from_fn(|at| *from.add(at / 16 * stride + at % 16))
+        unsafe { std::array::from_fn(|at| *from.add(at / 16 * stride + at % 16)) }
     }
     #[inline(always)]
     unsafe fn pieces32(from: *const u8, _: usize) -> Bytes {
-        from.cast::<Bytes>().read_unaligned()
+        unsafe { from.cast::<Bytes>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn dwords(from: *const u8, stride: usize) -> Bytes {
-        std::array::from_fn(|at| *from.add(at / 16 * stride + at % 4))
+        unsafe { std::array::from_fn(|at| *from.add(at / 16 * stride + at % 4)) }
     }
     #[inline(always)]
     unsafe fn repeated16(from: *const u8) -> Bytes {
-        std::array::from_fn(|at| *from.add(at % 16))
+        unsafe { std::array::from_fn(|at| *from.add(at % 16)) }
     }
     #[inline(always)]
     unsafe fn store_bits(bits: Bytes, to: *mut u8) {
-        to.cast::<Bytes>().write_unaligned(bits);
+        unsafe {
+            to.cast::<Bytes>().write_unaligned(bits);
+        }
     }
     #[inline(always)]
     unsafe fn splat8(value: u8) -> Bytes {
@@ -276,7 +298,7 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn sums(from: *const i32) -> [i32; LANES] {
-        from.cast::<[i32; LANES]>().read_unaligned()
+        unsafe { from.cast::<[i32; LANES]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn no_sums() -> [i32; LANES] {
@@ -298,21 +320,27 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn spread<const SPAN: usize>(from: *const f32) -> Self {
-        Self(std::array::from_fn(|lane| *from.add(lane / SPAN)))
+        unsafe { Self(std::array::from_fn(|lane| *from.add(lane / SPAN))) }
     }
     #[inline(always)]
     unsafe fn four_fp16(codes: u64, to: *mut f32) {
-        for lane in 0..4 {
-            to.add(lane).write(from_fp16((codes >> (16 * lane)) as u16));
+        unsafe {
+            for lane in 0..4 {
+                to.add(lane).write(from_fp16((codes >> (16 * lane)) as u16));
+            }
         }
     }
     #[inline(always)]
     unsafe fn eight_e4m3(from: *const u8, to: *mut f32) {
-        Self::load_e4m3(from).store(to);
+        unsafe {
+            Self::load_e4m3(from).store(to);
+        }
     }
     #[inline(always)]
     unsafe fn store_i16(self, to: *mut i16) {
-        to.cast::<[i16; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i16));
+        unsafe {
+            to.cast::<[i16; LANES]>().write_unaligned(self.0.map(|value| value.round_ties_even() as i16));
+        }
     }
     #[inline(always)]
     unsafe fn sar32<const N: i32>(a: Bytes) -> Bytes {
@@ -320,8 +348,10 @@ impl Vector for Plain {
     }
     #[inline(always)]
     unsafe fn sixteen_i8(low: (u64, f32), high: (u64, f32), to: *mut f32) {
-        for (half, (bytes, factor)) in [low, high].into_iter().enumerate() {
-            Self(bytes.to_le_bytes().map(|byte| f32::from(byte.cast_signed()) * factor)).store(to.add(8 * half));
+        unsafe {
+            for (half, (bytes, factor)) in [low, high].into_iter().enumerate() {
+                Self(bytes.to_le_bytes().map(|byte| f32::from(byte.cast_signed()) * factor)).store(to.add(8 * half));
+            }
         }
     }
 }

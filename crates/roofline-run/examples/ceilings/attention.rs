@@ -6,7 +6,7 @@ use roofline_core::{
     Dim, Format, Math, Precision,
     op::{self, Cache},
 };
-use roofline_run::cpu::{buffer::Buffer, kernels::attention::Attention, pool::Pool, tensor::Tensor};
+use roofline_run::cpu::kernels::{Buffer, Pool, Tensor, attention::Attention};
 
 /// A cache of stored zeros with scales of one: speed does not depend on values.
 struct Stored {

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use roofline_core::Format;
-use roofline_run::cpu::{
-    kernels::elementwise::{Elementwise, Rotations, Target},
-    pool::Pool,
-    tensor::Tensor,
+use roofline_run::cpu::kernels::{
+    Pool, Tensor,
+    elementwise::{Elementwise, Rotations, Target},
 };
 
 /// Prints the rates over rows that lie in memory, and over the one row of a decode step.

@@ -9,20 +9,18 @@ use std::time::Instant;
 
 use roofline_core::Math;
 use roofline_run::cpu::{
-    affinity::bound,
     ceilings::{Ceilings, Effort, Level, StreamKind, device},
+    kernels::{Pool, bound},
     machine::Machine,
-    pool::Pool,
 };
 
 fn main() {
     let full = std::env::args().any(|argument| argument == "full");
     let machine = Machine::detect();
     println!("{machine:#?}");
-    let mut pool = Pool::all();
     let start = Instant::now();
     let effort = if full { Effort::Full } else { Effort::Quick };
-    let ceilings = Ceilings::measure(&mut pool, &machine, effort, &mut |step| eprintln!("{step}"));
+    let ceilings = Ceilings::measure(&machine, effort, &mut |step| eprintln!("{step}"));
     println!("measured in {:.2} s", start.elapsed().as_secs_f64());
     println!("clock {}", ceilings.clock.map_or_else(|| "unknown".to_owned(), |clock| clock.to_string()));
     for stream in &ceilings.streams {
@@ -53,7 +51,7 @@ fn main() {
     if std::env::args().any(|argument| argument == "ceilings-only") {
         return;
     }
-    bound(&mut pool, |pool| {
+    bound(&mut Pool::all(), |pool| {
         attention::report(pool, bandwidth, fp32);
         elementwise::report(pool);
     });

@@ -17,7 +17,8 @@ use std::{env, time::Instant};
 use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
 use roofline_isa::Isa;
 use roofline_run::cpu::{
-    affinity::Binding, buffer::Buffer, ceilings, kernels::linear::Product, pool::Pool, tensor::Tensor,
+    ceilings,
+    kernels::{Binding, Buffer, Pool, Tensor, linear::Product},
 };
 
 const COLD: usize = 640 << 20;

@@ -6,7 +6,7 @@
 use super::pool::Pool;
 
 /// Runs `job` with every thread of `pool` bound to a processor of its own, where the system can do that and has enough of
-/// them, and gives back their freedom afterwards.
+/// them, and lets them run anywhere again afterwards.
 pub fn bound<T>(pool: &mut Pool, job: impl FnOnce(&mut Pool) -> T) -> T {
     let binding = Binding::new(pool);
     let result = job(pool);
@@ -29,7 +29,7 @@ impl Binding {
         Self(before)
     }
 
-    /// Gives them back their freedom.
+    /// Lets them run anywhere again.
     pub fn release(&self, pool: &mut Pool) {
         if let Some(before) = &self.0 {
             pool.run(|_| before.bind());

@@ -19,6 +19,7 @@ use roofline_core::{
     units::{ByteRate, Bytes, FlopRate, Hertz},
 };
 use roofline_isa::Isa;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -39,8 +40,9 @@ pub fn read(pool: &mut Pool, bytes: &[u8]) {
 }
 
 /// How long to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "CeilingsEffort")]
 pub enum Effort {
     /// A few seconds: each kind of stream, for one thread and for all.
     Quick,
@@ -49,7 +51,8 @@ pub enum Effort {
 }
 
 /// Measured ceilings of a machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ProcessorCeilings")]
 pub struct Ceilings {
     /// Streams over each level of memory.
     pub streams: Vec<Stream>,
@@ -62,7 +65,7 @@ pub struct Ceilings {
 
 /// What a stream does. Bytes are counted as STREAM counts them: what the program reads and writes, without the lines
 /// that a plain store makes the cache read first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
     /// `sum += a[i]`: what weights and caches cost in decode.
@@ -76,8 +79,9 @@ pub enum StreamKind {
 }
 
 /// Where the working set lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "StreamLevel")]
 pub enum Level {
     /// First-level cache.
     L1,
@@ -90,8 +94,9 @@ pub enum Level {
 }
 
 /// How a stream moves its lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "StreamWay")]
 pub enum Way {
     /// Through the caches, which look ahead by themselves.
     Plain,
@@ -102,7 +107,8 @@ pub enum Way {
 }
 
 /// The rate of one stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StreamRate")]
 pub struct Stream {
     /// What it does.
     pub kind: StreamKind,
@@ -131,7 +137,8 @@ pub struct Stream {
 }
 
 /// The rate of one multiplying unit, with operands in registers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "UnitRate")]
 pub struct Peak {
     /// What it multiplies.
     #[serde(deserialize_with = "stored::math")]
@@ -160,10 +167,11 @@ pub struct Peak {
 }
 
 impl Ceilings {
-    /// Measures everything that `machine` has, on the threads of `pool`, each bound to a core meanwhile. `progress` is
-    /// told what comes next.
-    pub fn measure(pool: &mut Pool, machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {
-        bound(pool, |pool| Self::measure_bound(pool, machine, effort, progress))
+    /// Measures everything that `machine` has, on as many threads as it may run at once, each bound to a core meanwhile.
+    /// `progress` is told what comes next.
+    pub fn measure(machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {
+        let mut pool = Pool::new(machine.threads);
+        bound(&mut pool, |pool| Self::measure_bound(pool, machine, effort, progress))
     }
 
     fn measure_bound(pool: &mut Pool, machine: &Machine, effort: Effort, progress: &mut dyn FnMut(&str)) -> Self {

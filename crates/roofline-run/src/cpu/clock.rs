@@ -16,7 +16,7 @@ const SHORT: u64 = 2000;
 
 /// One short look, of about 40 µs. Preempted or throttled cores read low, which is what it is for: taken before and
 /// after a sample, it tells whether the sample can be trusted. None on an architecture without a chain.
-pub fn probe() -> Option<Hertz> {
+pub(super) fn probe() -> Option<Hertz> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
     }
@@ -27,7 +27,7 @@ pub fn probe() -> Option<Hertz> {
 }
 
 /// The best of many short looks over `length`: interruptions only ever lower a look, so the highest is the clock.
-pub fn measure(length: Duration) -> Option<Hertz> {
+pub(super) fn measure(length: Duration) -> Option<Hertz> {
     let start = Instant::now();
     let mut best = probe()?;
     while start.elapsed() < length {

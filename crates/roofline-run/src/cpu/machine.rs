@@ -19,13 +19,15 @@ mod tests;
 use std::path::Path;
 
 use roofline_core::units::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stored;
 use files::Files;
 
 /// A processor and its memory, as far as this process can see and use them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Processor")]
 pub struct Machine {
     /// The name the processor gives itself, without trademarks and clocks.
     pub name: Option<String>,
@@ -58,7 +60,8 @@ pub struct Machine {
 }
 
 /// The caches of one level, kind and size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ProcessorCache")]
 pub struct Cache {
     /// 1 is the nearest to the core.
     pub level: u8,
@@ -74,8 +77,9 @@ pub struct Cache {
 }
 
 /// What a cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "ProcessorCacheKind")]
 pub enum CacheKind {
     /// Data only.
     Data,

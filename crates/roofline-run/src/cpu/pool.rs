@@ -143,7 +143,7 @@ impl Pool {
 type Front = Line<AtomicUsize>;
 
 /// The part of `items` that thread `index` of `threads` gets: as even as multiples of `step` allow.
-pub fn share(items: usize, step: usize, index: usize, threads: usize) -> Range<usize> {
+pub(super) fn share(items: usize, step: usize, index: usize, threads: usize) -> Range<usize> {
     let steps = items.div_ceil(step);
     let cut = |index: usize| (steps * index / threads * step).min(items);
     cut(index)..cut(index + 1)

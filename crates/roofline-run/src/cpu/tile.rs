@@ -33,7 +33,7 @@ impl Tiles {
     ///
     /// # Safety
     ///
-    /// The processor has AMX and the operating system granted it (`Simd::amx`).
+    /// The processor has AMX and the operating system granted it ([`Isa::has_tiles`](roofline_isa::Isa::has_tiles)).
     pub(super) unsafe fn configure() -> Self {
         // SAFETY: a valid configuration; nothing else in this program keeps tiles.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, readonly)) };

@@ -3,8 +3,8 @@
 mod activated;
 mod attention;
 mod elementwise;
+mod gemm_cublaslt;
 mod linear;
-mod many;
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Backend for Cuda {
 
 /// Programs of kernels that have no module of their own.
 pub(super) fn sources() -> Vec<(String, Recipe)> {
-    [linear::sources(), many::sources()].concat()
+    [linear::sources(), gemm_cublaslt::sources()].concat()
 }
 
 fn unsupported(reason: String) -> Error {

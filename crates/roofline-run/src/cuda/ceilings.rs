@@ -18,8 +18,17 @@ const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_s
 const STREAM: f64 = 4e9;
 /// Rounds over bytes that stay in the second-level cache.
 const ROUNDS: i32 = 20;
-/// Threads of a block and blocks of a multiprocessor; which is best differs a little by GPU.
-const GRIDS: [(u32, u32); 3] = [(1024, 32), (512, 4), (256, 8)];
+/// How a stream is divided.
+struct Grid {
+    /// Of a block.
+    threads: u32,
+    /// Of a multiprocessor.
+    blocks: u32,
+}
+
+/// Which of these is best differs a little by GPU.
+const GRIDS: [Grid; 3] =
+    [Grid { threads: 1024, blocks: 32 }, Grid { threads: 512, blocks: 4 }, Grid { threads: 256, blocks: 8 }];
 /// Empty kernels in a row.
 const EMPTY: usize = 500;
 const SAMPLES: usize = 7;
@@ -32,7 +41,7 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
 /// Each stream's best rate over a few grids, and the time of an empty kernel in a graph.
 pub(super) fn measure(gpu: &Gpu) -> Result<Vec<Ceiling>> {
     let free = gpu.free()?.value();
-    // Two of them, for copies; 16 bytes at a time.
+    // There are two such buffers, because a copy reads one and writes the other. Both are whole pages.
     let bytes = (STREAM.min(free * 0.4) / 4096.0) as usize * 4096;
     let mut random = Random(5);
     let pattern: Vec<u8> = (0..1 << 20).flat_map(|_| random.normal().to_le_bytes()).collect();
@@ -52,7 +61,7 @@ pub(super) fn measure(gpu: &Gpu) -> Result<Vec<Ceiling>> {
     for (name, kernel, bytes, times, arguments) in streams {
         let function = gpu.function(&recipe(kernel))?;
         let mut best = f64::INFINITY;
-        for (threads, blocks) in GRIDS {
+        for Grid { threads, blocks } in GRIDS {
             let geometry = Launch { blocks: gpu.multiprocessors * blocks, threads, shared: 0 };
             let once = fastest(gpu, 1, &mut |_| launch(gpu, &function, geometry, &arguments))?;
             best = best.min(once.value());

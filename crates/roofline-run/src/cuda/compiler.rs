@@ -1,4 +1,5 @@
-//! NVRTC: kernels from their source, for the GPU that is there.
+//! NVRTC: kernels from their source, for the GPU that is there. The few functions it takes are the same in CUDA 12 and 13;
+//! [`library`](super::library) says why they are not `cudarc`'s.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},

@@ -1,4 +1,5 @@
 //! cuBLASLt: products of many rows. Its heuristics name candidates; they are timed on the operands, and the fastest is kept.
+//! [`library`](super::library) says why its functions are not `cudarc`'s.
 #![allow(unsafe_code)]
 
 use std::{

@@ -16,7 +16,7 @@ use cudarc::{
     },
     nvrtc::Ptx,
 };
-use roofline_core::units::Bytes;
+use roofline_core::{hash::fnv1a, units::Bytes};
 
 use super::{
     compiler::{Architecture, Compiler},
@@ -87,7 +87,7 @@ impl Gpu {
             return Err(Error::Gpu {
                 reason: "there is no NVIDIA driver on this machine (libcuda.so.1)".to_owned(),
                 hint: Some(
-                    "on a machine with an NVIDIA GPU install its driver; `--backend cpu` measures the processor".into(),
+                    "on a machine with an NVIDIA GPU install its driver; `⟨backend cpu⟩` measures the processor".into(),
                 ),
             });
         }
@@ -298,7 +298,7 @@ fn machine_code(
     cache: Option<&Path>,
 ) -> Result<Vec<u8>> {
     let defines = format!("{:?}", recipe.defines);
-    let key = [recipe.source, &defines, &compiler.version()].map(hash);
+    let key = [recipe.source, &defines, &compiler.version()].map(|text| fnv1a(text.as_bytes()));
     let place = cache.map(|folder| {
         folder.join(format!(
             "{}-sm_{architecture}-{:016x}{:016x}.cubin",
@@ -316,18 +316,13 @@ fn machine_code(
     if let Some(place) = place {
         // A cache that cannot be written costs time the next time, and nothing else.
         let unique = format!("{:?}", thread::current().id());
-        let beside = place.with_extension(format!("{}-{}", std::process::id(), hash(&unique)));
+        let beside = place.with_extension(format!("{}-{}", std::process::id(), fnv1a(unique.as_bytes())));
         let written = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&beside, &code));
         if written.and_then(|()| fs::rename(&beside, &place)).is_err() {
             let _ = fs::remove_file(&beside);
         }
     }
     Ok(code)
-}
-
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The driver's own words.
@@ -351,7 +346,7 @@ pub(super) fn failed(error: DriverError) -> Error {
     );
     let reason = words(error);
     let hint = full(error).then(|| {
-        "the memory of the GPU is full: close what else runs on it (`nvidia-smi` lists it); `--backend cpu` measures the \
+        "the memory of the GPU is full: close what else runs on it (`nvidia-smi` lists it); `⟨backend cpu⟩` measures the \
          processor"
             .to_owned()
     });

@@ -1,4 +1,8 @@
 //! Finding CUDA's libraries: on the loader's path, in a toolkit, in a Python environment's `nvidia` wheels.
+//!
+//! The driver is opened by `cudarc`, NVRTC and cuBLASLt are opened here. `cudarc` looks for those two by name on the loader's
+//! path only, where a wheel never is; its bindings for CUDA 12 do not try `.so.13`; and where it finds none it panics, and
+//! nobody is told what to install.
 
 use std::{
     env,

@@ -100,7 +100,7 @@ impl Copies {
         for (part, offset) in parts.iter().zip(&offsets) {
             fill(gpu, &mut memory, *offset, part)?;
         }
-        // The first copy doubles until all are there.
+        // Each turn copies everything that is there already behind it, until all copies are there.
         let mut done = stride;
         let all = stride * rotation.copies;
         while done < all {

@@ -8,36 +8,53 @@ use roofline_core::units::Bytes;
 
 use super::{nvpmodel::Table, root::Root};
 
-/// A module by part number, and the registry's key for it. Numbers from the device trees of Linux and of NVIDIA's image.
-const PARTS: &[(&str, &str)] = &[
-    ("p3767-0000", "jetson_orin_nx_16gb"),
-    ("p3767-0001", "jetson_orin_nx_8gb"),
-    ("p3767-0003", "jetson_orin_nano_8gb"),
-    ("p3767-0004", "jetson_orin_nano_4gb"),
-    ("p3767-0005", "jetson_orin_nano_8gb"),
+/// A module by its part number.
+struct Part {
+    number: &'static str,
+    /// The registry's key for it.
+    key: &'static str,
+}
+
+/// Numbers from the device trees of Linux and of NVIDIA's image.
+const PARTS: &[Part] = &[
+    Part { number: "p3767-0000", key: "jetson_orin_nx_16gb" },
+    Part { number: "p3767-0001", key: "jetson_orin_nx_8gb" },
+    Part { number: "p3767-0003", key: "jetson_orin_nano_8gb" },
+    Part { number: "p3767-0004", key: "jetson_orin_nano_4gb" },
+    Part { number: "p3767-0005", key: "jetson_orin_nano_8gb" },
     // The developer kit: sold with 32 GB and with 64 GB, the GPU is the larger module's.
-    ("p3701-0000", "jetson_agx_orin_64gb"),
-    ("p3701-0004", "jetson_agx_orin_32gb"),
-    ("p3701-0005", "jetson_agx_orin_64gb"),
-    ("p3668-0000", "jetson_xavier_nx"),
-    ("p3668-0001", "jetson_xavier_nx"),
-    ("p3668-0003", "jetson_xavier_nx"),
-    ("p3834-0008", "jetson_thor_t5000"),
+    Part { number: "p3701-0000", key: "jetson_agx_orin_64gb" },
+    Part { number: "p3701-0004", key: "jetson_agx_orin_32gb" },
+    Part { number: "p3701-0005", key: "jetson_agx_orin_64gb" },
+    Part { number: "p3668-0000", key: "jetson_xavier_nx" },
+    Part { number: "p3668-0001", key: "jetson_xavier_nx" },
+    Part { number: "p3668-0003", key: "jetson_xavier_nx" },
+    Part { number: "p3834-0008", key: "jetson_thor_t5000" },
 ];
 
-/// Words of the model, smallest memory in GiB that it may have, and the key; of several the first with enough memory.
-const MODELS: &[(&str, f64, &str)] = &[
-    ("orin nano", 5.5, "jetson_orin_nano_8gb"),
-    ("orin nano", 0.0, "jetson_orin_nano_4gb"),
-    ("orin nx", 10.0, "jetson_orin_nx_16gb"),
-    ("orin nx", 0.0, "jetson_orin_nx_8gb"),
-    ("agx orin", 40.0, "jetson_agx_orin_64gb"),
-    ("agx orin", 0.0, "jetson_agx_orin_32gb"),
-    ("thor", 90.0, "jetson_thor_t5000"),
-    ("thor", 0.0, "jetson_thor_t4000"),
-    ("xavier nx", 0.0, "jetson_xavier_nx"),
+/// A board by what its image calls it.
+struct Model {
+    /// Part of the model's name, in lower case.
+    words: &'static str,
+    /// The smallest memory that it may have.
+    least_gib: f64,
+    /// The registry's key for it.
+    key: &'static str,
+}
+
+/// Of several with the same words, the first that the memory is enough for.
+const MODELS: &[Model] = &[
+    Model { words: "orin nano", least_gib: 5.5, key: "jetson_orin_nano_8gb" },
+    Model { words: "orin nano", least_gib: 0.0, key: "jetson_orin_nano_4gb" },
+    Model { words: "orin nx", least_gib: 10.0, key: "jetson_orin_nx_16gb" },
+    Model { words: "orin nx", least_gib: 0.0, key: "jetson_orin_nx_8gb" },
+    Model { words: "agx orin", least_gib: 40.0, key: "jetson_agx_orin_64gb" },
+    Model { words: "agx orin", least_gib: 0.0, key: "jetson_agx_orin_32gb" },
+    Model { words: "thor", least_gib: 90.0, key: "jetson_thor_t5000" },
+    Model { words: "thor", least_gib: 0.0, key: "jetson_thor_t4000" },
+    Model { words: "xavier nx", least_gib: 0.0, key: "jetson_xavier_nx" },
     // Not the Orin Nano, whose model says so; the board with 2 GB has no file.
-    ("jetson nano", 3.0, "jetson_nano"),
+    Model { words: "jetson nano", least_gib: 3.0, key: "jetson_nano" },
 ];
 
 /// What a tree says of the board it is from.
@@ -68,12 +85,15 @@ impl Board {
 
     /// The registry's key for it, given its memory and its power modes.
     pub fn device(&self, memory: Option<Bytes>, table: Option<&Table>) -> Option<String> {
-        let part =
-            self.part.as_deref().and_then(|part| PARTS.iter().find(|known| known.0 == part)).map(|known| known.1);
+        let part = self
+            .part
+            .as_deref()
+            .and_then(|part| PARTS.iter().find(|known| known.number == part))
+            .map(|known| known.key);
         let key = part.or_else(|| {
             let (model, memory) = (self.model.as_deref()?.to_lowercase(), memory?.value() / 1024f64.powi(3));
-            let known = MODELS.iter().find(|known| model.contains(known.0) && memory >= known.1);
-            known.map(|known| known.2)
+            let known = MODELS.iter().find(|known| model.contains(known.words) && memory >= known.least_gib);
+            known.map(|known| known.key)
         })?;
         // Only the small boards have a Super image with rates of its own.
         let has_super = key.starts_with("jetson_orin_n");
@@ -137,7 +157,7 @@ mod tests {
     #[test]
     fn every_key_is_in_the_registry() {
         let registry = roofline_core::Registry::builtin();
-        for key in PARTS.iter().map(|known| known.1).chain(MODELS.iter().map(|known| known.2)) {
+        for key in PARTS.iter().map(|known| known.key).chain(MODELS.iter().map(|known| known.key)) {
             assert_eq!(registry.find(key).unwrap().key, key);
             if key.starts_with("jetson_orin_n") {
                 assert!(registry.find(&format!("{key}_super")).is_ok(), "{key}");

@@ -16,7 +16,6 @@
 //! an Orin Nano and 25 W on the same board with the Super image.
 
 use roofline_core::units::{Hertz, Watts};
-use serde::Serialize;
 
 use super::root::shown;
 
@@ -217,7 +216,7 @@ fn capped(cap: &mut Cap, value: &str, unit: i64, zero_is_free: bool) -> Option<S
 }
 
 /// The mode a board is in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Current {
     pub(super) id: Option<u32>,
     pub(super) name: Option<String>,

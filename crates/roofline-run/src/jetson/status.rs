@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use roofline_core::units::{Bytes, Hertz, Watts};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::{
@@ -42,8 +43,9 @@ const RELEASE: &str = "/etc/nv_tegra_release";
 const TEMPERATURES: std::ops::RangeInclusive<f64> = -40.0..=150.0;
 
 /// What a memory clock is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "JetsonMemoryClock")]
 pub enum EmcSource {
     /// The clock now.
     Rate,
@@ -52,7 +54,8 @@ pub enum EmcSource {
 }
 
 /// One look at a Jetson. What could not be read is missing and named in `errors`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "JetsonStatus")]
 pub struct Status {
     /// Whether it is one.
     pub is_jetson: bool,
@@ -75,31 +78,39 @@ pub struct Status {
     pub power_budget: Option<Watts>,
     /// GPU clock.
     #[serde(rename = "gpu_freq_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub gpu_clock: Option<Hertz>,
     /// The highest that the mode allows.
     #[serde(rename = "gpu_freq_max_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub gpu_clock_max: Option<Hertz>,
     /// GPU parts that are off, as the driver counts them.
     pub gpu_tpc_mask: Option<i64>,
     /// Memory clock.
     #[serde(rename = "emc_freq_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub emc_clock: Option<Hertz>,
     /// What that clock is.
     pub emc_source: Option<EmcSource>,
     /// Clock of the first core.
     #[serde(rename = "cpu_freq_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub cpu_clock: Option<Hertz>,
     /// Memory, shared by GPU and processor.
     #[serde(rename = "mem_total_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub memory: Option<Bytes>,
     /// What programs could still get.
     #[serde(rename = "mem_available_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub memory_available: Option<Bytes>,
     /// The rest.
     #[serde(rename = "mem_used_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub memory_used: Option<Bytes>,
     /// Swap, compressed memory included.
     #[serde(rename = "swap_total_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub swap: Option<Bytes>,
     /// Whether clocks are held at their maximum: the lowest that the GPU and the first core may have is the highest.
     pub jetson_clocks_active: Option<bool>,

@@ -15,7 +15,7 @@ const LOWEST: f64 = 0.93;
 
 /// What the clock does.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     known: Option<Hertz>,
     /// Of this measurement.
     best: Option<Hertz>,
@@ -28,26 +28,26 @@ pub struct Watch {
 struct Block {
     clock: Option<Hertz>,
     samples: Vec<Seconds>,
-    /// By what was known when it ended.
+    /// Whether its clock was high enough, by what was known of the clock when it ended.
     accepted: bool,
 }
 
 /// What is left of the samples.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Those that count.
-    pub samples: Vec<Seconds>,
+    pub(crate) samples: Vec<Seconds>,
     /// How many were thrown away.
-    pub discarded: u32,
+    pub(crate) discarded: u32,
     /// What the clock did.
-    pub clocks: Option<Clocks>,
+    pub(crate) clocks: Option<Clocks>,
     /// Doubts.
-    pub warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl Watch {
     /// On a machine that reaches `known`, where that is known, read at `clock` before the first block.
-    pub fn new(known: Option<Hertz>, clock: Option<Hertz>) -> Self {
+    pub(crate) fn new(known: Option<Hertz>, clock: Option<Hertz>) -> Self {
         let mut watch = Self { known, ..Self::default() };
         watch.look(clock);
         watch
@@ -64,7 +64,7 @@ impl Watch {
 
     /// Notes a block of samples and the clock after it; false where they are slow by what has been seen so far. What the
     /// machine is known to reach waits until the end: on one that is slow throughout, sampling would never.
-    pub fn accept(&mut self, clock: Option<Hertz>, samples: &[Seconds]) -> bool {
+    pub(crate) fn accept(&mut self, clock: Option<Hertz>, samples: &[Seconds]) -> bool {
         self.look(clock);
         let accepted = clock.zip(self.best).is_none_or(|(clock, best)| clock / best >= LOWEST);
         self.blocks.push(Block { clock, samples: samples.to_vec(), accepted });
@@ -73,7 +73,7 @@ impl Watch {
 
     /// All blocks against the best clock that was seen or is known. Where too few are that fast, what was accepted on the
     /// way is kept; where too little was, everything is. A doubt says so.
-    pub fn judge(&self, stop: &Stop) -> Judged {
+    pub(crate) fn judge(&self, stop: &Stop) -> Judged {
         let reference = self.best.map(|best| self.known.map_or(best, |known| known.max(best)));
         let ratio = |block: &Block| block.clock.zip(reference).map(|(clock, reference)| clock / reference);
         let slow = |block: &Block| ratio(block).is_some_and(|ratio| ratio < LOWEST);

@@ -7,12 +7,12 @@ use roofline_core::{measurement::Warning, units::Seconds};
 const VISIBLE: f64 = 0.05;
 
 /// `sample` without the instrument's share. What would be nothing or less stays as it is: then the doubt is the result.
-pub fn subtract(sample: Seconds, overhead: Seconds) -> Seconds {
+pub(crate) fn subtract(sample: Seconds, overhead: Seconds) -> Seconds {
     if sample > overhead { sample - overhead } else { sample }
 }
 
 /// The doubt, where there is one.
-pub fn warning(time: Seconds, overhead: Seconds) -> Option<Warning> {
+pub(crate) fn warning(time: Seconds, overhead: Seconds) -> Option<Warning> {
     let share = overhead / time;
     (share > VISIBLE).then_some(Warning::TooFast { overhead_pct: share * 100.0 })
 }

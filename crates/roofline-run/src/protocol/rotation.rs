@@ -7,22 +7,22 @@ use roofline_core::units::Bytes;
 /// Copies past this many caches: least-recently-used replacement keeps nothing, and what is random keeps little.
 const TIMES_CACHE: f64 = 2.5;
 /// Copies below this many caches leave part of them where they were.
-pub const LEAST: f64 = 2.0;
+pub(crate) const LEAST: f64 = 2.0;
 /// Share of free memory that copies may take.
 const SHARE: f64 = 0.6;
 
 /// How many copies there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rotation {
+pub(crate) struct Rotation {
     /// Copies of the operands.
-    pub copies: usize,
+    pub(crate) copies: usize,
     /// Bytes of all copies over the bytes of the caches.
-    pub times_cache: f64,
+    pub(crate) times_cache: f64,
 }
 
 impl Rotation {
     /// Copies of `operands` past `cache`, as far as `free` memory allows; none where not even one fits.
-    pub fn cold(operands: Bytes, cache: Bytes, free: Bytes) -> Option<Self> {
+    pub(crate) fn cold(operands: Bytes, cache: Bytes, free: Bytes) -> Option<Self> {
         let room = (free * SHARE / operands).floor();
         if room < 1.0 {
             return None;
@@ -34,12 +34,12 @@ impl Rotation {
     }
 
     /// Memory that must be free for one copy of `operands`: others may take theirs meanwhile.
-    pub fn least(operands: Bytes) -> Bytes {
+    pub(crate) fn least(operands: Bytes) -> Bytes {
         operands / SHARE
     }
 
     /// One copy, which stays where it is.
-    pub fn warm(operands: Bytes, cache: Bytes) -> Self {
+    pub(crate) fn warm(operands: Bytes, cache: Bytes) -> Self {
         Self { copies: 1, times_cache: operands / cache }
     }
 }

@@ -4,7 +4,7 @@ use roofline_core::op::Attention;
 
 /// `softmax(Q * K^T / sqrt(d)) * V`. Queries and outputs are `[batch][query][head][feature]`, keys and values
 /// `[batch][kv head][context][feature]`.
-pub fn attention(op: &Attention, q: &[f32], k: &[f32], v: &[f32]) -> Vec<f64> {
+pub(crate) fn attention(op: &Attention, q: &[f32], k: &[f32], v: &[f32]) -> Vec<f64> {
     let size = |dim: roofline_core::Dim| dim.get() as usize;
     let (heads, kv_heads, queries, context) = (size(op.heads), size(op.kv_heads), size(op.queries), size(op.context));
     let (dim, value_dim) = (size(op.head_dim), size(op.value_dim));

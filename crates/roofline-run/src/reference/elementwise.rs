@@ -1,21 +1,21 @@
 //! Element-wise kernels, one element at a time.
 
 /// What RMSNorm adds to the mean square, where a kernel is timed alone.
-pub const EPSILON: f32 = 1e-5;
+pub(crate) const EPSILON: f32 = 1e-5;
 /// The base of rotary angles in most models.
-pub const BASE: f64 = 10_000.0;
+pub(crate) const BASE: f64 = 10_000.0;
 /// Positions that are rotated to: tokens beyond it start over, so that the table stays in the cache as it does in use.
-pub const POSITIONS: usize = 512;
+pub(crate) const POSITIONS: usize = 512;
 
 /// RMSNorm of one row.
-pub fn norm(row: &[f32], weight: &[f32], epsilon: f64) -> Vec<f64> {
+pub(crate) fn norm(row: &[f32], weight: &[f32], epsilon: f64) -> Vec<f64> {
     let mean = row.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / row.len() as f64;
     let factor = 1.0 / (mean + epsilon).sqrt();
     row.iter().zip(weight).map(|(value, weight)| f64::from(*value) * factor * f64::from(*weight)).collect()
 }
 
 /// Softmax of one row.
-pub fn softmax(row: &[f32]) -> Vec<f64> {
+pub(crate) fn softmax(row: &[f32]) -> Vec<f64> {
     let largest = row.iter().fold(f64::NEG_INFINITY, |max, value| max.max(f64::from(*value)));
     let powers: Vec<f64> = row.iter().map(|value| (f64::from(*value) - largest).exp()).collect();
     let total: f64 = powers.iter().sum();
@@ -23,7 +23,7 @@ pub fn softmax(row: &[f32]) -> Vec<f64> {
 }
 
 /// A head turned to `position`: feature `i` with feature `i + d/2`, by `position * base^(-2i/d)`.
-pub fn rope(head: &[f32], base: f64, position: usize) -> Vec<f64> {
+pub(crate) fn rope(head: &[f32], base: f64, position: usize) -> Vec<f64> {
     let half = head.len() / 2;
     let turned = |at: usize| {
         let angle = position as f64 * base.powf(-2.0 * (at % half) as f64 / head.len() as f64);
@@ -34,17 +34,17 @@ pub fn rope(head: &[f32], base: f64, position: usize) -> Vec<f64> {
 }
 
 /// `x / (1 + e^-x)`.
-pub fn silu(value: f32) -> f64 {
+pub(crate) fn silu(value: f32) -> f64 {
     let value = f64::from(value);
     value / (1.0 + (-value).exp())
 }
 
 /// `silu(gate) * up`.
-pub fn gated(gate: f32, up: f32) -> f64 {
+pub(crate) fn gated(gate: f32, up: f32) -> f64 {
     silu(gate) * f64::from(up)
 }
 
 /// The sum of a layer's output and the residual stream.
-pub fn residual(x: f32, y: f32) -> f64 {
+pub(crate) fn residual(x: f32, y: f32) -> f64 {
     f64::from(x) + f64::from(y)
 }

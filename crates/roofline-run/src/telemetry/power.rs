@@ -19,12 +19,14 @@ use std::{
 };
 
 use roofline_core::units::{Celsius, Hertz, Joules, Seconds, Watts};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{ClockDomain, Source, status::megahertz};
 
 /// One look. At least one of its values is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PowerSample")]
 pub struct Sample {
     /// Since the recording started.
     #[serde(rename = "timestamp_s")]
@@ -37,9 +39,11 @@ pub struct Sample {
     pub temperature: Option<Celsius>,
     /// Clock of the multiprocessors.
     #[serde(rename = "gpu_clock_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub gpu_clock: Option<Hertz>,
     /// Clock of the memory.
     #[serde(rename = "mem_clock_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub mem_clock: Option<Hertz>,
     /// Share of time with a kernel running, in per cent.
     pub gpu_util_pct: Option<u32>,
@@ -48,7 +52,7 @@ pub struct Sample {
 }
 
 /// What the power of a sample is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerReading {
     /// Power at that moment.
@@ -58,7 +62,8 @@ pub enum PowerReading {
 }
 
 /// What a tracker saw.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PowerRecording")]
 pub struct Recording {
     /// In order of time.
     pub samples: Vec<Sample>,

@@ -37,8 +37,8 @@ impl Shortage {
 
     /// What to do about it.
     pub fn hint(&self) -> String {
-        let smaller = "take a smaller shape, or --warm, which needs one copy only";
-        let elsewhere = "`--backend cpu` measures the processor";
+        let smaller = "take a smaller shape, or `⟨warm⟩`, which needs one copy only";
+        let elsewhere = "`⟨backend cpu⟩` measures the processor";
         // Closing others does not help where even the whole GPU is too small.
         if self.total.is_some_and(|total| self.needed >= total) {
             return format!("{smaller}; {elsewhere}");
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(error.kind(), "memory");
         let hint = error.hint().unwrap();
         assert!(hint.starts_with("close python3 (process 4242); or take a smaller shape"), "{hint}");
-        assert!(hint.contains("--backend cpu") && !hint.contains("precisions"), "{hint}");
+        assert!(hint.contains("⟨backend cpu⟩") && !hint.contains("precisions"), "{hint}");
     }
 
     #[test]

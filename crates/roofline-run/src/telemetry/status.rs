@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use roofline_core::units::{ByteRate, Bytes, Celsius, Hertz, Joules, Watts};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::{Capability, ClockDomain, Reading, Source, Throttle, Way};
 
 /// One look at a GPU. What could not be read is missing here and named in `errors`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "GpuStatus")]
 pub struct Status {
     /// The name that its driver reports.
     pub device_name: Option<String>,
@@ -26,21 +28,27 @@ pub struct Status {
     pub driver_version: Option<String>,
     /// Graphics clock.
     #[serde(rename = "gpu_clock_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub gpu_clock: Option<Hertz>,
     /// Its maximum.
     #[serde(rename = "gpu_clock_max_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub gpu_clock_max: Option<Hertz>,
     /// Clock of the multiprocessors.
     #[serde(rename = "sm_clock_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub sm_clock: Option<Hertz>,
     /// Its maximum.
     #[serde(rename = "sm_clock_max_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub sm_clock_max: Option<Hertz>,
     /// Clock of the memory.
     #[serde(rename = "mem_clock_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub mem_clock: Option<Hertz>,
     /// Its maximum.
     #[serde(rename = "mem_clock_max_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub mem_clock_max: Option<Hertz>,
     /// Power, as the driver averages it.
     #[serde(rename = "power_draw_w")]
@@ -56,12 +64,15 @@ pub struct Status {
     pub temperature_throttle: Option<Celsius>,
     /// All memory.
     #[serde(rename = "mem_total_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub mem_total: Option<Bytes>,
     /// Memory in use.
     #[serde(rename = "mem_used_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub mem_used: Option<Bytes>,
     /// Memory that is left.
     #[serde(rename = "mem_free_mb", serialize_with = "mebibytes")]
+    #[schemars(with = "Option<f64>")]
     pub mem_free: Option<Bytes>,
     /// Share of time with a kernel running.
     pub gpu_utilization_pct: Option<u32>,
@@ -73,9 +84,11 @@ pub struct Status {
     pub pcie_width: Option<u32>,
     /// What the GPU sends over the link.
     #[serde(rename = "pcie_tx_kb_s", serialize_with = "kilobytes")]
+    #[schemars(with = "Option<f64>")]
     pub pcie_sent: Option<ByteRate>,
     /// What it receives.
     #[serde(rename = "pcie_rx_kb_s", serialize_with = "kilobytes")]
+    #[schemars(with = "Option<f64>")]
     pub pcie_received: Option<ByteRate>,
     /// What keeps the clocks down; empty when nothing does.
     pub throttle_reasons: Option<Vec<Throttle>>,

@@ -19,9 +19,8 @@ use super::{
     Cpu, CpuCase, Run, linear, unsupported,
 };
 use crate::{
-    Case, Result,
-    closeness::{decoded, limit, sample},
-    reference,
+    Case, Result, reference,
+    tolerance::{decoded, limit, sample},
 };
 
 /// The products, which write what the function reads: the queries' format, since nothing narrower has been chosen yet.

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     Case, Result,
-    closeness::{decoded, limit, sample},
     reference::elementwise as reference,
+    tolerance::{decoded, limit, sample},
 };
 
 /// Format of the inputs, their number, and format of the output.
@@ -41,8 +41,14 @@ pub(super) fn kernel(isa: Isa, shape: &op::Elementwise, subject: &Subject) -> Re
     if !plain(input) || !plain(output) {
         return Err(unsupported(format!("no element-wise kernel of ours goes from {input} to {output}")));
     }
-    if shape.kind == Kind::Rope && (!shape.width.get().is_multiple_of(2) || shape.width.get() > 2048) {
-        return Err(unsupported(format!("heads of {} features cannot be turned in halves", shape.width)));
+    if shape.kind == Kind::Rope
+        && (!shape.width.get().is_multiple_of(2) || shape.width.get() > Rotations::WIDEST as u64)
+    {
+        let most = Rotations::WIDEST;
+        return Err(unsupported(format!(
+            "no kernel turns heads of {} features, only even ones up to {most}",
+            shape.width
+        )));
     }
     let name = format!("{} {input} {}", shape.kind.site(), isa.level());
     Ok(Kernel { name, path: Path::Native, math: Math::Fp32 })

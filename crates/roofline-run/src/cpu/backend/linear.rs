@@ -17,9 +17,8 @@ use super::{
     Cpu, CpuCase, Run, unsupported,
 };
 use crate::{
-    Case, Result,
-    closeness::{decoded, limit, sample},
-    reference,
+    Case, Result, reference,
+    tolerance::{decoded, limit, sample},
 };
 
 pub(super) fn plan(cpu: &Cpu, shape: Linear, subject: &Subject) -> Result<Product> {

@@ -3,7 +3,7 @@
 //! A fused multiply-add takes four cycles and starts twice per cycle, so eight accumulators keep two units busy; twelve
 //! leave room for longer ones.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use std::{hint::black_box, time::Instant};
 
@@ -111,7 +111,7 @@ pub(super) fn rate(pool: &mut Pool, isa: Isa, math: Math, seconds: f64) -> Optio
             pool.run(|_| (unit.run)(isa, turns));
             let took = start.elapsed().as_secs_f64();
             if took >= seconds / 2.0 {
-                // The first may have been interrupted.
+                // The best of three, because the first may have been interrupted.
                 let again = (0..2).map(|_| {
                     let start = Instant::now();
                     pool.run(|_| (unit.run)(isa, turns));
@@ -132,18 +132,20 @@ struct Fma(u64);
 impl Kernel for Fma {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let (x, y) = (V::splat(black_box(1.0)), V::splat(black_box(1e-9)));
-        let mut sums = [V::zero(); ACCUMULATORS];
-        for _ in 0..self.0 {
-            for sum in &mut sums {
-                *sum = x.fma(y, *sum);
+        unsafe {
+            let (x, y) = (V::splat(black_box(1.0)), V::splat(black_box(1e-9)));
+            let mut sums = [V::zero(); ACCUMULATORS];
+            for _ in 0..self.0 {
+                for sum in &mut sums {
+                    *sum = x.fma(y, *sum);
+                }
             }
+            let mut total = V::zero();
+            for sum in sums {
+                total = total.add(sum);
+            }
+            black_box(total.sum());
         }
-        let mut total = V::zero();
-        for sum in sums {
-            total = total.add(sum);
-        }
-        black_box(total.sum());
     }
 }
 
@@ -158,31 +160,33 @@ struct Products {
 impl DotKernel for Products {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        #[repr(align(64))]
-        struct Lines([u8; 128 * ACCUMULATORS]);
-        let x = Lines([3; 128 * ACCUMULATORS]);
-        let weights = D::small(V::splat8(black_box(5)));
-        let mut at = x.0.as_ptr();
-        if self.exact {
-            let mut sums = [V::splat32(0); ACCUMULATORS];
-            for _ in 0..self.turns {
-                at = black_box(at);
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = D::add_exact(*sum, weights, at.add(index * D::EXACT));
+        unsafe {
+            #[repr(align(64))]
+            struct Lines([u8; 128 * ACCUMULATORS]);
+            let x = Lines([3; 128 * ACCUMULATORS]);
+            let weights = D::small(V::splat8(black_box(5)));
+            let mut at = x.0.as_ptr();
+            if self.exact {
+                let mut sums = [V::splat32(0); ACCUMULATORS];
+                for _ in 0..self.turns {
+                    at = black_box(at);
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        *sum = D::add_exact(*sum, weights, at.add(index * D::EXACT));
+                    }
                 }
-            }
-            black_box(sums);
-        } else {
-            let mut sums = [D::nothing(); ACCUMULATORS / 2];
-            for _ in 0..self.turns {
-                at = black_box(at);
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = D::add(*sum, weights, D::numbers(at.add(index * 2 * V::BYTES)));
+                black_box(sums);
+            } else {
+                let mut sums = [D::nothing(); ACCUMULATORS / 2];
+                for _ in 0..self.turns {
+                    at = black_box(at);
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        *sum = D::add(*sum, weights, D::numbers(at.add(index * 2 * V::BYTES)));
+                    }
                 }
+                black_box(sums);
             }
-            black_box(sums);
+            black_box(&x);
         }
-        black_box(&x);
     }
 }
 
@@ -243,6 +247,7 @@ fn units_of(isa: Isa) -> Vec<Unit> {
         operations: integers / 2.0,
         per_cycle: None,
     };
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "only x86 has more"))]
     let mut units = vec![vectors, int8, int16];
     #[cfg(target_arch = "x86_64")]
     {
@@ -271,7 +276,7 @@ mod x86 {
     macro_rules! spin {
         ($name:ident, $features:literal, $zero:expr, $operand:expr, |$x:ident, $y:ident, $sum:ident| $step:expr) => {
             #[target_feature(enable = $features)]
-            unsafe fn $name(turns: u64) {
+            fn $name(turns: u64) {
                 let ($x, $y) = black_box(($operand, $operand));
                 let mut sums = [$zero; ACCUMULATORS];
                 for _ in 0..turns {
@@ -336,7 +341,7 @@ mod tests {
                 name if name.starts_with("AVX-512") => 512.0,
                 name if name.starts_with("AVX") || name.starts_with("plain") => 256.0,
                 name if name.starts_with("NEON") => 128.0,
-                // Neither tiles nor what the compiler makes of portable code.
+                // Tiles count otherwise, and what the compiler makes of portable code is not known.
                 _ => continue,
             };
             let element = match unit.math {

@@ -4,7 +4,7 @@
 //! streamed by a working set that fills half of it; the last level by a set that lies well beyond the level above and
 //! well inside of it; memory by one of four times all caches.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use std::{sync::Mutex, time::Instant};
 
@@ -40,120 +40,169 @@ struct Pass {
 impl Kernel for Pass {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let (a, n) = (self.arrays, self.length);
-        let (b, c) = (a.wrapping_add(n).cast_const(), a.wrapping_add(2 * n).cast_const());
-        let streaming = self.way == Way::Streaming;
-        for _ in 0..self.repeats {
-            match (self.kind, streaming) {
-                (StreamKind::Read, _) if self.way == Way::Ahead => return read_ahead::<V>(a, n, self.repeats),
-                (StreamKind::Read, _) => return read::<V>(a, n, self.repeats),
-                (StreamKind::Write, false) => write::<V, false>(a, n),
-                (StreamKind::Write, true) => write::<V, true>(a, n),
-                (StreamKind::Copy, false) => copy::<V, false>(a, b, n),
-                (StreamKind::Copy, true) => copy::<V, true>(a, b, n),
-                (StreamKind::Triad, false) => triad::<V, false>(a, b, c, n),
-                (StreamKind::Triad, true) => triad::<V, true>(a, b, c, n),
+        unsafe {
+            let (a, n) = (self.arrays, self.length);
+            let (b, c) = (a.wrapping_add(n).cast_const(), a.wrapping_add(2 * n).cast_const());
+            let streaming = self.way == Way::Streaming;
+            for _ in 0..self.repeats {
+                match (self.kind, streaming) {
+                    (StreamKind::Read, _) if self.way == Way::Ahead => return read_ahead::<V>(a, n, self.repeats),
+                    (StreamKind::Read, _) => return read::<V>(a, n, self.repeats),
+                    (StreamKind::Write, false) => write::<V, false>(a, n),
+                    (StreamKind::Write, true) => write::<V, true>(a, n),
+                    (StreamKind::Copy, false) => copy::<V, false>(a, b, n),
+                    (StreamKind::Copy, true) => copy::<V, true>(a, b, n),
+                    (StreamKind::Triad, false) => triad::<V, false>(a, b, c, n),
+                    (StreamKind::Triad, true) => triad::<V, true>(a, b, c, n),
+                }
             }
-        }
-        #[cfg(target_arch = "x86_64")]
-        if streaming {
-            std::arch::x86_64::_mm_sfence();
+            #[cfg(target_arch = "x86_64")]
+            if streaming {
+                std::arch::x86_64::_mm_sfence();
+            }
         }
     }
 }
 
 /// Four streams at once keep at least as many lines in flight as one does, and eight sums never wait for an addition of
 /// four cycles.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and at `a` there are `n` numbers, in whole vectors.
 #[inline(always)]
 unsafe fn read<V: Vector>(a: *const f32, n: usize, repeats: usize) {
-    let mut sums = [V::zero(); 8];
-    let quarter = n / 4;
-    for _ in 0..repeats {
-        let a = std::hint::black_box(a);
-        let mut at = 0;
-        while at < quarter {
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.add(V::load(a.add(lane / 2 * quarter + at + lane % 2 * V::LANES)));
+    unsafe {
+        let mut sums = [V::zero(); 8];
+        let quarter = n / 4;
+        for _ in 0..repeats {
+            let a = std::hint::black_box(a);
+            let mut at = 0;
+            while at < quarter {
+                for (lane, sum) in sums.iter_mut().enumerate() {
+                    *sum = sum.add(V::load(a.add(lane / 2 * quarter + at + lane % 2 * V::LANES)));
+                }
+                at += 2 * V::LANES;
             }
-            at += 2 * V::LANES;
         }
+        finish(sums);
     }
-    finish(sums);
 }
 
 /// One stream, whose lines are asked for before the hardware would: it looks ahead no further than the end of a page.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and at `a` there are `n` numbers, in whole vectors.
 #[inline(always)]
 unsafe fn read_ahead<V: Vector>(a: *const f32, n: usize, repeats: usize) {
-    let mut sums = [V::zero(); 8];
-    let line = LINE / size_of::<f32>();
-    for _ in 0..repeats {
-        let a = std::hint::black_box(a);
-        let mut at = 0;
-        while at < n {
-            for lane in (0..8 * V::LANES).step_by(line) {
-                V::prefetch(a.wrapping_add(at + lane).cast::<u8>().wrapping_add(AHEAD));
+    unsafe {
+        let mut sums = [V::zero(); 8];
+        let line = LINE / size_of::<f32>();
+        for _ in 0..repeats {
+            let a = std::hint::black_box(a);
+            let mut at = 0;
+            while at < n {
+                for lane in (0..8 * V::LANES).step_by(line) {
+                    V::prefetch(a.wrapping_add(at + lane).cast::<u8>().wrapping_add(AHEAD));
+                }
+                for (lane, sum) in sums.iter_mut().enumerate() {
+                    *sum = sum.add(V::load(a.add(at + lane * V::LANES)));
+                }
+                at += 8 * V::LANES;
             }
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.add(V::load(a.add(at + lane * V::LANES)));
-            }
-            at += 8 * V::LANES;
         }
+        finish(sums);
     }
-    finish(sums);
 }
 
 /// Keeps sums from being thought of as useless.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set.
 #[inline(always)]
 unsafe fn finish<V: Vector>(sums: [V; 8]) {
-    let mut total = V::zero();
-    for sum in sums {
-        total = total.add(sum);
+    unsafe {
+        let mut total = V::zero();
+        for sum in sums {
+            total = total.add(sum);
+        }
+        std::hint::black_box(total.sum());
     }
-    std::hint::black_box(total.sum());
 }
 
+/// Through the caches, or past them.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and at `to` there is room for a vector, aligned to its size where it goes
+/// past the caches.
 #[inline(always)]
 unsafe fn put<V: Vector, const STREAMING: bool>(value: V, to: *mut f32) {
-    if STREAMING { value.stream(to) } else { value.store(to) }
+    unsafe { if STREAMING { value.stream(to) } else { value.store(to) } }
 }
 
+/// `a[i] = s`.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `a` has room for `n` numbers, in whole and aligned vectors.
 #[inline(always)]
 unsafe fn write<V: Vector, const STREAMING: bool>(a: *mut f32, n: usize) {
-    let value = V::splat(std::hint::black_box(1.0));
-    let mut at = 0;
-    while at < n {
-        for lane in 0..8 {
-            put::<V, STREAMING>(value, a.add(at + lane * V::LANES));
+    unsafe {
+        let value = V::splat(std::hint::black_box(1.0));
+        let mut at = 0;
+        while at < n {
+            for lane in 0..8 {
+                put::<V, STREAMING>(value, a.add(at + lane * V::LANES));
+            }
+            at += 8 * V::LANES;
         }
-        at += 8 * V::LANES;
+        std::hint::black_box(a);
     }
-    std::hint::black_box(a);
 }
 
+/// `a[i] = b[i]`.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set; `a` has room for `n` numbers, in whole and aligned vectors, and `b` has as
+/// many.
 #[inline(always)]
 unsafe fn copy<V: Vector, const STREAMING: bool>(a: *mut f32, b: *const f32, n: usize) {
-    let mut at = 0;
-    while at < n {
-        for lane in 0..8 {
-            put::<V, STREAMING>(V::load(b.add(at + lane * V::LANES)), a.add(at + lane * V::LANES));
+    unsafe {
+        let mut at = 0;
+        while at < n {
+            for lane in 0..8 {
+                put::<V, STREAMING>(V::load(b.add(at + lane * V::LANES)), a.add(at + lane * V::LANES));
+            }
+            at += 8 * V::LANES;
         }
-        at += 8 * V::LANES;
+        std::hint::black_box(a);
     }
-    std::hint::black_box(a);
 }
 
+/// `a[i] = b[i] + s * c[i]`.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set; `a` has room for `n` numbers, in whole and aligned vectors, and `b` and `c`
+/// have as many.
 #[inline(always)]
 unsafe fn triad<V: Vector, const STREAMING: bool>(a: *mut f32, b: *const f32, c: *const f32, n: usize) {
-    let factor = V::splat(std::hint::black_box(3.0));
-    let mut at = 0;
-    while at < n {
-        for lane in 0..8 {
-            let (b, c) = (V::load(b.add(at + lane * V::LANES)), V::load(c.add(at + lane * V::LANES)));
-            put::<V, STREAMING>(c.fma(factor, b), a.add(at + lane * V::LANES));
+    unsafe {
+        let factor = V::splat(std::hint::black_box(3.0));
+        let mut at = 0;
+        while at < n {
+            for lane in 0..8 {
+                let (b, c) = (V::load(b.add(at + lane * V::LANES)), V::load(c.add(at + lane * V::LANES)));
+                put::<V, STREAMING>(c.fma(factor, b), a.add(at + lane * V::LANES));
+            }
+            at += 8 * V::LANES;
         }
-        at += 8 * V::LANES;
+        std::hint::black_box(a);
     }
-    std::hint::black_box(a);
 }
 
 /// See [`super::read`]; what is left of whole granules is not read.

@@ -1,6 +1,6 @@
 //! Rows of stored numbers to FP32 and back, of any length.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use roofline_isa::{
     Vector,
@@ -16,23 +16,32 @@ use super::element::{Kind, Stored, with_kind};
 /// `from` points to `n` stored elements, `to` to room for as many floats; the processor has `V`'s instruction set.
 #[inline(always)]
 pub(crate) unsafe fn widen<V: Vector>(kind: Kind, from: *const u8, n: usize, to: *mut f32) {
-    with_kind!(kind, F => widen_as::<V, F>(from, n, to));
+    unsafe {
+        with_kind!(kind, F => widen_as::<V, F>(from, n, to));
+    }
 }
 
+/// The same for one type of elements.
+///
+/// # Safety
+///
+/// As for [`widen`], with elements of `F`.
 #[inline(always)]
 unsafe fn widen_as<V: Vector, F: Stored>(from: *const u8, n: usize, to: *mut f32) {
-    let factor = V::splat(F::FACTOR);
-    let mut at = 0;
-    while at + V::LANES <= n {
-        F::load::<V>(from.add(at * F::BYTES)).mul(factor).store(to.add(at));
-        at += V::LANES;
-    }
-    if at < n {
-        // The rest by way of a vector's worth of zeros: reading past the end may leave the buffer.
-        let (mut codes, mut values) = ([0u8; 64], [0f32; 16]);
-        std::ptr::copy_nonoverlapping(from.add(at * F::BYTES), codes.as_mut_ptr(), (n - at) * F::BYTES);
-        F::load::<V>(codes.as_ptr()).mul(factor).store(values.as_mut_ptr());
-        std::ptr::copy_nonoverlapping(values.as_ptr(), to.add(at), n - at);
+    unsafe {
+        let factor = V::splat(F::FACTOR);
+        let mut at = 0;
+        while at + V::LANES <= n {
+            F::load::<V>(from.add(at * F::BYTES)).mul(factor).store(to.add(at));
+            at += V::LANES;
+        }
+        if at < n {
+            // The rest by way of a vector's worth of zeros: reading past the end may leave the buffer.
+            let (mut codes, mut values) = ([0u8; 64], [0f32; 16]);
+            std::ptr::copy_nonoverlapping(from.add(at * F::BYTES), codes.as_mut_ptr(), (n - at) * F::BYTES);
+            F::load::<V>(codes.as_ptr()).mul(factor).store(values.as_mut_ptr());
+            std::ptr::copy_nonoverlapping(values.as_ptr(), to.add(at), n - at);
+        }
     }
 }
 
@@ -43,27 +52,29 @@ unsafe fn widen_as<V: Vector, F: Stored>(from: *const u8, n: usize, to: *mut f32
 /// `from` points to `n` floats, `to` to room for as many elements; the processor has `V`'s instruction set.
 #[inline(always)]
 pub(crate) unsafe fn narrow<V: Vector>(kind: Kind, from: *const f32, n: usize, to: *mut u8) {
-    let mut at = 0;
-    match kind {
-        Kind::Bf16 => {
-            while at + V::LANES <= n {
-                V::load(from.add(at)).store_bf16(to.add(2 * at));
-                at += V::LANES;
+    unsafe {
+        let mut at = 0;
+        match kind {
+            Kind::Bf16 => {
+                while at + V::LANES <= n {
+                    V::load(from.add(at)).store_bf16(to.add(2 * at));
+                    at += V::LANES;
+                }
+                for at in at..n {
+                    to.add(2 * at).cast::<[u8; 2]>().write(to_bf16(*from.add(at)).to_le_bytes());
+                }
             }
-            for at in at..n {
-                to.add(2 * at).cast::<[u8; 2]>().write(to_bf16(*from.add(at)).to_le_bytes());
+            Kind::Fp16 => {
+                while at + V::LANES <= n {
+                    V::load(from.add(at)).store_fp16(to.add(2 * at));
+                    at += V::LANES;
+                }
+                for at in at..n {
+                    to.add(2 * at).cast::<[u8; 2]>().write(to_fp16(*from.add(at)).to_le_bytes());
+                }
             }
+            _ => std::ptr::copy_nonoverlapping(from.cast::<u8>(), to, 4 * n),
         }
-        Kind::Fp16 => {
-            while at + V::LANES <= n {
-                V::load(from.add(at)).store_fp16(to.add(2 * at));
-                at += V::LANES;
-            }
-            for at in at..n {
-                to.add(2 * at).cast::<[u8; 2]>().write(to_fp16(*from.add(at)).to_le_bytes());
-            }
-        }
-        _ => std::ptr::copy_nonoverlapping(from.cast::<u8>(), to, 4 * n),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stored element types as kernels read them.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use roofline_core::{Format, format::Element};
 
@@ -28,7 +28,7 @@ macro_rules! stored {
 
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const u8) -> V {
-                V::$load(from.cast())
+                unsafe { V::$load(from.cast()) }
             }
         })*
     };

@@ -59,8 +59,7 @@ enum Kernel {
 }
 
 /// Rows of `x` up to which decoding in registers beats packing.
-pub const THIN_ROWS: u64 = 16;
-const THIN: usize = THIN_ROWS as usize;
+pub(crate) const THIN_ROWS: usize = 16;
 
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
@@ -80,7 +79,7 @@ impl Product {
         }
         // Integers are multiplied as they are unless a unit for 16-bit floats beats that by more than widening costs.
         let integer = wide.is_some() && !matches!(stored.code, Code::Fp32 | Code::Fp16 | Code::Bf16 | Code::Fp8);
-        let (kernel, unit, math) = if m > THIN && !(integer && !isa.has_tiles() && !isa.has_bf16()) {
+        let (kernel, unit, math) = if m > THIN_ROWS && !(integer && !isa.has_tiles() && !isa.has_bf16()) {
             let math = if integers { Math::Int8 } else { precision.math };
             let gemm = Gemm::plan(isa, math, (m, n), Stored::new(activations, k)?, threads)?;
             let (unit, math) = (gemm.unit(), gemm.math());
@@ -97,8 +96,8 @@ impl Product {
     /// what that costs, and takes at most a few rows of `x`.
     pub fn cast_first(isa: Isa, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
         let planned = Self::plan(isa, shape, precision, threads)?;
-        let Some(wide) = Wide::of(planned.activations).filter(|_| planned.m <= THIN) else {
-            return Err(Unsupported(format!("casting first is for up to {THIN} rows of wide activations")));
+        let Some(wide) = Wide::of(planned.activations).filter(|_| planned.m <= THIN_ROWS) else {
+            return Err(Unsupported(format!("casting first is for up to {THIN_ROWS} rows of wide activations")));
         };
         let cast = CastFirst::plan(isa, (planned.m, planned.n, planned.k), wide)?;
         let (kernel, unit) = (Kernel::CastFirst(Box::new(cast)), isa.level().name());

@@ -1,4 +1,4 @@
-//! Linear layers with the activation function behind them. Up to 16 rows the function is in the product's own kernel; above,
+//! Linear layers with the activation function behind them. Up to [`THIN_ROWS`](crate::cuda::THIN_ROWS) the function is in the product's own kernel; above,
 //! products of cuBLASLt write what another kernel reads.
 
 use cudarc::driver::{CudaFunction, CudaSlice};
@@ -11,19 +11,18 @@ use roofline_core::{
 
 use super::{
     super::{
+        elementwise::Rows,
+        gemv_packed::{Activation, Stored, Thin},
         gpu::{Gpu, failed},
         operand::{Operand, address},
-        rows::Rows,
-        thin::{Activation, Stored, Thin},
     },
-    Argument, GpuCase, Launch, Work, launch,
+    Argument, GpuCase, Launch, Work, gemm_cublaslt, launch,
     linear::{Checked, Plan, poison, thin_work, through},
-    many, unsupported,
+    unsupported,
 };
 use crate::{
-    Case, Result,
-    closeness::{decoded, limit, sample},
-    reference,
+    Case, Result, reference,
+    tolerance::{decoded, limit, sample},
 };
 
 /// The product without its function, which is what chooses the kernel.
@@ -33,7 +32,7 @@ fn plain(shape: ActivatedLinear, subject: &Subject) -> Result<Plan> {
         let reason = format!("no kernel of ours rounds an activation function to {}", formats.activations);
         return Err(unsupported(reason));
     }
-    // What the function reads has not been narrowed yet.
+    // The product writes 16 bit; the function narrows what it writes itself.
     let wide = Subject { formats: Precision { output: formats.query, ..*formats }, ..subject.clone() };
     match Plan::of(shape.linear, &wide)? {
         Plan::Thin(thin) => {
@@ -52,8 +51,8 @@ fn named(plan: &Plan, gated: bool) -> Kernel {
     let kernel = plan.kernel();
     let function = if gated { "silu_mul" } else { "silu" };
     let name = match plan {
-        Plan::Many(_) if gated => format!("2 x {}, {function}", kernel.name),
-        Plan::Many(_) => format!("{}, {function}", kernel.name),
+        Plan::Gemm(_) if gated => format!("2 x {}, {function}", kernel.name),
+        Plan::Gemm(_) => format!("{}, {function}", kernel.name),
         _ => format!("{} {function}", kernel.name),
     };
     Kernel { name, ..kernel }
@@ -77,14 +76,14 @@ pub(super) fn prepare<'a>(
     let through = through(&plan, formats.weights);
     let result = Activated { weights, inputs, output: formats.activations, through };
     match plan {
-        // A tensor has one scale, and the two of a gate differ.
+        // The kernel takes one scale for both matrices, and each of two tensors has its own.
         Plan::Thin(thin) if thin.stored == Stored::Nvfp4 && shape.gated => {
             let same = result.weights[0].encoded.tensor == result.weights[1].encoded.tensor;
             let shared = if same { result } else { result.sharing()? };
             thin_case(gpu, thin, kernel, shared, residency)
         }
         Plan::Thin(thin) => thin_case(gpu, thin, kernel, result, residency),
-        Plan::Many(product) => {
+        Plan::Gemm(product) => {
             let rows = function(shape, formats)?;
             let products = result
                 .weights
@@ -92,14 +91,14 @@ pub(super) fn prepare<'a>(
                 .map(|weights| {
                     let (weights, inputs) = (weights.clone(), result.inputs.clone());
                     let checked = Checked { weights, inputs, output: formats.query, pitch: product.pitch(), through };
-                    many::work(gpu, product, checked, residency)
+                    gemm_cublaslt::work(gpu, product, checked, residency)
                 })
-                .collect::<Result<Vec<many::ManyWork<'a>>>>()?;
+                .collect::<Result<Vec<gemm_cublaslt::GemmWork<'a>>>>()?;
             let y = gpu.memory(m * n * 2)?;
             let function = gpu.function(&rows.recipe())?;
             Ok(GpuCase::boxed(gpu, Sequence { kernel, products, rows, function, y, result }))
         }
-        Plan::Wide => Err(unsupported("no kernel follows an FP32 product with its activation function".to_owned())),
+        Plan::Fp32 => Err(unsupported("no kernel follows an FP32 product with its activation function".to_owned())),
     }
 }
 
@@ -172,7 +171,7 @@ impl Activated {
 /// Products, then the function.
 struct Sequence<'a> {
     kernel: Kernel,
-    products: Vec<many::ManyWork<'a>>,
+    products: Vec<gemm_cublaslt::GemmWork<'a>>,
     rows: Rows,
     function: CudaFunction,
     y: CudaSlice<u8>,
@@ -185,7 +184,7 @@ impl Work for Sequence<'_> {
     }
 
     fn copies(&self) -> usize {
-        // The second may have found less memory free than the first.
+        // Both rotate together; the second may have had room for fewer copies than the first.
         self.products.iter().map(Work::copies).min().unwrap_or(1)
     }
 
@@ -195,7 +194,8 @@ impl Work for Sequence<'_> {
 
     /// What the products write and the function reads, and the products' own.
     fn detour(&self) -> Bytes {
-        let own = |product: &many::ManyWork<'_>| product.detour() + Bytes::new(2.0 * product.result().len() as f64);
+        let own =
+            |product: &gemm_cublaslt::GemmWork<'_>| product.detour() + Bytes::new(2.0 * product.result().len() as f64);
         self.products.iter().map(own).sum()
     }
 

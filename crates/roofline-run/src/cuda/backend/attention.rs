@@ -12,7 +12,7 @@ use roofline_core::{
 
 use super::{
     super::{
-        decode::{Decode, Division},
+        attention::{Decode, Division},
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
     },
@@ -21,9 +21,8 @@ use super::{
     unsupported,
 };
 use crate::{
-    Case, Result,
-    closeness::{decoded, limit, sample},
-    reference,
+    Case, Result, reference,
+    tolerance::{decoded, limit, sample},
 };
 
 /// The kernel for `shape`.

@@ -8,16 +8,16 @@ use roofline_core::{
 
 use super::{
     super::{
+        elementwise::{Does, Rows},
         gpu::Gpu,
         operand::{Copies, Operand, Part, address},
-        rows::{Does, Rows},
     },
     Argument, GpuCase, Launch, Work, launch, unsupported,
 };
 use crate::{
     Case, Result,
-    closeness::{decoded, limit, sample},
     reference::elementwise as reference,
+    tolerance::{decoded, limit, sample},
 };
 
 /// How much farther off than its format's own rounding a result with scales may be.

@@ -9,27 +9,27 @@ use roofline_core::{
 
 use super::{
     super::{
+        gemv_packed::{Activation, Division, Stored, THIN_ROWS, Thin},
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
-        thin::{Activation, Division, MOST_ROWS, Stored, Thin},
     },
-    Argument, GpuCase, Launch, Work, candidate, launch, many, unsupported,
+    Argument, GpuCase, Launch, Work, candidate, gemm_cublaslt, launch, unsupported,
 };
 use crate::{
-    Case, Result,
-    closeness::{decoded, limit, sample},
-    reference,
+    Case, Result, reference,
+    tolerance::{decoded, limit, sample},
 };
 
-const WIDE: &str = concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/wide.cu"));
+const GEMV_FP32: &str =
+    concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/gemv_fp32.cu"));
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plan {
     Thin(Thin),
     /// FP32 on the vector unit.
-    Wide,
-    Many(many::Many),
+    Fp32,
+    Gemm(gemm_cublaslt::Gemm),
 }
 
 impl Plan {
@@ -41,21 +41,21 @@ impl Plan {
         }
         let sixteen = |format: Format| matches!(format, Format::FP16 | Format::BF16);
         if subject.cast {
-            if formats.weights != Format::INT8 || !sixteen(formats.activations) || m > MOST_ROWS {
-                let reason = "weights are cast first only from int8 to 16 bit, for at most 16 rows".to_owned();
+            if formats.weights != Format::INT8 || !sixteen(formats.activations) || m > THIN_ROWS {
+                let reason = format!("weights are cast first only from int8 to 16 bit, for at most {THIN_ROWS} rows");
                 return Err(unsupported(reason));
             }
-            return many::Many::of(shape, formats, true).map(Self::Many);
+            return gemm_cublaslt::Gemm::of(shape, formats, true).map(Self::Gemm);
         }
-        if m > MOST_ROWS {
-            return many::Many::of(shape, formats, false).map(Self::Many);
+        if m > THIN_ROWS {
+            return gemm_cublaslt::Gemm::of(shape, formats, false).map(Self::Gemm);
         }
         let wide = [formats.weights, formats.activations, formats.output].iter().all(|format| *format == Format::FP32);
         if wide && formats.math == Math::Fp32 {
-            return Ok(Self::Wide);
+            return Ok(Self::Fp32);
         }
         let Some(stored) = Stored::of(formats.weights, formats.activations) else {
-            return many::Many::of(shape, formats, false).map(Self::Many);
+            return gemm_cublaslt::Gemm::of(shape, formats, false).map(Self::Gemm);
         };
         let output_fits = sixteen(formats.output) && (stored.bytes() || formats.output == formats.activations);
         if !output_fits {
@@ -82,8 +82,8 @@ impl Plan {
                 };
                 Kernel { name: format!("thin {:?}", thin.stored).to_lowercase(), path, math }
             }
-            Self::Wide => Kernel { name: "wide fp32".to_owned(), path: Path::Native, math: Math::Fp32 },
-            Self::Many(many) => many.kernel(),
+            Self::Fp32 => Kernel { name: "wide fp32".to_owned(), path: Path::Native, math: Math::Fp32 },
+            Self::Gemm(gemm) => gemm.kernel(),
         }
     }
 }
@@ -99,14 +99,14 @@ pub(super) fn prepare<'a>(
     let plan = Plan::of(shape, subject)?;
     let weights = Operand::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
     let inputs = Operand::new(formats.activations, m, k, 1.0, 2)?;
-    let pitch = if let Plan::Many(many) = &plan { many.pitch() } else { n };
+    let pitch = if let Plan::Gemm(gemm) = &plan { gemm.pitch() } else { n };
     let product = Checked { weights, inputs, output: formats.output, pitch, through: through(&plan, formats.weights) };
     match plan {
-        Plan::Many(many) => Ok(GpuCase::boxed(gpu, many::work(gpu, many, product, residency)?)),
-        Plan::Wide => Ok(GpuCase::boxed(gpu, wide(gpu, plan.kernel(), product, residency)?)),
+        Plan::Gemm(gemm) => Ok(GpuCase::boxed(gpu, gemm_cublaslt::work(gpu, gemm, product, residency)?)),
+        Plan::Fp32 => Ok(GpuCase::boxed(gpu, gemv_fp32(gpu, plan.kernel(), product, residency)?)),
         Plan::Thin(thin) => {
             let kernel = plan.kernel();
-            // What is compared needs the operands as much as what is run.
+            // The check takes the operands with it, so that what runs has copies.
             let (weights, inputs) = (vec![product.weights.clone()], product.inputs.clone());
             let check = Box::new(move |gpu: &Gpu, y: &CudaSlice<u8>| product.compare(gpu, y));
             Ok(GpuCase::boxed(gpu, thin_work(gpu, thin, kernel, &weights, &inputs, residency, check)?))
@@ -126,8 +126,8 @@ pub(super) fn through(plan: &Plan, weights: Format) -> Format {
                 Format::BF16
             }
         }
-        Plan::Many(many) if many.kernel().math == Math::Tf32 => Format::FP16,
-        Plan::Many(many) if many.kernel().path == Path::CastEmulated => Format::BF16,
+        Plan::Gemm(gemm) if gemm.kernel().math == Math::Tf32 => Format::FP16,
+        Plan::Gemm(gemm) if gemm.kernel().path == Path::CastEmulated => Format::BF16,
         _ => {
             if weights == Format::FP8 {
                 Format::FP16
@@ -198,7 +198,7 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     [(1, 2), (16, 4)]
         .map(|(rows, outputs)| {
             let defines = vec![("ROWS", rows), ("OUTPUTS", outputs), ("WARPS", 8)];
-            (format!("wide {rows}"), Recipe { source: WIDE, function: "wide", defines, shared: 0 })
+            (format!("gemv fp32 {rows} rows"), Recipe { source: GEMV_FP32, function: "gemv_fp32", defines, shared: 0 })
         })
         .into()
 }
@@ -275,7 +275,7 @@ pub(super) fn thin_work(
     let recipes: Vec<Recipe> = divisions.iter().map(|division| thin.recipe(*division)).collect();
     let functions = gpu.functions(&recipes)?;
     let copies = Copies::new(gpu, &thin.pack(weights), residency)?;
-    // There are no more rows than distinct ones.
+    // Fewer rows than the operand has distinct ones, so that none repeats.
     let x = gpu.upload(&inputs.plain(thin.steps() * 64))?;
     let x_scales = gpu.upload(&if thin.stored.bytes() { inputs.row_scales() } else { vec![0; 16] })?;
     let y = gpu.memory(thin.m * thin.n * 2)?;
@@ -308,13 +308,13 @@ pub(super) fn thin_work(
     Ok(work)
 }
 
-fn wide(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Single> {
+fn gemv_fp32(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) -> Result<Single> {
     let (m, n, k) = (checked.inputs.rows, checked.weights.rows, checked.weights.columns);
     let width = k.next_multiple_of(4);
     let rows = m.next_power_of_two();
     let (outputs, warps) = (if rows > 4 { 4 } else { 2 }, 8);
     let defines = vec![("ROWS", rows as i64), ("OUTPUTS", outputs), ("WARPS", warps)];
-    let function = gpu.function(&Recipe { source: WIDE, function: "wide", defines, shared: 0 })?;
+    let function = gpu.function(&Recipe { source: GEMV_FP32, function: "gemv_fp32", defines, shared: 0 })?;
     let pattern = checked.weights.plain(width);
     let copies = Copies::new(gpu, &[Part { pattern, bytes: n * width * 4 }], residency)?;
     let x = gpu.upload(&checked.inputs.plain(width))?;

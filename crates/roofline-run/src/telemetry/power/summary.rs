@@ -1,12 +1,14 @@
 //! A recording in a few numbers.
 
 use roofline_core::units::{Celsius, Flops, FlopsPerJoule, Hertz, Joules, Quantity, Seconds, Watts};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{PowerReading, Recording, Sample, megahertz};
 
 /// Averages over time, extremes and energy of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PowerSummary")]
 pub struct Summary {
     /// Mean power, weighted by time.
     #[serde(rename = "power_avg_w")]
@@ -27,12 +29,15 @@ pub struct Summary {
     pub temp_max: Option<Celsius>,
     /// Mean clock of the multiprocessors, weighted by time.
     #[serde(rename = "clock_avg_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub clock_avg: Option<Hertz>,
     /// Lowest clock.
     #[serde(rename = "clock_min_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub clock_min: Option<Hertz>,
     /// Highest clock.
     #[serde(rename = "clock_max_mhz", serialize_with = "megahertz")]
+    #[schemars(with = "Option<f64>")]
     pub clock_max: Option<Hertz>,
     /// From the first sample to the last.
     #[serde(rename = "duration_s")]

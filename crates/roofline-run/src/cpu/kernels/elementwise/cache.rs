@@ -1,6 +1,6 @@
 //! Rows that move: new keys and values into the cache, in its format, and tokens' rows out of the embedding.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use roofline_isa::{
     Kernel, Vector, launch,
@@ -96,27 +96,36 @@ struct Lookup<'a> {
 impl Kernel for Lookup<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        for row in self.part {
-            let from = self.pointers.a.add(self.tokens[row] * self.width * self.kinds.0.bytes());
-            let to = self.pointers.out.add(row * self.width * self.kinds.1.bytes());
-            cast::<V>(self.kinds, from, self.width, to);
+        unsafe {
+            for row in self.part {
+                let from = self.pointers.a.add(self.tokens[row] * self.width * self.kinds.0.bytes());
+                let to = self.pointers.out.add(row * self.width * self.kinds.1.bytes());
+                cast::<V>(self.kinds, from, self.width, to);
+            }
         }
     }
 }
 
 /// Copies a row, by way of FP32 where the formats differ.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set; `from` has `width` elements of the first kind, and `to` room for as many of
+/// the second.
 #[inline(always)]
 unsafe fn cast<V: Vector>(kinds: (Kind, Kind), from: *const u8, width: usize, to: *mut u8) {
-    if kinds.0 == kinds.1 {
-        return std::ptr::copy_nonoverlapping(from, to, width * kinds.0.bytes());
-    }
-    let mut piece = [0f32; PIECE];
-    let mut start = 0;
-    while start < width {
-        let n = PIECE.min(width - start);
-        widen::<V>(kinds.0, from.add(start * kinds.0.bytes()), n, piece.as_mut_ptr());
-        narrow::<V>(kinds.1, piece.as_ptr(), n, to.add(start * kinds.1.bytes()));
-        start += n;
+    unsafe {
+        if kinds.0 == kinds.1 {
+            return std::ptr::copy_nonoverlapping(from, to, width * kinds.0.bytes());
+        }
+        let mut piece = [0f32; PIECE];
+        let mut start = 0;
+        while start < width {
+            let n = PIECE.min(width - start);
+            widen::<V>(kinds.0, from.add(start * kinds.0.bytes()), n, piece.as_mut_ptr());
+            narrow::<V>(kinds.1, piece.as_ptr(), n, to.add(start * kinds.1.bytes()));
+            start += n;
+        }
     }
 }
 
@@ -131,65 +140,75 @@ struct Write<'a> {
 impl Kernel for Write<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        for row in self.part.clone() {
-            let from = self.pointers.a.add(row * self.width * self.kinds.0.bytes());
-            let slot = self.slots[row];
-            let to = self.pointers.out.add(slot * self.width * self.kinds.1.bytes());
-            if self.kinds.1.scaled() {
-                self.quantize::<V>(from, to, self.pointers.scales.add(2 * slot));
-            } else {
-                cast::<V>(self.kinds, from, self.width, to);
+        unsafe {
+            for row in self.part.clone() {
+                let from = self.pointers.a.add(row * self.width * self.kinds.0.bytes());
+                let slot = self.slots[row];
+                let to = self.pointers.out.add(slot * self.width * self.kinds.1.bytes());
+                if self.kinds.1.scaled() {
+                    self.quantize::<V>(from, to, self.pointers.scales.add(2 * slot));
+                } else {
+                    cast::<V>(self.kinds, from, self.width, to);
+                }
             }
         }
     }
 }
 
 impl Write<'_> {
+    /// Stores a row with a scale of its own.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set; `from` has `width` elements of the first kind; there is room for as
+    /// many of the second at `to`, and for a BF16 number at `scale_at`.
     #[inline(always)]
     unsafe fn quantize<V: Vector>(&self, from: *const u8, to: *mut u8, scale_at: *mut u8) {
-        let (from_kind, to_kind) = self.kinds;
-        let mut piece = [0f32; PIECE];
-        let mut largest = V::zero();
-        let mut start = 0;
-        while start < self.width {
-            let n = PIECE.min(self.width - start);
-            widen::<V>(from_kind, from.add(start * from_kind.bytes()), n, piece.as_mut_ptr());
-            piece[n..n.next_multiple_of(V::LANES)].fill(0.0);
-            let mut at = 0;
-            while at < n {
-                largest = largest.max(V::load(piece.as_ptr().add(at)).abs());
-                at += V::LANES;
-            }
-            start += n;
-        }
-        let code = scale_above(largest.maximum() / largest_code(to_kind));
-        scale_at.cast::<[u8; 2]>().write(code.to_le_bytes());
-        let scale = f32::from_bits(u32::from(code) << 16);
-        let mut start = 0;
-        while start < self.width {
-            let n = PIECE.min(self.width - start);
-            widen::<V>(from_kind, from.add(start * from_kind.bytes()), n, piece.as_mut_ptr());
-            let divisor = V::splat(scale);
-            let mut at = 0;
-            while at < n {
-                let value = V::load(piece.as_ptr().add(at)).div(divisor);
-                value.store(piece.as_mut_ptr().add(at));
-                if to_kind == Kind::Int8 && at + V::LANES <= n {
-                    value.store_i8(to.add(start + at));
+        unsafe {
+            let (from_kind, to_kind) = self.kinds;
+            let mut piece = [0f32; PIECE];
+            let mut largest = V::zero();
+            let mut start = 0;
+            while start < self.width {
+                let n = PIECE.min(self.width - start);
+                widen::<V>(from_kind, from.add(start * from_kind.bytes()), n, piece.as_mut_ptr());
+                piece[n..n.next_multiple_of(V::LANES)].fill(0.0);
+                let mut at = 0;
+                while at < n {
+                    largest = largest.max(V::load(piece.as_ptr().add(at)).abs());
+                    at += V::LANES;
                 }
-                at += V::LANES;
+                start += n;
             }
-            let codes = std::slice::from_raw_parts_mut(to.add(start), n);
-            let pairs = codes.iter_mut().zip(&piece[..n]);
-            match to_kind {
-                Kind::E4m3 => pairs.for_each(|(code, value)| *code = to_e4m3(*value)),
-                Kind::E5m2 => pairs.for_each(|(code, value)| *code = to_e5m2(*value)),
-                _ => {
-                    let rest = pairs.skip(n - n % V::LANES);
-                    rest.for_each(|(code, value)| *code = (value.round_ties_even() as i8).cast_unsigned());
+            let code = scale_above(largest.maximum() / largest_code(to_kind));
+            scale_at.cast::<[u8; 2]>().write(code.to_le_bytes());
+            let scale = f32::from_bits(u32::from(code) << 16);
+            let mut start = 0;
+            while start < self.width {
+                let n = PIECE.min(self.width - start);
+                widen::<V>(from_kind, from.add(start * from_kind.bytes()), n, piece.as_mut_ptr());
+                let divisor = V::splat(scale);
+                let mut at = 0;
+                while at < n {
+                    let value = V::load(piece.as_ptr().add(at)).div(divisor);
+                    value.store(piece.as_mut_ptr().add(at));
+                    if to_kind == Kind::Int8 && at + V::LANES <= n {
+                        value.store_i8(to.add(start + at));
+                    }
+                    at += V::LANES;
                 }
+                let codes = std::slice::from_raw_parts_mut(to.add(start), n);
+                let pairs = codes.iter_mut().zip(&piece[..n]);
+                match to_kind {
+                    Kind::E4m3 => pairs.for_each(|(code, value)| *code = to_e4m3(*value)),
+                    Kind::E5m2 => pairs.for_each(|(code, value)| *code = to_e5m2(*value)),
+                    _ => {
+                        let rest = pairs.skip(n - n % V::LANES);
+                        rest.for_each(|(code, value)| *code = (value.round_ties_even() as i8).cast_unsigned());
+                    }
+                }
+                start += n;
             }
-            start += n;
         }
     }
 }

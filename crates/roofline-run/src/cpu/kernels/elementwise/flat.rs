@@ -1,6 +1,6 @@
 //! Kernels that see no rows: sums, activations and casts.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always, clippy::many_single_char_names)]
+#![allow(unsafe_code, clippy::inline_always, clippy::many_single_char_names)]
 
 use roofline_isa::{Kernel, Vector, launch};
 
@@ -79,30 +79,32 @@ struct Flat {
 impl Kernel for Flat {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let (a_kind, b_kind, out_kind) = self.kinds;
-        let (mut a, mut b) = ([0f32; PIECE], [0f32; PIECE]);
-        let mut start = self.part.start;
-        while start < self.part.end {
-            let n = PIECE.min(self.part.end - start);
-            widen::<V>(a_kind, self.pointers.a.add(start * a_kind.bytes()), n, a.as_mut_ptr());
-            if self.does != Does::Silu {
-                widen::<V>(b_kind, self.pointers.b.add(start * b_kind.bytes()), n, b.as_mut_ptr());
+        unsafe {
+            let (a_kind, b_kind, out_kind) = self.kinds;
+            let (mut a, mut b) = ([0f32; PIECE], [0f32; PIECE]);
+            let mut start = self.part.start;
+            while start < self.part.end {
+                let n = PIECE.min(self.part.end - start);
+                widen::<V>(a_kind, self.pointers.a.add(start * a_kind.bytes()), n, a.as_mut_ptr());
+                if self.does != Does::Silu {
+                    widen::<V>(b_kind, self.pointers.b.add(start * b_kind.bytes()), n, b.as_mut_ptr());
+                }
+                let mut at = 0;
+                // The last vector may run past `n`, but not past the piece.
+                while at < n {
+                    let x = V::load(a.as_ptr().add(at));
+                    let y = V::load(b.as_ptr().add(at));
+                    let result = match self.does {
+                        Does::Add => x.add(y),
+                        Does::Silu => x.silu(),
+                        Does::Gate => x.silu().mul(y),
+                    };
+                    result.store(a.as_mut_ptr().add(at));
+                    at += V::LANES;
+                }
+                narrow::<V>(out_kind, a.as_ptr(), n, self.pointers.out.add(start * out_kind.bytes()));
+                start += n;
             }
-            let mut at = 0;
-            // The last vector may run past `n`, but not past the piece.
-            while at < n {
-                let x = V::load(a.as_ptr().add(at));
-                let y = V::load(b.as_ptr().add(at));
-                let result = match self.does {
-                    Does::Add => x.add(y),
-                    Does::Silu => x.silu(),
-                    Does::Gate => x.silu().mul(y),
-                };
-                result.store(a.as_mut_ptr().add(at));
-                at += V::LANES;
-            }
-            narrow::<V>(out_kind, a.as_ptr(), n, self.pointers.out.add(start * out_kind.bytes()));
-            start += n;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rotary positions: feature `i` and feature `i + d/2` of a head turn by `position * base^(-2i/d)` (Su et al., arXiv
 //! 2104.09864, in the half-split order of Llama checkpoints).
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use roofline_isa::{Kernel, Vector, launch};
 
@@ -24,13 +24,16 @@ pub struct Rotations {
 }
 
 impl Rotations {
+    /// Features of the widest head that is turned: both halves of it are pieces.
+    pub const WIDEST: usize = 2 * PIECE;
+
     /// For heads of `width` features, which must be even, and positions below `positions`.
     ///
     /// # Panics
     ///
-    /// When `width` is odd or beyond 2048.
+    /// When `width` is odd or beyond [`Self::WIDEST`].
     pub fn new(width: usize, base: f64, positions: usize) -> Self {
-        assert!(width.is_multiple_of(2) && width <= 2 * PIECE, "heads of {width} features cannot be turned in halves");
+        assert!(width.is_multiple_of(2) && width <= Self::WIDEST, "no kernel turns heads of {width} features");
         let half = width / 2;
         let mut table = Vec::with_capacity(positions * width);
         for position in 0..positions {
@@ -93,30 +96,32 @@ struct Turn<'a> {
 impl Kernel for Turn<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let half = self.rotations.half;
-        let (mut low, mut high) = ([0f32; PIECE], [0f32; PIECE]);
-        for row in self.part {
-            let from = self.pointers.a.add(row * 2 * half * self.kinds.0.bytes());
-            widen::<V>(self.kinds.0, from, half, low.as_mut_ptr());
-            widen::<V>(self.kinds.0, from.add(half * self.kinds.0.bytes()), half, high.as_mut_ptr());
-            let start = self.positions[row / self.vectors] * 2 * half;
-            let (cos, sin) = self.rotations.table[start..start + 2 * half].split_at(half);
-            let mut at = 0;
-            while at + V::LANES <= half {
-                let (x, y) = (V::load(low.as_ptr().add(at)), V::load(high.as_ptr().add(at)));
-                let (c, s) = (V::load(cos.as_ptr().add(at)), V::load(sin.as_ptr().add(at)));
-                x.mul(c).sub(y.mul(s)).store(low.as_mut_ptr().add(at));
-                y.mul(c).add(x.mul(s)).store(high.as_mut_ptr().add(at));
-                at += V::LANES;
+        unsafe {
+            let half = self.rotations.half;
+            let (mut low, mut high) = ([0f32; PIECE], [0f32; PIECE]);
+            for row in self.part {
+                let from = self.pointers.a.add(row * 2 * half * self.kinds.0.bytes());
+                widen::<V>(self.kinds.0, from, half, low.as_mut_ptr());
+                widen::<V>(self.kinds.0, from.add(half * self.kinds.0.bytes()), half, high.as_mut_ptr());
+                let start = self.positions[row / self.vectors] * 2 * half;
+                let (cos, sin) = self.rotations.table[start..start + 2 * half].split_at(half);
+                let mut at = 0;
+                while at + V::LANES <= half {
+                    let (x, y) = (V::load(low.as_ptr().add(at)), V::load(high.as_ptr().add(at)));
+                    let (c, s) = (V::load(cos.as_ptr().add(at)), V::load(sin.as_ptr().add(at)));
+                    x.mul(c).sub(y.mul(s)).store(low.as_mut_ptr().add(at));
+                    y.mul(c).add(x.mul(s)).store(high.as_mut_ptr().add(at));
+                    at += V::LANES;
+                }
+                for at in at..half {
+                    let (x, y) = (low[at], high[at]);
+                    low[at] = x * cos[at] - y * sin[at];
+                    high[at] = y * cos[at] + x * sin[at];
+                }
+                let to = self.pointers.out.add(row * 2 * half * self.kinds.1.bytes());
+                narrow::<V>(self.kinds.1, low.as_ptr(), half, to);
+                narrow::<V>(self.kinds.1, high.as_ptr(), half, to.add(half * self.kinds.1.bytes()));
             }
-            for at in at..half {
-                let (x, y) = (low[at], high[at]);
-                low[at] = x * cos[at] - y * sin[at];
-                high[at] = y * cos[at] + x * sin[at];
-            }
-            let to = self.pointers.out.add(row * 2 * half * self.kinds.1.bytes());
-            narrow::<V>(self.kinds.1, low.as_ptr(), half, to);
-            narrow::<V>(self.kinds.1, high.as_ptr(), half, to.add(half * self.kinds.1.bytes()));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Kernels that need a whole row before they can write any of it: norm and softmax. A row is read twice, the second time
 //! from the cache.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn, clippy::inline_always)]
+#![allow(unsafe_code, clippy::inline_always)]
 
 use roofline_isa::{Kernel, Vector, launch};
 
@@ -71,53 +71,55 @@ struct Rows<'a> {
 impl Kernel for Rows<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let mut piece = [0f32; PIECE];
-        for row in self.part.clone() {
-            match self.does {
-                Does::Norm { weight, epsilon } => {
-                    let mut squares = V::zero();
-                    let mut start = 0;
-                    while start < self.width {
-                        let n = self.take::<V>(row, start, 0.0, &mut piece);
-                        let mut at = 0;
-                        while at < n {
-                            let x = V::load(piece.as_ptr().add(at));
-                            squares = x.fma(x, squares);
-                            at += V::LANES;
+        unsafe {
+            let mut piece = [0f32; PIECE];
+            for row in self.part.clone() {
+                match self.does {
+                    Does::Norm { weight, epsilon } => {
+                        let mut squares = V::zero();
+                        let mut start = 0;
+                        while start < self.width {
+                            let n = self.take::<V>(row, start, 0.0, &mut piece);
+                            let mut at = 0;
+                            while at < n {
+                                let x = V::load(piece.as_ptr().add(at));
+                                squares = x.fma(x, squares);
+                                at += V::LANES;
+                            }
+                            start += n;
                         }
-                        start += n;
+                        let mean = squares.sum() / self.width as f32;
+                        let factor = V::splat(1.0 / (mean + epsilon).sqrt());
+                        self.scale::<V>(row, &mut piece, |x| x.mul(factor), Some(weight));
                     }
-                    let mean = squares.sum() / self.width as f32;
-                    let factor = V::splat(1.0 / (mean + epsilon).sqrt());
-                    self.scale::<V>(row, &mut piece, |x| x.mul(factor), Some(weight));
-                }
-                Does::Softmax => {
-                    let log2e = V::splat(std::f32::consts::LOG2_E);
-                    let (mut largest, mut total) = (f32::NEG_INFINITY, 0f32);
-                    let mut start = 0;
-                    while start < self.width {
-                        let n = self.take::<V>(row, start, f32::MIN, &mut piece);
-                        let mut top = V::splat(f32::MIN);
-                        let mut at = 0;
-                        while at < n {
-                            top = top.max(V::load(piece.as_ptr().add(at)));
-                            at += V::LANES;
+                    Does::Softmax => {
+                        let log2e = V::splat(std::f32::consts::LOG2_E);
+                        let (mut largest, mut total) = (f32::NEG_INFINITY, 0f32);
+                        let mut start = 0;
+                        while start < self.width {
+                            let n = self.take::<V>(row, start, f32::MIN, &mut piece);
+                            let mut top = V::splat(f32::MIN);
+                            let mut at = 0;
+                            while at < n {
+                                top = top.max(V::load(piece.as_ptr().add(at)));
+                                at += V::LANES;
+                            }
+                            let now = largest.max(top.maximum());
+                            total *= ((largest - now) * std::f32::consts::LOG2_E).exp2();
+                            largest = now;
+                            let base = V::splat(now);
+                            let mut sum = V::zero();
+                            let mut at = 0;
+                            while at < n {
+                                sum = sum.add(V::load(piece.as_ptr().add(at)).sub(base).mul(log2e).exp2());
+                                at += V::LANES;
+                            }
+                            total += sum.sum();
+                            start += n;
                         }
-                        let now = largest.max(top.maximum());
-                        total *= ((largest - now) * std::f32::consts::LOG2_E).exp2();
-                        largest = now;
-                        let base = V::splat(now);
-                        let mut sum = V::zero();
-                        let mut at = 0;
-                        while at < n {
-                            sum = sum.add(V::load(piece.as_ptr().add(at)).sub(base).mul(log2e).exp2());
-                            at += V::LANES;
-                        }
-                        total += sum.sum();
-                        start += n;
+                        let (base, factor) = (V::splat(largest), V::splat(1.0 / total));
+                        self.scale::<V>(row, &mut piece, |x| x.sub(base).mul(log2e).exp2().mul(factor), None);
                     }
-                    let (base, factor) = (V::splat(largest), V::splat(1.0 / total));
-                    self.scale::<V>(row, &mut piece, |x| x.sub(base).mul(log2e).exp2().mul(factor), None);
                 }
             }
         }
@@ -126,16 +128,27 @@ impl Kernel for Rows<'_> {
 
 impl Rows<'_> {
     /// Widens a piece of a row, filled up with `pad` to whole vectors, and says how long it is.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and `a` has a row `row`, of which `start` is no further than the end.
     #[inline(always)]
     unsafe fn take<V: Vector>(&self, row: usize, start: usize, pad: f32, piece: &mut [f32; PIECE]) -> usize {
-        let n = PIECE.min(self.width - start);
-        let from = self.pointers.a.add((row * self.width + start) * self.kinds.0.bytes());
-        widen::<V>(self.kinds.0, from, n, piece.as_mut_ptr());
-        piece[n..n.next_multiple_of(V::LANES)].fill(pad);
-        n
+        unsafe {
+            let n = PIECE.min(self.width - start);
+            let from = self.pointers.a.add((row * self.width + start) * self.kinds.0.bytes());
+            widen::<V>(self.kinds.0, from, n, piece.as_mut_ptr());
+            piece[n..n.next_multiple_of(V::LANES)].fill(pad);
+            n
+        }
     }
 
     /// Writes the row through `f`, times `weight` where there is one.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set; `a` has a row `row`, `out` room for it, and no other thread writes
+    /// that.
     #[inline(always)]
     unsafe fn scale<V: Vector>(
         &self,
@@ -144,23 +157,25 @@ impl Rows<'_> {
         f: impl Fn(V) -> V,
         weight: Option<&[f32]>,
     ) {
-        let mut start = 0;
-        while start < self.width {
-            let n = self.take::<V>(row, start, 0.0, piece);
-            let mut at = 0;
-            while at < n {
-                let to = piece.as_mut_ptr().add(at);
-                f(V::load(to)).store(to);
-                at += V::LANES;
-            }
-            if let Some(weight) = weight {
-                for (value, weight) in piece[..n].iter_mut().zip(&weight[start..start + n]) {
-                    *value *= weight;
+        unsafe {
+            let mut start = 0;
+            while start < self.width {
+                let n = self.take::<V>(row, start, 0.0, piece);
+                let mut at = 0;
+                while at < n {
+                    let to = piece.as_mut_ptr().add(at);
+                    f(V::load(to)).store(to);
+                    at += V::LANES;
                 }
+                if let Some(weight) = weight {
+                    for (value, weight) in piece[..n].iter_mut().zip(&weight[start..start + n]) {
+                        *value *= weight;
+                    }
+                }
+                let to = self.pointers.out.add((row * self.width + start) * self.kinds.1.bytes());
+                narrow::<V>(self.kinds.1, piece.as_ptr(), n, to);
+                start += n;
             }
-            let to = self.pointers.out.add((row * self.width + start) * self.kinds.1.bytes());
-            narrow::<V>(self.kinds.1, piece.as_ptr(), n, to);
-            start += n;
         }
     }
 }

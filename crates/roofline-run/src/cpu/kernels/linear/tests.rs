@@ -3,7 +3,7 @@
 use roofline_core::{Dim, Format, Math, Precision, format::Encoded, op::Linear};
 
 use super::*;
-use crate::reference::linear::{Deviation, linear};
+use crate::reference::{deviation::Deviation, linear::linear};
 use roofline_isa::Level;
 
 pub(super) const WEIGHTS: [&str; 29] = [

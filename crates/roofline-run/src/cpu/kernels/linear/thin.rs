@@ -14,7 +14,7 @@
 //!
 //! The loops are here, written once; a [`Tile`] is what happens in registers, written once for every instruction set.
 
-#![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
+#![allow(unsafe_code)]
 // Tiles of registers are indexed arrays.
 #![allow(clippy::needless_range_loop)]
 
@@ -124,8 +124,18 @@ trait Tile {
 
     fn block() -> usize;
 
+    /// Sums that start from nothing.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the instructions of this type.
     unsafe fn zero() -> Self::Sum;
     /// One step of `R` rows of `W` with `M` rows of `x`, whose blocks are `pitch` bytes apart.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the instructions of this type; each of `at` is a whole step of a row of weights, and `x` has a
+    /// block in each of `M` rows.
     unsafe fn step<const R: usize, const M: usize>(
         at: [At; R],
         x: *const u8,
@@ -133,6 +143,10 @@ trait Tile {
         sums: &mut [[Self::Sum; M]; R],
     );
     /// All lanes together.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the instructions of this type.
     unsafe fn total(sum: Self::Sum) -> f32;
 }
 
@@ -143,42 +157,44 @@ trait Tile {
 /// The instructions of `V` and `T` are enabled where this is inlined, and the columns are the caller's.
 #[inline(always)]
 unsafe fn columns<V: Vector, T: Tile>(job: &Job<'_>, rows: Range<usize>) {
-    let shape = job.shape;
-    let steps = job.steps();
-    let together = job.rows.min(4);
-    let near = (NEAR / (together * shape.block)).max(1);
-    // Blocks of equal length, rather than full ones and a remainder.
-    let near = steps.div_ceil(steps.div_ceil(near));
-    for start in rows.clone().step_by(ROWS) {
-        let few = start..(start + ROWS).min(rows.end);
-        let mut sums = MaybeUninit::<[[T::Sum; MOST]; ROWS]>::uninit();
-        let sums = sums.as_mut_ptr().cast::<T::Sum>();
-        let mut from = 0;
-        while from < steps {
-            let block = from..(from + near).min(steps);
-            let mut first = 0;
-            while first < job.rows {
-                let place = (job, few.clone(), block.clone(), first, sums);
-                first += match job.rows - first {
-                    _ if !V::TILED => part::<V, T, 1, 1>(place),
-                    1 if T::DEEP => part::<V, T, 4, 1>(place),
-                    1 => part::<V, T, 2, 1>(place),
-                    2 => part::<V, T, 2, 2>(place),
-                    // Sixteen registers hold integer products of one row of `W`, their sums, and what is multiplied.
-                    _ if V::LANES == 8 && !T::DEEP => part::<V, T, 1, 4>(place),
-                    _ => part::<V, T, 2, 4>(place),
-                };
-            }
-            from = block.end;
-        }
-        for row in few.clone() {
-            let scale = job.w.row_scale(row);
-            for index in 0..job.rows / job.parts {
-                let mut value = 0.0;
-                for part in index * job.parts..(index + 1) * job.parts {
-                    value += T::total(*sums.add((row - start) * MOST + part)) * (job.factors[part] * scale);
+    unsafe {
+        let shape = job.shape;
+        let steps = job.steps();
+        let together = job.rows.min(4);
+        let near = (NEAR / (together * shape.block)).max(1);
+        // Blocks of equal length, rather than full ones and a remainder.
+        let near = steps.div_ceil(steps.div_ceil(near));
+        for start in rows.clone().step_by(ROWS) {
+            let few = start..(start + ROWS).min(rows.end);
+            let mut sums = MaybeUninit::<[[T::Sum; MOST]; ROWS]>::uninit();
+            let sums = sums.as_mut_ptr().cast::<T::Sum>();
+            let mut from = 0;
+            while from < steps {
+                let block = from..(from + near).min(steps);
+                let mut first = 0;
+                while first < job.rows {
+                    let place = (job, few.clone(), block.clone(), first, sums);
+                    first += match job.rows - first {
+                        _ if !V::TILED => part::<V, T, 1, 1>(place),
+                        1 if T::DEEP => part::<V, T, 4, 1>(place),
+                        1 => part::<V, T, 2, 1>(place),
+                        2 => part::<V, T, 2, 2>(place),
+                        // Sixteen registers hold integer products of one row of `W`, their sums, and what is multiplied.
+                        _ if V::LANES == 8 && !T::DEEP => part::<V, T, 1, 4>(place),
+                        _ => part::<V, T, 2, 4>(place),
+                    };
                 }
-                job.y.put(index, row, value);
+                from = block.end;
+            }
+            for row in few.clone() {
+                let scale = job.w.row_scale(row);
+                for index in 0..job.rows / job.parts {
+                    let mut value = 0.0;
+                    for part in index * job.parts..(index + 1) * job.parts {
+                        value += T::total(*sums.add((row - start) * MOST + part)) * (job.factors[part] * scale);
+                    }
+                    job.y.put(index, row, value);
+                }
             }
         }
     }
@@ -189,75 +205,81 @@ type Place<'a, S> = (&'a Job<'a>, Range<usize>, Range<usize>, usize, *mut S);
 
 /// `R` rows of `W` at a time. Where rows end within a group, the last one is computed again; `x` has rows of zeros there.
 /// Returns `M`.
+///
+/// # Safety
+///
+/// As for [`columns`]; the rows and the block are the product's, and sums have room for `ROWS` times `MOST`.
 #[inline(always)]
 unsafe fn part<V: Vector, T: Tile, const R: usize, const M: usize>(
     (job, rows, block, first, kept): Place<'_, T::Sum>,
 ) -> usize {
-    let shape = job.shape;
-    let steps = job.steps();
-    let pitch = steps * T::block();
-    let stored = job.w.stored;
-    let x = job.x.add(first * pitch);
-    let whole = block.end.min(stored.k / shape.step);
-    let ahead = Ahead::new((block.end - block.start) * T::CODES, stored.row_bytes, R);
-    // Within a block what is due lies further along the same rows, then in the rows after them.
-    let turn = (block.start + ahead.turn() / T::CODES).min(whole);
-    for group in rows.clone().step_by(R) {
-        let row = |r: usize| (group + r).min(rows.end - 1);
-        let mut at = [At { codes: x, scales: x, zeros: x, step: 0, groups: stored.groups() }; R];
-        let mut sums = [[T::zero(); M]; R];
-        let keep = kept.add((group - rows.start) * MOST + first);
-        for r in 0..R {
-            at[r].codes = job.w.codes(row(r)).as_ptr().add(block.start * T::CODES);
-            at[r].scales = job.w.scales(row(r)).as_ptr().add(block.start * T::SCALES);
-            at[r].zeros = job.w.zeros(row(r)).as_ptr();
-            at[r].step = block.start;
-            if block.start > 0 {
-                for m in 0..M {
-                    sums[r][m] = *keep.add(r * MOST + m);
-                }
-            }
-            V::prefetch(at[r].scales.wrapping_add(2 * R * stored.row_scales));
-        }
-        for (steps, distance) in [(block.start..turn, ahead.near()), (turn..whole, ahead.far())] {
-            for step in steps {
-                for r in 0..R {
-                    for line in (0..T::CODES).step_by(ahead::LINE) {
-                        V::prefetch(at[r].codes.wrapping_add(distance + line));
+    unsafe {
+        let shape = job.shape;
+        let steps = job.steps();
+        let pitch = steps * T::block();
+        let stored = job.w.stored;
+        let x = job.x.add(first * pitch);
+        let whole = block.end.min(stored.k / shape.step);
+        let ahead = Ahead::new((block.end - block.start) * T::CODES, stored.row_bytes, R);
+        // Within a block what is due lies further along the same rows, then in the rows after them.
+        let turn = (block.start + ahead.turn() / T::CODES).min(whole);
+        for group in rows.clone().step_by(R) {
+            let row = |r: usize| (group + r).min(rows.end - 1);
+            let mut at = [At { codes: x, scales: x, zeros: x, step: 0, groups: stored.groups() }; R];
+            let mut sums = [[T::zero(); M]; R];
+            let keep = kept.add((group - rows.start) * MOST + first);
+            for r in 0..R {
+                at[r].codes = job.w.codes(row(r)).as_ptr().add(block.start * T::CODES);
+                at[r].scales = job.w.scales(row(r)).as_ptr().add(block.start * T::SCALES);
+                at[r].zeros = job.w.zeros(row(r)).as_ptr();
+                at[r].step = block.start;
+                if block.start > 0 {
+                    for m in 0..M {
+                        sums[r][m] = *keep.add(r * MOST + m);
                     }
                 }
-                T::step::<R, M>(at, x.add(step * T::block()), pitch, &mut sums);
-                for at in &mut at {
-                    at.codes = at.codes.wrapping_add(T::CODES);
-                    at.scales = at.scales.wrapping_add(T::SCALES);
-                    at.step += 1;
+                V::prefetch(at[r].scales.wrapping_add(2 * R * stored.row_scales));
+            }
+            for (steps, distance) in [(block.start..turn, ahead.near()), (turn..whole, ahead.far())] {
+                for step in steps {
+                    for r in 0..R {
+                        for line in (0..T::CODES).step_by(ahead::LINE) {
+                            V::prefetch(at[r].codes.wrapping_add(distance + line));
+                        }
+                    }
+                    T::step::<R, M>(at, x.add(step * T::block()), pitch, &mut sums);
+                    for at in &mut at {
+                        at.codes = at.codes.wrapping_add(T::CODES);
+                        at.scales = at.scales.wrapping_add(T::SCALES);
+                        at.step += 1;
+                    }
                 }
             }
-        }
-        if whole < block.end {
-            let mut last = [([0u8; LONGEST], [0u8; SCALES]); R];
+            if whole < block.end {
+                let mut last = [([0u8; LONGEST], [0u8; SCALES]); R];
+                for r in 0..R {
+                    let (codes, scales) = (job.w.codes(row(r)), job.w.scales(row(r)));
+                    let left = &codes[whole * T::CODES..];
+                    last[r].0[..left.len()].copy_from_slice(left);
+                    if T::SCALES > 0 {
+                        let left = &scales[whole * T::SCALES..];
+                        last[r].1[..left.len()].copy_from_slice(left);
+                    }
+                    at[r].codes = last[r].0.as_ptr();
+                    at[r].scales = last[r].1.as_ptr();
+                }
+                T::step::<R, M>(at, x.add(whole * T::block()), pitch, &mut sums);
+            }
             for r in 0..R {
-                let (codes, scales) = (job.w.codes(row(r)), job.w.scales(row(r)));
-                let left = &codes[whole * T::CODES..];
-                last[r].0[..left.len()].copy_from_slice(left);
-                if T::SCALES > 0 {
-                    let left = &scales[whole * T::SCALES..];
-                    last[r].1[..left.len()].copy_from_slice(left);
-                }
-                at[r].codes = last[r].0.as_ptr();
-                at[r].scales = last[r].1.as_ptr();
-            }
-            T::step::<R, M>(at, x.add(whole * T::block()), pitch, &mut sums);
-        }
-        for r in 0..R {
-            if group + r < rows.end {
-                for m in 0..M {
-                    *keep.add(r * MOST + m) = sums[r][m];
+                if group + r < rows.end {
+                    for m in 0..M {
+                        *keep.add(r * MOST + m) = sums[r][m];
+                    }
                 }
             }
         }
+        M
     }
-    M
 }
 
 /// Functions that were compiled for a form of weights, for each instruction set.
@@ -294,19 +316,21 @@ impl Fill<'_> {
     /// `V` is enabled where this is inlined, and `to` has room for a step and a vector.
     #[inline(always)]
     unsafe fn values<V: Vector>(&self, step: usize, to: *mut f32) {
-        let (start, size) = (step * self.shape.step, self.shape.step);
-        let length = size.min(self.k - start);
-        let Some(wide) = self.wide else { return };
-        widen::<V>(wide.kind(), self.codes.as_ptr().add(start * wide.bytes()), length, to);
-        for at in length..size {
-            to.add(at).write(0.0);
-        }
-        if self.factor != 1.0 {
-            let factor = V::splat(self.factor);
-            let mut at = 0;
-            while at < size {
-                V::load(to.add(at)).mul(factor).store(to.add(at));
-                at += V::LANES;
+        unsafe {
+            let (start, size) = (step * self.shape.step, self.shape.step);
+            let length = size.min(self.k - start);
+            let Some(wide) = self.wide else { return };
+            widen::<V>(wide.kind(), self.codes.as_ptr().add(start * wide.bytes()), length, to);
+            for at in length..size {
+                to.add(at).write(0.0);
+            }
+            if self.factor != 1.0 {
+                let factor = V::splat(self.factor);
+                let mut at = 0;
+                while at < size {
+                    V::load(to.add(at)).mul(factor).store(to.add(at));
+                    at += V::LANES;
+                }
             }
         }
     }

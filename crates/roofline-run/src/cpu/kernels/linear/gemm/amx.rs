@@ -31,6 +31,11 @@ macro_rules! fetch {
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $multiply:literal) => {
         $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// This thread has its tiles configured; operands and sums are as large as `tile` says, and the sums are the
+        /// caller's.
         #[rustfmt::skip]
         pub(super) unsafe fn $name(tile: &Tile) {
             // SAFETY: the caller configured the tiles; operands and sums are as large as the tile says.

@@ -10,6 +10,10 @@ use super::{micro::Tile, operand::PITCH};
 pub(super) const ROWS: usize = 6;
 
 /// FP32.
+///
+/// # Safety
+///
+/// The processor has AVX2 and FMA; operands and sums are as large as `tile` says, and the sums are the caller's.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn fp32(tile: &Tile) {
     let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
@@ -34,6 +38,10 @@ pub(super) unsafe fn fp32(tile: &Tile) {
 }
 
 /// Pairs of INT16 into INT32: INT8 products are exact in it, and pairs of them cannot overflow.
+///
+/// # Safety
+///
+/// The processor has AVX2; operands and sums are as large as `tile` says, and the sums are the caller's.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn int16(tile: &Tile) {
     let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];

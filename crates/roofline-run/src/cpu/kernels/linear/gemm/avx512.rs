@@ -78,6 +78,10 @@ macro_rules! step {
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $features:literal, $multiply:literal) => {
         $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// The processor has these features; operands and sums are as large as `tile` says, and the sums are the caller's.
         #[target_feature(enable = $features)]
         #[rustfmt::skip]
         pub(super) unsafe fn $name(tile: &Tile) {
@@ -163,7 +167,7 @@ kernel!(
 
 /// Asks for the sums, which are needed last.
 #[inline(always)]
-unsafe fn fetch(tile: &Tile) {
+fn fetch(tile: &Tile) {
     for row in 0..ROWS {
         // SAFETY: a prefetch of anything is allowed.
         unsafe {
@@ -176,6 +180,10 @@ unsafe fn fetch(tile: &Tile) {
 
 /// Fours of unsigned and signed INT8 into INT32. The unsigned ones are those broadcast, which the instruction cannot do by
 /// itself.
+///
+/// # Safety
+///
+/// The processor has AVX-512 with VNNI; operands and sums are as large as `tile` says, and the sums are the caller's.
 #[target_feature(enable = "avx512f,avx512vnni")]
 pub(super) unsafe fn int8(tile: &Tile) {
     let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];

@@ -208,6 +208,10 @@ fn level(isa: Isa) -> &'static str {
 }
 
 /// 4 x 8 in plain loops.
+///
+/// # Safety
+///
+/// Operands and sums are as large as `tile` says, and the sums are the caller's.
 unsafe fn fp32(tile: &Tile) {
     let mut sums = [[0f32; 8]; 4];
     // SAFETY: packed operands and sums are as large as the tile says.
@@ -231,6 +235,10 @@ unsafe fn fp32(tile: &Tile) {
 }
 
 /// 4 x 8 in plain loops, pairs of INT16.
+///
+/// # Safety
+///
+/// Operands and sums are as large as `tile` says, and the sums are the caller's.
 unsafe fn int16(tile: &Tile) {
     let mut sums = [[0i32; 8]; 4];
     // SAFETY: packed operands and sums are as large as the tile says.

@@ -83,6 +83,11 @@ pub(super) unsafe fn pack(rows: &Rows<'_>, range: Range<usize>, block: usize, st
 }
 
 /// A row of `count` pairs of tiles, of sixteen values at a time.
+///
+/// # Safety
+///
+/// AVX-512 with BF16 is enabled where this is inlined, and `to` has room for 64 bytes in each of `count` pairs of
+/// tiles.
 #[inline(always)]
 unsafe fn line(count: usize, to: *mut u8, values: impl Fn(usize) -> __m512) {
     for index in 0..count {

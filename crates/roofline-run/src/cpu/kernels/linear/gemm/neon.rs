@@ -7,6 +7,10 @@ use super::{micro::Tile, operand::PITCH};
 pub(super) const ROWS: usize = 8;
 
 /// FP32.
+///
+/// # Safety
+///
+/// Operands and sums are as large as `tile` says, and the sums are the caller's.
 pub(super) unsafe fn fp32(tile: &Tile) {
     // SAFETY: every 64-bit ARM has NEON; packed operands and sums are as large as the tile says.
     unsafe {

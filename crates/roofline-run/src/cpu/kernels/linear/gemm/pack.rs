@@ -159,7 +159,7 @@ impl Pack {
     }
 }
 
-unsafe fn pack_row(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
+fn pack_row(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
     pack(rows, row, block, what, out, |rows, row, start, out| rows.decode(row, start, out));
 }
 
@@ -175,9 +175,8 @@ fn cut(rows: Range<usize>, out: &mut [u8], mut pack: impl FnMut(usize, &mut [u8]
     }
 }
 
-unsafe fn pack_tiles(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
-    // SAFETY: needs nothing beyond the target's own instructions.
-    cut(range, out, |row, out| unsafe { pack_row(rows, row, block, what, out) });
+fn pack_tiles(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+    cut(range, out, |row, out| pack_row(rows, row, block, what, out));
 }
 
 #[inline(always)]
@@ -187,10 +186,15 @@ fn scaled(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
     }
 }
 
-unsafe fn scale(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+fn scale(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
     scaled(values, offset, scale, scales);
 }
 
+/// One dword after the other.
+///
+/// # Safety
+///
+/// `from` has `height` rows of `count` dwords, `from_stride` bytes apart, and `to` room for them the other way round.
 #[inline(always)]
 unsafe fn plain(from: *const u8, from_stride: usize, to: *mut u8, to_stride: usize, (height, count): (usize, usize)) {
     for row in 0..height {
@@ -204,11 +208,22 @@ unsafe fn plain(from: *const u8, from_stride: usize, to: *mut u8, to_stride: usi
     }
 }
 
+/// In plain loops, see [`Transpose`].
+///
+/// # Safety
+///
+/// `from` has `height` rows of 16 dwords, `from_stride` bytes apart, and `to` room for 16 of `height`, `to_stride`
+/// bytes apart.
 unsafe fn transpose(from: *const u8, from_stride: usize, to: *mut u8, to_stride: usize, height: usize) {
     // SAFETY: passed on.
     unsafe { plain(from, from_stride, to, to_stride, (height, 16)) };
 }
 
+/// Part of a row of the output, in plain loops.
+///
+/// # Safety
+///
+/// No other thread reads or writes those elements meanwhile.
 unsafe fn put(output: &Output, row: usize, column: usize, values: &[f32]) {
     // SAFETY: passed on.
     unsafe { output.put_row(row, column, values) };
@@ -216,7 +231,7 @@ unsafe fn put(output: &Output, row: usize, column: usize, values: &[f32]) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn pack_avx512(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
+fn pack_avx512(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
     // SAFETY: the instructions are enabled here.
     pack(rows, row, block, what, out, |rows, row, start, out| unsafe {
         super::decode::decode(rows, row, start, out);
@@ -225,7 +240,7 @@ unsafe fn pack_avx512(rows: &Rows<'_>, row: usize, block: usize, what: (Operand,
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn tiles_avx512(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+fn tiles_avx512(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
     use std::arch::x86_64::{_mm512_loadu_si512, _mm512_storeu_si512};
     let (operand, steps) = what;
     let start = 4 * steps * block;
@@ -253,29 +268,33 @@ unsafe fn tiles_avx512(rows: &Rows<'_>, range: Range<usize>, block: usize, what:
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn tiles_bf16(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
-    // SAFETY: the instructions are enabled here.
-    unsafe {
-        if super::narrow::can(rows, block, what) {
-            super::narrow::pack(rows, range, block, what.1, out);
-        } else {
-            tiles_avx512(rows, range, block, what, out);
-        }
+fn tiles_bf16(rows: &Rows<'_>, range: Range<usize>, block: usize, what: (Operand, usize), out: &mut [u8]) {
+    if super::narrow::can(rows, block, what) {
+        // SAFETY: it can, and the instructions are enabled here.
+        unsafe { super::narrow::pack(rows, range, block, what.1, out) };
+    } else {
+        tiles_avx512(rows, range, block, what, out);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn scale_avx512(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+fn scale_avx512(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
     scaled(values, offset, scale, scales);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn scale_avx2(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
+fn scale_avx2(values: &mut [f32], offset: i32, scale: f32, scales: &[f32]) {
     scaled(values, offset, scale, scales);
 }
 
+/// In 512-bit vectors, see [`Transpose`].
+///
+/// # Safety
+///
+/// The processor has AVX-512F; `from` has `height` rows of 16 dwords, `from_stride` bytes apart, and `to` room for 16
+/// of `height`, `to_stride` bytes apart.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_avx512(from: *const u8, from_stride: usize, to: *mut u8, to_stride: usize, height: usize) {
@@ -289,6 +308,11 @@ unsafe fn transpose_avx512(from: *const u8, from_stride: usize, to: *mut u8, to_
     }
 }
 
+/// The same in 512-bit vectors.
+///
+/// # Safety
+///
+/// The processor has AVX-512 (F, BW, VL), and no other thread reads or writes those elements meanwhile.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn put_avx512(output: &Output, row: usize, column: usize, values: &[f32]) {
@@ -298,10 +322,15 @@ unsafe fn put_avx512(output: &Output, row: usize, column: usize, values: &[f32])
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack_avx2(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
+fn pack_avx2(rows: &Rows<'_>, row: usize, block: usize, what: (Operand, usize), out: &mut [u8]) {
     pack(rows, row, block, what, out, |rows, row, start, out| rows.decode(row, start, out));
 }
 
+/// The same in 256-bit vectors.
+///
+/// # Safety
+///
+/// The processor has AVX2, FMA and F16C, and no other thread reads or writes those elements meanwhile.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn put_avx2(output: &Output, row: usize, column: usize, values: &[f32]) {

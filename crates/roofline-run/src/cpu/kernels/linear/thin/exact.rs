@@ -24,7 +24,7 @@ impl<V: Vector, D: Dot<V>> Tile for Exact<V, D> {
 
     #[inline(always)]
     unsafe fn zero() -> V::Bits {
-        V::splat32(0)
+        unsafe { V::splat32(0) }
     }
 
     #[inline(always)]
@@ -34,20 +34,22 @@ impl<V: Vector, D: Dot<V>> Tile for Exact<V, D> {
         pitch: usize,
         sums: &mut [[V::Bits; M]; R],
     ) {
-        for register in 0..STEP / V::BYTES {
-            for r in 0..R {
-                let weights = D::signed(V::bits(at[r].codes.add(register * V::BYTES)));
-                for m in 0..M {
-                    sums[r][m] = D::add_exact(sums[r][m], weights, x.add(m * pitch + register * D::EXACT));
+        unsafe {
+            for register in 0..STEP / V::BYTES {
+                for r in 0..R {
+                    let weights = D::signed(V::bits(at[r].codes.add(register * V::BYTES)));
+                    for m in 0..M {
+                        sums[r][m] = D::add_exact(sums[r][m], weights, x.add(m * pitch + register * D::EXACT));
+                    }
                 }
             }
-        }
-        // What was added to weights so that they can be multiplied, times `x`, is taken off step by step.
-        if D::OFFSET != 0 {
-            for m in 0..M {
-                let start = V::bits(x.add(m * pitch + STEP / V::BYTES * D::EXACT));
-                for r in 0..R {
-                    sums[r][m] = V::add32(sums[r][m], start);
+            // What was added to weights so that they can be multiplied, times `x`, is taken off step by step.
+            if D::OFFSET != 0 {
+                for m in 0..M {
+                    let start = V::bits(x.add(m * pitch + STEP / V::BYTES * D::EXACT));
+                    for r in 0..R {
+                        sums[r][m] = V::add32(sums[r][m], start);
+                    }
                 }
             }
         }
@@ -55,9 +57,11 @@ impl<V: Vector, D: Dot<V>> Tile for Exact<V, D> {
 
     #[inline(always)]
     unsafe fn total(sum: V::Bits) -> f32 {
-        let mut lanes = [0i32; 16];
-        V::store_bits(sum, lanes.as_mut_ptr().cast());
-        lanes[..V::LANES].iter().fold(0i32, |sum, lane| sum.wrapping_add(*lane)) as f32
+        unsafe {
+            let mut lanes = [0i32; 16];
+            V::store_bits(sum, lanes.as_mut_ptr().cast());
+            lanes[..V::LANES].iter().fold(0i32, |sum, lane| sum.wrapping_add(*lane)) as f32
+        }
     }
 }
 
@@ -83,27 +87,29 @@ struct Place<'a>(&'a Fill<'a>);
 impl DotKernel for Place<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        let fill = self.0;
-        for step in fill.steps.clone() {
-            let codes = &fill.codes[step * STEP..((step + 1) * STEP).min(fill.k)];
-            let mut values = [0i16; STEP];
-            for (value, code) in values.iter_mut().zip(codes) {
-                *value = i16::from(code.cast_signed());
-            }
-            let mut arranged = [0i16; STEP];
-            for (to, from) in arranged.iter_mut().zip(&fill.shape.order) {
-                *to = values[usize::from(*from) % STEP];
-            }
-            let to = fill.to.add(step * fill.shape.block);
-            let mut lanes = [0i32; 16];
-            for (register, x) in arranged.chunks_exact(V::BYTES).enumerate() {
-                D::place_exact(x, to.add(register * D::EXACT));
-                for (place, value) in x.iter().enumerate() {
-                    lanes[D::byte(place) / 4] -= D::OFFSET * i32::from(*value);
+        unsafe {
+            let fill = self.0;
+            for step in fill.steps.clone() {
+                let codes = &fill.codes[step * STEP..((step + 1) * STEP).min(fill.k)];
+                let mut values = [0i16; STEP];
+                for (value, code) in values.iter_mut().zip(codes) {
+                    *value = i16::from(code.cast_signed());
                 }
-            }
-            if D::OFFSET != 0 {
-                std::ptr::copy_nonoverlapping(lanes.as_ptr().cast(), to.add(fill.shape.starts), V::BYTES);
+                let mut arranged = [0i16; STEP];
+                for (to, from) in arranged.iter_mut().zip(&fill.shape.order) {
+                    *to = values[usize::from(*from) % STEP];
+                }
+                let to = fill.to.add(step * fill.shape.block);
+                let mut lanes = [0i32; 16];
+                for (register, x) in arranged.chunks_exact(V::BYTES).enumerate() {
+                    D::place_exact(x, to.add(register * D::EXACT));
+                    for (place, value) in x.iter().enumerate() {
+                        lanes[D::byte(place) / 4] -= D::OFFSET * i32::from(*value);
+                    }
+                }
+                if D::OFFSET != 0 {
+                    std::ptr::copy_nonoverlapping(lanes.as_ptr().cast(), to.add(fill.shape.starts), V::BYTES);
+                }
             }
         }
     }
@@ -114,7 +120,9 @@ struct Run<'a>(&'a Job<'a>, Range<usize>);
 impl DotKernel for Run<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        columns::<V, Exact<V, D>>(self.0, self.1);
+        unsafe {
+            columns::<V, Exact<V, D>>(self.0, self.1);
+        }
     }
 }
 

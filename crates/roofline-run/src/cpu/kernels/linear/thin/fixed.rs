@@ -68,78 +68,80 @@ impl<V: Vector, D: Dot<V>, F: Form> Tile for Fixed<V, D, F> {
 
     #[inline(always)]
     unsafe fn zero() -> V {
-        V::zero()
+        unsafe { V::zero() }
     }
 
     #[inline(always)]
     unsafe fn step<const R: usize, const M: usize>(at: [At; R], x: *const u8, pitch: usize, sums: &mut [[V; M]; R]) {
-        type B<V, D, F> = Block<V, D, F>;
-        let groups = B::<V, D, F>::groups();
-        let mut open = [F::open::<V>(at[0]); R];
-        for r in 1..R {
-            open[r] = F::open::<V>(at[r]);
-        }
-        // With one group its sums go where they belong at once; with several they meet here first.
-        let mut parts = [[V::zero(); M]; R];
-        for group in 0..groups {
-            let mut products = [[D::nothing(); M]; R];
-            if B::<V, D, F>::STARTS {
-                for m in 0..M {
-                    let start = D::start(x.add(m * pitch + B::<V, D, F>::starts() + group * V::BYTES).cast());
-                    for r in 0..R {
-                        products[r][m] = start;
-                    }
-                }
+        unsafe {
+            type B<V, D, F> = Block<V, D, F>;
+            let groups = B::<V, D, F>::groups();
+            let mut open = [F::open::<V>(at[0]); R];
+            for r in 1..R {
+                open[r] = F::open::<V>(at[r]);
             }
-            for register in 0..F::registers::<V>() {
-                let here = x.add((group * F::registers::<V>() + register) * 2 * V::BYTES);
-                let mut weights = [F::weights::<V, D>(&open[0], group, register); R];
-                for r in 1..R {
-                    weights[r] = F::weights::<V, D>(&open[r], group, register);
-                }
-                for m in 0..M {
-                    let numbers = D::numbers(here.add(m * pitch));
-                    for r in 0..R {
-                        products[r][m] = D::add(products[r][m], weights[r], numbers);
-                    }
-                }
-            }
-            for r in 0..R {
-                if groups == 1 {
+            // With one group its sums go where they belong at once; with several they meet here first.
+            let mut parts = [[V::zero(); M]; R];
+            for group in 0..groups {
+                let mut products = [[D::nothing(); M]; R];
+                if B::<V, D, F>::STARTS {
                     for m in 0..M {
-                        let own = V::splat(*x.add(m * pitch + B::<V, D, F>::scale()).cast::<f32>());
-                        let scale = if F::SCALED { F::scale::<V>(&open[r], group).mul(own) } else { own };
-                        sums[r][m] = V::floats(D::totals(products[r][m])).fma(scale, sums[r][m]);
+                        let start = D::start(x.add(m * pitch + B::<V, D, F>::starts() + group * V::BYTES).cast());
+                        for r in 0..R {
+                            products[r][m] = start;
+                        }
                     }
-                } else {
-                    let scale = F::scale::<V>(&open[r], group);
+                }
+                for register in 0..F::registers::<V>() {
+                    let here = x.add((group * F::registers::<V>() + register) * 2 * V::BYTES);
+                    let mut weights = [F::weights::<V, D>(&open[0], group, register); R];
+                    for r in 1..R {
+                        weights[r] = F::weights::<V, D>(&open[r], group, register);
+                    }
                     for m in 0..M {
-                        parts[r][m] = V::floats(D::totals(products[r][m])).fma(scale, parts[r][m]);
+                        let numbers = D::numbers(here.add(m * pitch));
+                        for r in 0..R {
+                            products[r][m] = D::add(products[r][m], weights[r], numbers);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    if groups == 1 {
+                        for m in 0..M {
+                            let own = V::splat(*x.add(m * pitch + B::<V, D, F>::scale()).cast::<f32>());
+                            let scale = if F::SCALED { F::scale::<V>(&open[r], group).mul(own) } else { own };
+                            sums[r][m] = V::floats(D::totals(products[r][m])).fma(scale, sums[r][m]);
+                        }
+                    } else {
+                        let scale = F::scale::<V>(&open[r], group);
+                        for m in 0..M {
+                            parts[r][m] = V::floats(D::totals(products[r][m])).fma(scale, parts[r][m]);
+                        }
                     }
                 }
             }
-        }
-        for m in 0..M {
-            if groups > 1 {
-                let own = V::splat(*x.add(m * pitch + B::<V, D, F>::scale()).cast::<f32>());
-                for r in 0..R {
-                    sums[r][m] = parts[r][m].fma(own, sums[r][m]);
+            for m in 0..M {
+                if groups > 1 {
+                    let own = V::splat(*x.add(m * pitch + B::<V, D, F>::scale()).cast::<f32>());
+                    for r in 0..R {
+                        sums[r][m] = parts[r][m].fma(own, sums[r][m]);
+                    }
                 }
-            }
-            let mut first = 0;
-            while first < F::MINS {
-                let taken = V::load(x.add(m * pitch + B::<V, D, F>::sums()).cast::<f32>().add(first));
-                for r in 0..R {
-                    sums[r][m] = V::load(F::mins(&open[r]).add(first)).fma(taken, sums[r][m]);
+                let mut first = 0;
+                while first < F::MINS {
+                    let taken = V::load(x.add(m * pitch + B::<V, D, F>::sums()).cast::<f32>().add(first));
+                    for r in 0..R {
+                        sums[r][m] = V::load(F::mins(&open[r]).add(first)).fma(taken, sums[r][m]);
+                    }
+                    first += V::LANES;
                 }
-                first += V::LANES;
             }
         }
     }
 
     #[inline(always)]
     unsafe fn total(sum: V) -> f32 {
-        sum.sum()
+        unsafe { sum.sum() }
     }
 }
 
@@ -175,13 +177,15 @@ struct Fix<'a>(&'a Fill<'a>);
 impl DotKernel for Fix<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        let fill = self.0;
-        let mut values = Aligned([0.0f32; STEP]);
-        for step in fill.steps.clone() {
-            fill.values::<V>(step, values.0.as_mut_ptr());
-            for part in 0..fill.parts {
-                let to = fill.to.add(part * fill.pitch + step * fill.shape.block);
-                fix::<V, D>(values.0.as_mut_ptr(), fill.shape, to);
+        unsafe {
+            let fill = self.0;
+            let mut values = Aligned([0.0f32; STEP]);
+            for step in fill.steps.clone() {
+                fill.values::<V>(step, values.0.as_mut_ptr());
+                for part in 0..fill.parts {
+                    let to = fill.to.add(part * fill.pitch + step * fill.shape.block);
+                    fix::<V, D>(values.0.as_mut_ptr(), fill.shape, to);
+                }
             }
         }
     }
@@ -191,63 +195,71 @@ impl DotKernel for Fix<'_> {
 struct Aligned<T>(T);
 
 /// Writes a block of `values`, and leaves what it does not hold.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set and `D`'s; `values` has `shape.step` numbers, and `to` room for a block of
+/// `shape`.
 #[inline(always)]
 unsafe fn fix<V: Vector, D: Dot<V>>(values: *mut f32, shape: &Shape, to: *mut u8) {
-    let vectors = shape.step / V::LANES;
-    let mut largest = V::zero();
-    for index in 0..vectors {
-        largest = largest.max(V::load(values.add(index * V::LANES)).abs());
-    }
-    // A power of two, so that numbers of 16 bits are whole where they are large; neither it nor its inverse is subnormal.
-    let exponent = (largest.maximum().to_bits() >> 23).clamp(16, 250);
-    let (inverse, scale) = (f32::from_bits((127 + 127 + 13 - exponent) << 23), f32::from_bits((exponent - 13) << 23));
-    let mut whole = Aligned([0i16; STEP]);
-    for index in 0..vectors {
-        let at = values.add(index * V::LANES);
-        let value = V::load(at);
-        let rounded = value.mul(V::splat(inverse)).round().min(V::splat(LARGEST));
-        rounded.store_i16(whole.0.as_mut_ptr().add(index * V::LANES));
-        value.sub(rounded.mul(V::splat(scale))).store(at);
-    }
-    let mut arranged = Aligned([0i16; STEP]);
-    let (from, order) = (whole.0.as_ptr(), shape.order.as_ptr());
-    for at in 0..shape.step {
-        arranged.0[at % STEP] = *from.add(usize::from(*order.add(at)) % STEP);
-    }
-    for register in 0..shape.step / V::BYTES {
-        D::place(&arranged.0[register * V::BYTES..][..V::BYTES], to.add(register * 2 * V::BYTES));
-    }
-    if shape.offset != 0 {
-        let offset = D::small(V::splat8(shape.offset as u8));
-        for group in 0..shape.step / V::BYTES / shape.registers {
-            let mut sums = D::nothing();
-            for register in group * shape.registers..(group + 1) * shape.registers {
-                sums = D::add(sums, offset, D::numbers(to.add(register * 2 * V::BYTES)));
-            }
-            let negated = V::add32(V::xor(D::totals(sums), V::splat8(0xff)), V::splat32(1));
-            V::store_bits(negated, to.add(shape.starts + group * V::BYTES));
+    unsafe {
+        let vectors = shape.step / V::LANES;
+        let mut largest = V::zero();
+        for index in 0..vectors {
+            largest = largest.max(V::load(values.add(index * V::LANES)).abs());
         }
-    }
-    if let Some(length) = shape.step.checked_div(shape.mins) {
-        let sums = to.add(shape.sums).cast::<f32>();
-        for index in 0..shape.mins {
-            // A part that is shorter than a register: its sum is exact in FP32, too.
-            if length < V::BYTES / 2 {
-                let part = &whole.0[index * length..][..length];
-                let sum: i32 = part.iter().map(|number| i32::from(*number)).sum();
-                sums.add(index).write(-(sum as f32) * scale);
-                continue;
-            }
-            let mut sum = V::no_sums();
-            let mut at = index * length;
-            while at < (index + 1) * length {
-                sum = V::multiply16(sum, V::bits(whole.0.as_ptr().add(at).cast()), V::splat16(1));
-                at += V::BYTES / 2;
-            }
-            sums.add(index).write(-V::floats(V::totals(sum)).sum() * scale);
+        // A power of two, so that numbers of 16 bits are whole where they are large; neither it nor its inverse is subnormal.
+        let exponent = (largest.maximum().to_bits() >> 23).clamp(16, 250);
+        let (inverse, scale) =
+            (f32::from_bits((127 + 127 + 13 - exponent) << 23), f32::from_bits((exponent - 13) << 23));
+        let mut whole = Aligned([0i16; STEP]);
+        for index in 0..vectors {
+            let at = values.add(index * V::LANES);
+            let value = V::load(at);
+            let rounded = value.mul(V::splat(inverse)).round().min(V::splat(LARGEST));
+            rounded.store_i16(whole.0.as_mut_ptr().add(index * V::LANES));
+            value.sub(rounded.mul(V::splat(scale))).store(at);
         }
+        let mut arranged = Aligned([0i16; STEP]);
+        let (from, order) = (whole.0.as_ptr(), shape.order.as_ptr());
+        for at in 0..shape.step {
+            arranged.0[at % STEP] = *from.add(usize::from(*order.add(at)) % STEP);
+        }
+        for register in 0..shape.step / V::BYTES {
+            D::place(&arranged.0[register * V::BYTES..][..V::BYTES], to.add(register * 2 * V::BYTES));
+        }
+        if shape.offset != 0 {
+            let offset = D::small(V::splat8(shape.offset as u8));
+            for group in 0..shape.step / V::BYTES / shape.registers {
+                let mut sums = D::nothing();
+                for register in group * shape.registers..(group + 1) * shape.registers {
+                    sums = D::add(sums, offset, D::numbers(to.add(register * 2 * V::BYTES)));
+                }
+                let negated = V::add32(V::xor(D::totals(sums), V::splat8(0xff)), V::splat32(1));
+                V::store_bits(negated, to.add(shape.starts + group * V::BYTES));
+            }
+        }
+        if let Some(length) = shape.step.checked_div(shape.mins) {
+            let sums = to.add(shape.sums).cast::<f32>();
+            for index in 0..shape.mins {
+                // A part that is shorter than a register: its sum is exact in FP32, too.
+                if length < V::BYTES / 2 {
+                    let part = &whole.0[index * length..][..length];
+                    let sum: i32 = part.iter().map(|number| i32::from(*number)).sum();
+                    sums.add(index).write(-(sum as f32) * scale);
+                    continue;
+                }
+                let mut sum = V::no_sums();
+                let mut at = index * length;
+                while at < (index + 1) * length {
+                    sum = V::multiply16(sum, V::bits(whole.0.as_ptr().add(at).cast()), V::splat16(1));
+                    at += V::BYTES / 2;
+                }
+                sums.add(index).write(-V::floats(V::totals(sum)).sum() * scale);
+            }
+        }
+        to.add(shape.scale).cast::<f32>().write(scale * shape.unit);
     }
-    to.add(shape.scale).cast::<f32>().write(scale * shape.unit);
 }
 
 struct Run<'a, F>(&'a Job<'a>, Range<usize>, PhantomData<F>);
@@ -255,7 +267,9 @@ struct Run<'a, F>(&'a Job<'a>, Range<usize>, PhantomData<F>);
 impl<F: Form> DotKernel for Run<'_, F> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
-        columns::<V, Fixed<V, D, F>>(self.0, self.1);
+        unsafe {
+            columns::<V, Fixed<V, D, F>>(self.0, self.1);
+        }
     }
 }
 

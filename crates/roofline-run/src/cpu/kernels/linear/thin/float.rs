@@ -30,6 +30,10 @@ trait Form {
     /// Weights that a dword holds.
     const PER_DWORD: usize = 1;
     /// Vector `index` of a step.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and `codes` is a step of weights that has a vector `index`.
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V;
 }
 
@@ -39,7 +43,7 @@ impl Form for Fp32 {
     const BYTES: usize = 4;
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
-        V::load(codes.cast::<f32>().add(index * V::LANES))
+        unsafe { V::load(codes.cast::<f32>().add(index * V::LANES)) }
     }
 }
 
@@ -49,7 +53,7 @@ impl Form for Fp16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
-        V::load_fp16(codes.add(2 * index * V::LANES))
+        unsafe { V::load_fp16(codes.add(2 * index * V::LANES)) }
     }
 }
 
@@ -60,8 +64,14 @@ impl Form for Bf16 {
     const PER_DWORD: usize = 2;
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
-        let both = V::bits(codes.add(index / 2 * V::BYTES));
-        V::as_floats(if index.is_multiple_of(2) { V::shl32::<16>(both) } else { V::and(both, V::splat32(0xffff_0000)) })
+        unsafe {
+            let both = V::bits(codes.add(index / 2 * V::BYTES));
+            V::as_floats(if index.is_multiple_of(2) {
+                V::shl32::<16>(both)
+            } else {
+                V::and(both, V::splat32(0xffff_0000))
+            })
+        }
     }
 }
 
@@ -75,15 +85,17 @@ impl Form for Fp8 {
     const PER_DWORD: usize = 4;
     #[inline(always)]
     unsafe fn vector<V: Vector>(codes: *const u8, index: usize) -> V {
-        let four = V::bits(codes.add(index / 4 * V::BYTES));
-        // Brought to the top of its dword, then four bits down, where it has room for its sign.
-        let top = match index % 4 {
-            0 => V::shl32::<24>(four),
-            1 => V::shl32::<16>(four),
-            2 => V::shl32::<8>(four),
-            _ => four,
-        };
-        V::as_floats(V::and(V::sar32::<4>(top), V::splat32(E4M3)))
+        unsafe {
+            let four = V::bits(codes.add(index / 4 * V::BYTES));
+            // Brought to the top of its dword, then four bits down, where it has room for its sign.
+            let top = match index % 4 {
+                0 => V::shl32::<24>(four),
+                1 => V::shl32::<16>(four),
+                2 => V::shl32::<8>(four),
+                _ => four,
+            };
+            V::as_floats(V::and(V::sar32::<4>(top), V::splat32(E4M3)))
+        }
     }
 }
 
@@ -108,16 +120,18 @@ struct Largest<'a> {
 impl Kernel for Largest<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let mut values = [0.0f32; 256];
-        let mut largest = V::zero();
-        for codes in self.codes.chunks(256 * self.wide.bytes()) {
-            values.fill(0.0);
-            widen::<V>(self.wide.kind(), codes.as_ptr(), codes.len() / self.wide.bytes(), values.as_mut_ptr());
-            for index in 0..256 / V::LANES {
-                largest = largest.max(V::load(values.as_ptr().add(index * V::LANES)).abs());
+        unsafe {
+            let mut values = [0.0f32; 256];
+            let mut largest = V::zero();
+            for codes in self.codes.chunks(256 * self.wide.bytes()) {
+                values.fill(0.0);
+                widen::<V>(self.wide.kind(), codes.as_ptr(), codes.len() / self.wide.bytes(), values.as_mut_ptr());
+                for index in 0..256 / V::LANES {
+                    largest = largest.max(V::load(values.as_ptr().add(index * V::LANES)).abs());
+                }
             }
+            *self.found = largest.maximum();
         }
-        *self.found = largest.maximum();
     }
 }
 
@@ -141,33 +155,35 @@ impl<V: Vector, F: Form> Tile for Float<V, F> {
 
     #[inline(always)]
     unsafe fn zero() -> V {
-        V::zero()
+        unsafe { V::zero() }
     }
 
     #[inline(always)]
     unsafe fn step<const R: usize, const M: usize>(at: [At; R], x: *const u8, pitch: usize, sums: &mut [[V; M]; R]) {
-        // A sum takes four cycles, two of them start in each: fewer than eight rows have a second set of sums.
-        let mut others = [[V::zero(); M]; R];
-        for index in 0..STEP / V::LANES {
-            let mut weights = [V::zero(); R];
-            for r in 0..R {
-                weights[r] = F::vector::<V>(at[r].codes, index);
-            }
-            for m in 0..M {
-                let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
+        unsafe {
+            // A sum takes four cycles, two of them start in each: fewer than eight rows have a second set of sums.
+            let mut others = [[V::zero(); M]; R];
+            for index in 0..STEP / V::LANES {
+                let mut weights = [V::zero(); R];
                 for r in 0..R {
-                    if R * M < 8 && index % 2 == 1 {
-                        others[r][m] = weights[r].fma(x, others[r][m]);
-                    } else {
-                        sums[r][m] = weights[r].fma(x, sums[r][m]);
+                    weights[r] = F::vector::<V>(at[r].codes, index);
+                }
+                for m in 0..M {
+                    let x = V::load(x.add(m * pitch).cast::<f32>().add(index * V::LANES));
+                    for r in 0..R {
+                        if R * M < 8 && index % 2 == 1 {
+                            others[r][m] = weights[r].fma(x, others[r][m]);
+                        } else {
+                            sums[r][m] = weights[r].fma(x, sums[r][m]);
+                        }
                     }
                 }
             }
-        }
-        if R * M < 8 {
-            for r in 0..R {
-                for m in 0..M {
-                    sums[r][m] = sums[r][m].add(others[r][m]);
+            if R * M < 8 {
+                for r in 0..R {
+                    for m in 0..M {
+                        sums[r][m] = sums[r][m].add(others[r][m]);
+                    }
                 }
             }
         }
@@ -175,7 +191,7 @@ impl<V: Vector, F: Form> Tile for Float<V, F> {
 
     #[inline(always)]
     unsafe fn total(sum: V) -> f32 {
-        sum.sum()
+        unsafe { sum.sum() }
     }
 }
 
@@ -200,13 +216,15 @@ struct Place<'a>(&'a Fill<'a>);
 impl Kernel for Place<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let fill = self.0;
-        let mut values = [0.0f32; STEP];
-        for step in fill.steps.clone() {
-            fill.values::<V>(step, values.as_mut_ptr());
-            let (to, order) = (fill.to.add(step * fill.shape.block).cast::<f32>(), fill.shape.order.as_ptr());
-            for at in 0..STEP {
-                to.add(at).write(values[usize::from(*order.add(at)) % STEP]);
+        unsafe {
+            let fill = self.0;
+            let mut values = [0.0f32; STEP];
+            for step in fill.steps.clone() {
+                fill.values::<V>(step, values.as_mut_ptr());
+                let (to, order) = (fill.to.add(step * fill.shape.block).cast::<f32>(), fill.shape.order.as_ptr());
+                for at in 0..STEP {
+                    to.add(at).write(values[usize::from(*order.add(at)) % STEP]);
+                }
             }
         }
     }
@@ -217,7 +235,9 @@ struct Run<'a, F>(&'a Job<'a>, Range<usize>, PhantomData<F>);
 impl<F: Form> Kernel for Run<'_, F> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        columns::<V, Float<V, F>>(self.0, self.1);
+        unsafe {
+            columns::<V, Float<V, F>>(self.0, self.1);
+        }
     }
 }
 

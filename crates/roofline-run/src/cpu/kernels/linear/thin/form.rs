@@ -44,15 +44,33 @@ pub(super) trait Form {
     /// The element of a step that byte `byte` of a register stands for.
     fn element<V: Vector>(group: usize, register: usize, byte: usize) -> usize;
 
+    /// Reads the scales of a step.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and `at` is a whole step of a row of weights in this form.
     unsafe fn open<V: Vector>(at: At) -> Self::Open;
 
     /// A register of weights.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set and `D`'s; the step that was opened is still there, and has the group
+    /// and the register.
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights;
 
     /// What each dword's sum is multiplied by.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and the step has the group.
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V;
 
     /// The minima of a step, zeros after them: sixteen.
+    ///
+    /// # Safety
+    ///
+    /// The step that was opened is still there; what comes back lives as long as `open`.
     unsafe fn mins(open: &Self::Open) -> *const f32 {
         let _ = open;
         std::ptr::null()
@@ -104,13 +122,19 @@ pub(super) fn visit<T: Visitor>(stored: &Stored, visitor: T) -> Option<T::Output
 }
 
 /// `LANES / (group / per)` scales from `from` on, each to the dwords of its group: a dword's sum is of `per` elements.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `from` has a number for each `lanes` of a vector, at least one.
 #[inline(always)]
 unsafe fn spread<V: Vector>(from: *const f32, lanes: usize) -> V {
-    match lanes {
-        1 => V::spread::<1>(from),
-        2 => V::spread::<2>(from),
-        4 => V::spread::<4>(from),
-        8 => V::spread::<8>(from),
-        _ => V::spread::<16>(from),
+    unsafe {
+        match lanes {
+            1 => V::spread::<1>(from),
+            2 => V::spread::<2>(from),
+            4 => V::spread::<4>(from),
+            8 => V::spread::<8>(from),
+            _ => V::spread::<16>(from),
+        }
     }
 }

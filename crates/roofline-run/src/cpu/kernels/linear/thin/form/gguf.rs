@@ -7,12 +7,18 @@ use roofline_isa::{Dot, Vector};
 use super::{At, Form, spread};
 
 /// The scales of the four blocks of a step of 128, `stride` bytes apart.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `from` has an FP16 number at each of four strides.
 #[inline(always)]
 unsafe fn four<V: Vector>(from: *const u8, stride: usize) -> [f32; 4] {
-    let word = |index: usize| u64::from(from.add(index * stride).cast::<u16>().read_unaligned());
-    let mut scales = [0.0; 4];
-    V::four_fp16(word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48, scales.as_mut_ptr());
-    scales
+    unsafe {
+        let word = |index: usize| u64::from(from.add(index * stride).cast::<u16>().read_unaligned());
+        let mut scales = [0.0; 4];
+        V::four_fp16(word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48, scales.as_mut_ptr());
+        scales
+    }
 }
 
 /// FP16 scale, 32 signed bytes.
@@ -35,16 +41,18 @@ impl Form for Q8_0 {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        (at.codes, four::<V>(at.codes, 34))
+        unsafe { (at.codes, four::<V>(at.codes, 34)) }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
-        let block = group * V::BYTES.max(32) / 32;
-        D::signed(V::pieces32(open.0.add(block * 34 + 2 + register * V::BYTES), 34))
+        unsafe {
+            let block = group * V::BYTES.max(32) / 32;
+            D::signed(V::pieces32(open.0.add(block * 34 + 2 + register * V::BYTES), 34))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
-        spread::<V>(open.1.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
+        unsafe { spread::<V>(open.1.as_ptr().add(group * V::BYTES.max(32) / 32), 8) }
     }
 }
 
@@ -55,6 +63,10 @@ trait Halves {
     /// Bytes before the nibbles.
     const BEFORE: usize;
     /// The weights of the lower (`upper == false`) or the upper halves of blocks.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and from `block` on there is a block for each 16 bytes of a register.
     unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits;
 }
 
@@ -85,15 +97,21 @@ impl Halves for Q5_0 {
     const BEFORE: usize = 6;
     #[inline(always)]
     unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits {
-        with_fifths::<V>(block.add(2), Self::BYTES, half, upper)
+        unsafe { with_fifths::<V>(block.add(2), Self::BYTES, half, upper) }
     }
 }
 
 /// Nibbles with their fifth bits, which lie `stride` bytes apart for each block.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `from` has four bytes at every stride, for each 16 bytes of a register.
 #[inline(always)]
 unsafe fn with_fifths<V: Vector>(from: *const u8, stride: usize, half: V::Bits, upper: bool) -> V::Bits {
-    let own = V::shuffle(V::dwords(from, stride), V::repeated16(FIFTH[usize::from(upper)].as_ptr()));
-    V::or(half, V::and(V::has8(own, V::repeated16(BIT.as_ptr())), V::splat8(16)))
+    unsafe {
+        let own = V::shuffle(V::dwords(from, stride), V::repeated16(FIFTH[usize::from(upper)].as_ptr()));
+        V::or(half, V::and(V::has8(own, V::repeated16(BIT.as_ptr())), V::splat8(16)))
+    }
 }
 
 /// FP16 scale, FP16 minimum, nibbles.
@@ -118,7 +136,7 @@ impl Halves for Five {
     const BEFORE: usize = 8;
     #[inline(always)]
     unsafe fn value<V: Vector>(block: *const u8, half: V::Bits, upper: bool) -> V::Bits {
-        with_fifths::<V>(block.add(4), Self::BYTES, half, upper)
+        unsafe { with_fifths::<V>(block.add(4), Self::BYTES, half, upper) }
     }
 }
 
@@ -138,18 +156,20 @@ impl<H: Halves> Form for H {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        (at.codes, four::<V>(at.codes, H::BYTES))
+        unsafe { (at.codes, four::<V>(at.codes, H::BYTES)) }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
-        let block = open.0.add(group * V::BYTES / 16 * H::BYTES);
-        let codes = V::pieces16(block.add(H::BEFORE), H::BYTES);
-        let half = V::and(if register == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
-        D::small(H::value::<V>(block, half, register == 1))
+        unsafe {
+            let block = open.0.add(group * V::BYTES / 16 * H::BYTES);
+            let codes = V::pieces16(block.add(H::BEFORE), H::BYTES);
+            let half = V::and(if register == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+            D::small(H::value::<V>(block, half, register == 1))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
-        spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4)
+        unsafe { spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4) }
     }
 }
 
@@ -177,20 +197,22 @@ impl<H: Halves> Form for Above<H> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        let least = four::<V>(at.codes.add(2), H::BYTES);
-        let mut mins = [0.0; 16];
-        for (min, least) in mins.iter_mut().zip(least) {
-            *min = -least;
+        unsafe {
+            let least = four::<V>(at.codes.add(2), H::BYTES);
+            let mut mins = [0.0; 16];
+            for (min, least) in mins.iter_mut().zip(least) {
+                *min = -least;
+            }
+            (H::open::<V>(at), mins)
         }
-        (H::open::<V>(at), mins)
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
-        H::weights::<V, D>(&open.0, group, register)
+        unsafe { H::weights::<V, D>(&open.0, group, register) }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
-        H::scale::<V>(&open.0, group)
+        unsafe { H::scale::<V>(&open.0, group) }
     }
     #[inline(always)]
     unsafe fn mins(open: &Self::Open) -> *const f32 {
@@ -250,41 +272,45 @@ impl<const FIVE: bool> Form for Q45K<FIVE> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Parts {
-        let block = at.codes;
-        let mut factors = [0.0; 4];
-        V::four_fp16(u64::from(block.cast::<u32>().read_unaligned()), factors.as_mut_ptr());
-        let word = |index: usize| block.add(4 + 4 * index).cast::<u32>().read_unaligned();
-        let (a, b, c) = (word(0), word(1), word(2));
-        // The first four of each in 6 bits of a byte; of the others four bits in the third dword, two above the first ones.
-        let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
-        let swapped = |four: u32| four & 0xff00_00ff | (four & 0xff00) << 8 | four >> 8 & 0xff00;
-        let pair = |first: u32, second: u32| u64::from(first) | u64::from(second) << 32;
-        let scales = pair(swapped(a & 0x3f3f_3f3f), swapped(c & low | a >> 2 & high));
-        let mins = pair(b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high);
-        let mut parts = Parts { values: [0.0; 24], block };
-        V::sixteen_i8((scales, factors[0]), (mins, factors[1]), parts.values.as_mut_ptr());
-        parts
+        unsafe {
+            let block = at.codes;
+            let mut factors = [0.0; 4];
+            V::four_fp16(u64::from(block.cast::<u32>().read_unaligned()), factors.as_mut_ptr());
+            let word = |index: usize| block.add(4 + 4 * index).cast::<u32>().read_unaligned();
+            let (a, b, c) = (word(0), word(1), word(2));
+            // The first four of each in 6 bits of a byte; of the others four bits in the third dword, two above the first ones.
+            let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
+            let swapped = |four: u32| four & 0xff00_00ff | (four & 0xff00) << 8 | four >> 8 & 0xff00;
+            let pair = |first: u32, second: u32| u64::from(first) | u64::from(second) << 32;
+            let scales = pair(swapped(a & 0x3f3f_3f3f), swapped(c & low | a >> 2 & high));
+            let mins = pair(b & 0x3f3f_3f3f, c >> 4 & low | b >> 2 & high);
+            let mut parts = Parts { values: [0.0; 24], block };
+            V::sixteen_i8((scales, factors[0]), (mins, factors[1]), parts.values.as_mut_ptr());
+            parts
+        }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Parts, group: usize, register: usize) -> D::Weights {
-        let at = (group * Self::registers::<V>() + register) * V::BYTES;
-        // 64 bytes are 128 elements: two registers' worth of places for each half.
-        let (pair, upper, within) = (at / 128, at / 64 % 2, at % 64);
-        let codes = V::bits(open.block.add(Self::NIBBLES + pair * 64 + within));
-        let half = V::and(if upper == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
-        if !FIVE {
-            return D::small(half);
+        unsafe {
+            let at = (group * Self::registers::<V>() + register) * V::BYTES;
+            // 64 bytes are 128 elements: two registers' worth of places for each half.
+            let (pair, upper, within) = (at / 128, at / 64 % 2, at % 64);
+            let codes = V::bits(open.block.add(Self::NIBBLES + pair * 64 + within));
+            let half = V::and(if upper == 0 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+            if !FIVE {
+                return D::small(half);
+            }
+            let fifths = V::pieces32(open.block.add(16 + at % 32), 0);
+            let own = V::has8(fifths, V::bits(PART[at / 64].as_ptr().add(within)));
+            D::small(V::or(half, V::and(own, V::splat8(16))))
         }
-        let fifths = V::pieces32(open.block.add(16 + at % 32), 0);
-        let own = V::has8(fifths, V::bits(PART[at / 64].as_ptr().add(within)));
-        D::small(V::or(half, V::and(own, V::splat8(16))))
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Parts, group: usize) -> V {
-        spread::<V>(open.values.as_ptr().add(group * V::BYTES.max(32) / 32), 8)
+        unsafe { spread::<V>(open.values.as_ptr().add(group * V::BYTES.max(32) / 32), 8) }
     }
     #[inline(always)]
     unsafe fn mins(open: &Parts) -> *const f32 {
-        open.values.as_ptr().add(8)
+        unsafe { open.values.as_ptr().add(8) }
     }
 }

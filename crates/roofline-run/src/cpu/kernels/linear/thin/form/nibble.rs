@@ -17,8 +17,16 @@ pub(super) trait Code: Copy {
     const OFFSET: i32;
     const UNIT: f32;
     /// Changes a register of codes, both halves at once.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set.
     unsafe fn flip<V: Vector>(codes: V::Bits) -> V::Bits;
     /// Bytes of which only the lower half is set, as weights.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set.
     unsafe fn value<V: Vector>(half: V::Bits) -> V::Bits;
 }
 
@@ -31,7 +39,7 @@ impl Code for Flipped {
     const UNIT: f32 = 1.0;
     #[inline(always)]
     unsafe fn flip<V: Vector>(codes: V::Bits) -> V::Bits {
-        V::xor(codes, V::splat8(0x88))
+        unsafe { V::xor(codes, V::splat8(0x88)) }
     }
     #[inline(always)]
     unsafe fn value<V: Vector>(half: V::Bits) -> V::Bits {
@@ -71,7 +79,7 @@ impl Code for Fp4 {
     }
     #[inline(always)]
     unsafe fn value<V: Vector>(half: V::Bits) -> V::Bits {
-        V::lookup(V::repeated16(FP4.as_ptr()), half)
+        unsafe { V::lookup(V::repeated16(FP4.as_ptr()), half) }
     }
 }
 
@@ -84,6 +92,10 @@ pub(super) trait Scales: Copy {
     /// What they are too small by.
     const UNIT: f32 = 1.0;
     /// As FP32, and the minima.
+    ///
+    /// # Safety
+    ///
+    /// The processor has `V`'s instruction set, and `at` is a whole step of a row of weights with such scales.
     unsafe fn read<V: Vector>(at: At) -> Scale;
 }
 
@@ -98,9 +110,14 @@ impl Scale {
     const NONE: Self = Self { values: [0.0; 8], mins: [0.0; 16] };
 }
 
+/// A word of any alignment.
+///
+/// # Safety
+///
+/// `from` has a word `index`.
 #[inline(always)]
 unsafe fn word(from: *const u8, index: usize) -> u16 {
-    from.cast::<u16>().add(index).read_unaligned()
+    unsafe { from.cast::<u16>().add(index).read_unaligned() }
 }
 
 /// BF16 per `G`.
@@ -112,11 +129,13 @@ impl<const G: usize> Scales for Bf16<G> {
     const BYTES: usize = 2 * STEP / G;
     #[inline(always)]
     unsafe fn read<V: Vector>(at: At) -> Scale {
-        let mut scale = Scale::NONE;
-        for index in 0..STEP / G {
-            scale.values[index] = from_bf16(word(at.scales, index));
+        unsafe {
+            let mut scale = Scale::NONE;
+            for index in 0..STEP / G {
+                scale.values[index] = from_bf16(word(at.scales, index));
+            }
+            scale
         }
-        scale
     }
 }
 
@@ -130,20 +149,22 @@ impl<const G: usize, const WIDE: bool> Scales for Zeros<G, WIDE> {
     const MINS: usize = STEP / G;
     #[inline(always)]
     unsafe fn read<V: Vector>(at: At) -> Scale {
-        let mut scale = Scale::NONE;
-        for index in 0..STEP / G {
-            let group = at.step * (STEP / G) + index;
-            let step = from_bf16(word(at.scales, index));
-            scale.values[index] = step;
-            scale.mins[index] = if group >= at.groups {
-                0.0
-            } else if WIDE {
-                8.0 * step - from_bf16(word(at.zeros, group))
-            } else {
-                step * f32::from(*at.zeros.add(group / 2) >> (4 * (group % 2)) & 15)
-            };
+        unsafe {
+            let mut scale = Scale::NONE;
+            for index in 0..STEP / G {
+                let group = at.step * (STEP / G) + index;
+                let step = from_bf16(word(at.scales, index));
+                scale.values[index] = step;
+                scale.mins[index] = if group >= at.groups {
+                    0.0
+                } else if WIDE {
+                    8.0 * step - from_bf16(word(at.zeros, group))
+                } else {
+                    step * f32::from(*at.zeros.add(group / 2) >> (4 * (group % 2)) & 15)
+                };
+            }
+            scale
         }
-        scale
     }
 }
 
@@ -156,11 +177,13 @@ impl Scales for E8m0 {
     const BYTES: usize = 4;
     #[inline(always)]
     unsafe fn read<V: Vector>(at: At) -> Scale {
-        let mut scale = Scale::NONE;
-        for index in 0..4 {
-            scale.values[index] = f32::from_bits(u32::from(*at.scales.add(index)) << 23);
+        unsafe {
+            let mut scale = Scale::NONE;
+            for index in 0..4 {
+                scale.values[index] = f32::from_bits(u32::from(*at.scales.add(index)) << 23);
+            }
+            scale
         }
-        scale
     }
 }
 
@@ -174,9 +197,11 @@ impl Scales for E4m3 {
     const UNIT: f32 = 256.0;
     #[inline(always)]
     unsafe fn read<V: Vector>(at: At) -> Scale {
-        let mut scale = Scale::NONE;
-        V::eight_e4m3(at.scales, scale.values.as_mut_ptr());
-        scale
+        unsafe {
+            let mut scale = Scale::NONE;
+            V::eight_e4m3(at.scales, scale.values.as_mut_ptr());
+            scale
+        }
     }
 }
 
@@ -189,11 +214,13 @@ impl Scales for Absmax {
     const BYTES: usize = 8;
     #[inline(always)]
     unsafe fn read<V: Vector>(at: At) -> Scale {
-        let mut scale = Scale::NONE;
-        for index in 0..2 {
-            scale.values[index] = at.scales.cast::<f32>().add(index).read_unaligned();
+        unsafe {
+            let mut scale = Scale::NONE;
+            for index in 0..2 {
+                scale.values[index] = at.scales.cast::<f32>().add(index).read_unaligned();
+            }
+            scale
         }
-        scale
     }
 }
 
@@ -220,6 +247,10 @@ pub(super) fn element<V: Vector>(share: usize, group: usize, register: usize, by
 }
 
 /// A register of halves, as it is cut out of the codes.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `codes` is a step of weights that has the group and the register.
 #[inline(always)]
 pub(super) unsafe fn half<V: Vector, C: Code>(
     codes: *const u8,
@@ -227,15 +258,21 @@ pub(super) unsafe fn half<V: Vector, C: Code>(
     group: usize,
     register: usize,
 ) -> V::Bits {
-    let codes = C::flip::<V>(V::bits(codes.add(group * share / 2 + register / 2 * V::BYTES)));
-    let half = if register.is_multiple_of(2) { codes } else { V::shr16::<4>(codes) };
-    V::and(half, V::splat8(15))
+    unsafe {
+        let codes = C::flip::<V>(V::bits(codes.add(group * share / 2 + register / 2 * V::BYTES)));
+        let half = if register.is_multiple_of(2) { codes } else { V::shr16::<4>(codes) };
+        V::and(half, V::splat8(15))
+    }
 }
 
 /// The scales of a group, a dword standing for eight elements.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and a step has the group.
 #[inline(always)]
 pub(super) unsafe fn scales<V: Vector>(scale: &Scale, size: usize, share: usize, group: usize) -> V {
-    spread::<V>(scale.values.as_ptr().add(group * share / size), size / 8)
+    unsafe { spread::<V>(scale.values.as_ptr().add(group * share / size), size / 8) }
 }
 
 impl<C: Code, S: Scales> Form for Nibble<C, S> {
@@ -256,15 +293,15 @@ impl<C: Code, S: Scales> Form for Nibble<C, S> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Open {
-        Open { codes: at.codes, scale: S::read::<V>(at) }
+        unsafe { Open { codes: at.codes, scale: S::read::<V>(at) } }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Open, group: usize, register: usize) -> D::Weights {
-        D::small(C::value::<V>(half::<V, C>(open.codes, share::<V>(S::GROUP), group, register)))
+        unsafe { D::small(C::value::<V>(half::<V, C>(open.codes, share::<V>(S::GROUP), group, register))) }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Open, group: usize) -> V {
-        scales::<V>(&open.scale, S::GROUP, share::<V>(S::GROUP), group)
+        unsafe { scales::<V>(&open.scale, S::GROUP, share::<V>(S::GROUP), group) }
     }
     #[inline(always)]
     unsafe fn mins(open: &Open) -> *const f32 {

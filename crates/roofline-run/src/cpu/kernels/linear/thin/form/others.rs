@@ -36,11 +36,11 @@ impl Form for Int8 {
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &*const u8, _: usize, register: usize) -> D::Weights {
-        D::signed(V::bits(open.add(register * V::BYTES)))
+        unsafe { D::signed(V::bits(open.add(register * V::BYTES))) }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(_: &*const u8, _: usize) -> V {
-        V::splat(1.0)
+        unsafe { V::splat(1.0) }
     }
 }
 
@@ -85,18 +85,20 @@ impl<S: Scales> Form for Nf4<S> {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Open {
-        Open { codes: at.codes, scale: S::read::<V>(at) }
+        unsafe { Open { codes: at.codes, scale: S::read::<V>(at) } }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Open, group: usize, register: usize) -> D::Weights {
-        let half = nibble::half::<V, Plain>(open.codes, 2 * V::BYTES, group, register);
-        let low = V::lookup(V::repeated16(QUANTILES[0].as_ptr()), half);
-        let high = V::lookup(V::repeated16(QUANTILES[1].as_ptr()), half);
-        D::words(V::zip_low(low, high), V::zip_high(low, high))
+        unsafe {
+            let half = nibble::half::<V, Plain>(open.codes, 2 * V::BYTES, group, register);
+            let low = V::lookup(V::repeated16(QUANTILES[0].as_ptr()), half);
+            let high = V::lookup(V::repeated16(QUANTILES[1].as_ptr()), half);
+            D::words(V::zip_low(low, high), V::zip_high(low, high))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Open, group: usize) -> V {
-        nibble::scales::<V>(&open.scale, S::GROUP, 2 * V::BYTES, group)
+        unsafe { nibble::scales::<V>(&open.scale, S::GROUP, 2 * V::BYTES, group) }
     }
 }
 
@@ -104,25 +106,43 @@ impl<S: Scales> Form for Nf4<S> {
 /// are in, is multiplied so that they come to its top, and shifted down with their sign.
 pub(super) struct Int3;
 
-/// For each of the eight words of 16 bytes, the bytes it takes, counted from where 24 bits of its eighth start.
-const THREE: [(usize, u16); 8] = {
-    let mut parts = [(0, 0); 8];
+/// Where a word of 16 bits finds its number.
+#[derive(Clone, Copy)]
+struct Source {
+    /// The first of the two bytes that have it, counted from the first of the three bytes of eight numbers.
+    byte: usize,
+    /// What brings the number's three bits to the word's top.
+    factor: u16,
+}
+
+/// Of eight numbers in a row.
+const THREE: [Source; 8] = {
+    let mut parts = [Source { byte: 0, factor: 0 }; 8];
     let mut index = 0;
     while index < 8 {
         // A pair of bytes that starts at the lower one has at least 9 bits above any start within it.
         let byte = 3 * index / 8;
-        parts[index] = (byte, 1 << (13 - (3 * index - 8 * byte)));
+        parts[index] = Source { byte, factor: 1 << (13 - (3 * index - 8 * byte)) };
         index += 1;
     }
     parts
 };
 
-/// Which bytes the words of a register take of 16 that start `skip` bytes before its own, and what they are multiplied by.
-const fn three(skip: usize) -> ([u8; 64], [u8; 64]) {
+/// The same for all words of a register.
+#[derive(Clone, Copy)]
+struct Sources {
+    /// Which bytes the words take.
+    bytes: [u8; 64],
+    /// What they are multiplied by.
+    factors: [u8; 64],
+}
+
+/// Of 16 bytes that start `skip` bytes before the register's own.
+const fn three(skip: usize) -> Sources {
     let (mut bytes, mut factors) = ([0; 64], [0; 64]);
     let mut word = 0;
     while word < 32 {
-        let (byte, factor) = THREE[word % 8];
+        let Source { byte, factor } = THREE[word % 8];
         // Narrow registers have no words beyond the 16 bytes, and the byte after the last is not looked at: what would come
         // of it is shifted out.
         let at = skip + word / 8 * 3 + byte;
@@ -132,11 +152,11 @@ const fn three(skip: usize) -> ([u8; 64], [u8; 64]) {
         factors[2 * word + 1] = factor.to_le_bytes()[1];
         word += 1;
     }
-    (bytes, factors)
+    Sources { bytes, factors }
 }
 
-const THREES: [([u8; 64], [u8; 64]); 14] = {
-    let mut all = [([0; 64], [0; 64]); 14];
+const THREES: [Sources; 14] = {
+    let mut all = [Sources { bytes: [0; 64], factors: [0; 64] }; 14];
     let mut skip = 0;
     while skip < 14 {
         all[skip] = three(skip);
@@ -161,25 +181,29 @@ impl Form for Int3 {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        let scale = |index: usize| from_bf16(at.scales.cast::<u16>().add(index).read_unaligned());
-        (at.codes, [scale(0), scale(1)])
+        unsafe {
+            let scale = |index: usize| from_bf16(at.scales.cast::<u16>().add(index).read_unaligned());
+            (at.codes, [scale(0), scale(1)])
+        }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
-        let mut words = [V::splat8(0); 2];
-        for (half, words) in words.iter_mut().enumerate() {
-            // 16 bytes that hold the register's, none of them after the step's last.
-            let own = group * 24 + (2 * register + half) * 3 * V::BYTES / 16;
-            let from = own.min(Self::CODES - 16);
-            let (bytes, factors) = &THREES[own - from];
-            let pairs = V::shuffle(V::repeated16(open.0.add(from)), V::bits(bytes.as_ptr()));
-            *words = V::sar16::<13>(V::mul16(pairs, V::bits(factors.as_ptr())));
+        unsafe {
+            let mut words = [V::splat8(0); 2];
+            for (half, words) in words.iter_mut().enumerate() {
+                // 16 bytes that hold the register's, none of them after the step's last.
+                let own = group * 24 + (2 * register + half) * 3 * V::BYTES / 16;
+                let from = own.min(Self::CODES - 16);
+                let Sources { bytes, factors } = &THREES[own - from];
+                let pairs = V::shuffle(V::repeated16(open.0.add(from)), V::bits(bytes.as_ptr()));
+                *words = V::sar16::<13>(V::mul16(pairs, V::bits(factors.as_ptr())));
+            }
+            D::words(words[0], words[1])
         }
-        D::words(words[0], words[1])
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
-        V::splat(open.1[group])
+        unsafe { V::splat(open.1[group]) }
     }
 }
 
@@ -202,26 +226,30 @@ impl Form for Int2 {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Self::Open {
-        let mut scales = [0.0; 4];
-        for (index, scale) in scales.iter_mut().enumerate() {
-            *scale = from_bf16(at.scales.cast::<u16>().add(index).read_unaligned());
+        unsafe {
+            let mut scales = [0.0; 4];
+            for (index, scale) in scales.iter_mut().enumerate() {
+                *scale = from_bf16(at.scales.cast::<u16>().add(index).read_unaligned());
+            }
+            (at.codes, scales)
         }
-        (at.codes, scales)
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Self::Open, group: usize, register: usize) -> D::Weights {
-        let codes = V::xor(V::bits(open.0.add(group * V::BYTES)), V::splat8(0xaa));
-        let codes = match register {
-            0 => codes,
-            1 => V::shr16::<2>(codes),
-            2 => V::shr16::<4>(codes),
-            _ => V::shr16::<6>(codes),
-        };
-        D::small(V::and(codes, V::splat8(3)))
+        unsafe {
+            let codes = V::xor(V::bits(open.0.add(group * V::BYTES)), V::splat8(0xaa));
+            let codes = match register {
+                0 => codes,
+                1 => V::shr16::<2>(codes),
+                2 => V::shr16::<4>(codes),
+                _ => V::shr16::<6>(codes),
+            };
+            D::small(V::and(codes, V::splat8(3)))
+        }
     }
     /// A dword stands for sixteen elements.
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Self::Open, group: usize) -> V {
-        spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4)
+        unsafe { spread::<V>(open.1.as_ptr().add(group * V::BYTES / 16), 4) }
     }
 }

@@ -4,20 +4,31 @@ use roofline_isa::{Dot, Vector, number::from_fp16};
 
 use super::{At, Form, spread};
 
+/// An FP16 number of any alignment.
+///
+/// # Safety
+///
+/// `from` has two bytes.
 #[inline(always)]
 unsafe fn half(from: *const u8) -> f32 {
-    from_fp16(from.cast::<u16>().read_unaligned())
+    unsafe { from_fp16(from.cast::<u16>().read_unaligned()) }
 }
 
 /// Sixteen signed bytes times `d`.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set.
 #[inline(always)]
 unsafe fn sixteen<V: Vector>(bytes: V::Bits, d: f32, to: &mut [f32; 16]) {
-    let mut stored = [0u8; 64];
-    V::store_bits(bytes, stored.as_mut_ptr());
-    let mut index = 0;
-    while index < 16 {
-        V::load_i8(stored.as_ptr().add(index)).mul(V::splat(d)).store(to.as_mut_ptr().add(index));
-        index += V::LANES;
+    unsafe {
+        let mut stored = [0u8; 64];
+        V::store_bits(bytes, stored.as_mut_ptr());
+        let mut index = 0;
+        while index < 16 {
+            V::load_i8(stored.as_ptr().add(index)).mul(V::splat(d)).store(to.as_mut_ptr().add(index));
+            index += V::LANES;
+        }
     }
 }
 
@@ -56,44 +67,54 @@ impl Form for Q6K {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Sixteens {
-        let (block, d) = (at.codes, half(at.codes.add(208)));
-        let mut open = Sixteens { block, scales: [0.0; 16] };
-        let order = V::repeated16(QUARTERS.as_ptr());
-        sixteen::<V>(V::shuffle(V::repeated16(block.add(192)), order), d, &mut open.scales);
-        open
+        unsafe {
+            let (block, d) = (at.codes, half(at.codes.add(208)));
+            let mut open = Sixteens { block, scales: [0.0; 16] };
+            let order = V::repeated16(QUARTERS.as_ptr());
+            sixteen::<V>(V::shuffle(V::repeated16(block.add(192)), order), d, &mut open.scales);
+            open
+        }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Sixteens, group: usize, _: usize) -> D::Weights {
-        let at = group * V::BYTES;
-        let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
-        let codes = V::pieces32(open.block.add(half * 64 + quarter % 2 * 32 + within), 64);
-        let low = V::and(if quarter < 2 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
-        let upper = V::pieces32(open.block.add(128 + half * 32 + within), 32);
-        let high = match quarter {
-            0 => V::shl16::<4>(upper),
-            1 => V::shl16::<2>(upper),
-            2 => upper,
-            _ => V::shr16::<2>(upper),
-        };
-        D::small(V::or(low, V::and(high, V::splat8(0x30))))
+        unsafe {
+            let at = group * V::BYTES;
+            let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
+            let codes = V::pieces32(open.block.add(half * 64 + quarter % 2 * 32 + within), 64);
+            let low = V::and(if quarter < 2 { codes } else { V::shr16::<4>(codes) }, V::splat8(15));
+            let upper = V::pieces32(open.block.add(128 + half * 32 + within), 32);
+            let high = match quarter {
+                0 => V::shl16::<4>(upper),
+                1 => V::shl16::<2>(upper),
+                2 => upper,
+                _ => V::shr16::<2>(upper),
+            };
+            D::small(V::or(low, V::and(high, V::splat8(0x30))))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Sixteens, group: usize) -> V {
-        spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4)
+        unsafe { spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4) }
     }
 }
 
 /// The pairs of bits of a place: 32 bytes of each half hold its four quarters.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set, and `from` has 32 bytes for each half of a block.
 #[inline(always)]
 unsafe fn pairs<V: Vector>(from: *const u8, quarter: usize) -> V::Bits {
-    let codes = V::pieces32(from, 32);
-    let own = match quarter {
-        0 => codes,
-        1 => V::shr16::<2>(codes),
-        2 => V::shr16::<4>(codes),
-        _ => V::shr16::<6>(codes),
-    };
-    V::and(own, V::splat8(3))
+    unsafe {
+        let codes = V::pieces32(from, 32);
+        let own = match quarter {
+            0 => codes,
+            1 => V::shr16::<2>(codes),
+            2 => V::shr16::<4>(codes),
+            _ => V::shr16::<6>(codes),
+        };
+        V::and(own, V::splat8(3))
+    }
 }
 
 /// 256 numbers of 2 bits in parts of 16, each with a scale and a minimum of 4 bits, times an FP16 number for all scales and one
@@ -127,24 +148,28 @@ impl Form for Q2K {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Sixteenths {
-        let block = at.codes;
-        let (d, dmin) = (half(block.add(80)), half(block.add(82)));
-        let mut open = Sixteenths { block, scales: [0.0; 16], mins: [0.0; 16] };
-        let both = V::repeated16(block);
-        let low = V::and(both, V::splat8(15));
-        sixteen::<V>(V::shuffle(low, V::repeated16(QUARTERS.as_ptr())), d, &mut open.scales);
-        sixteen::<V>(V::and(V::shr16::<4>(both), V::splat8(15)), dmin, &mut open.mins);
-        open
+        unsafe {
+            let block = at.codes;
+            let (d, dmin) = (half(block.add(80)), half(block.add(82)));
+            let mut open = Sixteenths { block, scales: [0.0; 16], mins: [0.0; 16] };
+            let both = V::repeated16(block);
+            let low = V::and(both, V::splat8(15));
+            sixteen::<V>(V::shuffle(low, V::repeated16(QUARTERS.as_ptr())), d, &mut open.scales);
+            sixteen::<V>(V::and(V::shr16::<4>(both), V::splat8(15)), dmin, &mut open.mins);
+            open
+        }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Sixteenths, group: usize, _: usize) -> D::Weights {
-        let at = group * V::BYTES;
-        let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
-        D::small(pairs::<V>(open.block.add(16 + half * 32 + within), quarter))
+        unsafe {
+            let at = group * V::BYTES;
+            let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
+            D::small(pairs::<V>(open.block.add(16 + half * 32 + within), quarter))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Sixteenths, group: usize) -> V {
-        spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4)
+        unsafe { spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4) }
     }
     #[inline(always)]
     unsafe fn mins(open: &Sixteenths) -> *const f32 {
@@ -183,31 +208,39 @@ impl Form for Q3K {
     }
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Sixteens {
-        let (block, d) = (at.codes, half(at.codes.add(108)));
-        let mut open = Sixteens { block, scales: [0.0; 16] };
-        let word = |index: usize| block.add(96 + 4 * index).cast::<u32>().read_unaligned();
-        let (a, b, c) = (word(0), word(1), word(2));
-        // Four bits of each in the first two dwords, and two in the third.
-        let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
-        let bytes =
-            [a & low | c << 4 & high, b & low | c << 2 & high, a >> 4 & low | c & high, b >> 4 & low | c >> 2 & high];
-        // Less 32, byte by byte: with the highest bit set there is nothing to borrow.
-        let bytes = bytes.map(|four| ((four | 0x8080_8080) - 0x2020_2020) ^ 0x8080_8080);
-        let order = V::repeated16(QUARTERS.as_ptr());
-        sixteen::<V>(V::shuffle(V::repeated16(bytes.as_ptr().cast()), order), d, &mut open.scales);
-        open
+        unsafe {
+            let (block, d) = (at.codes, half(at.codes.add(108)));
+            let mut open = Sixteens { block, scales: [0.0; 16] };
+            let word = |index: usize| block.add(96 + 4 * index).cast::<u32>().read_unaligned();
+            let (a, b, c) = (word(0), word(1), word(2));
+            // Four bits of each in the first two dwords, and two in the third.
+            let (low, high) = (0x0f0f_0f0f, 0x3030_3030);
+            let bytes = [
+                a & low | c << 4 & high,
+                b & low | c << 2 & high,
+                a >> 4 & low | c & high,
+                b >> 4 & low | c >> 2 & high,
+            ];
+            // Less 32, byte by byte: with the highest bit set there is nothing to borrow.
+            let bytes = bytes.map(|four| ((four | 0x8080_8080) - 0x2020_2020) ^ 0x8080_8080);
+            let order = V::repeated16(QUARTERS.as_ptr());
+            sixteen::<V>(V::shuffle(V::repeated16(bytes.as_ptr().cast()), order), d, &mut open.scales);
+            open
+        }
     }
     #[inline(always)]
     unsafe fn weights<V: Vector, D: Dot<V>>(open: &Sixteens, group: usize, _: usize) -> D::Weights {
-        let at = group * V::BYTES;
-        let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
-        let low = pairs::<V>(open.block.add(32 + half * 32 + within), quarter);
-        let thirds = V::pieces32(open.block.add(within), 0);
-        let own = V::has8(thirds, V::bits(THIRD[quarter].as_ptr().add(half * 32 + within)));
-        D::small(V::or(low, V::and(own, V::splat8(4))))
+        unsafe {
+            let at = group * V::BYTES;
+            let (quarter, half, within) = (at / 64, at / 32 % 2, at % 32);
+            let low = pairs::<V>(open.block.add(32 + half * 32 + within), quarter);
+            let thirds = V::pieces32(open.block.add(within), 0);
+            let own = V::has8(thirds, V::bits(THIRD[quarter].as_ptr().add(half * 32 + within)));
+            D::small(V::or(low, V::and(own, V::splat8(4))))
+        }
     }
     #[inline(always)]
     unsafe fn scale<V: Vector>(open: &Sixteens, group: usize) -> V {
-        spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4)
+        unsafe { spread::<V>(open.scales.as_ptr().add(group * V::BYTES / 16), 4) }
     }
 }

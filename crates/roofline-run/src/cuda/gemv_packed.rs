@@ -1,19 +1,35 @@
-//! Products of few rows: which kernel of `kernels/thin.cu` runs, how its weights are packed, how it is launched.
+//! Products of few rows: which kernel of `kernels/gemv_packed.cu` runs, how its weights are packed, how it is launched.
 
 mod pack;
 
 use roofline_core::{Format, format::Element};
 
-use super::{gpu::Recipe, operand::Operand};
+use super::{gpu::Recipe, named::named, operand::Operand};
 
-/// Most rows of x that these kernels take.
-pub(super) const MOST_ROWS: usize = 16;
+/// Most rows of x that these kernels take: two of the tensor unit's eight (`COLUMNS` in the kernel).
+pub(crate) const THIN_ROWS: usize = 16;
 /// Columns of a step.
 const STEP: usize = 64;
 /// Rows of W in a tile.
 const TILE: usize = 16;
 
-const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/thin.cu"));
+const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/gemv_packed.cu"));
+
+named! {
+    /// [`Stored`] as the kernel's source names it, which has a macro of its own for groups.
+    enum Kind {
+        Sixteen = "SIXTEEN",
+        Int8 = "INT8",
+        Fp8 = "E4M3",
+        Int4 = "INT4",
+        Int4Zero = "INT4_ZERO",
+        Nf4 = "NF4",
+        Mxfp4 = "MXFP4",
+        Nvfp4 = "NVFP4",
+        BothInt8 = "BOTH_INT8",
+        BothFp8 = "BOTH_E4M3",
+    }
+}
 
 /// How weights are stored, and what they are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +79,18 @@ impl Stored {
         }
     }
 
-    fn number(self) -> i64 {
+    fn kind(self) -> Kind {
         match self {
-            Self::Sixteen => 16,
-            Self::Int8 => 8,
-            Self::Fp8 => 80,
-            Self::Int4(_) => 4,
-            Self::Int4Zero(_) => 41,
-            Self::Nf4 => 42,
-            Self::Mxfp4 => 43,
-            Self::Nvfp4 => 44,
-            Self::BothInt8 => 88,
-            Self::BothFp8 => 89,
+            Self::Sixteen => Kind::Sixteen,
+            Self::Int8 => Kind::Int8,
+            Self::Fp8 => Kind::Fp8,
+            Self::Int4(_) => Kind::Int4,
+            Self::Int4Zero(_) => Kind::Int4Zero,
+            Self::Nf4 => Kind::Nf4,
+            Self::Mxfp4 => Kind::Mxfp4,
+            Self::Nvfp4 => Kind::Nvfp4,
+            Self::BothInt8 => Kind::BothInt8,
+            Self::BothFp8 => Kind::BothFp8,
         }
     }
 
@@ -111,7 +127,7 @@ impl Stored {
             return 1.0;
         }
         let bytes = operand.encoded.tensor.first_chunk::<4>().map_or(1.0, |bytes| f32::from_le_bytes(*bytes));
-        // What the kernel's 16-bit factors could not carry.
+        // E2M1 read as 16 bit is too small by a power of two; the kernel's 16-bit factors carry a part of it, this is the rest.
         bytes * if half { 128.0 } else { 256.0 }
     }
 }
@@ -136,42 +152,39 @@ impl Division {
 /// Divisions worth trying, by how much each adds over formats and shapes on an H200; together they come within 0.3 % of the
 /// best of 40 in the mean.
 const FEW: [Division; 13] = [
-    division(16, 1, 1, 1),
-    division(8, 1, 1, 1),
-    division(16, 2, 1, 1),
-    division(4, 1, 2, 1),
-    division(16, 1, 1, 2),
-    division(8, 1, 2, 1),
-    division(16, 1, 2, 1),
-    division(4, 2, 1, 1),
-    division(8, 1, 1, 2),
-    division(16, 1, 1, 4),
-    division(8, 2, 1, 1),
-    division(4, 1, 4, 1),
-    division(4, 1, 2, 2),
+    Division { warps: 16, depth: 1, tiles: 1, split: 1 },
+    Division { warps: 8, depth: 1, tiles: 1, split: 1 },
+    Division { warps: 16, depth: 2, tiles: 1, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 2, split: 1 },
+    Division { warps: 16, depth: 1, tiles: 1, split: 2 },
+    Division { warps: 8, depth: 1, tiles: 2, split: 1 },
+    Division { warps: 16, depth: 1, tiles: 2, split: 1 },
+    Division { warps: 4, depth: 2, tiles: 1, split: 1 },
+    Division { warps: 8, depth: 1, tiles: 1, split: 2 },
+    Division { warps: 16, depth: 1, tiles: 1, split: 4 },
+    Division { warps: 8, depth: 2, tiles: 1, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 4, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 2, split: 2 },
 ];
 /// The same for more than eight rows of x.
 const MORE: [Division; 6] = [
-    division(8, 1, 1, 1),
-    division(8, 1, 2, 1),
-    division(8, 1, 2, 2),
-    division(8, 1, 2, 4),
-    division(4, 1, 4, 1),
-    division(4, 1, 2, 1),
+    Division { warps: 8, depth: 1, tiles: 1, split: 1 },
+    Division { warps: 8, depth: 1, tiles: 2, split: 1 },
+    Division { warps: 8, depth: 1, tiles: 2, split: 2 },
+    Division { warps: 8, depth: 1, tiles: 2, split: 4 },
+    Division { warps: 4, depth: 1, tiles: 4, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 2, split: 1 },
 ];
 
-const fn division(warps: u32, depth: u32, tiles: u32, split: u32) -> Division {
-    Division { warps, depth, tiles, split }
-}
-
-/// What is done with sums before they are written; `GATED` in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Activation {
-    None = 0,
-    /// `silu(x G^T) * (x W^T)`, with tiles of both in turns.
-    Gated = 1,
-    /// `silu(x W^T)`.
-    Silu = 2,
+named! {
+    /// What is done with sums before they are written.
+    pub(super) enum Activation {
+        None = "IDENTITY",
+        /// `silu(x W^T)`.
+        Silu = "SILU",
+        /// `silu(x G^T) * (x W^T)`, with tiles of both in turns.
+        Gated = "GATED",
+    }
 }
 
 /// A product's kernel.
@@ -218,8 +231,9 @@ impl Thin {
     pub(super) fn recipe(&self, division: Division) -> Recipe {
         let Division { warps, depth, tiles, split } = division;
         let number = |value: u32| i64::from(value);
-        let defines = vec![
-            ("STORED", self.stored.number()),
+        let mut defines = self.stored.kind().defines("STORED");
+        defines.extend(self.activation.defines("FUNCTION"));
+        defines.extend([
             ("GROUP", self.stored.group()),
             ("HALF", i64::from(self.half)),
             ("COLUMNS", number(self.columns())),
@@ -227,9 +241,8 @@ impl Thin {
             ("WARPS", number(warps)),
             ("DEPTH", number(depth)),
             ("SPLIT", number(split)),
-            ("GATED", self.activation as i64),
-        ];
-        Recipe { source: SOURCE, function: "thin", defines, shared: 0 }
+        ]);
+        Recipe { source: SOURCE, function: "gemv_packed", defines, shared: 0 }
     }
 
     /// Blocks: one for all of its rows, except that an NF4 block has a table to make (32 KiB, and some for sums), so there

@@ -3,12 +3,11 @@
 
 use roofline_core::{
     Dim, Format, Math,
-    format::Element,
     measurement::{Kernel, Path},
     op::{self, Cache},
 };
 
-use super::gpu::Recipe;
+use super::{gpu::Recipe, row_format::RowFormat};
 
 const SOURCE: &str = concat!(
     include_str!("../../kernels/common.cuh"),
@@ -25,31 +24,10 @@ const TILE: usize = 8;
 /// Shares of a head's keys at most: one block adds them all up.
 const MOST_SPLITS: usize = 128;
 
-/// How a cache is stored; the numbers are those of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stored {
-    Sixteen = 0,
-    E4m3 = 1,
-    E5m2 = 2,
-    Int8 = 3,
-}
-
-impl Stored {
-    fn of(cache: Format, query: Format) -> Option<Self> {
-        match cache {
-            cache if cache == query => Some(Self::Sixteen),
-            Format::FP8 => Some(Self::E4m3),
-            Format::INT8 => Some(Self::Int8),
-            cache if cache.element() == Element::Fp8E5M2 && "fp8-e5m2".parse() == Ok(cache) => Some(Self::E5m2),
-            _ => None,
-        }
-    }
-}
-
 /// An attention's kernel, and its dimensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decode {
-    stored: Stored,
+    stored: RowFormat,
     half: bool,
     pub(super) batch: usize,
     pub(super) heads: usize,
@@ -79,9 +57,20 @@ impl Division {
     }
 }
 
-/// Warps and depth worth trying, best first on an H200: the queue where there are few keys, the last one for little shared
-/// memory.
-const FORMS: [(usize, usize); 4] = [(8, 0), (4, 0), (4, 2), (2, 0)];
+/// A block's warps, and the steps that their queues hold.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    warps: usize,
+    depth: usize,
+}
+
+/// Forms worth trying, best first on an H200: the queue where there are few keys, the last one for little shared memory.
+const FORMS: [Form; 4] = [
+    Form { warps: 8, depth: 0 },
+    Form { warps: 4, depth: 0 },
+    Form { warps: 4, depth: 2 },
+    Form { warps: 2, depth: 0 },
+];
 /// How many of them are tried.
 const TRIED: usize = 3;
 /// Blocks of a launch, per mille of the waves they run in, that are nearly as good as all.
@@ -105,12 +94,12 @@ impl Decode {
         if !matches!(query, Format::FP16 | Format::BF16) {
             return Err(format!("queries in {query} have no attention kernel: use bf16 or fp16"));
         }
-        let Some(stored) = Stored::of(cache, query) else {
+        let Some(stored) = RowFormat::of(cache, query) else {
             return Err(format!("a KV cache in {cache} has no kernel: use {query}, fp8-e4m3, fp8-e5m2 or int8"));
         };
         let [batch, heads, kv_heads, width, context] =
             [shape.batch, shape.heads, shape.kv_heads, shape.head_dim, shape.context].map(|dim| dim.get() as usize);
-        let whole = if stored == Stored::Sixteen { 8 } else { 16 };
+        let whole = if stored == RowFormat::Sixteen { 8 } else { 16 };
         if shape.value_dim != shape.head_dim || width > WIDEST || !width.is_multiple_of(whole) {
             return Err(format!(
                 "heads of {width} and {} features have no attention kernel: equal multiples of {whole} up to {WIDEST} do",
@@ -128,12 +117,12 @@ impl Decode {
     /// The kernel on a GPU of generation `major`.
     pub(super) fn kernel(&self, major: u32) -> Kernel {
         // 8-bit numbers are multiplied as halves, and bfloat16 without a tensor unit for it as FP32.
-        let math = match (self.half || self.stored != Stored::Sixteen, major) {
+        let math = match (self.half || self.stored != RowFormat::Sixteen, major) {
             (true, _) => Math::Fp16,
             (false, 8..) => Math::Bf16,
             _ => Math::Fp32,
         };
-        let path = if self.stored == Stored::Sixteen { Path::Native } else { Path::FusedDequant };
+        let path = if self.stored == RowFormat::Sixteen { Path::Native } else { Path::FusedDequant };
         Kernel { name: format!("attention decode {:?}", self.stored).to_lowercase(), path, math }
     }
 
@@ -157,13 +146,13 @@ impl Decode {
     }
 
     pub(super) fn row_bytes(&self) -> usize {
-        self.width * if self.stored == Stored::Sixteen { 2 } else { 1 }
+        self.width * if self.stored == RowFormat::Sixteen { 2 } else { 1 }
     }
 
     /// Keys of a step: enough that a warp copies whole rows at a time.
     fn keys(&self) -> usize {
         let narrow = self.width <= 64 || !self.width.is_multiple_of(16);
-        if self.stored == Stored::Sixteen && !narrow { 16 } else { 32 }
+        if self.stored == RowFormat::Sixteen && !narrow { 16 } else { 32 }
     }
 
     /// Bytes of shared memory of a block.
@@ -211,9 +200,9 @@ impl Decode {
     /// would be nearly empty.
     pub(super) fn divisions(&self, multiprocessors: usize, shared: usize) -> Vec<Division> {
         let steps = (self.context - self.first).div_ceil(self.keys());
-        let fits = |form: &&(usize, usize)| self.shared(form.0, form.1) <= shared;
+        let fits = |form: &&Form| self.shared(form.warps, form.depth) <= shared;
         let mut all = Vec::new();
-        for &(warps, depth) in FORMS.iter().filter(fits).take(TRIED) {
+        for &Form { warps, depth } in FORMS.iter().filter(fits).take(TRIED) {
             let blocks = self.blocks(warps, depth);
             let slots = multiprocessors * blocks.min(shared / self.shared(warps, depth));
             let splits = self.splits(slots, steps.div_ceil(warps).min(MOST_SPLITS));
@@ -224,16 +213,16 @@ impl Decode {
 
     pub(super) fn recipe(&self, division: Division) -> Recipe {
         let Division { warps, depth, blocks, .. } = division;
-        let defines = vec![
+        let mut defines = self.stored.defines("CACHE");
+        defines.extend([
             ("HEAD_DIM", self.width as i64),
-            ("CACHE", self.stored as i64),
             ("HALF", i64::from(self.half)),
             ("TILES", self.tiles() as i64),
             ("KEYS", self.keys() as i64),
             ("WARPS", warps as i64),
             ("DEPTH", depth as i64),
             ("BLOCKS", blocks as i64),
-        ];
+        ]);
         let shared = self.shared(warps, depth) as u32;
         Recipe { source: SOURCE, function: "attention_decode", defines, shared }
     }
@@ -246,7 +235,7 @@ impl Decode {
 
 /// Programs that may be compiled here, for a test that needs no GPU.
 pub(super) fn sources() -> Vec<(String, Recipe)> {
-    let stored = [Stored::Sixteen, Stored::E4m3, Stored::E5m2, Stored::Int8];
+    let stored = [RowFormat::Sixteen, RowFormat::E4m3, RowFormat::E5m2, RowFormat::Int8];
     let mut all = Vec::new();
     for (at, stored) in stored.into_iter().enumerate() {
         for (place, (width, group)) in [(64, 4), (80, 1), (128, 16), (256, 2)].into_iter().enumerate() {
@@ -271,7 +260,7 @@ mod tests {
     #[test]
     fn blocks_fill_the_gpu_and_fit_its_shared_memory() {
         let decode = |batch, context, width| Decode {
-            stored: Stored::Sixteen,
+            stored: RowFormat::Sixteen,
             half: false,
             batch,
             heads: 32,

@@ -1,4 +1,4 @@
-//! Weights as `kernels/thin.cu` reads them.
+//! Weights as `kernels/gemv_packed.cu` reads them.
 
 use super::{STEP, Stored, TILE, Thin};
 use crate::cuda::{

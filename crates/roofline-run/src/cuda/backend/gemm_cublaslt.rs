@@ -1,5 +1,5 @@
-//! Products of many rows, by cuBLASLt; and the two things around them that it does not do: widening INT8 weights to memory,
-//! which is what not to do, and scaling INT32 sums to 16 bit.
+//! Products of many rows, by cuBLASLt; and the two things around them that it does not do: scaling INT32 sums to 16 bit,
+//! and writing INT8 weights out as 16 bit first, the naive way, which is measured to show what it costs.
 
 use cudarc::driver::{CudaFunction, CudaSlice};
 use roofline_core::{
@@ -11,6 +11,7 @@ use roofline_core::{
 
 use super::{
     super::{
+        THIN_ROWS,
         cublaslt::{Algorithm, Compute, Product, Scales, Shape, Type},
         gpu::{Gpu, Recipe},
         operand::{Copies, Operand, Part, address},
@@ -19,7 +20,7 @@ use super::{
     linear::{Checked, poison},
     unsupported,
 };
-use crate::{Result, closeness::decoded};
+use crate::{Result, tolerance::decoded};
 
 const CAST: &str = concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/cast.cu"));
 const THREADS: u32 = 256;
@@ -30,7 +31,7 @@ const ALIGNMENT: usize = 256;
 
 /// A product and what goes around it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Many {
+pub(super) struct Gemm {
     shape: Shape,
     /// Weights are INT8 in memory and cast to 16 bit there.
     cast: bool,
@@ -39,7 +40,7 @@ pub(super) struct Many {
     math: Math,
 }
 
-impl Many {
+impl Gemm {
     pub(super) fn of(shape: Linear, formats: &Precision, cast: bool) -> Result<Self> {
         let Precision { weights, activations, output, math, .. } = *formats;
         let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
@@ -54,7 +55,7 @@ impl Many {
                 format!("cuBLASLt has no product of {activations} that writes {output}")
             } else {
                 format!(
-                    "for more than 16 rows {weights} weights with {activations} activations have no kernel yet: cuBLASLt \
+                    "for more than {THIN_ROWS} rows {weights} weights with {activations} activations have no kernel yet: cuBLASLt \
                      multiplies equal formats only"
                 )
             };
@@ -115,8 +116,8 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         .into()
 }
 
-pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency) -> Result<ManyWork<'_>> {
-    let Shape { m, n, width, .. } = many.shape;
+pub(super) fn work(gpu: &Gpu, gemm: Gemm, checked: Checked, residency: Residency) -> Result<GemmWork<'_>> {
+    let Shape { m, n, width, .. } = gemm.shape;
     let bits = |operand: &Operand| operand.encoded.format().nominal_bits() as usize;
     let part = |operand: &Operand, rows: usize| {
         let pattern = operand.plain(width);
@@ -131,9 +132,9 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
         wide.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()
     };
     let none = || vec![0; 16];
-    let scales: [Vec<u8>; 2] = match (many.shape.scales, many.scaled.is_some()) {
+    let scales: [Vec<u8>; 2] = match (gemm.shape.scales, gemm.scaled.is_some()) {
         // What is multiplied is 16 bit, and only the weights came from less.
-        _ if many.cast => [checked.weights.row_scales(), none()],
+        _ if gemm.cast => [checked.weights.row_scales(), none()],
         (Scales::Rows, _) => [&checked.weights, &checked.inputs].map(row_scales),
         (Scales::Tensor, _) => [&checked.weights, &checked.inputs].map(|operand| operand.encoded.tensor.clone()),
         (Scales::None, true) => [&checked.weights, &checked.inputs].map(Operand::row_scales),
@@ -142,26 +143,26 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
     // Rows that only fill up to an aligned number have scales, too.
     let padded = |scales: &[u8]| [scales, &[0; 4 * ALIGNED]].concat();
     let scales = [gpu.upload(&padded(&scales[0]))?, gpu.upload(&padded(&scales[1]))?];
-    let product = gpu.blas()?.product(many.shape, [address(gpu, &scales[0]), address(gpu, &scales[1])])?;
-    let defines = vec![("HALF", i64::from(many.shape.input == Type::Fp16 || many.scaled == Some(Type::Fp16)))];
+    let product = gpu.blas()?.product(gemm.shape, [address(gpu, &scales[0]), address(gpu, &scales[1])])?;
+    let defines = vec![("HALF", i64::from(gemm.shape.input == Type::Fp16 || gemm.scaled == Some(Type::Fp16)))];
     let function = |name| gpu.function(&Recipe { source: CAST, function: name, defines: defines.clone(), shared: 0 });
-    let around = match (many.cast, many.scaled.is_some()) {
+    let around = match (gemm.cast, gemm.scaled.is_some()) {
         (true, _) => Some(function("cast")?),
         (_, true) => Some(function("scale")?),
         _ => None,
     };
-    let between = if many.cast {
+    let between = if gemm.cast {
         n * width * 2
-    } else if many.scaled.is_some() {
+    } else if gemm.scaled.is_some() {
         bytes(Type::Int32)
     } else {
         0
     };
     let copies = Copies::new(gpu, &[weights], residency)?;
     // A cast matrix is as cold as the one it is cast from; sums are outputs, and stay where they were left.
-    let stride = if many.cast { between.next_multiple_of(ALIGNMENT) } else { 0 };
-    let mut work = ManyWork {
-        many,
+    let stride = if gemm.cast { between.next_multiple_of(ALIGNMENT) } else { 0 };
+    let mut work = GemmWork {
+        gemm,
         algorithm: product.candidates[0],
         product,
         between: gpu.memory(between + stride * (copies.rotation.copies - 1))?,
@@ -169,7 +170,7 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
         detour: Bytes::new(2.0 * between as f64),
         copies,
         x,
-        y: gpu.memory(bytes(many.scaled.unwrap_or(many.shape.output)))?,
+        y: gpu.memory(bytes(gemm.scaled.unwrap_or(gemm.shape.output)))?,
         scales,
         around,
         checked,
@@ -178,8 +179,8 @@ pub(super) fn work(gpu: &Gpu, many: Many, checked: Checked, residency: Residency
     Ok(work)
 }
 
-pub(super) struct ManyWork<'a> {
-    many: Many,
+pub(super) struct GemmWork<'a> {
+    gemm: Gemm,
     product: Product<'a>,
     algorithm: Algorithm,
     copies: Copies,
@@ -196,7 +197,7 @@ pub(super) struct ManyWork<'a> {
     checked: Checked,
 }
 
-impl ManyWork<'_> {
+impl GemmWork<'_> {
     /// Where the result is.
     pub(super) fn result(&self) -> &CudaSlice<u8> {
         &self.y
@@ -217,9 +218,9 @@ impl ManyWork<'_> {
     }
 }
 
-impl Work for ManyWork<'_> {
+impl Work for GemmWork<'_> {
     fn kernel(&self) -> Kernel {
-        self.many.kernel()
+        self.gemm.kernel()
     }
 
     fn copies(&self) -> usize {
@@ -235,7 +236,7 @@ impl Work for ManyWork<'_> {
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
-        let Shape { m, n, width, .. } = self.many.shape;
+        let Shape { m, n, width, .. } = self.gemm.shape;
         let (w, x) = (self.copies.at(gpu, copy, 0), self.x.at(gpu, 0, 0));
         let [y, between, w_scales, x_scales] =
             [&self.y, &self.between, &self.scales[0], &self.scales[1]].map(|at| address(gpu, at));
@@ -243,7 +244,7 @@ impl Work for ManyWork<'_> {
         let geometry = Launch { blocks: gpu.multiprocessors * 16, threads: THREADS, shared: 0 };
         let integer = |value: usize| Argument::Integer(value as i32);
         match &self.around {
-            Some(cast) if self.many.cast => {
+            Some(cast) if self.gemm.cast => {
                 let at = Argument::Address;
                 launch(gpu, cast, geometry, &[at(w), at(w_scales), at(between), integer(n), integer(width)])?;
                 self.product.enqueue(gpu, &self.algorithm, between, x, y)

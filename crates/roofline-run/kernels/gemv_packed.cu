@@ -7,18 +7,19 @@
 // as long as both operands agree: lane (group, quarter) has columns `place(half, quarter) .. + 8`, for half 0 and 1, so
 // that x is read 16 bytes at a time from plain rows.
 //
-//   STORED   16 plain 16-bit, 8 INT8, 80 E4M3, 4 INT4, 41 INT4 with zero points, 42 NF4, 43 MXFP4, 44 NVFP4, each times
-//            16-bit x; 88 INT8 and 89 E4M3 times x of the same kind
+//   STORED   SIXTEEN (what x is), INT8, E4M3, INT4, INT4_ZERO (with zero points), NF4, MXFP4 or NVFP4, each times 16-bit x;
+//            BOTH_INT8 or BOTH_E4M3, times x of the same kind
 //   GROUP    columns that share a scale, 0 for a scale per row of W
 //   COLUMNS  blocks of eight rows of x        TILES  blocks of 16 rows of W per warp
 //   WARPS    warps per block                  DEPTH  steps of 64 columns that are asked for at once
-//   GATED    1: tiles alternate between a gate and what it multiplies, y = silu(x G^T) * (x W^T); 2: y = silu(x W^T)
+//   FUNCTION IDENTITY: y = x W^T; SILU: y = silu(x W^T); GATED: tiles alternate between a gate and what it multiplies,
+//            y = silu(x G^T) * (x W^T)
 //   SPLIT    blocks that share the columns of the same rows: a cluster, which adds up in shared memory
 
-#define BYTES (STORED == 88 || STORED == 89)
-#define VECTORS (STORED == 16 ? 4 : STORED == 8 || STORED == 80 || BYTES ? 2 : 1)
+#define BYTES (STORED == BOTH_INT8 || STORED == BOTH_E4M3)
+#define VECTORS (STORED == SIXTEEN ? 4 : STORED == INT8 || STORED == E4M3 || BYTES ? 2 : 1)
 // NVFP4 has a scale per 16 columns: with all 16 of a lane side by side it needs one scale per row and step.
-#define place(half, quarter) (STORED == 44 ? 16 * (quarter) + 8 * (half) : 32 * (half) + 8 * (quarter))
+#define place(half, quarter) (STORED == NVFP4 ? 16 * (quarter) + 8 * (half) : 32 * (half) + 8 * (quarter))
 
 static __device__ __forceinline__ u32 fma2(u32 a, u32 b, u32 c) {
     u32 d;
@@ -65,7 +66,7 @@ static __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32
 #endif
 }
 
-#if STORED == 88
+#if STORED == BOTH_INT8
 typedef int Sum;
 #else
 typedef float Sum;
@@ -73,15 +74,15 @@ typedef float Sum;
 
 // The same with 32 columns of bytes.
 static __device__ __forceinline__ void mma_bytes(Sum (&c)[4], uint4 a, u32 b0, u32 b1) {
-#if STORED == 88 && TENSOR_16
+#if STORED == BOTH_INT8 && TENSOR_16
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-#elif STORED == 89 && TENSOR_16 && __CUDA_ARCH__ >= 890
+#elif STORED == BOTH_E4M3 && TENSOR_16 && __CUDA_ARCH__ >= 890
     asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-#elif STORED == 88 || STORED == 89
+#elif STORED == BOTH_INT8 || STORED == BOTH_E4M3
     int lane = threadIdx.x % 32, group = lane / 4, quarter = lane % 4;
     u32 words[4] = {a.x, a.y, a.z, a.w};
     for (int k = 0; k < 4; k++)
@@ -93,7 +94,7 @@ static __device__ __forceinline__ void mma_bytes(Sum (&c)[4], uint4 a, u32 b0, u
                 u32 x = __shfl_sync(0xffffffff, half ? b1 : b0, 4 * (2 * quarter + i % 2) + k);
                 for (int byte = 0; byte < 4; byte++) {
                     u8 one = w >> 8 * byte, other = x >> 8 * byte;
-                    if (STORED == 88)
+                    if (STORED == BOTH_INT8)
                         c[i] += (int)(signed char)one * (int)(signed char)other;
                     else
                         c[i] += from_e4m3(one) * from_e4m3(other);
@@ -109,7 +110,7 @@ static __device__ __forceinline__ void mma_bytes(Sum (&c)[4], uint4 a, u32 b0, u
 #define KEPT(bits) ((bits) + blockDim.y - 1)
 #define ONE (HALF ? BOTH(0x3c00) : BOTH(0x3f80))
 
-#if STORED == 42
+#if STORED == NF4
 // Pairs of NF4 values by the byte that stands for them, once per lane so that no two lanes meet in a bank: 32 KiB.
 static __shared__ u32 table[256 * 32];
 static __constant__ float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
@@ -120,27 +121,27 @@ static __constant__ float nf4[16] = {-1.0f, -0.6961928009986877f, -0.52507305145
 
 // MXFP4's bits as a bfloat16 are 2^126 too small. Its many weights stay so, the few x are made 2^64 larger, and packed scales
 // are 2^62 larger; so x has to stay below 2^63, and scales below 2^66.
-#define LIFTED (STORED == 43 && !HALF && TENSOR_16)
+#define LIFTED (STORED == MXFP4 && !HALF && TENSOR_16)
 
 // Fragment `at` of a step: the four pairs (row, +8, both again 2 columns on) that a lane multiplies.
 static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int at, const u32 (&zero)[2],
                                              const u32 (&scale)[2], u32 (&w)[4]) {
 #if BYTES
     // What is stored is what is multiplied.
-#elif STORED == 16
+#elif STORED == SIXTEEN
     w[0] = packed[at].x, w[1] = packed[at].y, w[2] = packed[at].z, w[3] = packed[at].w;
-#elif STORED == 8 || STORED == 80
+#elif STORED == INT8 || STORED == E4M3
     uint4 both = packed[at / 2];
     u32 words[2] = {at % 2 ? both.z : both.x, at % 2 ? both.w : both.y};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         u32 word = words[i];
-#if STORED == 8 && HALF
+#if STORED == INT8 && HALF
         // 1024 + 128 + value is the half 0x6400 | byte, with the byte's sign bit turned.
         u32 bits = word ^ 0x80808080;
         w[2 * i] = fma2(bits & 0x00ff00ff | KEPT(0x64006400), ONE, BOTH(0xe480));
         w[2 * i + 1] = fma2(bits >> 8 & 0x00ff00ff | KEPT(0x64006400), ONE, BOTH(0xe480));
-#elif STORED == 8
+#elif STORED == INT8
         // 128 + the low seven bits, less 128 or 256 as the sign bit says; each exact in eight bits.
         u32 high = word >> 8;
         w[2 * i] = fma2(word & 0x007f007f | KEPT(0x43004300), ONE, word & 0x00800080 | KEPT(0xc300c300));
@@ -158,15 +159,15 @@ static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int
     }
 #else
     u32 word = at == 0 ? packed[0].x : at == 1 ? packed[0].y : at == 2 ? packed[0].z : packed[0].w;
-#if STORED == 4 || STORED == 41
+#if STORED == INT4 || STORED == INT4_ZERO
     // 128 + code (1024 + code as half) is one bitwise operation. A zero point is one exact subtraction; the 136 (1032) of
     // symmetric codes is the same for all rows, and taken from the sums.
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         w[i] = word >> 4 * i & 0x000f000f | KEPT(HALF ? 0x64006400 : 0x43004300);
-        if (STORED == 41) w[i] = fma2(w[i], ONE, zero[i % 2]);
+        if (STORED == INT4_ZERO) w[i] = fma2(w[i], ONE, zero[i % 2]);
     }
-#elif STORED == 42
+#elif STORED == NF4
     u32 own = (u32)__cvta_generic_to_shared(table) + threadIdx.x % 32 * 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -201,9 +202,9 @@ struct Step {
 };
 
 // What every tile adds to its sums for symmetric INT4: -136 (-1032) times the sum of x.
-#define BIASED (STORED == 4)
+#define BIASED (STORED == INT4)
 // Scales that are applied to the sums of their columns.
-#define APART (GROUP != 0 && STORED != 44)
+#define APART (GROUP != 0 && STORED != NVFP4)
 #define LANES (32 * WARPS)
 #define STRIDE (SPLIT * WARPS)
 
@@ -229,13 +230,13 @@ extern "C" __global__ void
     __cluster_dims__(SPLIT, 1, 1)
 #endif
         __launch_bounds__(LANES)
-            thin(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
+            gemv_packed(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
                  const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
                  float tensor) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quarter = lane % 4;
-    int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16 * (GATED == 1 ? 2 : 1);
+    int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16 * (FUNCTION == GATED ? 2 : 1);
     int start = part * WARPS + warp;
-#if STORED == 42
+#if STORED == NF4
     // Every thread has bytes of its own; the rotation keeps its stores and its neighbours' in different banks.
     for (int byte = threadIdx.x % 256; byte < 256; byte += LANES) {
         u32 pair = pair_16(nf4[byte % 16], nf4[byte / 16]);
@@ -251,12 +252,12 @@ extern "C" __global__ void
 #endif
 
     // Bytes of scales and zero points per tile and step of 64 columns; groups of 128 share them between two steps.
-    constexpr int scale_bytes = STORED == 4 || STORED == 41 ? 32 * 64 / GROUP
-                                : STORED == 42             ? 64
-                                : STORED == 43             ? 32
-                                : STORED == 44             ? 64
+    constexpr int scale_bytes = STORED == INT4 || STORED == INT4_ZERO ? 32 * 64 / GROUP
+                                : STORED == NF4             ? 64
+                                : STORED == MXFP4             ? 32
+                                : STORED == NVFP4             ? 64
                                                            : 0;
-    constexpr int zero_bytes = STORED == 41 ? 8 * 64 / GROUP : 0;
+    constexpr int zero_bytes = STORED == INT4_ZERO ? 8 * 64 / GROUP : 0;
     int pairs = GROUP == 128 ? (steps + 1) / 2 * 2 : steps;
     int even = GROUP == 128 ? start / 2 * 2 : start;
     const uint4* weights_at[TILES];
@@ -265,7 +266,7 @@ extern "C" __global__ void
     for (int tile = 0; tile < TILES; tile++) {
         u64 own = min(first + tile, tiles - 1);
         weights_at[tile] = weights + (own * steps + start) * (32 * VECTORS) + lane;
-        int place = STORED == 44 ? 2 * lane : STORED == 42 ? 8 * group : 4 * group;
+        int place = STORED == NVFP4 ? 2 * lane : STORED == NF4 ? 8 * group : 4 * group;
         scales_at[tile] = scales + (own * pairs + even) * scale_bytes + place;
         zeros_at[tile] = zeros + (own * pairs + even) * zero_bytes + (GROUP == 32 ? 2 : 1) * group;
     }
@@ -287,17 +288,17 @@ extern "C" __global__ void
             for (int i = 0; i < VECTORS; i++)
                 step.weights[tile][i] = stream(weights_at[tile] + offset * STRIDE * 32 * VECTORS + 32 * i);
             const char* from = scales_at[tile] + offset * STRIDE * scale_bytes;
-#if STORED == 44
+#if STORED == NVFP4
             step.scales[tile] = *(const u16*)from;
-#elif STORED == 42
+#elif STORED == NF4
             uint2 both = *(const uint2*)from;
             step.scales[tile] = both.x, step.more[tile] = both.y;
 #elif GROUP != 0
             step.scales[tile] = *(const u32*)from;
 #endif
-#if GROUP == 32 && STORED != 43
+#if GROUP == 32 && STORED != MXFP4
             step.more[tile] = *(const u32*)(from + 32);
-#elif STORED == 41
+#elif STORED == INT4_ZERO
             step.more[tile] = *(const u8*)(zeros_at[tile] + offset * STRIDE * zero_bytes);
 #endif
         }
@@ -346,11 +347,11 @@ extern "C" __global__ void
         for (int tile = 0; tile < TILES; tile++) {
             u32 zero[2];
             u32 scale[2] = {HALF ? BOTH(0x7400) : BOTH(0x5f80), HALF ? BOTH(0x7400) : BOTH(0x5f80)};
-#if STORED == 41 && GROUP == 32
+#if STORED == INT4_ZERO && GROUP == 32
             u32 both = *(const u16*)(zeros_at[tile] + offset * STRIDE * zero_bytes);
-#elif STORED == 41
+#elif STORED == INT4_ZERO
             u32 both = step.more[tile];
-#elif STORED == 44
+#elif STORED == NVFP4
             // E4M3 to 16 bit, and as much again as two 16-bit factors can carry of the elements' own bias.
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -359,7 +360,7 @@ extern "C" __global__ void
                 scale[i] = fma2(wide, HALF ? BOTH(0x5800) : BOTH(0x7a80), BOTH(0x8000));
             }
 #endif
-#if STORED == 42
+#if STORED == NF4
             // All of a step's lookups first, so that none waits for the one before.
             u32 wide[4][4];
 #pragma unroll
@@ -371,14 +372,14 @@ extern "C" __global__ void
 #pragma unroll
                 for (int i = 0; i < COLUMNS * 4; i++)
                     if (APART && (half == 0 || GROUP == 32)) ((float*)parts)[i] = ((float*)bias[GROUP == 32 ? half : 0])[i];
-#if STORED == 41
+#if STORED == INT4_ZERO
                 // -(128 + zero), or -(1024 + zero) as half: the zero point is the low bits of the mantissa.
                 zero[0] = BOTH((both >> (GROUP == 32 ? 8 * half : 0) & 15) | (HALF ? 0xe400 : 0xc300));
                 zero[1] = BOTH((both >> (GROUP == 32 ? 8 * half + 4 : 4) & 15) | (HALF ? 0xe400 : 0xc300));
 #endif
 #pragma unroll
                 for (int quad = 0; quad < 2; quad++) {
-#if STORED == 42
+#if STORED == NF4
                     const u32(&w)[4] = wide[2 * half + quad];
 #else
                     u32 w[4];
@@ -393,10 +394,10 @@ extern "C" __global__ void
                 }
                 if (!APART || (GROUP != 32 && half == 0)) continue;
                 float factors[2];
-#if STORED == 43
+#if STORED == MXFP4
                 factors[0] = __uint_as_float((half ? step.scales[tile] << 7 : step.scales[tile] << 23) & 0x7f800000);
                 factors[1] = __uint_as_float((half ? step.scales[tile] >> 1 : step.scales[tile] << 15) & 0x7f800000);
-#elif STORED == 42
+#elif STORED == NF4
                 factors[0] = __uint_as_float(step.scales[tile]), factors[1] = __uint_as_float(step.more[tile]);
 #else
                 u32 pair = GROUP == 32 && half ? step.more[tile] : step.scales[tile];
@@ -460,11 +461,11 @@ extern "C" __global__ void
             sum += SPLIT > 1 && all ? shared_of(&shares[0][value][owner], i) : shares[i][value][owner];
         if (SPLIT > 1 && !all) shares[0][value][owner] = sum;
         float scale = tensor;
-        if (STORED == 8 || STORED == 80 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
+        if (STORED == INT8 || STORED == E4M3 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
         if (BYTES) scale *= from_bf16(x_scales[column]);
         return (float)sum * scale;
     };
-    constexpr int own = COLUMNS * 128, step = GATED == 1 ? 2 : 1;
+    constexpr int own = COLUMNS * 128, step = FUNCTION == GATED ? 2 : 1;
     if (SPLIT > 1) {
         for (int at = threadIdx.x; at < TILES * own; at += LANES)
             if (at / 16 % (8 * COLUMNS) < m && first + at / own < tiles) total(at / own, at % own, false);
@@ -474,11 +475,11 @@ extern "C" __global__ void
         int tile = at / own * step, column = at / 16 % (8 * COLUMNS), out = (first + tile) / step * 16 + at % 16;
         if (column >= m || out >= rows || first + tile >= tiles) continue;
         float result = total(tile, at % own, true);
-        if (GATED != 0) result = result / (1.0f + __expf(-result));
-        if (GATED == 1) result *= total(tile + 1, at % own, true);
+        if (FUNCTION != IDENTITY) result = result / (1.0f + __expf(-result));
+        if (FUNCTION == GATED) result *= total(tile + 1, at % own, true);
         y[(u64)column * rows + out] = to_16(result);
     }
     if (SPLIT > 1) cluster_wait();
-    if (STORED == 42) __syncthreads();
+    if (STORED == NF4) __syncthreads();
     }
 }

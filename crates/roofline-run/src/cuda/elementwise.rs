@@ -2,12 +2,11 @@
 
 use roofline_core::{
     Dim, Format, Math, Op, Precision,
-    format::Element,
     measurement::{Kernel, Path},
     op::{Attention, ElementwiseKind},
 };
 
-use super::gpu::Recipe;
+use super::{gpu::Recipe, row_format::RowFormat};
 
 const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/elementwise.cu"));
 
@@ -98,7 +97,7 @@ impl Rows {
         };
         let rows = Self { does, input, output, tokens: elements / vectors / width, vectors, width };
         let sixteen = matches!(input, Format::FP16 | Format::BF16);
-        if !sixteen || rows.code().is_none() {
+        if !sixteen || rows.written().is_none() {
             return Err(format!("no element-wise kernel goes from {input} to {output}"));
         }
         if does == Does::Rope && !width.is_multiple_of(2) {
@@ -120,16 +119,10 @@ impl Rows {
         self.tokens * self.vectors
     }
 
-    /// The kernel's number for the output's format.
-    fn code(&self) -> Option<i64> {
-        match self.output {
-            output if output == self.input => Some(0),
-            _ if matches!(self.does, Does::Rope | Does::Residual | Does::Embedding | Does::Softmax) => None,
-            Format::FP8 => Some(1),
-            output if output.element() == Element::Fp8E5M2 && "fp8-e5m2".parse() == Ok(output) => Some(2),
-            Format::INT8 => Some(3),
-            _ => None,
-        }
+    /// How rows are written; none where the kernel does not.
+    fn written(&self) -> Option<RowFormat> {
+        let plain = matches!(self.does, Does::Rope | Does::Residual | Does::Embedding | Does::Softmax);
+        RowFormat::of(self.output, self.input).filter(|format| !plain || *format == RowFormat::Sixteen)
     }
 
     /// Whether rows are stored with a scale.
@@ -183,16 +176,16 @@ impl Rows {
             Does::Activation => "activation",
             Does::Softmax => "softmax",
         };
-        let defines = vec![
+        let mut defines = self.written().unwrap_or(RowFormat::Sixteen).defines("OUTPUT");
+        defines.extend([
             ("HALF", i64::from(self.input == Format::FP16)),
-            ("OUTPUT", self.code().unwrap_or(0)),
             ("LANES", lanes as i64),
             ("CHUNKS", chunks as i64),
             ("BLOCK", self.threads() as i64),
             ("FLAT", FLAT as i64),
             ("PIECES", PIECES as i64),
             ("TURNED", TURNED as i64),
-        ];
+        ]);
         Recipe { source: SOURCE, function, defines, shared: 0 }
     }
 }

@@ -4,7 +4,7 @@
 //   ROWS  rows of x        OUTPUTS  rows of W per block        WARPS  warps per block
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    wide(const float* __restrict__ weights, const float* __restrict__ x, float* __restrict__ y, int rows, int width, int m) {
+    gemv_fp32(const float* __restrict__ weights, const float* __restrict__ x, float* __restrict__ y, int rows, int width, int m) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * OUTPUTS;
     float sums[OUTPUTS][ROWS];
 #pragma unroll
