@@ -9,7 +9,7 @@ use roofline_quant::{
     Checkpoint,
     gguf::Header,
     rows::{Rows, Spare},
-    stored::Stored,
+    stored::StoredTensor,
 };
 
 /// Decoding more numbers than this finds nothing that decoding these does not.
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     fs::write(&*FILE, bytes).expect("a temporary file");
     let Ok(checkpoint) = Checkpoint::open(&FILE) else { return };
-    let Ok((all, _)) = Stored::survey(&checkpoint) else { return };
+    let Ok((all, _)) = StoredTensor::survey(&checkpoint) else { return };
     for stored in all {
         let Ok(rows) = stored.into_rows() else { continue };
         let matrix = rows.matrix();

@@ -25,12 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(comparison.pairs.len(), observations.len());
         }
     }
-    let sample = |one: &Measurement| Sample {
-        op: one.op,
-        precision: one.formats,
-        math: one.kernel.math,
-        time: one.time(),
-    };
+    let sample =
+        |one: &Measurement| Sample { op: one.op, precision: one.formats, math: one.kernel.math, time: one.time() };
     let samples: Vec<Sample> = run.measurements.iter().map(sample).collect();
     let _ = fit(&samples, &device, "fuzz", String::new(), ThinRows::all(16), Spread::default());
 });

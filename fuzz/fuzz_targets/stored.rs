@@ -6,7 +6,7 @@
 use std::{fs, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use roofline_quant::{Checkpoint, rows::Spare, stored::Stored};
+use roofline_quant::{Checkpoint, rows::Spare, stored::StoredTensor};
 
 /// Decoding more numbers than this finds nothing that decoding these does not.
 const MOST: usize = 1 << 20;
@@ -26,7 +26,7 @@ fuzz_target!(|file: &[u8]| {
     let path = FOLDER.join("model.safetensors");
     fs::write(&path, file).expect("a temporary file");
     let Ok(checkpoint) = Checkpoint::open(&path) else { return };
-    let Ok((all, _)) = Stored::survey(&checkpoint) else { return };
+    let Ok((all, _)) = StoredTensor::survey(&checkpoint) else { return };
     for stored in all {
         if !stored.is_coded() {
             continue;

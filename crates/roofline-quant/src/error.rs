@@ -131,7 +131,7 @@ impl Error {
         match self {
             Self::Weight { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
             Self::Exists { hint, .. } => Some((*hint).to_owned()),
-            Self::Space { .. } => Some("free some space, or write to another disk with `--to`".to_owned()),
+            Self::Space { .. } => Some("free some space, or write to another disk with `⟨to⟩`".to_owned()),
             Self::Verify { .. } => {
                 Some("nothing was kept; a disk or a memory that changes bytes does this: try another place".to_owned())
             }

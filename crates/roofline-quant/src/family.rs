@@ -14,7 +14,7 @@ use crate::{
     coding::Matrix,
     rows::{Plain, Rows, Stacked, Transposed},
     site::Site,
-    stored::{Coded, Kind, Located, Stored},
+    stored::{Coded, Kind, Located, StoredTensor},
 };
 
 /// What sets a family apart from those whose modules are called as in their checkpoints.
@@ -27,13 +27,24 @@ struct Row {
     words: &'static [(&'static str, &'static str)],
     /// How its experts lie in stacks, and whether the loader of compressed-tensors takes them apart.
     stack: Option<Stack>,
-    /// Whether its products are a class of its own that reads and transposes `weight` as it multiplies: codes of another
-    /// name are not found, and torchao's tensors cannot be transposed.
-    own_products: bool,
+    /// What class its products are of.
+    products: Products,
+}
+
+/// The class of a family's products in transformers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Products {
+    /// `nn.Linear`.
+    Linear,
+    /// One of its own that reads and transposes `weight` as it multiplies: codes of another name are not found, and
+    /// torchao's tensors cannot be transposed.
+    Own,
+    /// `Conv1D`: inputs first, so that what quantizes along rows would quantize the wrong way.
+    Conv1d,
 }
 
 /// Most families.
-const USUAL: Row = Row { types: &[], starts: &[], words: &[], stack: None, own_products: false };
+const USUAL: Row = Row { types: &[], starts: &[], words: &[], stack: None, products: Products::Linear };
 
 /// Experts of a layer in one tensor of three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +98,12 @@ const ROWS: &[Row] = &[
     },
     Row { types: &["mixtral", "minimax", "minimax_m2", "phimoe"], words: &[(".block_sparse_moe.", ".mlp.")], ..USUAL },
     Row { types: &["gpt_neox"], starts: &[("embed_out", "lm_head")], ..USUAL },
-    Row { types: &["falcon"], own_products: true, ..USUAL },
+    Row { types: &["falcon"], products: Products::Own, ..USUAL },
+    Row {
+        types: &["gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"],
+        products: Products::Conv1d,
+        ..USUAL
+    },
     Row { types: &["llama4", "llama4_text"], stack: Some(Stack::SideBySide), ..USUAL },
     Row { types: &["gpt_oss"], stack: Some(Stack::InTurns), ..USUAL },
 ];
@@ -117,9 +133,9 @@ impl Family {
         if module == name { vec![module] } else { vec![name.to_owned(), module] }
     }
 
-    /// Whether its products read and transpose `weight` themselves.
-    pub(crate) fn has_own_products(self) -> bool {
-        self.0.is_some_and(|row| row.own_products)
+    /// What class its products are of.
+    pub(crate) fn products(self) -> Products {
+        self.0.unwrap_or(&USUAL).products
     }
 
     /// How its experts lie in stacks.
@@ -129,8 +145,8 @@ impl Family {
 }
 
 /// Experts in stacks of which every half holds gates or ways up, one by one.
-pub(crate) fn apart<'a>(stored: &Stored<'a>, site: &Site) -> Result<Vec<Stored<'a>>> {
-    let refuse = |stored: &Stored<'_>| Err(stored.refuse(format!("has the shape {:?}", stored.shape), None));
+pub(crate) fn apart<'a>(stored: &StoredTensor<'a>, site: &Site) -> Result<Vec<StoredTensor<'a>>> {
+    let refuse = |stored: &StoredTensor<'_>| Err(stored.refuse(format!("has the shape {:?}", stored.shape), None));
     let Kind::Plain(located) = &stored.kind else {
         return Err(stored.refuse("is a stack of experts in codes, which is not taken apart", None));
     };
@@ -147,7 +163,7 @@ pub(crate) fn apart<'a>(stored: &Stored<'a>, site: &Site) -> Result<Vec<Stored<'
         for (at, part) in parts.iter().enumerate() {
             let first = expert * inputs * outputs + at * rows;
             let plain = Plain::within(located.0, located.1, matrix, first, 1, outputs)?;
-            all.push(Stored {
+            all.push(StoredTensor {
                 name: format!("{before}.{expert}.{part}.weight"),
                 shape: vec![rows, inputs],
                 dtype: stored.dtype,
@@ -160,9 +176,9 @@ pub(crate) fn apart<'a>(stored: &Stored<'a>, site: &Site) -> Result<Vec<Stored<'
 
 /// The same the other way round: experts that lie one by one, in the stacks that a plain checkpoint of the family has.
 /// What is no expert stays as it is; a stack with a hole is refused.
-pub(crate) fn together(all: Vec<Stored<'_>>) -> Result<Vec<Stored<'_>>> {
+pub(crate) fn together(all: Vec<StoredTensor<'_>>) -> Result<Vec<StoredTensor<'_>>> {
     let mut rest = Vec::new();
-    let mut layers: BTreeMap<String, BTreeMap<usize, BTreeMap<&'static str, Stored<'_>>>> = BTreeMap::new();
+    let mut layers: BTreeMap<String, BTreeMap<usize, BTreeMap<&'static str, StoredTensor<'_>>>> = BTreeMap::new();
     for stored in all {
         match numbered(&stored.name) {
             Some((before, expert, part)) => {
@@ -200,10 +216,10 @@ pub(crate) fn together(all: Vec<Stored<'_>>) -> Result<Vec<Stored<'_>>> {
 }
 
 /// The numbers of an expert's rows, their type and where they lie.
-type Turn<'a> = (Dtype, Vec<Located<'a>>, Box<dyn Rows + 'a>);
+type ExpertRows<'a> = (Dtype, Vec<Located<'a>>, Box<dyn Rows + 'a>);
 
 /// Matrices of equal shape as one tensor of three dimensions.
-fn stack<'a, T>(name: String, all: Vec<T>, rows: impl Fn(T) -> Result<Turn<'a>>) -> Result<Stored<'a>> {
+fn stack<'a, T>(name: String, all: Vec<T>, rows: impl Fn(T) -> Result<ExpertRows<'a>>) -> Result<StoredTensor<'a>> {
     let count = all.len();
     let (mut dtype, mut parts, mut matrices) = (Dtype::Bf16, Vec::new(), Vec::new());
     for one in all {
@@ -218,7 +234,7 @@ fn stack<'a, T>(name: String, all: Vec<T>, rows: impl Fn(T) -> Result<Turn<'a>>)
         return Err(Error::Weight { name, reason, hint: None });
     }
     let coded = Coded { scheme: "experts apart".to_owned(), rows: Stacked::of(matrices), parts };
-    Ok(Stored { name, shape: vec![count, each.rows, each.columns], dtype, kind: Kind::Coded(coded) })
+    Ok(StoredTensor { name, shape: vec![count, each.rows, each.columns], dtype, kind: Kind::Coded(coded) })
 }
 
 /// The experts' name, the number and the part of an expert that lies by itself.

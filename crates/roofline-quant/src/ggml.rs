@@ -7,13 +7,13 @@
 
 #![expect(clippy::inline_always, reason = "what `widest!` calls is compiled for any CPU unless it is inlined")]
 
+mod coding;
 mod fp4;
 mod others;
 mod simple;
-mod stored;
 
+pub use coding::GgmlCoding;
 pub use fp4::divisor;
-pub use stored::Stored;
 
 use roofline_core::{
     Format,

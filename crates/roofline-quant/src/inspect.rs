@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,12 +16,12 @@ use crate::{
     checkpoint::open_regular,
     gguf,
     site::{Site, pattern},
-    stored::{Stored, Unknown},
+    stored::{StoredTensor, Unknown},
 };
 use contradictions::contradictions;
 
 /// A checkpoint at a glance.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Inspection {
     /// What it is called.
     pub name: String,
@@ -47,7 +48,8 @@ pub struct Inspection {
 }
 
 /// A tensor, or a weight and what is stored for it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "InspectedTensor")]
 pub struct Tensor {
     /// Its name, or what it was called before it was coded.
     pub name: String,
@@ -109,7 +111,7 @@ fn gguf(path: &Path) -> Result<Inspection> {
 fn folder(path: &Path) -> Result<Inspection> {
     let checkpoint = Checkpoint::open_part(path)?;
     let mut tensors = Vec::new();
-    let (all, unknown) = Stored::survey(&checkpoint)?;
+    let (all, unknown) = StoredTensor::survey(&checkpoint)?;
     let parts: HashSet<&str> = unknown.iter().map(|unknown| unknown.part.as_str()).collect();
     for stored in &all {
         let shape: Vec<u64> = stored.shape.iter().map(|dim| *dim as u64).collect();
@@ -194,7 +196,12 @@ impl Inspection {
 }
 
 /// What does not fit together, in words.
-fn suspicions(checkpoint: &Checkpoint, tensors: &[Tensor], stored: &[Stored<'_>], unknown: &[Unknown]) -> Vec<String> {
+fn suspicions(
+    checkpoint: &Checkpoint,
+    tensors: &[Tensor],
+    stored: &[StoredTensor<'_>],
+    unknown: &[Unknown],
+) -> Vec<String> {
     let config = &checkpoint.config;
     let mut found = Vec::new();
     let coded: Vec<&Tensor> =

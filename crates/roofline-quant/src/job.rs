@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a run will do.
-pub struct Job<'a> {
+pub struct QuantizeJob<'a> {
     /// Files that weights stream into.
     pub files: Vec<Output>,
     /// What streams into them.
@@ -189,7 +189,7 @@ impl Item<'_> {
     }
 }
 
-impl Job<'_> {
+impl QuantizeJob<'_> {
     /// Bytes that will be written.
     pub fn bytes(&self) -> u64 {
         let files = self.files.iter().map(|file| file.bytes);

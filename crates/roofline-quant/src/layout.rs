@@ -30,14 +30,14 @@ use compressed_tensors::kept_stacks;
 use roofline_core::{Error as CoreError, Format, Plan, Role};
 
 use crate::{
-    Checkpoint, Dtype, Error, Job, Request, Result,
+    Checkpoint, Dtype, Error, QuantizeJob, Request, Result,
     coding::{Coding, Numbers, Part},
     family::{self, Family, Stack},
     job::{Code, Item, Place, Work},
     number::is_number,
     plan::{Asked, Wanted, narrow},
     site::Site,
-    stored::{Kind, Stored},
+    stored::{Kind, StoredTensor},
 };
 
 /// A family of files that some runtimes load.
@@ -93,19 +93,19 @@ impl Layout {
     }
 
     /// The one file that is the result, where it is no folder.
-    pub(crate) fn single_file<'j>(self, job: &'j Job<'_>, target: &Path) -> Option<&'j str> {
+    pub(crate) fn single_file<'j>(self, job: &'j QuantizeJob<'_>, target: &Path) -> Option<&'j str> {
         let named = target.extension().is_some_and(|extension| extension == "gguf");
         job.files.first().filter(|_| self == Self::Gguf && named).map(|file| file.name.as_str())
     }
 
     /// What writing `checkpoint` as it is asked for takes.
-    pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<Job<'a>> {
+    pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
         let Request { plan, method, target, ranges, .. } = request;
         let runtimes = self.wanted_by(request.runtime)?;
         if ranges.is_some() && self != Self::CompressedTensors {
             return Err(Error::unsupported(
                 format!("{self} stores no scales of activations, so ranges are of no use"),
-                "leave `--ranges` out, or use `--as compressed-tensors`",
+                "leave `⟨ranges⟩` out, or use `⟨as compressed-tensors⟩`",
             ));
         }
         if let Some(mix) = plan.mix().filter(|_| self != Self::Gguf) {
@@ -139,7 +139,7 @@ impl Layout {
                 "`{}` has no config.json, or an empty one, and no runtime loads {self} without it",
                 checkpoint.folder.display()
             ),
-            "put the model's own config.json beside its weights; `--as safetensors` changes the type of numbers without one",
+            "put the model's own config.json beside its weights; `⟨as safetensors⟩` changes the type of numbers without one",
         ))
     }
 }
@@ -164,15 +164,15 @@ impl FromStr for Layout {
 struct Decision<'a> {
     /// Which shard of the output it goes to: the one it comes from.
     shard: usize,
-    stored: Stored<'a>,
+    stored: StoredTensor<'a>,
     site: Site,
     /// The scheme, how it codes and what it stores; none for what is copied.
     coded: Option<(&'static Scheme, Arc<dyn Coding>, Vec<Part>)>,
 }
 
 /// Everything a checkpoint holds, with its place in the model.
-fn sites(checkpoint: &Checkpoint) -> Result<Vec<(Stored<'_>, Site)>> {
-    let all = Stored::all(checkpoint)?.into_iter().map(|stored| {
+fn sites(checkpoint: &Checkpoint) -> Result<Vec<(StoredTensor<'_>, Site)>> {
+    let all = StoredTensor::all(checkpoint)?.into_iter().map(|stored| {
         let site = Site::of(&stored.name, stored.shape.len());
         (stored, site)
     });
@@ -180,7 +180,7 @@ fn sites(checkpoint: &Checkpoint) -> Result<Vec<(Stored<'_>, Site)>> {
 }
 
 /// A plan for the model that these are the weights of, and what to know about it.
-fn asked<'p>(plan: &'p Plan, checkpoint: &Checkpoint, all: &[(Stored<'_>, Site)]) -> (Asked<'p>, Vec<String>) {
+fn asked<'p>(plan: &'p Plan, checkpoint: &Checkpoint, all: &[(StoredTensor<'_>, Site)]) -> (Asked<'p>, Vec<String>) {
     let sites: Vec<&Site> = all.iter().map(|(_, site)| site).collect();
     let asked = Asked::new(plan, &checkpoint.config, sites.iter().copied());
     let notes = asked.notes(&sites);
@@ -188,7 +188,7 @@ fn asked<'p>(plan: &'p Plan, checkpoint: &Checkpoint, all: &[(Stored<'_>, Site)]
 }
 
 /// Which of the checkpoint's files a tensor lies in.
-fn shard_of(checkpoint: &Checkpoint, stored: &Stored<'_>) -> usize {
+fn shard_of(checkpoint: &Checkpoint, stored: &StoredTensor<'_>) -> usize {
     let (shard, _) = stored.first();
     checkpoint.shards.iter().position(|other| std::ptr::eq(other, shard)).unwrap_or(0)
 }
@@ -198,7 +198,7 @@ fn decide<'a>(
     checkpoint: &'a Checkpoint,
     plan: &Plan,
     layout: Layout,
-    coding: impl Fn(&'static Scheme, &Stored<'_>) -> Result<Arc<dyn Coding>>,
+    coding: impl Fn(&'static Scheme, &StoredTensor<'_>) -> Result<Arc<dyn Coding>>,
 ) -> Result<(Vec<Decision<'a>>, Vec<String>)> {
     let mut all = sites(checkpoint)?;
     if layout == Layout::CompressedTensors && Family::of(&checkpoint.config).stack() == Some(Stack::SideBySide) {
@@ -214,17 +214,17 @@ fn decide<'a>(
             None => None,
             Some(_) if site.is_stack() => {
                 let reason = "holds the experts of a layer in a stack, which transformers and vLLM load only as it is";
-                let hint = format!("`{plan},experts=keep` quantizes the rest; `--as gguf` writes stacks in every type");
+                let hint = format!("`{plan},experts=keep` quantizes the rest; `⟨as gguf⟩` writes stacks in every type");
                 return Err(stored.refuse(reason, Some(&hint)));
             }
             Some(scheme) => {
                 if !is_number(stored.dtype) {
                     let reason = format!("is stored as {}, which is not a floating-point number", stored.dtype);
-                    return Err(stored.refuse(reason, Some("keep it with `--keep`")));
+                    return Err(stored.refuse(reason, Some("keep it with `⟨keep⟩`")));
                 }
                 if left::is_transposed(&checkpoint.config, &site) {
                     let reason = "is stored transposed, in a module (Conv1D) that no loader of this layout quantizes";
-                    return Err(stored.refuse(reason, Some("keep it with `--keep`, or write GGUF")));
+                    return Err(stored.refuse(reason, Some("keep it with `⟨keep⟩`, or write GGUF")));
                 }
                 let coding = coding(scheme, &stored)?;
                 let parts = parts(&stored, &*coding)?;
@@ -238,7 +238,7 @@ fn decide<'a>(
         let hint = if transposed {
             "this family's code has its matrices transposed (Conv1D), and no loader of this layout quantizes those"
         } else {
-            "`roofline inspect` lists the weights and their roles; `--as safetensors` changes the type of plain numbers"
+            "`⟨roofline inspect⟩` lists the weights and their roles; `⟨as safetensors⟩` changes the type of plain numbers"
         };
         let what = format!("nothing to do: the plan `{plan}` leaves every weight of this model as it is");
         return Err(Error::unsupported(what, hint));
@@ -247,7 +247,7 @@ fn decide<'a>(
 }
 
 /// The same with the experts of every stack one by one, in the order of names.
-fn taken_apart(all: Vec<(Stored<'_>, Site)>) -> Result<Vec<(Stored<'_>, Site)>> {
+fn taken_apart(all: Vec<(StoredTensor<'_>, Site)>) -> Result<Vec<(StoredTensor<'_>, Site)>> {
     let mut apart = Vec::new();
     for (stored, site) in all {
         if site.is_stack() {
@@ -278,16 +278,16 @@ fn wanted(layout: Layout, asked: &Asked<'_>, site: &Site, dtype: Dtype) -> Resul
 }
 
 /// What a tensor is stored as, if it is a matrix that suits.
-fn parts(stored: &Stored<'_>, coding: &dyn Coding) -> Result<Vec<Part>> {
+fn parts(stored: &StoredTensor<'_>, coding: &dyn Coding) -> Result<Vec<Part>> {
     let refuse = |reason: String, hint: &str| stored.refuse(reason, Some(hint));
     let [rows, columns] = stored.shape[..] else {
         let reason = format!("has the shape {:?}, which is no matrix", stored.shape);
-        return Err(refuse(reason, "keep it with a rule of the plan, or with `--keep`"));
+        return Err(refuse(reason, "keep it with a rule of the plan, or with `⟨keep⟩`"));
     };
     if rows == 0 || columns == 0 {
         return Err(refuse(format!("has the shape {:?}", stored.shape), "an empty weight cannot be quantized"));
     }
-    let hint = "keep it with `--keep`, or choose a scheme with a smaller group or one scale per channel";
+    let hint = "keep it with `⟨keep⟩`, or choose a scheme with a smaller group or one scale per channel";
     coding.parts(crate::coding::Matrix { rows, columns }).map_err(|reason| refuse(reason, hint))
 }
 
@@ -383,10 +383,10 @@ fn torn_families(decisions: &[Decision<'_>]) -> Vec<String> {
 }
 
 /// A checkpoint whose weights are codes already.
-fn quantized_already(checkpoint: &Checkpoint, stored: &Stored<'_>) -> Error {
+fn quantized_already(checkpoint: &Checkpoint, stored: &StoredTensor<'_>) -> Error {
     Error::unsupported(
         format!("`{}` is quantized already: `{}` is in codes", checkpoint.folder.display(), stored.name),
-        "start from the original checkpoint, since every quantization adds its error; or decode this one with `--plan bf16`",
+        "start from the original checkpoint, since every quantization adds its error; or decode this one with `⟨plan bf16⟩`",
     )
 }
 

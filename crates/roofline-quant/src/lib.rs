@@ -3,7 +3,7 @@
 //! Data flows one way:
 //!
 //! ```text
-//! Checkpoint ──Plan──▶ Job (every output byte has its place) ──stream──▶ files, and the error of every weight
+//! Checkpoint ──Plan──▶ QuantizeJob (every output byte has its place) ──stream──▶ files, and the error of every weight
 //! ```
 //!
 //! What is written is known from the input's headers alone, so headers go first and rows follow in any order, from
@@ -11,12 +11,12 @@
 
 #![allow(clippy::inline_always, reason = "what a kernel calls must be compiled with the kernel's instructions")]
 
-pub mod card;
 pub mod checkpoint;
 pub mod coding;
 pub mod container;
 pub mod dtype;
 mod error;
+mod error_stats;
 mod family;
 pub mod ggml;
 pub mod gguf;
@@ -25,6 +25,7 @@ pub mod job;
 pub mod layout;
 pub mod lora;
 mod method;
+pub mod model_card;
 mod number;
 pub mod plan;
 pub mod preview;
@@ -36,11 +37,12 @@ pub mod rows;
 mod runtime;
 pub mod safetensors;
 #[cfg(test)]
+mod schemas;
+#[cfg(test)]
 mod scratch;
 pub mod site;
 pub mod stored;
 pub mod stream;
-mod tally;
 pub mod torchao;
 mod verify;
 mod workspace;
@@ -49,13 +51,13 @@ pub use checkpoint::Checkpoint;
 pub use container::Container;
 pub use dtype::Dtype;
 pub use error::Error;
-pub use job::Job;
+pub use error_stats::ErrorStats;
+pub use job::QuantizeJob;
 pub use layout::Layout;
 pub use method::Method;
 pub use quantize::{Request, quantize};
 pub use ranges::Ranges;
 pub use runtime::Runtime;
-pub use tally::Tally;
 pub use workspace::{Manner, Workspace};
 
 /// What a call of this crate returns.

@@ -16,6 +16,7 @@ use std::{
     sync::Arc,
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ use crate::{
     Checkpoint, Dtype, Error, Result,
     checkpoint::Shard,
     number::is_number,
-    stored::{Kind, Stored},
+    stored::{Kind, StoredTensor},
 };
 use adapter::{Adapter, Part};
 use change::Delta;
@@ -33,7 +34,8 @@ pub(crate) use change::{Change, Changes, Merged};
 const MOST_HELD: u64 = 4 << 30;
 
 /// What was merged, for reports.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "MergedAdapter")]
 pub struct Merge {
     /// The folder it came from.
     pub adapter: PathBuf,
@@ -84,7 +86,7 @@ impl Checkpoint {
         if self.gguf.is_some() {
             return Err(Error::unsupported(
                 "an adapter is merged into the safetensors of a model, and this is a GGUF file",
-                "write it as safetensors first, with `--plan bf16 --to FOLDER`, and merge it there",
+                "write it as safetensors first, with `⟨plan bf16⟩ ⟨to FOLDER⟩`, and merge it there",
             ));
         }
         let adapter = Adapter::open(folder)?;
@@ -124,7 +126,7 @@ impl Checkpoint {
                             format!(
                                 "the factors of the adapters take more than {MOST_HELD} bytes, which are held in memory"
                             ),
-                            "merge them one after the other, with `--plan bf16` for all but the last",
+                            "merge them one after the other, with `⟨plan bf16⟩` for all but the last",
                         ));
                     }
                     let delta: Delta = factors.read(&adapter, (alpha * scale) as f32)?;
@@ -181,14 +183,14 @@ impl Checkpoint {
 /// Every tensor of a model, codes under the name of what they stand for.
 fn places(checkpoint: &Checkpoint) -> Result<HashMap<String, Place>> {
     let mut places = HashMap::new();
-    for stored in Stored::all(checkpoint)? {
+    for stored in StoredTensor::all(checkpoint)? {
         let lies = match &stored.kind {
             Kind::Plain((shard, _)) => {
                 let shard = checkpoint.shards.iter().position(|other| std::ptr::eq(other, *shard));
                 shard.map_or(Lies::Within, Lies::Plain)
             }
             Kind::Coded(_) => Lies::Coded,
-            Kind::Within(..) | Kind::Turned(..) => Lies::Within,
+            Kind::Within(..) | Kind::Rearranged(..) => Lies::Within,
         };
         places.insert(stored.name, Place { shape: stored.shape, dtype: stored.dtype, lies });
     }

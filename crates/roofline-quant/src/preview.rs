@@ -7,10 +7,11 @@ use std::{
 };
 
 use roofline_core::Plan;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    Checkpoint, Job, Result, Workspace,
+    Checkpoint, QuantizeJob, Result, Workspace,
     job::{Item, Work},
     layout::{Left, left},
     quantize::{Request, bits_per_weight, fingerprint, prepare},
@@ -18,7 +19,8 @@ use crate::{
 };
 
 /// What would be written.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "QuantizePreview")]
 pub struct Preview {
     /// What the model is called.
     pub model: String,
@@ -57,7 +59,8 @@ pub struct Preview {
 }
 
 /// Matrices of one role that become the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PlannedWeights")]
 pub struct Planned {
     /// What they are for.
     pub role: &'static str,
@@ -72,7 +75,8 @@ pub struct Planned {
 }
 
 /// An estimate of time, from a sample of this model, coded by this plan on this machine.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "QuantizeTime")]
 pub struct Time {
     /// Seconds, without the disk that is written to: a run that writes nothing cannot know it.
     pub estimated_seconds: f64,
@@ -83,7 +87,8 @@ pub struct Time {
 }
 
 /// Room on the disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DiskRoom")]
 pub struct Room {
     /// Bytes the result takes.
     pub needed: u64,
@@ -129,7 +134,7 @@ pub fn preview(checkpoint: &Checkpoint, request: &Request) -> Result<Preview> {
     })
 }
 
-fn planned(job: &Job<'_>) -> Vec<Planned> {
+fn planned(job: &QuantizeJob<'_>) -> Vec<Planned> {
     let mut all: Vec<Planned> = Vec::new();
     for item in &job.items {
         let Work::Code(code) = &item.work else { continue };
@@ -150,7 +155,7 @@ fn planned(job: &Job<'_>) -> Vec<Planned> {
 }
 
 /// Tries a little of every kind of work that the job has, with nowhere to write.
-fn time(checkpoint: &Checkpoint, job: &Job<'_>, threads: usize) -> Result<Time> {
+fn time(checkpoint: &Checkpoint, job: &QuantizeJob<'_>, threads: usize) -> Result<Time> {
     let read_bytes_per_second = reading(checkpoint)?;
     let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_| {} };
     let mut kinds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

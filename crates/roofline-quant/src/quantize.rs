@@ -6,16 +6,17 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use roofline_core::{Plan, quality::PerplexityChange};
+use roofline_core::{Plan, hash::fnv1a, quality::PerplexityChange};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Checkpoint, Error, Job, Layout, Manner, Method, Ranges, Result, Runtime, Tally, Workspace, card,
+    Checkpoint, Error, ErrorStats, Layout, Manner, Method, QuantizeJob, Ranges, Result, Runtime, Workspace,
     job::{Companion, Item, Work},
     layout::Shards,
     lora::Merge,
-    stream, verify,
+    model_card, stream, verify,
 };
 
 /// What is asked for.
@@ -62,7 +63,8 @@ impl Request {
 }
 
 /// What was done.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "QuantizeReport")]
 pub struct Report {
     /// What the model is called.
     pub model: String,
@@ -96,7 +98,8 @@ pub struct Report {
 }
 
 /// What became of one weight.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "QuantizedWeight")]
 pub struct Line {
     /// Its name in the source.
     pub name: String,
@@ -123,7 +126,7 @@ pub struct Line {
 }
 
 /// Everything that will be written, or why nothing is.
-pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Result<Job<'a>> {
+pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
     // A GGUF file is all there is of its model; what lies beside it is something else.
     let source = checkpoint.shards.first().filter(|_| checkpoint.gguf.is_some());
     apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
@@ -158,7 +161,7 @@ pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64)
 fn write(
     checkpoint: &Checkpoint,
     request: &Request,
-    job: &Job<'_>,
+    job: &QuantizeJob<'_>,
     space: &Workspace,
     watch: &(dyn Fn(u64) + Sync),
 ) -> Result<Report> {
@@ -175,8 +178,8 @@ fn write(
         }
     }
     if request.layout.single_file(job, &request.target).is_none() {
-        let origin = card::Origin::of(checkpoint);
-        keep(&space.out().join("README.md"), card::card(&report, &origin).as_bytes())?;
+        let origin = model_card::Origin::of(checkpoint);
+        keep(&space.out().join("README.md"), model_card::model_card(&report, &origin).as_bytes())?;
     }
     if request.verify {
         verify::verify(job, &outcome, &space.out(), request.threads, watch)?;
@@ -202,14 +205,18 @@ fn apart(source: &Path, target: &Path) -> Result<()> {
     let target = fs::canonicalize(&target).unwrap_or(target);
     if target.starts_with(&source) || source.starts_with(&target) {
         let what = format!("`{}` would be written into the checkpoint that is read", target.display());
-        return Err(Error::unsupported(what, "choose a place outside it with `--to`"));
+        return Err(Error::unsupported(what, "choose a place outside it with `⟨to⟩`"));
     }
     Ok(())
 }
 
 /// What is made from what: two runs with equal fingerprints write equal bytes. The heads of the files stand for everything
-/// that places depend on, a tokenizer in a GGUF file among it.
-pub(crate) fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>) -> Result<serde_json::Value> {
+/// that places depend on, a tokenizer in a GGUF file among it; their hashes notice a change, and withstand no attack.
+pub(crate) fn fingerprint(
+    checkpoint: &Checkpoint,
+    request: &Request,
+    job: &QuantizeJob<'_>,
+) -> Result<serde_json::Value> {
     let sources = checkpoint.shards.iter().map(|shard| {
         let metadata = fs::metadata(&shard.path).map_err(Error::file("read", &shard.path))?;
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -217,7 +224,7 @@ pub(crate) fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<
         Ok(json!([shard.path.to_string_lossy(), metadata.len(), changed]))
     });
     let files =
-        job.files.iter().map(|file| json!([file.name, file.bytes, format!("{:016x}", hash(&file.head.bytes()))]));
+        job.files.iter().map(|file| json!([file.name, file.bytes, format!("{:016x}", fnv1a(&file.head.bytes()))]));
     Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "source": sources.collect::<Result<Vec<_>>>()?,
@@ -231,24 +238,19 @@ pub(crate) fn fingerprint(checkpoint: &Checkpoint, request: &Request, job: &Job<
     }))
 }
 
-/// FNV-1a, 64 bits: to notice a change, not to withstand an attack.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[Option<Tally>]) -> Report {
-    let weights: Vec<Line> = job.items.iter().zip(outcome).filter_map(|(item, tally)| line(item, (*tally)?)).collect();
+fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, outcome: &[Option<ErrorStats>]) -> Report {
+    let weights: Vec<Line> = job.items.iter().zip(outcome).filter_map(|(item, stats)| line(item, (*stats)?)).collect();
     let (mut error, mut all) = (0.0, 0.0);
-    for (item, tally) in job.items.iter().zip(outcome) {
+    for (item, stats) in job.items.iter().zip(outcome) {
         let weights = item.weights() as f64;
         if item.site.is_layer_product() {
             all += weights;
         }
-        if let (Work::Code(code), Some(tally)) = (&item.work, tally)
+        if let (Work::Code(code), Some(stats)) = (&item.work, stats)
             && code.lossy
             && item.site.is_layer_product()
         {
-            error += tally.relative_error().powi(2) * weights;
+            error += stats.relative_error().powi(2) * weights;
         }
     }
     let relative_squared_error = if all > 0.0 { error / all } else { 0.0 };
@@ -271,7 +273,7 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &Job<'_>, outcome: &[
 }
 
 /// Stored bits per quantized weight, scales and all.
-pub(crate) fn bits_per_weight(job: &Job<'_>) -> f64 {
+pub(crate) fn bits_per_weight(job: &QuantizeJob<'_>) -> f64 {
     let (mut stored, mut quantized) = (0, 0);
     for item in &job.items {
         if let Work::Code(code) = &item.work
@@ -284,7 +286,7 @@ pub(crate) fn bits_per_weight(job: &Job<'_>) -> f64 {
     8.0 * stored as f64 / quantized.max(1) as f64
 }
 
-fn line(item: &Item<'_>, tally: Tally) -> Option<Line> {
+fn line(item: &Item<'_>, stats: ErrorStats) -> Option<Line> {
     let Work::Code(code) = &item.work else { return None };
     let matrix = code.matrix();
     code.lossy.then(|| Line {
@@ -294,10 +296,10 @@ fn line(item: &Item<'_>, tally: Tally) -> Option<Line> {
         scheme: code.scheme.clone(),
         rows: matrix.rows,
         columns: matrix.columns,
-        relative_error: tally.relative_error(),
-        snr_db: tally.snr(),
-        largest_error: tally.largest_error,
-        largest_weight: tally.largest_weight,
-        clipped_share: tally.clipped_share(),
+        relative_error: stats.relative_error(),
+        snr_db: stats.snr(),
+        largest_error: stats.largest_error,
+        largest_weight: stats.largest_weight,
+        clipped_share: stats.clipped_share(),
     })
 }

@@ -82,7 +82,7 @@ impl<'r> Wants<'r> {
         }
         Err(Error::unsupported(
             format!("the plan `{plan}` stores scales for {first}, which only data can tell"),
-            "give what data were seen to reach with `--ranges FILE`, or take a plan that scales while it runs, such as \
+            "give what data were seen to reach with `⟨ranges FILE⟩`, or take a plan that scales while it runs, such as \
              `fp8` or `nvfp4a16`",
         ))
     }
@@ -128,6 +128,6 @@ mod tests {
         let mut none = Wants::of(None);
         none.want("input", "a", |ranges| &ranges.inputs);
         let error = none.check(&plan).unwrap_err();
-        assert!(error.to_string().contains("`nvfp4`") && error.hint().unwrap().contains("--ranges"), "{error}");
+        assert!(error.to_string().contains("`nvfp4`") && error.hint().unwrap().contains("⟨ranges FILE⟩"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 //! model's type rounds after every step. To give the same bytes, so do we. Everything here is plain arithmetic without
 //! branches or calls, so that loops over it become vector code.
 
-use crate::Dtype;
+use crate::{Dtype, Error};
 
 /// 1.5 * 2^23: adding it to a number below 2^22 leaves the nearest integer, ties to even, in the low bits.
 const MAGIC: f32 = 12_582_912.0;
@@ -85,6 +85,24 @@ pub(crate) struct F32;
 /// searches for its scale no library's bytes are to be met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reciprocal;
+
+/// That weights of this type are not quantized.
+pub(crate) fn unsuited(dtype: Dtype) -> Error {
+    Error::unsupported(format!("weights of {dtype} cannot be quantized"), "start from a checkpoint in BF16, F16 or F32")
+}
+
+/// `of::<R>(...)` for the type `R` that a model's weights are of, or [`unsuited`].
+macro_rules! in_type {
+    ($dtype:expr, $of:ident($($argument:expr),*)) => {
+        match $dtype {
+            $crate::Dtype::Bf16 => Ok($of::<$crate::rounding::Bf16>($($argument),*)),
+            $crate::Dtype::F16 => Ok($of::<$crate::rounding::F16>($($argument),*)),
+            $crate::Dtype::F32 => Ok($of::<$crate::rounding::F32>($($argument),*)),
+            other => Err($crate::rounding::unsuited(other)),
+        }
+    };
+}
+pub(crate) use in_type;
 
 impl Rounding for Bf16 {
     const DTYPE: Dtype = Dtype::Bf16;

@@ -3,9 +3,9 @@
 //! What a layout writes is rarely what a source holds: experts lie in stacks or apart, transposed or not, halves of
 //! heads are neighbours or not. Each of these is a way of reading, so that no second copy is ever made.
 
-mod turned;
+mod rearranged;
 
-pub use turned::{Added, Ordered, Transposed};
+pub use rearranged::{Added, Ordered, Transposed};
 
 use std::ops::Range;
 
@@ -256,7 +256,7 @@ impl<R: Rows> Rows for Band<R> {
     }
 }
 
-/// Which order the rows of a head come in. Rotary embeddings turn pairs of rows: transformers has the two of a pair half a
+/// Which order the rows of a head come in. Rotary embeddings rotate pairs of rows: transformers has the two of a pair half a
 /// head apart, llama.cpp beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {

@@ -125,6 +125,17 @@ impl Site {
         is_stack(&self.module)
     }
 
+    /// Where the experts of its layer are, of which it is one, a part of one or all: `M.experts`.
+    pub(crate) fn experts(&self) -> Option<&str> {
+        let at = self.module.find(".experts.")?;
+        Some(&self.module[..at + ".experts".len()])
+    }
+
+    /// Whether it is a matrix of one expert of many, with a number of its own.
+    pub(crate) fn is_expert(&self) -> bool {
+        matches!(self.role, Role::ExpertGate | Role::ExpertUp | Role::ExpertDown) && !self.is_stack()
+    }
+
     /// The part of its name that says it sees or hears, or encodes, if it does: a model of its own, which no plan speaks of.
     pub(crate) fn tower(&self) -> Option<&str> {
         self.module.split('.').find(|word| is_tower(word))
@@ -217,6 +228,8 @@ mod tests {
         assert_eq!(role("model.layers.0.mlp.gate.e_score_correction_bias"), Role::Vector);
         let expert = site("model.layers.3.block_sparse_moe.experts.7.w2.weight");
         assert_eq!((expert.role, expert.layer), (Role::ExpertDown, Some(3)));
+        assert!(expert.is_expert());
+        assert_eq!(expert.experts(), Some("model.layers.3.block_sparse_moe.experts"));
         assert_eq!(role("blk.3.ffn_up_exps.weight"), Role::ExpertUp);
         // An expert that all tokens share is none of many.
         assert_eq!(role("model.layers.3.mlp.shared_expert.up_proj.weight"), Role::Up);
@@ -244,7 +257,8 @@ mod tests {
         // Llama 4's experts have no modules; their biases are no products.
         let stack = Site::of("model.layers.1.feed_forward.experts.gate_up_proj", 3);
         assert_eq!((stack.role, stack.layer), (Role::ExpertGate, Some(1)));
-        assert!(stack.is_stack());
+        assert!(stack.is_stack() && !stack.is_expert());
+        assert_eq!(stack.experts(), Some("model.layers.1.feed_forward.experts"));
         assert_eq!(Site::of("model.layers.1.mlp.experts.gate_up_proj_bias", 2).role, Role::Vector);
         assert!(!expert.is_stack() && !site("model.layers.3.mlp.experts.7.up_proj.weight").is_stack());
         // GPT-2 stores its products transposed: what quantizes along rows would quantize the wrong way.

@@ -36,7 +36,7 @@ use codes::Codes;
 pub type Located<'a> = (&'a Shard, &'a Entry);
 
 /// A tensor of the model, as a checkpoint holds it.
-pub struct Stored<'a> {
+pub struct StoredTensor<'a> {
     /// What it is called in a plain checkpoint of its family: `M.weight`, whatever lies in the file.
     pub name: String,
     /// Its shape, or that of what its codes stand for.
@@ -54,7 +54,7 @@ pub enum Kind<'a> {
     /// A matrix within a larger tensor of plain numbers.
     Within(Plain<'a>, Located<'a>),
     /// Plain numbers of one tensor or several, in another order.
-    Turned(Box<dyn Rows + 'a>, Vec<Located<'a>>),
+    Rearranged(Box<dyn Rows + 'a>, Vec<Located<'a>>),
     /// In codes.
     Coded(Coded<'a>),
 }
@@ -69,7 +69,7 @@ pub struct Coded<'a> {
     pub parts: Vec<Located<'a>>,
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredTensor<'a> {
     /// A tensor as it is.
     pub fn plain(located: Located<'a>) -> Self {
         let Entry { name, shape, dtype, .. } = located.1;
@@ -101,7 +101,7 @@ impl<'a> Stored<'a> {
     pub fn first(&self) -> Located<'a> {
         match &self.kind {
             Kind::Plain(located) | Kind::Within(_, located) => *located,
-            Kind::Turned(_, parts) => parts[0],
+            Kind::Rearranged(_, parts) => parts[0],
             Kind::Coded(coded) => coded.parts[0],
         }
     }
@@ -116,7 +116,7 @@ impl<'a> Stored<'a> {
         match &self.kind {
             Kind::Plain((_, entry)) => entry.bytes(),
             Kind::Within(plain, _) => plain.stored(),
-            Kind::Turned(rows, _) => rows.stored(),
+            Kind::Rearranged(rows, _) => rows.stored(),
             Kind::Coded(coded) => coded.rows.stored(),
         }
     }
@@ -126,7 +126,7 @@ impl<'a> Stored<'a> {
         Ok(match self.kind {
             Kind::Plain((shard, entry)) => Box::new(Plain::new(shard, entry)?),
             Kind::Within(plain, _) => Box::new(plain),
-            Kind::Turned(rows, _) => rows,
+            Kind::Rearranged(rows, _) => rows,
             Kind::Coded(coded) => coded.rows,
         })
     }

@@ -4,10 +4,12 @@
 //! today, and its functions (`int4_weight_only`) have become classes (`Int4WeightOnlyConfig`): what is returned names the
 //! class, and says where the format that is stored differs from the one that was asked for.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What `quantize_` of torchao is called with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "TorchaoConfig")]
 pub struct QuantizeConfig {
     /// The Python expression: `Int4WeightOnlyConfig(group_size=128)`.
     pub expression: String,

@@ -13,25 +13,25 @@ use std::{
 };
 
 use crate::{
-    Checkpoint, Dtype, Error, Job, Result, Tally,
+    Checkpoint, Dtype, Error, ErrorStats, QuantizeJob, Result,
     checkpoint::Shard,
     coding::{Matrix, Part},
     gguf,
     job::{Code, Companion, Head, Place, Work, part_bytes},
     rows::{Rows, Spare},
     safetensors::Entry,
-    stored::{Located, Stored, decoded},
+    stored::{Located, StoredTensor, decoded},
     stream::{Crew, Files, Task},
 };
 
 /// How far two sums of the same squares may differ: both are added in the same order, so hardly at all.
 const ROUNDING: f64 = 1e-9;
 
-/// Reads what a job wrote into `folder`; `tallies` are the errors that were reported. `watch` hears of input bytes that are
+/// Reads what a job wrote into `folder`; `reported` are the errors that were told. `watch` hears of input bytes that are
 /// done.
 pub(crate) fn verify(
-    job: &Job<'_>,
-    tallies: &[Option<Tally>],
+    job: &QuantizeJob<'_>,
+    reported: &[Option<ErrorStats>],
     folder: &Path,
     threads: usize,
     watch: &(dyn Fn(u64) + Sync),
@@ -45,11 +45,11 @@ pub(crate) fn verify(
     let shards: &[Shard] = checkpoint.as_ref().map_or(&others, |checkpoint| &checkpoint.shards);
     shards.iter().for_each(Shard::forget);
     // Files of another format are read through the codings that wrote them.
-    let read = checkpoint.as_ref().map_or(Ok(Vec::new()), Stored::all)?;
+    let read = checkpoint.as_ref().map_or(Ok(Vec::new()), StoredTensor::all)?;
     let slices = slices(job, folder)?;
     let written = Written::new(job, shards, &slices, read);
     let crew = Crew { job, files: &Files::NOWHERE, threads, watch };
-    for (item, tally) in tallies.iter().enumerate() {
+    for (item, stats) in reported.iter().enumerate() {
         let mut tasks = Vec::new();
         match &job.items[item].work {
             Work::Literal { bytes, to } => {
@@ -79,15 +79,15 @@ pub(crate) fn verify(
                 let rows = written.rows(&job.items[item].name, code)?;
                 crew.rows_of(item, &mut tasks);
                 let found = crew.each(&tasks, |task, buffers| {
-                    let Task::Rows(_, range) = task else { return Ok(Tally::default()) };
+                    let Task::Rows(_, range) = task else { return Ok(ErrorStats::default()) };
                     crew.read(item, range.clone(), buffers)?;
                     buffers.decoded.resize(buffers.values.len(), 0.0);
                     rows.read(range.clone(), &mut buffers.spare, &mut buffers.decoded)?;
                     watch(code.rows.stored() * range.len() as u64 / code.matrix().rows.max(1) as u64);
-                    Ok(Tally::of(&buffers.values, &buffers.decoded, 0))
+                    Ok(ErrorStats::of(&buffers.values, &buffers.decoded, 0))
                 })?;
-                let found: Tally = found.into_iter().sum();
-                let expected = tally.unwrap_or_default();
+                let found: ErrorStats = found.into_iter().sum();
+                let expected = stats.unwrap_or_default();
                 if !agree(&found, &expected) {
                     let (found, meant) = (found.relative_error(), expected.relative_error());
                     let reason = format!("its relative error is {found}, and was {meant} when it was coded");
@@ -103,7 +103,7 @@ fn differs(name: &str, reason: impl Into<String>) -> Error {
     Error::Verify { name: name.to_owned(), reason: reason.into() }
 }
 
-fn agree(found: &Tally, expected: &Tally) -> bool {
+fn agree(found: &ErrorStats, expected: &ErrorStats) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= ROUNDING * a.abs().max(b.abs());
     // A number that is none is near nothing.
     found.weights == expected.weights
@@ -124,7 +124,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    fn new(job: &Job<'_>, shards: &'a [Shard], slices: &'a [Shard], read: Vec<Stored<'a>>) -> Self {
+    fn new(job: &QuantizeJob<'_>, shards: &'a [Shard], slices: &'a [Shard], read: Vec<StoredTensor<'a>>) -> Self {
         let mut files = HashMap::new();
         for (file, output) in job.files.iter().enumerate() {
             files.insert(output.name.as_str(), file);
@@ -208,7 +208,7 @@ impl Reading<'_, '_> {
 }
 
 /// The bytes that each item of a job was to write, as if they were tensors.
-fn slices(job: &Job<'_>, folder: &Path) -> Result<Vec<Shard>> {
+fn slices(job: &QuantizeJob<'_>, folder: &Path) -> Result<Vec<Shard>> {
     let mut entries: Vec<Vec<Entry>> = job.files.iter().map(|_| Vec::new()).collect();
     let mut add = |name: &str, to: &Place, bytes: u64| entries[to.file].push(raw_entry(name, to.offset, bytes));
     for item in &job.items {
@@ -231,7 +231,7 @@ fn raw_entry(name: &str, begin: u64, bytes: u64) -> Entry {
 }
 
 /// The files of a job that are no safetensors: GGUF, by what their own heads say.
-fn raw(job: &Job<'_>, folder: &Path) -> Result<Vec<Shard>> {
+fn raw(job: &QuantizeJob<'_>, folder: &Path) -> Result<Vec<Shard>> {
     let shards = job.files.iter().map(|file| {
         let path = folder.join(&file.name);
         let header = gguf::Header::read(&path)?;
@@ -297,4 +297,4 @@ fn full(reader: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,19 +7,25 @@
 //! .NAME.partial/out/            the target
 //! ```
 //!
-//! A run that is killed leaves this folder behind and the target untouched; `--resume` goes on from the journal.
+//! A run that is killed leaves this folder behind and the target untouched; a run that resumes goes on from the journal.
+
+mod disk;
+mod journal;
 
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions, TryLockError},
-    io::Write,
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Error, Result, Tally};
+use crate::{Error, ErrorStats, Result};
+use disk::{enough_space, exchange, free_space, is_at, occupied, put, sync_folder};
+use journal::{begin, finished, same};
+
+/// The file of a run's journal.
+const JOURNAL: &str = "journal.jsonl";
 
 /// What may be done about things in the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,15 +44,8 @@ pub struct Workspace {
     force: bool,
     journal: File,
     lock: File,
-    /// Items that an interrupted run finished, with their tallies.
-    pub done: BTreeMap<usize, Option<Tally>>,
-}
-
-/// A line of the journal.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    item: usize,
-    tally: Option<Tally>,
+    /// Items that an interrupted run finished, with their errors.
+    pub done: BTreeMap<usize, Option<ErrorStats>>,
 }
 
 impl Workspace {
@@ -115,16 +114,8 @@ impl Workspace {
     }
 
     /// Notes items whose bytes are on disk.
-    pub(crate) fn note(&self, items: &[(usize, Option<Tally>)]) -> Result<()> {
-        let mut text = String::new();
-        for (item, tally) in items {
-            let line = Line { item: *item, tally: *tally };
-            text += &serde_json::to_string(&line).unwrap_or_default();
-            text.push('\n');
-        }
-        let path = self.partial.join("journal.jsonl");
-        (&self.journal).write_all(text.as_bytes()).map_err(Error::file("write", &path))?;
-        self.journal.sync_data().map_err(Error::file("write", &path))
+    pub(crate) fn note(&self, items: &[(usize, Option<ErrorStats>)]) -> Result<()> {
+        journal::append(&self.journal, &self.partial.join(JOURNAL), items)
     }
 
     /// Makes what was written the target: the folder, or the one file `single` in it.
@@ -138,7 +129,7 @@ impl Workspace {
         }
         if self.force && self.target.is_dir() && !self.target.is_symlink() {
             // What was the target is `out` afterwards, and must not be taken for what the journal speaks of.
-            let (journal, aside) = (self.partial.join("journal.jsonl"), self.partial.join("journal.aside"));
+            let (journal, aside) = (self.partial.join(JOURNAL), self.partial.join("journal.aside"));
             fs::rename(&journal, &aside).map_err(Error::file("write", &aside))?;
             sync_folder(&self.partial)?;
             exchange(&made, &self.target).inspect_err(|_| {
@@ -182,13 +173,13 @@ fn in_use(partial: &Path) -> Error {
     Error::Exists {
         path: partial.to_owned(),
         state: "is being written by another run",
-        hint: "wait for it, or choose another place with `--to`",
+        hint: "wait for it, or choose another place with `⟨to⟩`",
     }
 }
 
 /// What is there and may not be replaced.
 fn taken(target: &Path) -> Error {
-    let hint = "choose another place with `--to`, or replace it with `--force`";
+    let hint = "choose another place with `⟨to⟩`, or replace it with `⟨force⟩`";
     Error::Exists { path: target.to_owned(), state: "is there already", hint }
 }
 
@@ -198,7 +189,7 @@ fn earlier(
     job: &Value,
     files: &[(&str, u64)],
     manner: Manner,
-) -> Result<BTreeMap<usize, Option<Tally>>> {
+) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
     if !continues(partial, job, manner)? {
         return Ok(BTreeMap::new());
     }
@@ -215,7 +206,7 @@ fn continues(partial: &Path, job: &Value, manner: Manner) -> Result<bool> {
         return Ok(false);
     }
     if !manner.resume && !manner.force {
-        let hint = "continue it with `--resume`, or start again with `--force`";
+        let hint = "continue it with `⟨resume⟩`, or start again with `⟨force⟩`";
         return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
     }
     if manner.resume {
@@ -225,7 +216,7 @@ fn continues(partial: &Path, job: &Value, manner: Manner) -> Result<bool> {
 }
 
 /// What a run puts into its folder, beside the lock.
-const OURS: [&str; 6] = ["job.json", "job.json.draft", "journal.jsonl", "journal.aside", "out", "out.before"];
+const OURS: [&str; 6] = ["job.json", "job.json.draft", JOURNAL, "journal.aside", "out", "out.before"];
 
 /// Puts back what an interrupted exchange took away, and refuses a folder in which others have put something.
 fn recover(partial: &Path, target: &Path) -> Result<()> {
@@ -273,51 +264,20 @@ fn of_one_kind(target: &Path, single: bool) -> Result<()> {
         (false, false) => "is a file, and a folder is to be written",
         _ => return Ok(()),
     };
-    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `--to`" })
-}
-
-/// Makes the folder one that can be resumed; returns its journal.
-fn begin(partial: &Path, job: &Value) -> Result<File> {
-    let out = partial.join("out");
-    fs::create_dir_all(&out).map_err(Error::file("create", &out))?;
-    let path = partial.join("job.json");
-    if !path.exists() {
-        // Never half a file under this name.
-        let draft = partial.join("job.json.draft");
-        let write = |mut file: File| file.write_all(job.to_string().as_bytes()).and_then(|()| file.sync_all());
-        File::create(&draft).and_then(write).map_err(Error::file("write", &draft))?;
-        fs::rename(&draft, &path).map_err(Error::file("write", &path))?;
-    }
-    let journal = partial.join("journal.jsonl");
-    let file = OpenOptions::new().create(true).append(true).open(&journal);
-    file.map_err(Error::file("create", &journal))
-}
-
-/// Bytes that files take on the disk: what was promised and not written yet takes none.
-#[cfg(unix)]
-fn occupied(folder: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.metadata().ok());
-    files.map(|file| file.blocks() * 512).sum()
-}
-
-#[cfg(not(unix))]
-fn occupied(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.metadata().ok());
-    files.map(|file| file.len()).sum()
+    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `⟨to⟩`" })
 }
 
 /// The folder a path lies in, and its last word.
 fn split(target: &Path) -> Result<(PathBuf, String)> {
     let Some(name) = target.file_name() else {
         let path = target.display();
-        return Err(Error::unsupported(format!("`{path}` names no file or folder to write"), "name one with `--to`"));
+        return Err(Error::unsupported(format!("`{path}` names no file or folder to write"), "name one with `⟨to⟩`"));
     };
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((parent.to_owned(), name.to_string_lossy().into_owned()))
 }
 
-/// Only what looks like a checkpoint, and like nothing else, may be replaced: `--force --to ~` must not empty a home, nor a
+/// Only what looks like a checkpoint, and like nothing else, may be replaced: a careless path must not empty a home, nor a
 /// folder in which models are collected.
 fn replaceable(target: &Path) -> Result<()> {
     let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
@@ -332,7 +292,7 @@ fn replaceable(target: &Path) -> Result<()> {
         return Ok(());
     }
     let state = "is there already and is no checkpoint";
-    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `--to`" })
+    Err(Error::Exists { path: target.to_owned(), state, hint: "choose another place with `⟨to⟩`" })
 }
 
 fn extension(path: &Path) -> String {
@@ -371,143 +331,6 @@ fn lock(partial: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) => return Err(Error::File { action: "lock", path, error }),
         }
     }
-}
-
-/// Whether an open file is the one at that path.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let same = |a: &fs::Metadata, b: &fs::Metadata| a.ino() == b.ino() && a.dev() == b.dev();
-    matches!((file.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if same(&open, &there))
-}
-
-#[cfg(not(unix))]
-fn is_at(_file: &File, path: &Path) -> bool {
-    path.exists()
-}
-
-/// Whether the interrupted run was about the same.
-fn same(partial: &Path, job: &Value) -> Result<()> {
-    let path = partial.join("job.json");
-    let earlier: Value = crate::checkpoint::read_json(&path, "job")?;
-    let differing = job.as_object().into_iter().flatten().find(|(key, value)| earlier.get(key) != Some(value));
-    match differing {
-        None => Ok(()),
-        Some((key, _)) => Err(Error::unsupported(
-            format!("`{}` was begun with another {key}", partial.display()),
-            "give the same arguments as then, or start again with `--force`",
-        )),
-    }
-}
-
-/// What the journal holds; a last line that was cut short is dropped.
-fn finished(partial: &Path) -> Result<BTreeMap<usize, Option<Tally>>> {
-    let path = partial.join("journal.jsonl");
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(Error::File { action: "read", path, error }),
-    };
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    if whole < text.len() {
-        let file = OpenOptions::new().write(true).open(&path).map_err(Error::file("write", &path))?;
-        file.set_len(whole as u64).map_err(Error::file("write", &path))?;
-    }
-    let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            let line: Line =
-                serde_json::from_slice(line).map_err(|error| Error::malformed(&path, "journal", error.to_string()))?;
-            Ok((line.item, line.tally))
-        })
-        .collect()
-}
-
-fn enough_space(folder: &Path, needed: u64) -> Result<()> {
-    match free_space(folder)? {
-        Some(free) if free < needed => Err(Error::Space { path: folder.to_owned(), free, needed }),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(unix)]
-fn free_space(folder: &Path) -> Result<Option<u64>> {
-    let error = |error: rustix::io::Errno| Error::File {
-        action: "ask for the space of",
-        path: folder.to_owned(),
-        error: error.into(),
-    };
-    let disk = rustix::fs::statvfs(folder).map_err(error)?;
-    Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
-}
-
-/// Other systems are asked by writing.
-#[cfg(not(unix))]
-fn free_space(_folder: &Path) -> Result<Option<u64>> {
-    Ok(None)
-}
-
-/// A rename is safe only once the folder that holds the name is on disk.
-#[cfg(unix)]
-fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file("write", folder))
-}
-
-#[cfg(not(unix))]
-fn sync_folder(_folder: &Path) -> Result<()> {
-    Ok(())
-}
-
-/// Renames where nothing is: what appeared there since the run began is not ours.
-#[cfg(target_os = "linux")]
-fn put(made: &Path, target: &Path) -> Result<()> {
-    use rustix::{
-        fs::{CWD, RenameFlags, renameat_with},
-        io::Errno,
-    };
-    match renameat_with(CWD, made, CWD, target, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => Err(taken(target)),
-        // Not every file system can.
-        Err(Errno::INVAL | Errno::NOSYS) => put_if_free(made, target),
-        Err(error) => Err(Error::File { action: "write", path: target.to_owned(), error: error.into() }),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn put(made: &Path, target: &Path) -> Result<()> {
-    put_if_free(made, target)
-}
-
-fn put_if_free(made: &Path, target: &Path) -> Result<()> {
-    if target.symlink_metadata().is_ok() {
-        return Err(taken(target));
-    }
-    fs::rename(made, target).map_err(Error::file("write", target))
-}
-
-#[cfg(target_os = "linux")]
-fn exchange(made: &Path, target: &Path) -> Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, made, CWD, target, RenameFlags::EXCHANGE) {
-        Ok(()) => Ok(()),
-        // Not every file system can.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => in_two_steps(made, target),
-        Err(error) => Err(Error::File { action: "write", path: target.to_owned(), error: error.into() }),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn exchange(made: &Path, target: &Path) -> Result<()> {
-    in_two_steps(made, target)
-}
-
-fn in_two_steps(made: &Path, target: &Path) -> Result<()> {
-    let aside = made.with_extension("before");
-    fs::rename(target, &aside).map_err(Error::file("write", target))?;
-    fs::rename(made, target).map_err(Error::file("write", target)).inspect_err(|_| {
-        let _ = fs::rename(&aside, target);
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::fmt;
 use roofline_core::format::{BNB_FP4, NF4};
 
 use super::Coding;
-use crate::{Dtype, Error, Method, Result};
+use crate::{Dtype, Method, Result, rounding::unsuited};
 pub(crate) use blocks::{Blocks, State};
 pub(crate) use int8::Int8;
 
@@ -91,10 +91,7 @@ impl fmt::Display for Scheme {
 pub fn coding(scheme: Scheme, columns: usize, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
     method.among(scheme.methods(), &scheme.to_string())?;
     if !matches!(dtype, Dtype::Bf16 | Dtype::F16 | Dtype::F32) {
-        return Err(Error::unsupported(
-            format!("weights of {dtype} cannot be quantized"),
-            "start from a checkpoint in BF16, F16 or F32",
-        ));
+        return Err(unsuited(dtype));
     }
     Ok(match scheme {
         Scheme::Four { quantiles, double } => Box::new(Blocks::new(quantiles, double, columns, dtype)),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Dtype, Error, Method, Result,
-    rounding::{Bf16, F16, F32, Rounding},
+    rounding::{Bf16, F16, F32, Rounding, in_type},
 };
 
 /// How the weights of a layer are stored.
@@ -89,15 +89,7 @@ impl fmt::Display for Scheme {
 /// The coding of `scheme` for a model whose weights are of `dtype`, which is also the type of most scales.
 pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Coding>> {
     method.among(scheme.methods(), &scheme.to_string())?;
-    match dtype {
-        Dtype::Bf16 => of::<Bf16>(scheme, method),
-        Dtype::F16 => of::<F16>(scheme, method),
-        Dtype::F32 => of::<F32>(scheme, method),
-        _ => Err(Error::unsupported(
-            format!("weights of {dtype} cannot be quantized"),
-            "start from a checkpoint in BF16, F16 or F32",
-        )),
-    }
+    in_type!(dtype, of(scheme, method))?
 }
 
 fn of<R: Rounding>(scheme: Scheme, method: Method) -> Result<Box<dyn Coding>> {

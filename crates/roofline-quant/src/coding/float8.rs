@@ -152,10 +152,7 @@ impl<R: Rounding> Coding for Float8Whole<R> {
 
 impl<R: Rounding> Coding for Float8Blocks<R> {
     fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
-        Span::Row.groups(matrix.columns)?;
-        let (down, across) = (matrix.rows.div_ceil(SIDE), matrix.columns.div_ceil(SIDE));
-        let placing = Placing::Rows { rows: SIDE, bytes: across * R::DTYPE.bytes() };
-        Ok(vec![codes_part(matrix), Part { name: "weight_scale", dtype: R::DTYPE, shape: vec![down, across], placing }])
+        block_parts::<R>("weight_scale", matrix)
     }
 
     fn unit(&self) -> usize {
@@ -163,57 +160,87 @@ impl<R: Rounding> Coding for Float8Blocks<R> {
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {
-        let [codes, stored] = out else { unreachable!("a buffer for each part") };
-        let columns = block.columns;
-        let across = columns.div_ceil(SIDE);
-        let (mut scales, mut found, zeros) = (vec![0.0f32; across], vec![0.0; across], vec![0.0; across]);
-        let stripe = SIDE * columns;
-        let stripes = block.values.chunks(stripe).zip(codes.chunks_mut(stripe)).zip(decoded.chunks_mut(stripe));
-        let mut outside = 0;
-        for (((values, codes), decoded), stored) in stripes.zip(stored.chunks_exact_mut(across * R::DTYPE.bytes())) {
-            scales.fill(0.0);
-            for row in values.chunks_exact(columns) {
-                each_side(columns, |at, blocks, length| peaks(&row[at.clone()], length, &mut found[blocks]));
-                for (scale, found) in scales.iter_mut().zip(&found) {
-                    *scale = scale.max(*found);
-                }
-            }
-            for (at, peak) in scales.iter_mut().enumerate() {
-                *peak = match self.0 {
-                    Method::Mse => Self::search(*peak, values, columns, at * SIDE, block.importance),
-                    _ => scale::<R>(*peak),
-                };
-            }
-            write_scales::<R>(&scales, stored);
-            for (row, codes) in values.chunks_exact(columns).zip(codes.chunks_exact_mut(columns)) {
-                each_side(columns, |at, blocks, length| {
-                    let (scales, zeros) = (&scales[blocks.clone()], &zeros[blocks]);
-                    let (row, codes) = (&row[at.clone()], &mut codes[at]);
-                    outside += match self.0 {
-                        Method::Mse => code(E4m3::<Reciprocal>(PhantomData), row, length, scales, zeros, codes),
-                        _ => code(E4m3::<R>(PhantomData), row, length, scales, zeros, codes),
-                    };
-                });
-            }
-            expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);
+        let scale_of = |peak: f32, stripe: &[f32], first: usize| match self.0 {
+            Method::Mse => Self::search(peak, stripe, block.columns, first, block.importance),
+            _ => scale::<R>(peak),
+        };
+        let same = |scale: f32| scale;
+        match self.0 {
+            Method::Mse => encode_blocks::<R>(&block, out, decoded, E4m3::<Reciprocal>(PhantomData), scale_of, same),
+            _ => encode_blocks::<R>(&block, out, decoded, E4m3::<R>(PhantomData), scale_of, same),
         }
-        outside
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
-        let across = columns.div_ceil(SIDE);
-        let (mut scales, zeros) = (vec![0.0; across], vec![0.0; across]);
-        let stripe = SIDE * columns;
-        let stored = parts[0].chunks(stripe).zip(parts[1].chunks_exact(across * R::DTYPE.bytes()));
-        for (decoded, (codes, stored)) in decoded.chunks_mut(stripe).zip(stored) {
-            read_scales::<R>(stored, &mut scales);
-            expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);
+        decode_blocks::<R>(columns, parts, decoded);
+    }
+}
+
+/// The parts of a matrix whose blocks have a scale each, in the type `R`.
+pub(super) fn block_parts<R: Rounding>(scales: &'static str, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
+    Span::Row.groups(matrix.columns)?;
+    let (down, across) = (matrix.rows.div_ceil(SIDE), matrix.columns.div_ceil(SIDE));
+    let placing = Placing::Rows { rows: SIDE, bytes: across * R::DTYPE.bytes() };
+    Ok(vec![codes_part(matrix), Part { name: scales, dtype: R::DTYPE, shape: vec![down, across], placing }])
+}
+
+/// Codes stripes of 128 rows, block by block. `factor` says what a block is coded by, from its largest magnitude, its stripe
+/// and its first column; `stored` turns that into the scale that is written, and that codes are multiplied with again.
+pub(super) fn encode_blocks<R: Rounding>(
+    block: &Block<'_>,
+    out: &mut [&mut [u8]],
+    decoded: &mut [f32],
+    element: impl Element,
+    factor: impl Fn(f32, &[f32], usize) -> f32,
+    stored: impl Fn(f32) -> f32,
+) -> u64 {
+    let [codes, scales] = out else { unreachable!("a buffer for each part") };
+    let columns = block.columns;
+    let across = columns.div_ceil(SIDE);
+    let (mut factors, mut found, zeros) = (vec![0.0f32; across], vec![0.0; across], vec![0.0; across]);
+    let stripe = SIDE * columns;
+    let stripes = block.values.chunks(stripe).zip(codes.chunks_mut(stripe)).zip(decoded.chunks_mut(stripe));
+    let mut outside = 0;
+    for (((values, codes), decoded), scales) in stripes.zip(scales.chunks_exact_mut(across * R::DTYPE.bytes())) {
+        factors.fill(0.0);
+        for row in values.chunks_exact(columns) {
+            each_side(columns, |at, blocks, length| peaks(&row[at], length, &mut found[blocks]));
+            for (peak, found) in factors.iter_mut().zip(&found) {
+                *peak = peak.max(*found);
+            }
         }
+        for (at, peak) in factors.iter_mut().enumerate() {
+            *peak = factor(*peak, values, at * SIDE);
+        }
+        for (row, codes) in values.chunks_exact(columns).zip(codes.chunks_exact_mut(columns)) {
+            each_side(columns, |at, blocks, length| {
+                let (row, codes) = (&row[at.clone()], &mut codes[at]);
+                outside += code(element, row, length, &factors[blocks.clone()], &zeros[blocks], codes);
+            });
+        }
+        for factor in &mut factors {
+            *factor = stored(*factor);
+        }
+        write_scales::<R>(&factors, scales);
+        expand_stripe(E4m3::<R>(PhantomData), codes, columns, &factors, &zeros, decoded);
+    }
+    outside
+}
+
+/// What codes in blocks stand for.
+pub(super) fn decode_blocks<R: Rounding>(columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
+    let across = columns.div_ceil(SIDE);
+    let (mut scales, zeros) = (vec![0.0; across], vec![0.0; across]);
+    let stripe = SIDE * columns;
+    let stored = parts[0].chunks(stripe).zip(parts[1].chunks_exact(across * R::DTYPE.bytes()));
+    for (decoded, (codes, stored)) in decoded.chunks_mut(stripe).zip(stored) {
+        read_scales::<R>(stored, &mut scales);
+        expand_stripe(E4m3::<R>(PhantomData), codes, columns, &scales, &zeros, decoded);
     }
 }
 
 /// Calls `body` with the columns, the blocks and the width of the whole blocks of a row, and of the rest.
-pub(super) fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>, usize)) {
+fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>, usize)) {
     let (whole, rest) = (columns / SIDE, columns % SIDE);
     body(0..whole * SIDE, 0..whole, SIDE);
     if rest > 0 {
@@ -222,14 +249,7 @@ pub(super) fn each_side(columns: usize, mut body: impl FnMut(std::ops::Range<usi
 }
 
 /// What up to 128 rows of codes stand for.
-pub(super) fn expand_stripe(
-    element: impl Element,
-    codes: &[u8],
-    columns: usize,
-    scales: &[f32],
-    zeros: &[f32],
-    out: &mut [f32],
-) {
+fn expand_stripe(element: impl Element, codes: &[u8], columns: usize, scales: &[f32], zeros: &[f32], out: &mut [f32]) {
     for (codes, out) in codes.chunks_exact(columns).zip(out.chunks_exact_mut(columns)) {
         each_side(columns, |at, blocks, length| {
             expand(element, &codes[at.clone()], length, &scales[blocks.clone()], &zeros[blocks], &mut out[at]);

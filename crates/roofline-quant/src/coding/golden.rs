@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use roofline_core::hash::fnv1a;
 use serde::Deserialize;
 
 use super::{Block, Coding, Matrix, Placing};
@@ -17,7 +18,7 @@ pub(crate) struct Golden {
 }
 
 /// Everything one matrix is stored as.
-pub(crate) struct Stored {
+pub(crate) struct Encoded {
     /// Whole tensors by name.
     pub(crate) tensors: BTreeMap<&'static str, Vec<u8>>,
     /// What they decode to.
@@ -27,7 +28,7 @@ pub(crate) struct Stored {
 }
 
 /// Codes a matrix block by block, as a writer would, and checks that what was stored decodes to what was announced.
-pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importance: Option<&[f32]>) -> Stored {
+pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importance: Option<&[f32]>) -> Encoded {
     let rows = values.len() / columns;
     let matrix = Matrix { rows, columns };
     let parts = coding.parts(matrix).unwrap();
@@ -83,7 +84,7 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&back), bits(&decoded[here]), "decoding what was stored");
     }
-    Stored { tensors: parts.iter().map(|part| part.name).zip(whole).collect(), decoded, outside }
+    Encoded { tensors: parts.iter().map(|part| part.name).zip(whole).collect(), decoded, outside }
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -94,12 +95,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// FNV-1a, 64 bit.
+/// As the file of vectors writes a hash.
 pub(crate) fn hash(bytes: &[u8]) -> String {
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
+    format!("{:016x}", fnv1a(bytes))
 }
 
 impl Golden {

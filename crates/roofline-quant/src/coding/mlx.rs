@@ -11,7 +11,7 @@ use std::fmt;
 use super::Coding;
 use crate::{
     Dtype, Error, Method, Result,
-    rounding::{Bf16, F16, F32, Rounding},
+    rounding::{Rounding, in_type},
 };
 use affine::Affine;
 use float::Floats;
@@ -91,15 +91,7 @@ pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Co
             "take 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128",
         ));
     }
-    match dtype {
-        Dtype::Bf16 => Ok(of::<Bf16>(scheme, method)),
-        Dtype::F16 => Ok(of::<F16>(scheme, method)),
-        Dtype::F32 => Ok(of::<F32>(scheme, method)),
-        _ => Err(Error::unsupported(
-            format!("weights of {dtype} cannot be quantized"),
-            "start from a checkpoint in BF16, F16 or F32",
-        )),
-    }
+    in_type!(dtype, of(scheme, method))
 }
 
 fn of<R: Rounding>(scheme: Scheme, method: Method) -> Box<dyn Coding> {

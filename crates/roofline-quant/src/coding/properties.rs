@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{
     Coding, bitsandbytes as bnb, compressed_tensors as ct, fine_grained,
-    golden::{Stored, store},
+    golden::{Encoded, store},
     mlx, torchao,
 };
 use crate::{
@@ -112,7 +112,7 @@ proptest! {
         for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
             let values = rounded(&values, dtype);
             for (name, coding) in codings(dtype) {
-                let Stored { decoded, .. } = store(&*coding, &values, 128, None);
+                let Encoded { decoded, .. } = store(&*coding, &values, 128, None);
                 prop_assert!(decoded.iter().all(|value| value.is_finite()), "{name} {dtype}");
                 let lost = energy(values.iter().zip(&decoded).map(|(value, decoded)| value - decoded));
                 // Four bits of one scale for a row with outliers lose the most.
@@ -143,7 +143,7 @@ fn tiny_weights_stay_tiny() {
         for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
             let values = rounded(&values.iter().map(|value| value * unit).collect::<Vec<_>>(), dtype);
             for (name, coding) in codings(dtype) {
-                let Stored { decoded, .. } = store(&*coding, &values, 128, None);
+                let Encoded { decoded, .. } = store(&*coding, &values, 128, None);
                 for (value, decoded) in values.iter().zip(&decoded) {
                     assert!(decoded.abs() <= 2.0 * unit + 1e-7, "{name} {dtype}: {value:e} became {decoded:e}");
                 }

@@ -10,7 +10,7 @@ mod intx;
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Block, Coding, Matrix, Part, Unsuited,
+    Block, Coding, Matrix, Part, Placing, Unsuited,
     element::E4M3_MAX,
     float8,
     grid::E4m3,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Dtype, Error, Method, Result,
-    rounding::{Bf16, F16, F32, Rounding},
+    rounding::{F32, Rounding, in_type},
 };
 use int4::Int4;
 use int8::Int8;
@@ -93,15 +93,7 @@ pub fn coding(scheme: Scheme, dtype: Dtype, method: Method) -> Result<Box<dyn Co
     ) {
         return Err(Error::unsupported("no weights share a scale in groups of 0", "take groups of 32, 64 or 128"));
     }
-    match dtype {
-        Dtype::Bf16 => Ok(of::<Bf16>(scheme, method)),
-        Dtype::F16 => Ok(of::<F16>(scheme, method)),
-        Dtype::F32 => Ok(of::<F32>(scheme, method)),
-        _ => Err(Error::unsupported(
-            format!("weights of {dtype} cannot be quantized"),
-            "start from a checkpoint in BF16, F16 or F32",
-        )),
-    }
+    in_type!(dtype, of(scheme, method))
 }
 
 fn of<R: Rounding>(scheme: Scheme, method: Method) -> Box<dyn Coding> {
@@ -111,6 +103,17 @@ fn of<R: Rounding>(scheme: Scheme, method: Method) -> Box<dyn Coding> {
         Scheme::Int4 { group } => Box::new(Int4::<R>::new(group, method)),
         Scheme::Intx { bits, group, zero } => Box::new(Intx::<R>::new(bits, group, zero)),
     }
+}
+
+/// The parts of a matrix of bytes: a scale of the type `S` and a zero point of eight bits for every group.
+fn byte_parts<S: Rounding>(span: Span, matrix: Matrix) -> std::result::Result<Vec<Part>, Unsuited> {
+    let Matrix { rows, columns } = matrix;
+    let groups = span.groups(columns)?;
+    let bytes = |name, wide| {
+        let placing = Placing::Rows { rows: 1, bytes: wide };
+        Part { name, dtype: Dtype::I8, shape: vec![rows, wide], placing }
+    };
+    Ok(vec![bytes("qdata", columns), Span::part::<S>("scale", rows, groups), bytes("zero_point", groups)])
 }
 
 /// E4M3 with an FP32 scale per row: `s = R(amax / 448)`, `q = e4m3(clamp(w / s))` in FP32.

@@ -1,6 +1,9 @@
 //! Against what ggml's own C and gguf's Python give.
 
-use roofline_core::format::{GgufBlock, gguf::half::from_bf16};
+use roofline_core::{
+    format::{GgufBlock, gguf::half::from_bf16},
+    hash::fnv1a,
+};
 
 use super::*;
 
@@ -28,12 +31,8 @@ fn encoded(ty: Type, values: &[f32]) -> Vec<u8> {
     out
 }
 
-/// 64-bit FNV-1a.
 fn hash(values: &[f32]) -> u64 {
-    values
-        .iter()
-        .flat_map(|x| x.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv1a(&values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
 }
 
 #[test]

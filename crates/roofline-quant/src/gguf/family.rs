@@ -48,12 +48,12 @@ pub struct Line {
     /// llama.cpp's, without `.weight` or `.bias`. With it, the tensor is called exactly so on both sides.
     pub gguf: &'static str,
     /// What happens to its numbers on the way to GGUF.
-    pub turn: Turn,
+    pub conversion: Conversion,
 }
 
 /// What happens to the numbers of a tensor on the way to GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Conversion {
     /// Nothing.
     Same,
     /// One is added: the weights of Gemma's norms are stored without it.
@@ -66,7 +66,7 @@ pub enum Turn {
     Fused,
     /// Experts that lie apart become one stack.
     Expert,
-    /// A stack of transposed experts, `[experts, in, out]`, is turned; of what it holds, a share.
+    /// A stack of transposed experts, `[experts, in, out]`, is transposed back; of what it holds, a share.
     Stack(Share),
     /// The biases of a stack, of which a share.
     Biases(Share),
@@ -107,7 +107,7 @@ pub enum From {
     Layers,
     /// The number of heads of keys and values.
     KvHeads,
-    /// How many numbers of a head are turned.
+    /// How many numbers of a head are rotated.
     Rotary,
     /// How many tokens there are.
     Vocabulary,
@@ -222,14 +222,18 @@ mod tests {
             // Falcon has two ways to call its norms, of which a model has one.
             let names: BTreeSet<&str> = all.iter().map(|line| line.gguf).collect();
             assert_eq!(names.len() + usize::from(family.arch == "falcon"), all.len(), "{}", family.arch);
-            let shared =
-                |turn: Turn| matches!(turn, Turn::Stack(_) | Turn::Biases(_) | Turn::LatentKey | Turn::LatentValue);
-            let own: Vec<&str> = all.iter().filter(|line| !shared(line.turn)).map(|line| line.hf).collect();
+            let shared = |conversion: Conversion| {
+                matches!(
+                    conversion,
+                    Conversion::Stack(_) | Conversion::Biases(_) | Conversion::LatentKey | Conversion::LatentValue
+                )
+            };
+            let own: Vec<&str> = all.iter().filter(|line| !shared(line.conversion)).map(|line| line.hf).collect();
             assert_eq!(own.iter().collect::<BTreeSet<_>>().len(), own.len(), "{} reads a name twice", family.arch);
             let defaults: serde_json::Value = serde_json::from_str(family.defaults).unwrap();
             let granted: serde_json::Value = serde_json::from_str(family.granted).unwrap();
             assert!(defaults.is_object() && granted.is_object());
-            assert!(all.iter().all(|line| (line.turn == Turn::Expert) == line.hf.contains('*')));
+            assert!(all.iter().all(|line| (line.conversion == Conversion::Expert) == line.hf.contains('*')));
         }
         let classes: Vec<&str> = FAMILIES.iter().flat_map(|family| family.classes.iter().copied()).collect();
         assert_eq!(classes.iter().collect::<BTreeSet<_>>().len(), classes.len());

@@ -1,4 +1,4 @@
-//! How positions turn the heads: what `config.json` says in either of its dialects, and llama.cpp's words for it.
+//! How positions rotate the heads: what `config.json` says in either of its dialects, and llama.cpp's words for it.
 //!
 //! transformers 4 has `rope_theta` and, for stretched contexts, `rope_scaling`; transformers 5 has both in
 //! `rope_parameters`, once for each kind of layer where there are two. Older files say `type` for `rope_type`.
@@ -9,14 +9,14 @@ use serde_json::Value as Json;
 
 use super::{Array, Value};
 
-/// How positions turn the heads.
+/// How positions rotate the heads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rope {
     /// The base of the frequencies.
     base: Option<f64>,
     /// That of layers which see a window alone, where it is another.
     local: Option<f64>,
-    /// How much of a head is turned.
+    /// How much of a head is rotated.
     share: Option<f64>,
     /// How many frequencies go by time, height and width.
     sections: Option<Vec<i32>>,
@@ -107,7 +107,7 @@ impl Rope {
         self.base
     }
 
-    /// How much of a head is turned, where that is said.
+    /// How much of a head is rotated, where that is said.
     pub(super) fn share(&self) -> Option<f64> {
         self.share.filter(|share| (0.0..=1.0).contains(share))
     }

@@ -167,7 +167,7 @@ fn configuration(file: &File, family: &'static Family) -> Result<Json> {
             From::KvHeads => put("num_key_value_heads", number(name).map(Into::into)),
             From::Rotary => {
                 let share =
-                    number(name).filter(|turned| *turned < head_dim).map(|turned| turned as f64 / head_dim as f64);
+                    number(name).filter(|rotated| *rotated < head_dim).map(|rotated| rotated as f64 / head_dim as f64);
                 put("partial_rotary_factor", share.map(Into::into));
             }
             From::Lengths if family.lengths == Lengths::Never => {}
@@ -177,10 +177,10 @@ fn configuration(file: &File, family: &'static Family) -> Result<Json> {
                 put("sliding_window", number(name).filter(|window| *window != u64::from(none)).map(Into::into));
             }
             From::WholeOr(of, _) => put(of, number(name).map(Into::into)),
-            // The second is what is turned, which a key says alone.
+            // The second is what is rotated, which a key says alone.
             From::Sum(of, _) => {
-                let turned = number("rope.dimension_count").unwrap_or(0);
-                put(of, number(name).map(|sum| sum.saturating_sub(turned).into()));
+                let rotated = number("rope.dimension_count").unwrap_or(0);
+                put(of, number(name).map(|sum| sum.saturating_sub(rotated).into()));
             }
             From::Real(names) => put(own(names), real(name).map(Into::into)),
             From::Flag(of) | From::Yes(of) => match get(name) {
@@ -307,7 +307,7 @@ fn llama3(factors: &[f32], base: f64) -> Result<Map<String, Json>> {
     }
     Err(Error::unsupported(
         "the file stretches its context by factors that no `config.json` of Llama 3 would give",
-        "make another GGUF file of it with `--as gguf`",
+        "make another GGUF file of it with `⟨as gguf⟩`",
     ))
 }
 

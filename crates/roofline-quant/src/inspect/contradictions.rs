@@ -7,10 +7,10 @@ use roofline_core::Role;
 use serde_json::Value;
 
 use super::Tensor;
-use crate::stored::{Kind, Stored};
+use crate::stored::{Kind, StoredTensor};
 
 /// Everything that does not fit together, in words.
-pub(super) fn contradictions(config: &Value, tensors: &[Tensor], stored: &[Stored<'_>]) -> Vec<String> {
+pub(super) fn contradictions(config: &Value, tensors: &[Tensor], stored: &[StoredTensor<'_>]) -> Vec<String> {
     let quantization = groups(config, stored);
     // Models that see have the language model's dimensions one level down.
     let config = config.get("text_config").unwrap_or(config);
@@ -161,7 +161,7 @@ fn experts(stated: &Stated<'_>, tensors: &[Tensor]) -> Option<String> {
 }
 
 /// The sizes of groups that share a scale, where the configuration says one and the scales another.
-fn groups(config: &Value, stored: &[Stored<'_>]) -> Option<String> {
+fn groups(config: &Value, stored: &[StoredTensor<'_>]) -> Option<String> {
     let declared = declared(config);
     if declared.is_empty() {
         return None;
@@ -197,7 +197,7 @@ fn declared(config: &Value) -> BTreeSet<u64> {
 }
 
 /// How many weights of a row share a scale, by the shapes of what is stored; none where all do, or squares.
-fn group(stored: &Stored<'_>) -> Option<usize> {
+fn group(stored: &StoredTensor<'_>) -> Option<usize> {
     let Kind::Coded(coded) = &stored.kind else { return None };
     let matrix = coded.rows.matrix();
     let ends = ["weight_scale", ".scales"];

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Decision, Layout, Scheme, Target, decide, folder, kept_stacks, packed::one_scheme, torn_families};
 use crate::{
-    Checkpoint, Error, Job, Method, Result,
+    Checkpoint, Error, Method, QuantizeJob, Result,
     coding::awq::{self as coded, Scheme as Coded},
 };
 
@@ -29,7 +29,7 @@ const SCALED: [&str; 8] =
     ["starcoder2", "RefinedWebModel", "falcon", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"];
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::Awq, |scheme, _| {
         let Target::Awq(coding) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(coding, method).map(Arc::from)
@@ -41,7 +41,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
             format!(
                 "transformers' AWQ wants scales of an activation in a model of type `{family}`, which AWQ's search makes"
             ),
-            "use `--as gptq` or `--as compressed-tensors`",
+            "use `⟨as gptq⟩` or `⟨as compressed-tensors⟩`",
         ));
     }
     notes.extend(torn_families(&decisions));

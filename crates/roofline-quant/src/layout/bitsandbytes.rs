@@ -8,15 +8,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use roofline_core::{Format, Plan, Role};
 use serde_json::{Value, json};
 
-use super::{
-    Decision, Layout, Scheme, Target, asked, compressed_tensors::check_embedding, decide, folder, items, sites,
-};
+use super::{Decision, Layout, Scheme, Target, asked, compressed_tensors::check_embedding, decide, folder, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result,
+    Checkpoint, Dtype, Error, Method, QuantizeJob, Result,
     coding::bitsandbytes::{self as coded, Quantiles, Scheme as Coded},
-    family::{Family, Stack},
+    family::{Family, Products, Stack},
     job::Work,
-    site::Site,
 };
 
 const fn four(
@@ -75,25 +72,24 @@ pub(super) const SCHEMES: &[Scheme] = &[
     },
 ];
 
-/// Families whose products are no plain `nn.Linear` in transformers, so that it would leave them alone and not find
-/// their weights.
-const NOT_LINEAR: [&str; 4] = ["falcon", "gpt2", "openai-gpt", "imagegpt"];
-
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let config = &checkpoint.config;
-    if let Some(family) = config["model_type"].as_str().filter(|family| NOT_LINEAR.contains(family)) {
+    let family = Family::of(config);
+    // transformers would leave other classes alone, and not find their weights.
+    if family.products() != Products::Linear {
+        let family = config["model_type"].as_str().unwrap_or_default();
         return Err(Error::unsupported(
             format!(
                 "transformers cannot load a `{family}` in bitsandbytes' codes: its products are of a class of their own"
             ),
-            "use `--as gguf` or `--as compressed-tensors`",
+            "use `⟨as gguf⟩` or `⟨as compressed-tensors⟩`",
         ));
     }
-    if Family::of(config).stack() == Some(Stack::SideBySide) {
+    if family.stack() == Some(Stack::SideBySide) {
         return Err(Error::unsupported(
             "transformers takes the experts of this family apart for bitsandbytes, and finds them neither in stacks nor one by one",
-            "use `--as compressed-tensors`",
+            "use `⟨as compressed-tensors⟩`",
         ));
     }
     let (mut decisions, mut notes) = decide(checkpoint, plan, Layout::Bitsandbytes, |scheme, stored| {
@@ -105,28 +101,15 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     check_embedding(config, &decisions)?;
     notes.extend(checkpoint.left_out()?);
     let quantization = configuration(&decisions, config)?;
-    let mut folder = folder::Folder::new(checkpoint.shards.len());
-    for Decision { shard, stored, site, coded } in &decisions {
-        match coded {
-            None => folder.add(*shard, stored.name.clone(), stored.dtype, &stored.shape),
-            Some((_, _, parts)) => {
-                for part in parts {
-                    folder.add(*shard, format!("{}.{}", site.module, part.name), part.dtype, &part.shape);
-                }
-            }
-        }
-    }
-    let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
     let config = folder::with_quantization(config, quantization);
-    let mut items = items(decisions, &laid_out.places, |_, site, part| format!("{}.{}", site.module, part.name))?;
+    let mut job = folder::job(checkpoint, decisions, Vec::new(), &config, notes)?;
     // The mean of its maxima is a matrix's own, whatever it is fused with.
-    for (at, item) in items.iter_mut().enumerate() {
+    for (at, item) in job.items.iter_mut().enumerate() {
         if let Work::Code(code) = &mut item.work {
             code.fused = vec![at];
         }
     }
-    let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(Job { files: laid_out.files, items, companions, notes })
+    Ok(job)
 }
 
 /// Keeps experts as they are: transformers holds those of a layer in one parameter, which is no product. Refuses a rule
@@ -136,11 +119,11 @@ fn keep_experts(checkpoint: &Checkpoint, plan: &Plan, decisions: &mut [Decision<
     let (asked, _) = asked(plan, checkpoint, &all);
     let total: u64 = decisions.iter().map(|decision| decision.stored.elements()).sum();
     let mut kept = 0;
-    for decision in decisions.iter_mut().filter(|decision| is_expert(&decision.site)) {
+    for decision in decisions.iter_mut().filter(|decision| decision.site.experts().is_some()) {
         if decision.coded.is_some() && asked.rule(&decision.site).is_some() {
             return Err(decision.stored.refuse(
                 "is an expert's, and transformers loads experts in bitsandbytes' codes from no file",
-                Some("leave experts out of the rule, or use `--as compressed-tensors`, `--as gguf` or `--as mlx`"),
+                Some("leave experts out of the rule, or use `⟨as compressed-tensors⟩`, `⟨as gguf⟩` or `⟨as mlx⟩`"),
             ));
         }
         decision.coded = None;
@@ -149,17 +132,13 @@ fn keep_experts(checkpoint: &Checkpoint, plan: &Plan, decisions: &mut [Decision<
     if decisions.iter().all(|decision| decision.coded.is_none()) {
         return Err(Error::unsupported(
             "nothing to do: transformers loads experts in bitsandbytes' codes from no file, and the plan names nothing else",
-            "use `--as compressed-tensors`, `--as gguf` or `--as mlx`",
+            "use `⟨as compressed-tensors⟩`, `⟨as gguf⟩` or `⟨as mlx⟩`",
         ));
     }
     let share = 100.0 * kept as f64 / total.max(1) as f64;
     Ok((kept > 0).then(|| {
         format!("experts are kept, as bitsandbytes in transformers keeps them: {share:.0} % of the parameters stay unquantized")
     }))
-}
-
-fn is_expert(site: &Site) -> bool {
-    site.is_stack() || site.module.split('.').any(|word| word == "experts")
 }
 
 /// The `quantization_config`, which names one scheme for all.
@@ -170,7 +149,7 @@ fn configuration(decisions: &[Decision<'_>], config: &Value) -> Result<Value> {
         let names: Vec<&str> = names.into_iter().collect();
         return Err(Error::unsupported(
             format!("a bitsandbytes checkpoint has one scheme, and the plan asks for {}", names.join(" and ")),
-            "use `--as compressed-tensors` or `--as mlx`, which take several",
+            "use `⟨as compressed-tensors⟩` or `⟨as mlx⟩`, which take several",
         ));
     };
     let Target::Bitsandbytes(stored) = scheme.target else { unreachable!("a scheme of this layout") };
@@ -221,7 +200,7 @@ fn skipped(decisions: &[Decision<'_>], config: &Value) -> Result<Vec<String>> {
         .filter(|decision| decision.coded.is_none() && !matches!(decision.site.role, Role::Vector | Role::Embedding));
     for decision in kept {
         let module = &decision.site.module;
-        if is_expert(&decision.site) {
+        if decision.site.experts().is_some() {
             skipped.insert("experts".to_owned());
             continue;
         }

@@ -6,8 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use roofline_core::Role;
-
 use super::{Decision, Scheme, Target};
 use crate::{Error, Result, Runtime, coding::compressed_tensors::Scheme as Coded, family::Family};
 
@@ -25,7 +23,7 @@ impl<'d> Experts<'d> {
         let mut found = Self { layers: BTreeMap::new(), schemes: BTreeMap::new(), rest: Vec::new(), first: None };
         for decision in decisions {
             let scheme = decision.coded.as_ref().map(|(scheme, ..)| *scheme);
-            if !is_expert(decision) {
+            if !decision.site.is_expert() {
                 found.rest.extend(scheme);
                 continue;
             }
@@ -45,12 +43,6 @@ impl<'d> Experts<'d> {
     fn is_kept_in_part(&self) -> bool {
         self.layers.values().flatten().any(Option::is_none)
     }
-}
-
-/// Whether it is an expert of many, with a number of its own.
-pub(super) fn is_expert(decision: &Decision<'_>) -> bool {
-    let role = decision.site.role;
-    matches!(role, Role::ExpertGate | Role::ExpertUp | Role::ExpertDown) && !decision.site.is_stack()
 }
 
 fn coded(scheme: &Scheme) -> Option<Coded> {
@@ -80,7 +72,7 @@ pub(super) fn check(decisions: &[Decision<'_>], family: Family, runtimes: &[Runt
         let other = other.filter(|other| why(*other).is_none());
         let other = other.map_or_else(String::new, |other| {
             let name = other.name().to_lowercase();
-            format!("; {other} loads it: `--runtime {name}` writes it for that alone")
+            format!("; {other} loads it: `⟨runtime {name}⟩` writes it for that alone")
         });
         return Err(Error::unsupported(format!("{runtime} {what}"), format!("{hint}{other}")));
     }
@@ -139,14 +131,14 @@ fn by_vllm(experts: &Experts<'_>) -> Why {
 
 /// Refuses quantized experts where a loader knows only plain ones.
 pub(super) fn all_plain(decisions: &[Decision<'_>], runtime: Runtime, layout: &str, plan: &str) -> Result<()> {
-    let quantized = decisions.iter().find(|decision| is_expert(decision) && decision.coded.is_some());
+    let quantized = decisions.iter().find(|decision| decision.site.is_expert() && decision.coded.is_some());
     quantized.map_or(Ok(()), |decision| {
         let what = format!(
             "{runtime} loads experts of {layout} checkpoints only plain, and would fill `{}` with random numbers",
             decision.stored.name
         );
         let hint =
-            format!("`{plan},experts=keep` quantizes the rest; `--as compressed-tensors` takes the experts, too");
+            format!("`{plan},experts=keep` quantizes the rest; `⟨as compressed-tensors⟩` takes the experts, too");
         Err(Error::unsupported(what, hint))
     })
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Decision, Layout, Scheme, Target, compressed_tensors::check_embedding, decide, folder, kept_stacks, torn_families,
 };
-use crate::{Checkpoint, Job, Method, Result, coding::fine_grained as coded, site::Site, stored::Stored};
+use crate::{Checkpoint, Method, QuantizeJob, Result, coding::fine_grained as coded, stored::StoredTensor};
 
 /// Every scheme this layout has.
 pub(super) const SCHEMES: &[Scheme] = &[Scheme {
@@ -24,7 +24,7 @@ pub(super) const SCHEMES: &[Scheme] = &[Scheme {
 const SIDE: usize = 128;
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::FineGrained, |_, stored| {
         check_shape(stored)?;
         coded::coding(method).map(Arc::from)
@@ -32,7 +32,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     check_embedding(&checkpoint.config, &decisions)?;
     let kept = kept(&decisions);
     let torn = |decision: &&Decision<'_>| {
-        decision.coded.is_some() && experts(&decision.site).is_some_and(|parent| kept.contains(parent))
+        decision.coded.is_some() && decision.site.experts().is_some_and(|parent| kept.contains(parent))
     };
     if let Some(Decision { stored, .. }) = decisions.iter().find(torn) {
         let reason = "is of experts of which others are kept, and transformers takes those of a layer as one";
@@ -61,9 +61,9 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
 /// Refuses shapes that transformers' products fail with, or that it takes for others. Inputs share a scale by 128, so columns are whole
 /// blocks. Without a GPU it decodes, and takes rows to be shared evenly by as many scales as there are: 192 rows of two
 /// scales would be 96 each. Experts are joined before they are multiplied, so their rows are whole blocks, too.
-fn check_shape(stored: &Stored<'_>) -> Result<()> {
+fn check_shape(stored: &StoredTensor<'_>) -> Result<()> {
     let [rows, columns] = stored.shape[..] else { return Ok(()) };
-    let hint = Some("keep it with `--keep`, or choose a scheme with one scale per channel");
+    let hint = Some("keep it with `⟨keep⟩`, or choose a scheme with one scale per channel");
     if !columns.is_multiple_of(SIDE) {
         let reason = format!("has {columns} columns, and its inputs share a scale by {SIDE} while the model runs");
         return Err(stored.refuse(reason, hint));
@@ -85,12 +85,6 @@ fn kept<'d>(decisions: &'d [Decision<'_>]) -> BTreeSet<&'d str> {
         .iter()
         .filter(|decision| decision.coded.is_none() && !matches!(decision.site.role, Role::Vector | Role::Embedding));
     let head = decisions.iter().any(|decision| decision.coded.is_some() && decision.site.module == "lm_head");
-    let names = products.map(|decision| experts(&decision.site).unwrap_or(&decision.site.module));
+    let names = products.map(|decision| decision.site.experts().unwrap_or(&decision.site.module));
     names.chain(Some("lm_head").filter(|_| !head)).collect()
-}
-
-/// The module of all experts, of one of them or of a stack.
-fn experts(site: &Site) -> Option<&str> {
-    let at = site.module.find(".experts.")?;
-    Some(&site.module[..at + ".experts".len()])
 }

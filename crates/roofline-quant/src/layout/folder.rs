@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Decision, items};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Result,
+    Checkpoint, Dtype, Error, QuantizeJob, Result,
     checkpoint::{INDEX, SINGLE},
     job::{Companion, Head, Item, Output, Place, Work},
     safetensors::{Entry, Header, customary},
@@ -88,7 +88,7 @@ pub(super) fn job<'a>(
     literals: Vec<Literal>,
     config: &Value,
     notes: Vec<String>,
-) -> Result<Job<'a>> {
+) -> Result<QuantizeJob<'a>> {
     let mut folder = Folder::new(checkpoint.shards.len());
     for Decision { shard, stored, site, coded } in &decisions {
         match coded {
@@ -110,7 +110,7 @@ pub(super) fn job<'a>(
         Some(Item { site: Site::of(&name, 1), work: Work::Literal { bytes, to }, name })
     }));
     let companions = companions(checkpoint, config, laid_out.index)?;
-    Ok(Job { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
 }
 
 /// JSON as the transformers library writes it.

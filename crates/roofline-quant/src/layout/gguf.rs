@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Scheme, Target, asked, quantized_already, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result,
+    Checkpoint, Dtype, Error, Method, QuantizeJob, Result,
     checkpoint::read_bounded,
     coding::Coding,
     ggml::{self, Type},
@@ -26,7 +26,7 @@ use crate::{
     job::{Code, Head, Item, Output, Place, Work},
     rows::{Rows, Stacked},
     site::Site,
-    stored::{Kind, Stored},
+    stored::{Kind, StoredTensor},
 };
 use types::Types;
 use views::{View, view};
@@ -83,7 +83,12 @@ struct Source<'a> {
 }
 
 /// What writing the checkpoint to `target` takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, target: &Path) -> Result<Job<'a>> {
+pub(super) fn job<'a>(
+    checkpoint: &'a Checkpoint,
+    plan: &Plan,
+    method: Method,
+    target: &Path,
+) -> Result<QuantizeJob<'a>> {
     method.among(&[Method::Rtn], "a GGUF type")?;
     if let Some(source) = &checkpoint.gguf {
         return again::job(checkpoint, source, plan, target);
@@ -134,7 +139,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method, t
     let count = model.shape.experts.max(1) as u64;
     let metadata = model.metadata(number, &model::size_label(shared, experts / count, model.shape.experts));
     let (files, items) = lay_out(drafts, &model, &metadata, name)?;
-    Ok(Job { files, items, companions: Vec::new(), notes })
+    Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
 }
 
 /// Whether llama.cpp would multiply by the scale after it has added a bias, and therefore stops.
@@ -177,7 +182,7 @@ fn model(checkpoint: &Checkpoint, head: bool, vocabulary: usize) -> Result<Model
 fn source_of<'a>(
     checkpoint: &Checkpoint,
     model: &Model,
-    stored: &Stored<'a>,
+    stored: &StoredTensor<'a>,
     site: &Site,
     target: &Goal,
 ) -> Result<(Source<'a>, Vec<u64>)> {
@@ -187,7 +192,7 @@ fn source_of<'a>(
         let reason = format!("has the shape {:?}, and config.json says {rows} rows", stored.shape);
         return Err(Error::Weight { name, reason, hint: None });
     }
-    let View { dims, rows } = view(located, target.turn, &model.shape)?;
+    let View { dims, rows } = view(located, target.conversion, &model.shape)?;
     // What transformers' names do not say, llama.cpp's do; a stack is here what it holds.
     let written = Site::of(&target.name, dims.len());
     let mut site = site.clone();
@@ -294,8 +299,8 @@ fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl 
     let Draft { target, ty, sources, .. } = draft;
     let (site, source) = (sources[0].site.clone(), sources[0].name.clone());
     let rows = Stacked::of(sources.into_iter().map(|source| source.rows).collect());
-    let coding: Arc<dyn Coding> = Arc::new(ggml::Stored(ty));
-    let hint = Some("keep it with `--keep`, or choose a type with smaller blocks".to_owned());
+    let coding: Arc<dyn Coding> = Arc::new(ggml::GgmlCoding(ty));
+    let hint = Some("keep it with `⟨keep⟩`, or choose a type with smaller blocks".to_owned());
     let unfit = |reason| Error::Weight { name: source.clone(), reason, hint };
     let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| {
         let to = if part.name == "scale" { place(&scale_name(&target.name)) } else { place(&target.name) };

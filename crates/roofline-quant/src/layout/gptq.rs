@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::{Decision, Layout, Scheme, Target, decide, folder, kept_stacks, packed::one_scheme, torn_families};
 use crate::{
-    Checkpoint, Error, Job, Method, Result,
+    Checkpoint, Error, Method, QuantizeJob, Result,
     coding::gptq::{self as coded, Scheme as Coded, Version},
-    family::Family,
+    family::{Family, Products},
     job::Companion,
     site::Site,
 };
@@ -97,22 +97,22 @@ const BLOCKS: [&str; 5] =
     ["transformer.h", "model.decoder.layers", "gpt_neox.layers", "model.layers", "model.language_model.layers"];
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::Gptq, |scheme, _| {
         let Target::Gptq(coding) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(coding, method).map(Arc::from)
     })?;
-    if Family::of(&checkpoint.config).has_own_products() {
+    if Family::of(&checkpoint.config).products() == Products::Own {
         return Err(Error::unsupported(
             "transformers has a class of its own for the products of this family, and does not find GPTQ's codes for it",
-            "use `--as compressed-tensors` with `fp8` or `int8`, which it loads",
+            "use `⟨as compressed-tensors⟩` with `fp8` or `int8`, which it loads",
         ));
     }
     let scheme = one_scheme("GPTQ", checkpoint, &decisions)?;
     for Decision { stored, site, .. } in decisions.iter().filter(|decision| decision.coded.is_some()) {
         if within_block(site).is_none() {
             let reason = format!("lies in no stack of layers that optimum knows: {}", BLOCKS.join(", "));
-            return Err(stored.refuse(reason, Some("use `--as compressed-tensors`, or keep it with `--keep`")));
+            return Err(stored.refuse(reason, Some("use `⟨as compressed-tensors⟩`, or keep it with `⟨keep⟩`")));
         }
     }
     notes.extend(torn_families(&decisions));

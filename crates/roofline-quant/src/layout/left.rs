@@ -1,18 +1,21 @@
 //! What a plan leaves as it is, and why: silence about a large matrix would pass for having quantized it.
 
 use roofline_core::{Plan, Role};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Checkpoint, Job,
+    Checkpoint, QuantizeJob,
+    family::{Family, Products},
     job::{Item, Work},
     plan::{Asked, Wanted},
     site::{Site, pattern},
 };
 
 /// Tensors that stay as they are, of names that differ in nothing but numbers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "LeftTensors")]
 pub struct Left {
     /// Their name, with `*` for numbers.
     pub kind: String,
@@ -31,10 +34,11 @@ pub struct Left {
 }
 
 /// Why a tensor stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "LeftReason")]
 pub enum Why {
-    /// A rule of the plan, or `--keep`, says so.
+    /// A rule of the plan, or a name that the request keeps, says so.
     Rule,
     /// The plan asks for nothing else there.
     Plan,
@@ -56,7 +60,7 @@ impl Why {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Rule => "a rule of the plan or --keep says so",
+            Self::Rule => "a rule of the plan or ⟨keep⟩ says so",
             Self::Plan => "the plan asks for nothing else",
             Self::NoProduct => "a plan's name speaks of the layers' products alone",
             Self::Tower => "it sees or hears, and is a model of its own",
@@ -73,16 +77,13 @@ const LARGE: usize = 32;
 /// Kinds that a note names before it only counts.
 const NAMED: usize = 8;
 
-/// The models whose modules are `Conv1D`: inputs first, so that what quantizes along rows would quantize the wrong way.
-const TRANSPOSED: [&str; 5] = ["gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"];
-
 /// Whether the family of that configuration stores this module transposed.
 pub(super) fn is_transposed(config: &Value, site: &Site) -> bool {
-    site.is_of_gpt2() && config["model_type"].as_str().is_some_and(|family| TRANSPOSED.contains(&family))
+    site.is_of_gpt2() && Family::of(config).products() == Products::Conv1d
 }
 
 /// Everything that stays as it is, by kind, in the order of the job.
-pub(crate) fn left(checkpoint: &Checkpoint, plan: &Plan, job: &Job<'_>) -> Vec<Left> {
+pub(crate) fn left(checkpoint: &Checkpoint, plan: &Plan, job: &QuantizeJob<'_>) -> Vec<Left> {
     let asked = Asked::new(plan, &checkpoint.config, job.items.iter().map(|item| &item.site));
     let mut all: Vec<Left> = Vec::new();
     for item in &job.items {
@@ -130,7 +131,7 @@ fn why(asked: &Asked<'_>, config: &Value, site: &Site) -> Why {
 }
 
 /// A word about every large matrix that is left alone although nobody asked for that.
-pub(super) fn notes(checkpoint: &Checkpoint, plan: &Plan, job: &Job<'_>) -> Vec<String> {
+pub(super) fn notes(checkpoint: &Checkpoint, plan: &Plan, job: &QuantizeJob<'_>) -> Vec<String> {
     // A plan of numbers leaves nothing alone.
     let quantizes = job.items.iter().any(|item| matches!(&item.work, Work::Code(code) if code.lossy));
     if !quantizes {

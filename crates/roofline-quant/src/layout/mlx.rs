@@ -12,7 +12,7 @@ use roofline_core::{Format, Plan};
 
 use super::{Layout, Scheme, Target, asked, folder, parts, quantized_already, shard_of, sites, wanted};
 use crate::{
-    Checkpoint, Error, Job, Method, Result,
+    Checkpoint, Error, Method, QuantizeJob, Result,
     coding::{
         Coding, Matrix, Numbers, Part,
         mlx::{self as coded, Scheme as Coded},
@@ -22,7 +22,7 @@ use crate::{
     plan::is_tied,
     rows::{Rows, Stacked},
     site::Site,
-    stored::{Kind, Stored},
+    stored::{Kind, StoredTensor},
 };
 
 const fn scheme(
@@ -138,13 +138,13 @@ struct Tensor<'a> {
     site: Site,
     name: String,
     shard: usize,
-    sources: Vec<Stored<'a>>,
+    sources: Vec<StoredTensor<'a>>,
     stacked: bool,
     coded: Option<(&'static Scheme, Arc<dyn Coding>, Vec<Part>)>,
 }
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let family = Family::of(checkpoint)?;
     let all = sites(checkpoint)?;
     let (asked, mut notes) = asked(plan, checkpoint, &all);
@@ -186,7 +186,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     if schemes.is_empty() {
         return Err(Error::unsupported(
             format!("nothing to do: the plan `{plan}` leaves every weight of this model as it is"),
-            "`roofline inspect` lists the weights and their roles; mlx-lm loads plain safetensors as they are",
+            "`⟨roofline inspect⟩` lists the weights and their roles; mlx-lm loads plain safetensors as they are",
         ));
     }
     notes.extend(advice(&schemes));
@@ -194,10 +194,10 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     write(checkpoint, tensors.into_values().collect(), tied, notes)
 }
 
-fn coding(scheme: &Scheme, stored: &Stored<'_>, method: Method) -> Result<Arc<dyn Coding>> {
+fn coding(scheme: &Scheme, stored: &StoredTensor<'_>, method: Method) -> Result<Arc<dyn Coding>> {
     if !is_number(stored.dtype) {
         let reason = format!("is stored as {}, which is not a floating-point number", stored.dtype);
-        return Err(stored.refuse(reason, Some("keep it with `--keep`")));
+        return Err(stored.refuse(reason, Some("keep it with `⟨keep⟩`")));
     }
     let Target::Mlx(coded) = scheme.target else { unreachable!("a scheme of this layout") };
     coded::coding(coded, stored.dtype, method).map(Arc::from)
@@ -281,7 +281,7 @@ impl Family {
 
 impl<'a> Tensor<'a> {
     /// Takes in an expert.
-    fn join(&mut self, expert: usize, stored: Stored<'a>, scheme: Option<&'static Scheme>) -> Result<()> {
+    fn join(&mut self, expert: usize, stored: StoredTensor<'a>, scheme: Option<&'static Scheme>) -> Result<()> {
         let own = self.coded.as_ref().map(|(scheme, ..)| scheme.name);
         if own != scheme.map(|scheme| scheme.name) {
             let reason = "is stored otherwise than other experts of its layer, which mlx-lm has in one tensor";
@@ -341,7 +341,12 @@ fn number_of(name: &str) -> usize {
 }
 
 /// Everything that will be written.
-fn write<'a>(checkpoint: &'a Checkpoint, tensors: Vec<Tensor<'a>>, tied: bool, notes: Vec<String>) -> Result<Job<'a>> {
+fn write<'a>(
+    checkpoint: &'a Checkpoint,
+    tensors: Vec<Tensor<'a>>,
+    tied: bool,
+    notes: Vec<String>,
+) -> Result<QuantizeJob<'a>> {
     let mut folder = folder::Folder::new(checkpoint.shards.len());
     for tensor in &tensors {
         for (name, dtype, shape) in tensor.stored() {
@@ -365,14 +370,14 @@ fn write<'a>(checkpoint: &'a Checkpoint, tensors: Vec<Tensor<'a>>, tied: bool, n
         add(tensor, &places, &mut items)?;
     }
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(Job { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
 }
 
 /// The items of a tensor whose parts have these places.
 fn add<'a>(tensor: Tensor<'a>, places: &[Place], items: &mut Vec<Item<'a>>) -> Result<()> {
     let Tensor { site, name, sources, coded, .. } = tensor;
     if let Some((scheme, coding, parts)) = coded {
-        let rows = sources.into_iter().map(Stored::into_rows).collect::<Result<Vec<Box<dyn Rows + 'a>>>>()?;
+        let rows = sources.into_iter().map(StoredTensor::into_rows).collect::<Result<Vec<Box<dyn Rows + 'a>>>>()?;
         let parts = parts.into_iter().zip(places.iter().copied()).collect();
         let fused = vec![items.len()];
         let scheme = scheme.name.to_owned();
@@ -396,7 +401,7 @@ fn add<'a>(tensor: Tensor<'a>, places: &[Place], items: &mut Vec<Item<'a>>) -> R
 }
 
 /// Numbers that do not lie in a tensor of their own, as they are.
-fn numbers(source: Stored<'_>, to: Place, item: usize) -> Result<Work<'_>> {
+fn numbers(source: StoredTensor<'_>, to: Place, item: usize) -> Result<Work<'_>> {
     let (coding, scheme): (Arc<dyn Coding>, String) = (Arc::new(Numbers(source.dtype)), source.dtype.to_string());
     let columns = source.shape.last().copied().unwrap_or(1);
     let matrix = Matrix { rows: source.elements() as usize / columns.max(1), columns };

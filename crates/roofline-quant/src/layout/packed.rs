@@ -10,13 +10,13 @@ pub(super) fn one_scheme(layout: &str, checkpoint: &Checkpoint, decisions: &[Dec
     if let Some(sense) = SENSES.iter().find(|sense| checkpoint.config.get(**sense).is_some()) {
         return Err(Error::unsupported(
             format!("config.json has a `{sense}`, and transformers loads {layout} into models of text alone"),
-            "`--as compressed-tensors` quantizes the language model of a model that sees",
+            "`⟨as compressed-tensors⟩` quantizes the language model of a model that sees",
         ));
     }
     let mut only: Option<&'static Scheme> = None;
     for Decision { stored, site, coded, .. } in decisions {
         let Some((scheme, ..)) = coded else { continue };
-        let reason = if site.module.contains(".experts.") {
+        let reason = if site.experts().is_some() {
             format!("is of an expert, and transformers keeps experts in stacks, which it has no {layout} for")
         } else if !site.is_layer_product() {
             format!("is no product inside a layer, and transformers loads {layout} there alone")
@@ -25,13 +25,13 @@ pub(super) fn one_scheme(layout: &str, checkpoint: &Checkpoint, decisions: &[Dec
                 Some(only) if only.name != scheme.name => {
                     let reason =
                         format!("would be {} beside {}, and {layout} has one scheme for all", scheme.name, only.name);
-                    return Err(stored.refuse(reason, Some("keep it with `--keep`, or use `--as compressed-tensors`")));
+                    return Err(stored.refuse(reason, Some("keep it with `⟨keep⟩`, or use `⟨as compressed-tensors⟩`")));
                 }
                 _ => only = Some(scheme),
             }
             continue;
         };
-        let hint = "keep it with a rule, such as `experts=keep` or `head=keep`, or use `--as compressed-tensors`";
+        let hint = "keep it with a rule, such as `experts=keep` or `head=keep`, or use `⟨as compressed-tensors⟩`";
         return Err(stored.refuse(reason, Some(hint)));
     }
     // That something is coded was looked at before.

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::{Decision, Layout, Scheme, Target, asked, folder, items, shard_of, sites};
 use crate::{
-    Checkpoint, Dtype, Job, Result,
+    Checkpoint, Dtype, QuantizeJob, Result,
     coding::{Coding, Matrix, Numbers},
     family::{self, Family, Stack},
     number::is_number,
     site::Site,
-    stored::{Stored, declares_quantization},
+    stored::{StoredTensor, declares_quantization},
 };
 
 const fn scheme(
@@ -47,12 +47,12 @@ const ACTIVATIONS: [&str; 10] = [
 ];
 
 /// What writing the checkpoint takes: every number that is not kept becomes of the plan's type.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<QuantizeJob<'a>> {
     let mut all = sites(checkpoint)?;
     // Quantized checkpoints of the family have their experts apart, plain ones in stacks.
     if Family::of(&checkpoint.config).stack() == Some(Stack::SideBySide) {
         let together = family::together(all.into_iter().map(|(stored, _)| stored).collect())?;
-        let placed = |stored: Stored<'a>| {
+        let placed = |stored: StoredTensor<'a>| {
             let site = Site::of(&stored.name, stored.shape.len());
             (stored, site)
         };
@@ -79,7 +79,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
         let number = is_number(stored.dtype);
         if !number && scheme.is_some() && site.role != Role::Vector {
             let reason = format!("is stored as {}, which is not a floating-point number", stored.dtype);
-            return Err(stored.refuse(reason, Some("keep it with `--keep`")));
+            return Err(stored.refuse(reason, Some("keep it with `⟨keep⟩`")));
         }
         let coded = scheme.filter(|_| number).and_then(|scheme| {
             let Target::Plain(dtype) = scheme.target else { return None };
@@ -100,7 +100,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Job<'a>
     let laid_out = folder.lay_out(&[("format".to_owned(), "pt".to_owned())])?;
     let items = items(decisions, &laid_out.places, |source, _, _| source.to_owned())?;
     let config = configuration(&checkpoint.config, base);
-    Ok(Job {
+    Ok(QuantizeJob {
         files: laid_out.files,
         items,
         companions: folder::companions(checkpoint, &config, laid_out.index)?,

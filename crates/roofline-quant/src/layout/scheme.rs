@@ -1,10 +1,14 @@
 //! The schemes of the layouts: which formats each can store, and by which names.
 
+use std::borrow::Cow;
+
 use roofline_core::{
     Dim, Format, Plan, Role,
     format::{Shape, Sizes},
     plan::Mix,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Layout, awq, bitsandbytes, compressed_tensors, fine_grained, gguf, gptq, mlx, plain, torchao};
 use crate::{Dtype, Error, Result, ggml::Type, plan::narrow};
@@ -57,15 +61,18 @@ pub(crate) enum Target {
     Compressed(crate::coding::compressed_tensors::Scheme, compressed_tensors::Activations),
 }
 
-/// A name that a list shows.
-#[derive(Clone, Copy, Debug)]
+/// A plan of one name that a layout can store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ListedPlan")]
 pub struct Listed {
+    /// The layout's name.
+    pub layout: &'static str,
     /// The name.
     pub name: &'static str,
     /// Others for the same.
     pub aliases: &'static [&'static str],
     /// What it is, in a sentence.
-    pub summary: &'static str,
+    pub summary: Cow<'static, str>,
 }
 
 impl Layout {
@@ -86,10 +93,16 @@ impl Layout {
 
     /// The names that a plan for it may begin with: its schemes, and for GGUF llama.cpp's recipes.
     pub fn listed(self) -> Vec<Listed> {
-        let recipe = |mix: Mix| Listed { name: mix.name(), aliases: mix.aliases(), summary: mix.summary() };
+        let listed = |name, aliases, summary: &'static str| Listed {
+            layout: self.name(),
+            name,
+            aliases,
+            summary: summary.into(),
+        };
+        let recipe = |mix: Mix| listed(mix.name(), mix.aliases(), mix.summary());
         let recipes = Mix::ALL.into_iter().filter(|_| self == Self::Gguf).map(recipe);
         let schemes = self.schemes().iter().filter(|scheme| Mix::named(scheme.name).is_none());
-        let schemes = schemes.map(|Scheme { name, aliases, summary, .. }| Listed { name, aliases, summary });
+        let schemes = schemes.map(|scheme| listed(scheme.name, scheme.aliases, scheme.summary));
         recipes.chain(schemes).collect()
     }
 
@@ -128,7 +141,7 @@ impl Layout {
         }
         let others = Self::ALL.into_iter().filter(|other| *other != self);
         let others = others.filter_map(|other| Some((other, other.storing(weights, activations)?)));
-        hints.extend(others.map(|(other, scheme)| format!("`--as {other}` has `{}`", scheme.name)));
+        hints.extend(others.map(|(other, scheme)| format!("`⟨as {other}⟩` has `{}`", scheme.name)));
         if hints.is_empty() {
             let names: Vec<&str> = self.listed().iter().map(|listed| listed.name).collect();
             hints.push(format!("{self} has {}", names.join(", ")));
@@ -145,7 +158,7 @@ impl Layout {
     /// That it has none of llama.cpp's recipes.
     pub(super) fn no_recipe(self, mix: Mix) -> Error {
         let what = format!("{self} cannot store the recipe `{}` of llama.cpp", mix.name());
-        Error::unsupported(what, "use `--as gguf`")
+        Error::unsupported(what, "use `⟨as gguf⟩`")
     }
 
     /// Of the schemes that store weights alone, the one of the nearest size, if it is within a bit.

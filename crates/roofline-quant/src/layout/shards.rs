@@ -6,7 +6,7 @@ use roofline_core::{Error as CoreError, units::Bytes};
 
 use super::folder::Folder;
 use crate::{
-    Error, Job, Layout, Result,
+    Error, Layout, QuantizeJob, Result,
     checkpoint::INDEX,
     job::{Companion, Head, Item, Place, Work},
     safetensors::Entry,
@@ -74,7 +74,7 @@ impl fmt::Display for Shards {
 
 impl Shards {
     /// Spreads the job's tensors over files in the order of names. All that is stored for a weight stays together.
-    pub(crate) fn spread(self, layout: Layout, job: &mut Job<'_>) -> Result<()> {
+    pub(crate) fn spread(self, layout: Layout, job: &mut QuantizeJob<'_>) -> Result<()> {
         let most = match self {
             Self::AsSource => return Ok(()),
             Self::One => u64::MAX,
@@ -85,7 +85,7 @@ impl Shards {
                 Self::One => Ok(()),
                 _ => Err(Error::unsupported(
                     "a GGUF file is written whole, not in shards",
-                    "leave `--max-shard-size` out, and split it with llama.cpp's `llama-gguf-split`",
+                    "leave `⟨max_shard_size⟩` out, and split it with llama.cpp's `llama-gguf-split`",
                 )),
             };
         }

@@ -54,7 +54,7 @@ fn everything_that_is_listed_is_a_plan() {
     for mix in Mix::ALL {
         let listed = Layout::Gguf.listed();
         let listed = listed.iter().find(|listed| listed.name == mix.name()).unwrap();
-        assert_eq!((listed.aliases, listed.summary), (mix.aliases(), mix.summary()));
+        assert_eq!((listed.aliases, &*listed.summary), (mix.aliases(), mix.summary()));
     }
 }
 
@@ -68,32 +68,32 @@ fn a_format_that_is_not_stored_says_what_would_do() {
     let (what, hint) = refused(Layout::Torchao, "nvfp4a16");
     assert_eq!(what, "torchao cannot store nvfp4");
     assert!(
-        hint.starts_with("`int4-g64-zp16` takes about as many bits; `--as compressed-tensors` has `nvfp4a16`"),
+        hint.starts_with("`int4-g64-zp16` takes about as many bits; `⟨as compressed-tensors⟩` has `nvfp4a16`"),
         "{hint}"
     );
     let (_, hint) = refused(Layout::Gguf, "int4-g32");
-    assert!(hint.starts_with("`q4_0` takes about as many bits; `--as compressed-tensors` has `int4-g32`"), "{hint}");
-    assert!(hint.ends_with("`--as mlx` has `int4-g32`"), "every layout that has it is named: {hint}");
+    assert!(hint.starts_with("`q4_0` takes about as many bits; `⟨as compressed-tensors⟩` has `int4-g32`"), "{hint}");
+    assert!(hint.ends_with("`⟨as mlx⟩` has `int4-g32`"), "every layout that has it is named: {hint}");
     let (what, hint) = refused(Layout::Gguf, "int3");
     assert_eq!(what, "gguf cannot store int3-g64");
-    assert!(hint.starts_with("`q3_k` takes about as many bits; ") && hint.contains("`--as mlx` has `int3`"), "{hint}");
+    assert!(hint.starts_with("`q3_k` takes about as many bits; ") && hint.contains("`⟨as mlx⟩` has `int3`"), "{hint}");
     let (what, hint) = refused(Layout::Mlx, "w8a16");
     assert_eq!(what, "mlx cannot store int8");
     assert!(hint.starts_with("`int8-g128` takes about as many bits; "), "{hint}");
     let (_, hint) = refused(Layout::CompressedTensors, "q8_0/bf16");
-    assert_eq!(hint, "`int8-g128` takes about as many bits; `--as gguf` has `q8_0`");
+    assert_eq!(hint, "`int8-g128` takes about as many bits; `⟨as gguf⟩` has `q8_0`");
     let (_, hint) = refused(Layout::CompressedTensors, "int2");
-    assert_eq!(hint, "`--as gptq` has `int2`; `--as mlx` has `int2`");
+    assert_eq!(hint, "`⟨as gptq⟩` has `int2`; `⟨as mlx⟩` has `int2`");
     let (_, hint) = refused(Layout::FineGrained, "fp8");
-    assert_eq!(hint, "`fp8-block` is what it has; `--as compressed-tensors` has `fp8`");
+    assert_eq!(hint, "`fp8-block` is what it has; `⟨as compressed-tensors⟩` has `fp8`");
     let (_, hint) = refused(Layout::Awq, "w4a16");
     assert!(
-        hint.starts_with("`int4-g128-zp` takes about as many bits; `--as compressed-tensors` has `w4a16`"),
+        hint.starts_with("`int4-g128-zp` takes about as many bits; `⟨as compressed-tensors⟩` has `w4a16`"),
         "{hint}"
     );
     let (_, hint) = refused(Layout::Torchao, "fp8");
     assert!(
-        hint.starts_with("`fp8a16` leaves the activations as they are; `--as compressed-tensors` has `fp8`"),
+        hint.starts_with("`fp8a16` leaves the activations as they are; `⟨as compressed-tensors⟩` has `fp8`"),
         "{hint}"
     );
 }
@@ -298,7 +298,7 @@ fn packings_take_products_of_layers_alone() {
     assert!(error.unwrap().to_string().contains("gptq stores no scales of activations"));
 }
 
-/// What `--keep` adds is one more rule.
+/// What `⟨keep⟩` adds is one more rule.
 #[test]
 fn modules_are_kept_by_name() {
     let scratch = Scratch::new("kept");

@@ -14,12 +14,12 @@ use super::{
     decide, experts, folder, items,
 };
 use crate::{
-    Checkpoint, Dtype, Error, Job, Method, Result, Runtime,
+    Checkpoint, Dtype, Error, Method, QuantizeJob, Result, Runtime,
     coding::{
         Matrix,
         torchao::{self as coded, Scheme as Coded},
     },
-    family::Family,
+    family::{Family, Products},
     site::Site,
 };
 
@@ -107,7 +107,7 @@ pub(super) const SCHEMES: &[Scheme] = &[
 ];
 
 /// What writing the checkpoint takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<Job<'a>> {
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -> Result<QuantizeJob<'a>> {
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::Torchao, |scheme, stored| {
         let Target::Torchao(coding) = scheme.target else { unreachable!("a scheme of this layout") };
         coded::coding(coding, stored.dtype, method).map(Arc::from)
@@ -115,10 +115,10 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     check_embedding(&checkpoint.config, &decisions)?;
     experts::all_plain(&decisions, Runtime::Transformers, Layout::Torchao.name(), &plan.to_string())?;
     let family = Family::of(&checkpoint.config);
-    if family.has_own_products() {
+    if family.products() == Products::Own {
         return Err(Error::unsupported(
             "transformers transposes the weights of this family as it multiplies, which torchao's tensors cannot be",
-            "`--as compressed-tensors` writes what it loads",
+            "`⟨as compressed-tensors⟩` writes what it loads",
         ));
     }
     notes.extend(kept_stacks(&decisions));
@@ -152,7 +152,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     let config = folder::with_quantization(&checkpoint.config, quantization);
     let items = items(decisions, &laid_out.places, |_, site, part| flattened(site, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(Job { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
 }
 
 /// `M.weight` flattened: `M._weight_scale`.
@@ -234,7 +234,7 @@ fn configuration(decisions: &[Decision<'_>], family: Family) -> Result<(Value, O
         let names: Vec<&str> = schemes.iter().map(|scheme| scheme.name).collect();
         let hint = Layout::of_mix(&schemes).map_or_else(
             || format!("no layout stores all of them in one checkpoint: ask for one, such as `{}`", names[0]),
-            |other| format!("use `--as {other}`, which stores all of them"),
+            |other| format!("use `⟨as {other}⟩`, which stores all of them"),
         );
         let what = format!("a torchao checkpoint has one scheme, and the plan asks for {}", names.join(" and "));
         return Err(Error::unsupported(what, hint));

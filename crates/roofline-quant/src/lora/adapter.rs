@@ -60,7 +60,7 @@ pub(super) struct Factors {
     b: Entry,
     pub(super) rank: usize,
     /// Whether the weight is stored with its inputs as rows: Conv1D's and embeddings' are.
-    turned: bool,
+    transposed: bool,
 }
 
 /// What a tensor's name says: its module and which part of it.
@@ -192,8 +192,8 @@ impl Adapter {
                 return Err(self.refuse(entry, &format!("is stored as {}, which is no number", entry.dtype)));
             }
         }
-        let turned = embedding || self.config.fan_in_fan_out;
-        Ok(Factors { a: a.clone(), b: b.clone(), rank: *rank, turned })
+        let transposed = embedding || self.config.fan_in_fan_out;
+        Ok(Factors { a: a.clone(), b: b.clone(), rank: *rank, transposed })
     }
 
     /// An error about a tensor.
@@ -209,7 +209,7 @@ impl Adapter {
                 "the adapter `{}` changes `{module}{rest}`, which the checkpoint does not have",
                 self.shard.path.display()
             ),
-            "an adapter fits the model that it was trained on; `roofline inspect` lists what a checkpoint has",
+            "an adapter fits the model that it was trained on; `⟨roofline inspect⟩` lists what a checkpoint has",
         )
     }
 
@@ -234,8 +234,8 @@ impl Factors {
         let rank = self.rank;
         let (a, b) = (numbers(&adapter.shard, &self.a)?, numbers(&adapter.shard, &self.b)?);
         let (inputs, outputs) = (a.len() / rank, b.len() / rank);
-        Ok(if self.turned {
-            let (up, down) = (turn(&a, inputs), turn(&b, rank));
+        Ok(if self.transposed {
+            let (up, down) = (transpose(&a, inputs), transpose(&b, rank));
             Delta { matrix: Matrix { rows: inputs, columns: outputs }, rank, factor, up, down }
         } else {
             Delta { matrix: Matrix { rows: outputs, columns: inputs }, rank, factor, up: b, down: a }
@@ -259,7 +259,7 @@ fn numbers(shard: &Shard, entry: &Entry) -> Result<Vec<f32>> {
 }
 
 /// A matrix of so many columns with its rows as columns.
-fn turn(matrix: &[f32], columns: usize) -> Vec<f32> {
+fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|column| matrix.iter().skip(column).step_by(columns).copied()).collect()
 }
 

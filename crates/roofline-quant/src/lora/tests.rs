@@ -53,17 +53,18 @@ const B: &str = "base_model.model.model.layers.0.q_proj.lora_B.weight";
 
 /// What is read of a checkpoint, by name.
 fn read(checkpoint: &Checkpoint) -> BTreeMap<String, Vec<f32>> {
-    let numbers = Stored::all(checkpoint).unwrap().into_iter().filter(|stored| is_number(stored.dtype)).map(|stored| {
-        let name = stored.name.clone();
-        let rows = stored.into_rows().unwrap();
-        let (count, columns) = (rows.matrix().rows, rows.matrix().columns);
-        let mut out = vec![0.0; count * columns];
-        // One by one, so that a change must know where it is.
-        for (row, out) in out.chunks_exact_mut(columns).enumerate() {
-            rows.read(row..row + 1, &mut Spare::default(), out).unwrap();
-        }
-        (name, out)
-    });
+    let numbers =
+        StoredTensor::all(checkpoint).unwrap().into_iter().filter(|stored| is_number(stored.dtype)).map(|stored| {
+            let name = stored.name.clone();
+            let rows = stored.into_rows().unwrap();
+            let (count, columns) = (rows.matrix().rows, rows.matrix().columns);
+            let mut out = vec![0.0; count * columns];
+            // One by one, so that a change must know where it is.
+            for (row, out) in out.chunks_exact_mut(columns).enumerate() {
+                rows.read(row..row + 1, &mut Spare::default(), out).unwrap();
+            }
+            (name, out)
+        });
     numbers.collect()
 }
 
@@ -152,7 +153,7 @@ fn several_adapters_codes_tables_and_whole_tensors() {
 /// Conv1D's weights have their inputs as rows.
 #[test]
 fn weights_that_are_stored_the_other_way() {
-    let scratch = Scratch::new("lora-turned");
+    let scratch = Scratch::new("lora-transposed");
     let mut checkpoint = model(&scratch);
     // Two inputs and three outputs: `A B` is `[[1, 2, 3], [10, 20, 30]]` with the inputs as rows.
     let tensors: Tensors<'_> =

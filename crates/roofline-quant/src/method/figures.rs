@@ -8,7 +8,7 @@ use crate::{
     coding::{
         Coding,
         compressed_tensors::{Scheme, coding},
-        golden::{Stored, store},
+        golden::{Encoded, store},
         torchao,
     },
     rounding::{Bf16, Rounding},
@@ -20,7 +20,7 @@ fn weights(distribution: Distribution) -> Vec<f32> {
     distribution.sample().into_iter().map(Bf16::round).collect()
 }
 
-fn relative_error(weights: &[f32], stored: &Stored) -> f64 {
+fn relative_error(weights: &[f32], stored: &Encoded) -> f64 {
     let sum = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
     let lost = sum(&mut weights.iter().zip(&stored.decoded).map(|(w, q)| f64::from(*w) - f64::from(*q)));
     (lost / sum(&mut weights.iter().map(|w| f64::from(*w)))).sqrt()
@@ -102,7 +102,7 @@ fn importance_moves_the_error_to_where_it_matters_less() {
     let weights = weights(Distribution::StudentT5);
     // Every fourth input channel is a hundred times as important.
     let importance: Vec<f32> = (0..COLUMNS).map(|at| if at % 4 == 0 { 100.0 } else { 1.0 }).collect();
-    let weighted = |stored: &Stored| -> f64 {
+    let weighted = |stored: &Encoded| -> f64 {
         let pairs = weights.iter().zip(&stored.decoded).zip(importance.iter().cycle());
         pairs.map(|((w, q), importance)| f64::from(*importance) * f64::from(w - q).powi(2)).sum()
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Located, Stored,
+    Located, StoredTensor,
     codes::{Codes, matching},
     has_more, sensible,
 };
@@ -21,7 +21,7 @@ use crate::{
 const LONGEST_STATE: u64 = 4096;
 
 /// The weight whose description has that name, if it is one and its tensors are those that it describes.
-pub(super) fn four<'a>(name: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Option<Stored<'a>>> {
+pub(super) fn four<'a>(name: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Option<StoredTensor<'a>>> {
     let of = |quantiles: &Quantiles| Some((*quantiles, name.strip_suffix(quantiles.state())?.strip_suffix('.')?));
     let Some((quantiles, module)) = Quantiles::ALL.iter().find_map(of) else { return Ok(None) };
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
@@ -48,7 +48,7 @@ pub(super) fn int8<'a>(
     module: &str,
     tensors: &BTreeMap<&str, Located<'a>>,
     config: &Value,
-) -> Result<Option<Stored<'a>>> {
+) -> Result<Option<StoredTensor<'a>>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let told = find("weight_format");
     if let Some((shard, entry)) = told {
@@ -80,11 +80,11 @@ fn believed<'a>(
     scheme: Scheme,
     matrix: Matrix,
     coding: Box<dyn Coding>,
-) -> Option<Stored<'a>> {
+) -> Option<StoredTensor<'a>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let parts = matching(&*coding, matrix, find).filter(|parts| !has_more(module, tensors, parts))?;
     let codes = Codes { matrix, coding, parts };
-    Some(Stored::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes))
+    Some(StoredTensor::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes))
 }
 
 /// A type by PyTorch's name.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Located, SCALE_INVERSE, Stored,
+    Located, SCALE_INVERSE, StoredTensor,
     codes::{Codes, matching},
     has_more, sensible,
 };
@@ -17,7 +17,7 @@ pub(super) fn weight<'a>(
     module: &str,
     tensors: &BTreeMap<&str, Located<'a>>,
     declared: Option<u8>,
-) -> Result<Option<Stored<'a>>> {
+) -> Result<Option<StoredTensor<'a>>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let (packed, weight) = (find("weight_packed"), find("weight"));
     let Some((_, scale)) = find("weight_scale") else { return Ok(None) };
@@ -54,7 +54,7 @@ pub(super) fn weight<'a>(
 
 /// The weight of a module in HF's fine-grained FP8: blocks of 128 x 128 as compressed-tensors has them, but for the
 /// name of their scales and, most often, their type.
-pub(super) fn fine_grained<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<Stored<'a>> {
+pub(super) fn fine_grained<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<StoredTensor<'a>> {
     let find = |part: &str| {
         let part = if part == "weight_scale" { SCALE_INVERSE } else { part };
         tensors.get(format!("{module}.{part}").as_str()).copied()
@@ -72,7 +72,7 @@ fn coded<'a>(
     matrix: Matrix,
     scale: Dtype,
     find: impl Fn(&str) -> Option<Located<'a>>,
-) -> Option<Stored<'a>> {
+) -> Option<StoredTensor<'a>> {
     if !sensible(matrix.rows) || !sensible(matrix.columns) {
         return None;
     }
@@ -81,7 +81,7 @@ fn coded<'a>(
     let coding = ct::coding(scheme, dtype, Method::Rtn).ok()?;
     let parts = matching(&*coding, matrix, find).filter(|parts| !has_more(module, tensors, parts))?;
     let codes = Codes { matrix, coding, parts };
-    Some(Stored::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes))
+    Some(StoredTensor::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes))
 }
 
 /// The width of integers that a configuration declares, where it declares one for all.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use roofline_isa::widest;
 
-use super::{Coded, Kind, Located, Stored, complete, sensible};
+use super::{Coded, Kind, Located, StoredTensor, complete, sensible};
 use crate::{
     Dtype, Result,
     coding::{Matrix, element::from_e4m3},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The weight of a module, if its tensors are those and no others.
-pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<Stored<'a>> {
+pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<StoredTensor<'a>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let (codes, scale) = (find("weight")?, find("weight_scale")?);
     let [rows, columns] = codes.1.shape[..] else { return None };
@@ -36,7 +36,7 @@ pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) ->
     let scheme = if per_row { "FP8 per channel" } else { "FP8 per tensor" }.to_owned();
     let rows_of = Scaled { codes, scale, per_row, matrix: Matrix { rows, columns } };
     let kind = Kind::Coded(Coded { scheme, rows: Box::new(rows_of), parts });
-    Some(Stored { name: format!("{module}.weight"), shape: vec![rows, columns], dtype, kind })
+    Some(StoredTensor { name: format!("{module}.weight"), shape: vec![rows, columns], dtype, kind })
 }
 
 /// Codes and their scale.

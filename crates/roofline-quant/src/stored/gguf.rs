@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use super::{Coded, Kind, Located, Stored};
+use super::{Coded, Kind, Located, StoredTensor};
 use crate::{
     Checkpoint, Dtype, Error, Result,
     checkpoint::Shard,
@@ -13,7 +13,7 @@ use crate::{
     ggml::{self, Type},
     gguf::{
         self,
-        family::{Family, Line, Share, Turn},
+        family::{Conversion, Family, Line, Share},
         model::Shape,
         source::Source,
     },
@@ -57,16 +57,16 @@ struct Reader<'a> {
     tensors: BTreeMap<&'a str, (&'a gguf::Tensor, Located<'a>)>,
     shape: Shape,
     taken: BTreeSet<&'a str>,
-    all: BTreeMap<String, Stored<'a>>,
+    all: BTreeMap<String, StoredTensor<'a>>,
 }
 
 /// Everything in the file, in the order of names.
-pub(super) fn weights<'a>(checkpoint: &'a Checkpoint, source: &'a Source) -> Result<Vec<Stored<'a>>> {
+pub(super) fn weights<'a>(checkpoint: &'a Checkpoint, source: &'a Source) -> Result<Vec<StoredTensor<'a>>> {
     let Some(family) = source.family else {
         let arch = source.header.get("general.architecture").and_then(gguf::Value::as_str).unwrap_or("none");
         return Err(Error::unsupported(
             format!("the architecture `{arch}` of the GGUF file has no names outside of GGUF here"),
-            "make another GGUF file of it with `--as gguf`",
+            "make another GGUF file of it with `⟨as gguf⟩`",
         ));
     };
     let shard = checkpoint.shards.first().ok_or_else(|| Error::unsupported("a GGUF file without a file", ""))?;
@@ -87,7 +87,7 @@ pub(super) fn weights<'a>(checkpoint: &'a Checkpoint, source: &'a Source) -> Res
         Some(name) => Err(Error::Weight {
             name: (*name).to_owned(),
             reason: format!("is not known in a model of the family {}", family.arch),
-            hint: Some("make another GGUF file of it with `--as gguf`".to_owned()),
+            hint: Some("make another GGUF file of it with `⟨as gguf⟩`".to_owned()),
         }),
     }
 }
@@ -124,7 +124,7 @@ fn groups(family: &'static Family, header: &gguf::Header) -> Vec<&'static Line> 
 }
 
 /// What a line of the table becomes: its rows, its shape, and where it lies.
-type Turned<'a> = (Box<dyn Rows + 'a>, Vec<usize>, Vec<Located<'a>>);
+type RearrangedRows<'a> = (Box<dyn Rows + 'a>, Vec<usize>, Vec<Located<'a>>);
 
 impl<'a> Reader<'a> {
     fn lines(&mut self, lines: &[&'static Line], hf: &str, gguf: &str) -> Result<()> {
@@ -154,30 +154,30 @@ impl<'a> Reader<'a> {
             if vector { Box::new(Transposed(blocks)) } else { Box::new(blocks) }
         };
         let level = |rows: Box<dyn Rows + 'a>| if vector { Box::new(Transposed(rows)) } else { rows };
-        let (rows, shape, parts): Turned<'a> = match line.turn {
+        let (rows, shape, parts): RearrangedRows<'a> = match line.conversion {
             // As it lies there, where it can be.
-            Turn::Same if matches!(tensor.ty, Type::F32 | Type::F16 | Type::Bf16) => {
+            Conversion::Same if matches!(tensor.ty, Type::F32 | Type::F16 | Type::Bf16) => {
                 let kind = Kind::Plain(located);
-                self.all.insert(hf.clone(), Stored { name: hf, shape: dims, dtype: located.1.dtype, kind });
+                self.all.insert(hf.clone(), StoredTensor { name: hf, shape: dims, dtype: located.1.dtype, kind });
                 return Ok(());
             }
-            Turn::Same | Turn::Biases(Share::Whole) => (Box::new(blocks), dims, vec![located]),
-            Turn::PlusOne => (Box::new(Added::new(blocks, -1.0)), dims, vec![located]),
-            Turn::QueryPairs | Turn::KeyPairs => {
-                let heads = if line.turn == Turn::QueryPairs { heads } else { kv_heads };
+            Conversion::Same | Conversion::Biases(Share::Whole) => (Box::new(blocks), dims, vec![located]),
+            Conversion::PlusOne => (Box::new(Added::new(blocks, -1.0)), dims, vec![located]),
+            Conversion::QueryPairs | Conversion::KeyPairs => {
+                let heads = if line.conversion == Conversion::QueryPairs { heads } else { kv_heads };
                 if !all.is_multiple_of(2 * heads) {
                     return Err(wrong(name, "has rows that are no whole heads"));
                 }
                 (level(Box::new(Heads::new(upright(blocks), all / heads, Pairs::Parted))), dims, vec![located])
             }
-            Turn::Fused => {
+            Conversion::Fused => {
                 let order = gguf::joined(heads, kv_heads.min(heads));
                 if order.len() * head_dim != all {
                     return Err(wrong(name, "has rows that are no whole heads"));
                 }
                 (level(Box::new(Ordered::new(upright(blocks), head_dim, order))), dims, vec![located])
             }
-            Turn::Expert => {
+            Conversion::Expert => {
                 let each = self.each(name, &blocks)?;
                 for expert in 0..experts {
                     let name = hf.replacen('*', &expert.to_string(), 1);
@@ -186,13 +186,13 @@ impl<'a> Reader<'a> {
                 }
                 return Ok(());
             }
-            Turn::Stack(which @ (Share::Whole | Share::First | Share::Even)) => {
+            Conversion::Stack(which @ (Share::Whole | Share::First | Share::Even)) => {
                 self.stack(name, &blocks, located, which)?
             }
-            Turn::Biases(Share::Even) => self.biases(name, blocks, located)?,
-            Turn::LatentKey => self.unfolding(name, &blocks, located)?,
+            Conversion::Biases(Share::Even) => self.biases(name, blocks, located)?,
+            Conversion::LatentKey => self.unfolding(name, &blocks, located)?,
             // Taken with their partners.
-            Turn::Stack(_) | Turn::Biases(_) | Turn::LatentValue => return Ok(()),
+            Conversion::Stack(_) | Conversion::Biases(_) | Conversion::LatentValue => return Ok(()),
         };
         self.put(hf, shape, tensor.ty, rows, parts);
         Ok(())
@@ -214,7 +214,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A stack of transposed experts: gates and ways up together, or ways down alone.
-    fn stack(&mut self, name: &str, blocks: &Blocks<'a>, located: Located<'a>, which: Share) -> Result<Turned<'a>> {
+    fn stack(
+        &mut self,
+        name: &str,
+        blocks: &Blocks<'a>,
+        located: Located<'a>,
+        which: Share,
+    ) -> Result<RearrangedRows<'a>> {
         let (each, experts) = (self.each(name, blocks)?, self.shape.experts);
         let second = if which == Share::Whole { None } else { Some(self.partner(name, "ffn_gate", "ffn_up")?) };
         if second.as_ref().is_some_and(|(other, _)| other.matrix != blocks.matrix) {
@@ -239,7 +245,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The biases of gates and ways up, in turns.
-    fn biases(&mut self, name: &str, blocks: Blocks<'a>, located: Located<'a>) -> Result<Turned<'a>> {
+    fn biases(&mut self, name: &str, blocks: Blocks<'a>, located: Located<'a>) -> Result<RearrangedRows<'a>> {
         let (other, place) = self.partner(name, "ffn_gate", "ffn_up")?;
         if other.matrix != blocks.matrix {
             return Err(wrong(name, "has another shape than its partner"));
@@ -251,7 +257,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The matrix that unfolds keys and values: of each head the keys, transposed back, and the values.
-    fn unfolding(&mut self, name: &str, keys: &Blocks<'a>, located: Located<'a>) -> Result<Turned<'a>> {
+    fn unfolding(&mut self, name: &str, keys: &Blocks<'a>, located: Located<'a>) -> Result<RearrangedRows<'a>> {
         let (values, place) = self.partner(name, "attn_k_b", "attn_v_b")?;
         let (heads, rank) = (self.shape.heads, values.matrix.columns);
         let said = self.shape.latent.ok_or_else(|| wrong(name, "is unfolded, and the metadata do not say how"))?;
@@ -276,11 +282,11 @@ impl<'a> Reader<'a> {
             _ => (Dtype::Bf16, false),
         };
         let kind = if plain {
-            Kind::Turned(rows, parts)
+            Kind::Rearranged(rows, parts)
         } else {
             Kind::Coded(Coded { scheme: ty.name().to_owned(), rows, parts })
         };
-        self.all.insert(name.clone(), Stored { name, shape, dtype, kind });
+        self.all.insert(name.clone(), StoredTensor { name, shape, dtype, kind });
     }
 
     fn blocks(&self, tensor: &'a gguf::Tensor, (shard, entry): Located<'a>) -> Result<Blocks<'a>> {

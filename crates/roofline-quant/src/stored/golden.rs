@@ -37,7 +37,7 @@ fn compare(case: &str, tensors: &[(&str, &str, Dtype)], name: &str, scheme: &str
         .collect();
     write(&scratch.path().join(SINGLE), &file);
     let checkpoint = Checkpoint::open(scratch.path()).unwrap();
-    let mut all = Stored::all(&checkpoint).unwrap();
+    let mut all = StoredTensor::all(&checkpoint).unwrap();
     let weight = all.remove(0);
     assert_eq!((weight.name.as_str(), weight.format(), all.len()), (name, scheme, 0));
     let decoded = &golden["decoded"];
@@ -108,7 +108,7 @@ fn scales_of_other_shapes() {
         ];
         write(&scratch.path().join(SINGLE), &file);
         let checkpoint = Checkpoint::open(scratch.path()).unwrap();
-        let mut all = Stored::all(&checkpoint).unwrap();
+        let mut all = StoredTensor::all(&checkpoint).unwrap();
         assert_eq!(all.len(), 2);
         let mut out = [0.0; 6];
         let weight = all.remove(1).into_rows().unwrap();
@@ -143,7 +143,7 @@ fn codes_that_do_not_fit_are_refused() {
             case.iter().map(|(name, dtype, shape)| (*name, *dtype, *shape, bytes(shape, *dtype))).collect();
         write(&scratch.path().join(SINGLE), &file);
         let checkpoint = Checkpoint::open(scratch.path()).unwrap();
-        assert!(Stored::all(&checkpoint).is_err(), "{case:?}");
+        assert!(StoredTensor::all(&checkpoint).is_err(), "{case:?}");
     }
     // Stacks are known where the configuration declares codes.
     let config = r#"{"quantization_config": {"quant_method": "mxfp4"}}"#;
@@ -155,6 +155,6 @@ fn codes_that_do_not_fit_are_refused() {
         ];
         write(&scratch.path().join(SINGLE), &file);
         let checkpoint = Checkpoint::open(scratch.path()).unwrap();
-        assert!(Stored::all(&checkpoint).is_err(), "{blocks:?}");
+        assert!(StoredTensor::all(&checkpoint).is_err(), "{blocks:?}");
     }
 }

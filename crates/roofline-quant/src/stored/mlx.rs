@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Coded, Kind, Located, Stored,
+    Coded, Kind, Located, StoredTensor,
     codes::{Codes, matching},
     has_more, sensible,
 };
@@ -53,7 +53,7 @@ pub(super) fn weights<'a>(
     module: &str,
     tensors: &BTreeMap<&str, Located<'a>>,
     declared: &Declared<'_>,
-) -> Vec<Stored<'a>> {
+) -> Vec<StoredTensor<'a>> {
     believed(module, tensors, declared).unwrap_or_default()
 }
 
@@ -61,7 +61,7 @@ fn believed<'a>(
     module: &str,
     tensors: &BTreeMap<&str, Located<'a>>,
     declared: &Declared<'_>,
-) -> Option<Vec<Stored<'a>>> {
+) -> Option<Vec<StoredTensor<'a>>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let ((_, codes), (_, scales)) = (find("weight")?, find("scales")?);
     // One scale for each expert's whole, which no scheme here has.
@@ -96,7 +96,7 @@ fn believed<'a>(
         return None;
     }
     let Some(experts) = experts else {
-        return Some(vec![Stored::coded(format!("{module}.weight"), dtype, scheme.to_string(), first)]);
+        return Some(vec![StoredTensor::coded(format!("{module}.weight"), dtype, scheme.to_string(), first)]);
     };
     let name = Names::of(module)?;
     let of = |expert: usize| {
@@ -104,7 +104,7 @@ fn believed<'a>(
         let parts = codes.parts.iter().map(|(_, located)| *located).collect();
         let rows_of = Box::new(Band::new(codes, expert * rows, rows));
         let kind = Kind::Coded(Coded { scheme: scheme.to_string(), rows: rows_of, parts });
-        Some(Stored { name: name.of_expert(expert), shape: vec![rows, columns], dtype, kind })
+        Some(StoredTensor { name: name.of_expert(expert), shape: vec![rows, columns], dtype, kind })
     };
     (0..experts).map(of).collect()
 }
@@ -159,7 +159,7 @@ pub(super) fn is_mlx(checkpoint: &Checkpoint, declared: &Declared<'_>) -> bool {
 }
 
 /// The experts of a stack of plain numbers, if it is one.
-pub(super) fn plain_experts((shard, entry): Located<'_>) -> Option<Vec<Stored<'_>>> {
+pub(super) fn plain_experts((shard, entry): Located<'_>) -> Option<Vec<StoredTensor<'_>>> {
     let names = Names::of(entry.name.strip_suffix(".weight")?)?;
     let [experts, rows, columns] = entry.shape[..] else { return None };
     let matrix = Matrix { rows, columns };
@@ -167,7 +167,7 @@ pub(super) fn plain_experts((shard, entry): Located<'_>) -> Option<Vec<Stored<'_
         let first = expert.checked_mul(rows.checked_mul(columns)?)?;
         let plain = Plain::within(shard, entry, matrix, first, columns, 1).ok()?;
         let kind = Kind::Within(plain, (shard, entry));
-        Some(Stored { name: names.of_expert(expert), shape: vec![rows, columns], dtype: entry.dtype, kind })
+        Some(StoredTensor { name: names.of_expert(expert), shape: vec![rows, columns], dtype: entry.dtype, kind })
     };
     // A file without data can claim any number of experts.
     Some(experts).filter(|experts| *experts as u64 <= entry.bytes()).and_then(|experts| (0..experts).map(of).collect())

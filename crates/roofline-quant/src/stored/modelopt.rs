@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use roofline_isa::widest;
 
-use super::{Coded, Kind, Located, Stored, complete, sensible};
+use super::{Coded, Kind, Located, StoredTensor, complete, sensible};
 use crate::{
     Dtype, Result,
     coding::{
@@ -20,7 +20,7 @@ const BLOCK: usize = 16;
 
 /// The weight of a module, if its tensors are those and no others. What smooths activations has been worked into such
 /// weights, and would be lost.
-pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<Stored<'a>> {
+pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<StoredTensor<'a>> {
     let find = |part: &str| tensors.get(format!("{module}.{part}").as_str()).copied();
     let (codes, scales, whole) = (find("weight")?, find("weight_scale")?, find("weight_scale_2")?);
     let ([rows, bytes], [_, groups]) = (&codes.1.shape[..], &scales.1.shape[..]) else { return None };
@@ -37,7 +37,7 @@ pub(super) fn weight<'a>(module: &str, tensors: &BTreeMap<&str, Located<'a>>) ->
     }
     let rows_of = Nvfp4 { codes, scales, whole, matrix: Matrix { rows, columns } };
     let kind = Kind::Coded(Coded { scheme: "NVFP4".to_owned(), rows: Box::new(rows_of), parts });
-    Some(Stored { name: format!("{module}.weight"), shape: vec![rows, columns], dtype: Dtype::Bf16, kind })
+    Some(StoredTensor { name: format!("{module}.weight"), shape: vec![rows, columns], dtype: Dtype::Bf16, kind })
 }
 
 struct Nvfp4<'a> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Located, Stored,
+    Located, StoredTensor,
     codes::{Codes, matching},
     has_more, sensible,
 };
@@ -21,7 +21,10 @@ use crate::{
 };
 
 /// The weights in the packing that the configuration declares.
-pub(super) fn weights<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Result<Vec<Stored<'a>>> {
+pub(super) fn weights<'a>(
+    checkpoint: &Checkpoint,
+    tensors: &BTreeMap<&str, Located<'a>>,
+) -> Result<Vec<StoredTensor<'a>>> {
     let declared = &checkpoint.config["quantization_config"];
     let method = declared["quant_method"].as_str().unwrap_or_default();
     let mut all = Vec::new();
@@ -36,7 +39,7 @@ pub(super) fn weights<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Loca
             continue;
         };
         let dtype = find("scales").map_or(Dtype::F16, |(_, scales)| scales.dtype);
-        all.push(Stored::coded(format!("{module}.weight"), dtype, scheme, Codes { matrix, coding, parts }));
+        all.push(StoredTensor::coded(format!("{module}.weight"), dtype, scheme, Codes { matrix, coding, parts }));
     }
     Ok(all)
 }

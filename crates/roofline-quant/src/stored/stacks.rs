@@ -1,12 +1,12 @@
 //! The experts of gpt-oss as they were released: all of a layer in MXFP4, `S_blocks` of `[experts, outputs, inputs / 32,
 //! 16]` bytes with two codes each, and `S_scales` with a power of two per 32.
 //!
-//! A plain checkpoint has them as `S` of `[experts, inputs, outputs]`: turned, so that what is neighbours in one is far
+//! A plain checkpoint has them as `S` of `[experts, inputs, outputs]`: transposed, so that what is neighbours in one is far
 //! apart in the other. A run of inputs is read for all outputs, in tiles.
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::{Coded, Kind, Located, Stored, sensible};
+use super::{Coded, Kind, Located, StoredTensor, sensible};
 use crate::{
     Dtype, Result,
     coding::{Matrix, element::from_e2m1},
@@ -20,13 +20,13 @@ const BLOCK: usize = 32;
 const BYTES: usize = BLOCK / 2;
 /// Rows that are read together: eight blocks of an output lie side by side.
 const TOGETHER: usize = 8 * BLOCK;
-/// Outputs that are turned together, so that whole lines of memory are written.
+/// Outputs that are transposed together, so that whole lines of memory are written.
 const TILE: usize = 16;
 /// The most outputs: whole rows are held in memory.
 const MOST_OUTPUTS: usize = 1 << 24;
 
 /// The stack whose codes have that name, if its scales fit.
-pub(super) fn experts<'a>(name: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<Stored<'a>> {
+pub(super) fn experts<'a>(name: &str, tensors: &BTreeMap<&str, Located<'a>>) -> Option<StoredTensor<'a>> {
     let stem = name.strip_suffix("_blocks")?;
     let (blocks, scales) = (*tensors.get(name)?, *tensors.get(format!("{stem}_scales").as_str())?);
     let [experts, outputs, groups, BYTES] = blocks.1.shape[..] else { return None };
@@ -40,7 +40,7 @@ pub(super) fn experts<'a>(name: &str, tensors: &BTreeMap<&str, Located<'a>>) -> 
     }
     let rows = Box::new(Stack { blocks, scales, experts, outputs, inputs });
     let kind = Kind::Coded(Coded { scheme: "MXFP4".to_owned(), rows, parts: vec![blocks, scales] });
-    Some(Stored { name: stem.to_owned(), shape: vec![experts, inputs, outputs], dtype: Dtype::Bf16, kind })
+    Some(StoredTensor { name: stem.to_owned(), shape: vec![experts, inputs, outputs], dtype: Dtype::Bf16, kind })
 }
 
 struct Stack<'a> {

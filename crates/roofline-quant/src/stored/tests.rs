@@ -44,13 +44,13 @@ fn packed_words_must_be_as_many_as_the_shape_says() {
         ([0, 1 << 60], [0, 1 << 63], [0, 1], None),
     ] {
         let checkpoint = open(&scratch, "{}", &packed(&words, shape, &scales));
-        let (all, unknown) = Stored::survey(&checkpoint).unwrap();
+        let (all, unknown) = StoredTensor::survey(&checkpoint).unwrap();
         if let Some(scheme) = scheme {
             assert!(unknown.is_empty());
             assert!(matches!(&all[..], [one] if one.is_coded() && one.format() == scheme), "{shape:?}");
         } else {
             assert_eq!((all.len(), unknown.len()), (3, 3), "{shape:?}");
-            assert!(Stored::all(&checkpoint).is_err());
+            assert!(StoredTensor::all(&checkpoint).is_err());
         }
     }
 }
@@ -66,14 +66,14 @@ fn parts_that_a_scheme_does_not_have_are_not_ignored() {
     ] {
         let mut tensors = plain.clone();
         tensors.push((name, dtype, shape, vec![0; shape[0] * dtype.bytes()]));
-        let said = Stored::all(&open(&scratch, "{}", &tensors)).map(|_| ()).unwrap_err().to_string();
+        let said = StoredTensor::all(&open(&scratch, "{}", &tensors)).map(|_| ()).unwrap_err().to_string();
         assert!(said.starts_with("weight `m.weight`: is in codes of a kind"), "{name}: {said}");
     }
     // Neither another module nor what scales activations is part of it.
     let mut tensors = plain;
     tensors.push(("m.weights.weight", Dtype::Bf16, &[1], vec![0; 2]));
     tensors.push(("m.input_global_scale", Dtype::F32, &[1], vec![0; 4]));
-    assert_eq!(Stored::all(&open(&scratch, "{}", &tensors)).unwrap().len(), 3);
+    assert_eq!(StoredTensor::all(&open(&scratch, "{}", &tensors)).unwrap().len(), 3);
     // INT8 bytes with zero points.
     let bytes: Tensors<'_> = vec![
         ("m.weight", Dtype::I8, &[4, 8], vec![0; 32]),
@@ -81,8 +81,8 @@ fn parts_that_a_scheme_does_not_have_are_not_ignored() {
         ("m.weight_zero_point", Dtype::I8, &[4, 1], vec![0; 4]),
     ];
     let checkpoint = open(&scratch, "{}", &bytes);
-    assert_eq!(Stored::survey(&checkpoint).unwrap().1.len(), 2, "the scale and the zero point");
-    assert_eq!(Stored::all(&open(&scratch, "{}", &bytes[..2].to_vec())).unwrap().len(), 1);
+    assert_eq!(StoredTensor::survey(&checkpoint).unwrap().1.len(), 2, "the scale and the zero point");
+    assert_eq!(StoredTensor::all(&open(&scratch, "{}", &bytes[..2].to_vec())).unwrap().len(), 1);
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn codes_are_known_by_their_names_or_where_the_configuration_says_there_are_any(
         ("m.weight", Dtype::Bf16, &[2, 2], true, true),
     ] {
         let tensors = vec![(name, dtype, shape, vec![0; shape.iter().product::<usize>() * dtype.bytes()])];
-        assert_eq!(Stored::all(&open(&scratch, "{}", &tensors)).is_ok(), undeclared, "{name}");
-        assert_eq!(Stored::all(&open(&scratch, declared, &tensors)).is_ok(), known, "{name}");
+        assert_eq!(StoredTensor::all(&open(&scratch, "{}", &tensors)).is_ok(), undeclared, "{name}");
+        assert_eq!(StoredTensor::all(&open(&scratch, declared, &tensors)).is_ok(), known, "{name}");
     }
 }
 
@@ -117,7 +117,7 @@ fn fine_grained_fp8_is_decoded() {
         vec![("m.weight", Dtype::F8E4M3, &[130, 140], codes), ("m.weight_scale_inv", Dtype::F32, &[2, 2], scales)];
     let config = |side: u32| format!(r#"{{"quantization_config": {{"weight_block_size": [{side}, {side}]}}}}"#);
     let checkpoint = open(&scratch, &config(128), &tensors);
-    let mut all = Stored::all(&checkpoint).unwrap();
+    let mut all = StoredTensor::all(&checkpoint).unwrap();
     let [weight] = &all[..] else { panic!("{}", all.len()) };
     assert_eq!((weight.name.as_str(), weight.format()), ("m.weight", "FP8 in blocks of 128 x 128"));
     let mut out = vec![0.0; 3 * 140];
@@ -127,7 +127,7 @@ fn fine_grained_fp8_is_decoded() {
     assert_eq!([out[0], out[127], out[128], out[139]], [-1.0, -1.0, -6.0, -6.0]);
     assert_eq!([out[140], out[140 + 128], out[280], out[280 + 139]], [0.25, 7.0, -0.5, -14.0]);
     // Blocks of 100 x 100 have as many scales, and other places.
-    assert!(Stored::all(&open(&scratch, &config(100), &tensors)).is_err());
+    assert!(StoredTensor::all(&open(&scratch, &config(100), &tensors)).is_err());
 }
 
 /// A matrix of 2 x 64 in NF4, all of whose codes are 15, with the description given.
@@ -163,7 +163,7 @@ fn four_bits_are_what_their_description_says() {
     ] {
         let length = [state.len()];
         let checkpoint = open(&scratch, "{}", &four(&state, &length));
-        let (mut all, unknown) = Stored::survey(&checkpoint).unwrap();
+        let (mut all, unknown) = StoredTensor::survey(&checkpoint).unwrap();
         assert_eq!(unknown.is_empty(), known, "{state}");
         if known {
             assert_eq!((all[0].format(), all[0].dtype), ("NF4 in blocks of 64", Dtype::F16));
@@ -186,7 +186,7 @@ fn bytes_of_llm_int8_lie_row_by_row() {
     ];
     for told in [true, false] {
         let checkpoint = open(&scratch, r#"{"dtype": "bfloat16"}"#, &tensors);
-        let mut all = Stored::all(&checkpoint).unwrap();
+        let mut all = StoredTensor::all(&checkpoint).unwrap();
         assert_eq!((all.len(), all[0].format()), (1, "LLM.int8()"), "{told}");
         let mut out = [0.0; 4];
         all.remove(0).into_rows().unwrap().read(0..2, &mut Spare::default(), &mut out).unwrap();
@@ -196,7 +196,7 @@ fn bytes_of_llm_int8_lie_row_by_row() {
     }
     // GPUs of old had orders of their own.
     tensors.push(("m.weight_format", Dtype::U8, &[], vec![1]));
-    assert!(Stored::all(&open(&scratch, "{}", &tensors)).is_err());
+    assert!(StoredTensor::all(&open(&scratch, "{}", &tensors)).is_err());
 }
 
 #[test]
@@ -221,14 +221,14 @@ fn words_of_mlx_are_what_the_configuration_says() {
     ] {
         let config = format!(r#"{{"quantization": {quantization}}}"#);
         let checkpoint = open(&scratch, &config, &affine);
-        let (all, unknown) = Stored::survey(&checkpoint).unwrap();
+        let (all, unknown) = StoredTensor::survey(&checkpoint).unwrap();
         assert_eq!(unknown.is_empty(), format.is_some(), "{quantization}");
         assert!(format.is_none_or(|format| all.len() == 1 && all[0].format() == format), "{quantization}");
     }
     let config = r#"{"quantization": {"group_size": 64, "bits": 4}}"#;
     let checkpoint = open(&scratch, config, &affine);
     let mut out = vec![0.0; 256];
-    Stored::all(&checkpoint)
+    StoredTensor::all(&checkpoint)
         .unwrap()
         .remove(0)
         .into_rows()
@@ -239,7 +239,7 @@ fn words_of_mlx_are_what_the_configuration_says() {
     // A scale for the whole is not among what is read.
     let mut more = affine;
     more.push(("m.global_scale", Dtype::F32, &[1], vec![0; 4]));
-    assert!(Stored::all(&open(&scratch, config, &more)).is_err());
+    assert!(StoredTensor::all(&open(&scratch, config, &more)).is_err());
 }
 
 /// Experts in one tensor have their names again, in codes and as numbers.
@@ -253,7 +253,7 @@ fn experts_of_mlx_come_apart() {
         ("l.block_sparse_moe.switch_mlp.down_proj.weight", Dtype::Bf16, &[2, 1, 1], vec![0x80, 0x3f, 0, 0x40]),
     ];
     let checkpoint = open(&scratch, r#"{"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}"#, &tensors);
-    let all = Stored::all(&checkpoint).unwrap();
+    let all = StoredTensor::all(&checkpoint).unwrap();
     let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(
         names,

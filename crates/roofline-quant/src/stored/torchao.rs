@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    Located, Stored,
+    Located, StoredTensor,
     codes::{Codes, matching},
     has_more, sensible,
 };
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The weights that torchao flattened, by what the metadata says of them. Every shard says the same of all.
-pub(super) fn weights<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Vec<Stored<'a>> {
+pub(super) fn weights<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Located<'a>>) -> Vec<StoredTensor<'a>> {
     let described: BTreeMap<&str, &str> = checkpoint
         .shards
         .iter()
@@ -60,7 +60,7 @@ pub(super) fn weights<'a>(checkpoint: &Checkpoint, tensors: &BTreeMap<&str, Loca
         let Some(parts) = matching(&*coding, matrix, find) else { continue };
         if !has_more(module, tensors, &parts) {
             let codes = Codes { matrix, coding, parts };
-            all.push(Stored::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes));
+            all.push(StoredTensor::coded(format!("{module}.weight"), dtype, scheme.to_string(), codes));
         }
     }
     all

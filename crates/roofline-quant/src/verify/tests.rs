@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A layer of a Llama with numbers that repeat after a while, and a tokenizer where one is needed.
-fn source(folder: &Path) -> Checkpoint {
+pub(crate) fn source(folder: &Path) -> Checkpoint {
     fs::create_dir_all(folder).unwrap();
     let config = serde_json::json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 256,
@@ -71,7 +71,7 @@ fn a_byte_that_changed_is_found() {
         let plan: Plan = plan.parse().unwrap();
         let job = layout.job(&checkpoint, &Request::new(plan.clone(), layout, target.clone())).unwrap();
         let space = Workspace::open(&target, &serde_json::json!({}), &[], false, 10, Manner::default()).unwrap();
-        let tallies = stream::run(&job, &space, 2, &|_| {}).unwrap();
+        let stats = stream::run(&job, &space, 2, &|_| {}).unwrap();
         let out = space.out();
         for (name, companion) in &job.companions {
             match companion {
@@ -79,7 +79,7 @@ fn a_byte_that_changed_is_found() {
                 Companion::Copy(from) => drop(fs::copy(from, out.join(name)).unwrap()),
             }
         }
-        let check = || verify(&job, &tallies, &out, 2, &|_| {}).map_err(|error| error.to_string());
+        let check = || verify(&job, &stats, &out, 2, &|_| {}).map_err(|error| error.to_string());
         assert_eq!(check(), Ok(()), "{layout} {plan}");
         let path: PathBuf = out.join(&job.files[0].name);
         let good = fs::read(&path).unwrap();

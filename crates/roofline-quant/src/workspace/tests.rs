@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use serde_json::json;
 
 use super::*;
@@ -56,8 +58,8 @@ fn an_interrupted_run_is_resumed_only_if_it_is_the_same() {
     let scratch = Scratch::new("resume");
     let target = scratch.path().join("model");
     let space = open(&target, Manner::default()).unwrap();
-    let tally = Tally { weights: 3, power: 0.1, ..Tally::default() };
-    space.note(&[(0, Some(tally)), (1, None)]).unwrap();
+    let stats = ErrorStats { weights: 3, power: 0.1, ..ErrorStats::default() };
+    space.note(&[(0, Some(stats)), (1, None)]).unwrap();
     let busy = open(&target, RESUME).unwrap_err();
     assert!(busy.to_string().ends_with("is being written by another run"), "{busy}");
     let partial = space.partial.clone();
@@ -70,7 +72,7 @@ fn an_interrupted_run_is_resumed_only_if_it_is_the_same() {
     let error = Workspace::open(&target, &json!({ "plan": "b" }), &[], false, 10, RESUME).unwrap_err();
     assert!(error.to_string().ends_with("was begun with another plan"), "{error}");
     let space = open(&target, RESUME).unwrap();
-    assert_eq!(space.done, BTreeMap::from([(0, Some(tally)), (1, None)]));
+    assert_eq!(space.done, BTreeMap::from([(0, Some(stats)), (1, None)]));
     space.note(&[(2, None)]).unwrap();
     drop(space);
     assert_eq!(open(&target, RESUME).unwrap().done.len(), 3);

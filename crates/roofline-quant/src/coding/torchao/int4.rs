@@ -28,9 +28,9 @@ pub(super) struct Int4<R> {
 
 /// Codes under the stored scale and zero point.
 #[derive(Clone, Copy)]
-struct Stored;
+struct StoredScale;
 
-impl Element for Stored {
+impl Element for StoredScale {
     #[inline(always)]
     fn code(self, weight: f32, scale: f32, zero: f32) -> (u8, bool) {
         let x = (weight - zero) * (1.0 / scale);
@@ -85,7 +85,7 @@ impl<R: Rounding> Int4<R> {
             Self::stored(middle + (low - middle) * part, middle + (high - middle) * part)
         });
         let (scales, zeros) = (candidates.map(|(scale, _)| scale), candidates.map(|(_, zero)| zero));
-        candidates[least_error(Stored, row, importance, &scales, &zeros)]
+        candidates[least_error(StoredScale, row, importance, &scales, &zeros)]
     }
 
     /// Codes one group; returns its scale, its zero point and how many weights lay outside.
@@ -94,17 +94,17 @@ impl<R: Rounding> Int4<R> {
         let group = row.len();
         if self.method == Method::Mse {
             let (scale, zero) = Self::search(row, importance, low, high);
-            return (scale, zero, code(Stored, row, group, &[scale], &[zero], codes));
+            return (scale, zero, code(StoredScale, row, group, &[scale], &[zero], codes));
         }
         let unrounded = self::scale(low, high);
         let outside = code(Unrounded, row, group, &[unrounded], &[low], codes);
         if self.method == Method::Hqq {
             let (mut decoded, mut moved) = (vec![0.0; group], vec![0; group]);
-            expand(Stored, codes, group, &[scale], &[zero], &mut decoded);
+            expand(StoredScale, codes, group, &[scale], &[zero], &mut decoded);
             let least = objective(row, &decoded);
             let found = R::round(refine_zero(row, scale, zero, 7.0));
-            let beyond = code(Stored, row, group, &[scale], &[found], &mut moved);
-            expand(Stored, &moved, group, &[scale], &[found], &mut decoded);
+            let beyond = code(StoredScale, row, group, &[scale], &[found], &mut moved);
+            expand(StoredScale, &moved, group, &[scale], &[found], &mut decoded);
             if objective(row, &decoded) < least {
                 codes.copy_from_slice(&moved);
                 return (scale, found, beyond);
@@ -150,7 +150,7 @@ impl<R: Rounding> Coding for Int4<R> {
                 R::write(zero, &mut zeros_out[place]);
             }
             pack_nibbles(&codes, 0, packed);
-            expand(Stored, &codes, group, &scales, &zeros, decoded);
+            expand(StoredScale, &codes, group, &scales, &zeros, decoded);
         }
         outside
     }
@@ -168,7 +168,7 @@ impl<R: Rounding> Coding for Int4<R> {
             }
             unpack_nibbles(packed, 0, &mut codes);
             extend_sign(&mut codes);
-            expand(Stored, &codes, self.group, &scales, &zeros, decoded);
+            expand(StoredScale, &codes, self.group, &scales, &zeros, decoded);
         }
     }
 }

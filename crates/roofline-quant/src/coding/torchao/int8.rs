@@ -3,13 +3,14 @@
 use std::marker::PhantomData;
 
 use super::super::{
-    Block, Coding, Matrix, Part, Placing, Unsuited,
+    Block, Coding, Matrix, Part, Unsuited,
     grid::Symmetric,
     row::{code, expand, peaks},
     scales::{Span, read_scales, write_scales},
 };
+use super::byte_parts;
 use crate::{
-    Dtype, Method,
+    Method,
     method::search::{importance_of, least_error},
     rounding::{F32, Reciprocal, Rounding},
 };
@@ -42,13 +43,7 @@ fn element() -> Symmetric<Reciprocal> {
 
 impl<R: Rounding> Coding for Int8<R> {
     fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
-        let Matrix { rows, columns } = matrix;
-        let groups = self.span.groups(columns)?;
-        let bytes = |name, wide| {
-            let placing = Placing::Rows { rows: 1, bytes: wide };
-            Part { name, dtype: Dtype::I8, shape: vec![rows, wide], placing }
-        };
-        Ok(vec![bytes("qdata", columns), Span::part::<F32>("scale", rows, groups), bytes("zero_point", groups)])
+        byte_parts::<F32>(self.span, matrix)
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {

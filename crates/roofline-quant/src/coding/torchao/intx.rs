@@ -7,15 +7,13 @@
 use std::marker::PhantomData;
 
 use super::super::{
-    Block, Coding, Matrix, Part, Placing, Unsuited,
+    Block, Coding, Matrix, Part, Unsuited,
     grid::{Asymmetric, Element},
     row::{code, expand, peaks, ranges},
     scales::{Span, read_scales, write_scales},
 };
-use crate::{
-    Dtype,
-    rounding::{Rounding, clamp, nearest},
-};
+use super::byte_parts;
+use crate::rounding::{Rounding, clamp, nearest};
 
 /// Bytes that hold fewer bits.
 pub(super) struct Intx<R> {
@@ -76,13 +74,7 @@ impl<R: Rounding> Intx<R> {
 
 impl<R: Rounding> Coding for Intx<R> {
     fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
-        let Matrix { rows, columns } = matrix;
-        let groups = self.span.groups(columns)?;
-        let bytes = |name, wide| {
-            let placing = Placing::Rows { rows: 1, bytes: wide };
-            Part { name, dtype: Dtype::I8, shape: vec![rows, wide], placing }
-        };
-        Ok(vec![bytes("qdata", columns), Span::part::<R>("scale", rows, groups), bytes("zero_point", groups)])
+        byte_parts::<R>(self.span, matrix)
     }
 
     fn encode(&self, block: Block<'_>, out: &mut [&mut [u8]], decoded: &mut [f32]) -> u64 {

@@ -4,7 +4,10 @@ use roofline_core::plan::Mix;
 use serde_json::json;
 
 use super::*;
-use crate::{ggml::Type, gguf::Array};
+use crate::{
+    ggml::Type,
+    gguf::{Array, Value},
+};
 
 struct Golden(Json);
 
@@ -125,20 +128,30 @@ fn types_are_those_of_the_quantizer() {
 #[test]
 fn tensors_get_llama_cpps_names() {
     let model = small(&json!({"architectures": ["MixtralForCausalLM"], "num_local_experts": 4}));
-    for (theirs, ours, turn, expert) in [
-        ("model.embed_tokens.weight", "token_embd.weight", Turn::Same, None),
-        ("model.norm.weight", "output_norm.weight", Turn::Same, None),
-        ("lm_head.weight", "output.weight", Turn::Same, None),
-        ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight", Turn::QueryPairs, None),
-        ("model.layers.3.self_attn.k_proj.bias", "blk.3.attn_k.bias", Turn::KeyPairs, None),
-        ("model.layers.0.self_attn.o_proj.weight", "blk.0.attn_output.weight", Turn::Same, None),
-        ("model.layers.8.post_attention_layernorm.weight", "blk.8.ffn_norm.weight", Turn::Same, None),
-        ("model.layers.8.block_sparse_moe.gate.weight", "blk.8.ffn_gate_inp.weight", Turn::Same, None),
-        ("model.layers.8.block_sparse_moe.experts.3.w1.weight", "blk.8.ffn_gate_exps.weight", Turn::Expert, Some(3)),
-        ("model.layers.8.block_sparse_moe.experts.0.w2.weight", "blk.8.ffn_down_exps.weight", Turn::Expert, Some(0)),
+    for (theirs, ours, conversion, expert) in [
+        ("model.embed_tokens.weight", "token_embd.weight", Conversion::Same, None),
+        ("model.norm.weight", "output_norm.weight", Conversion::Same, None),
+        ("lm_head.weight", "output.weight", Conversion::Same, None),
+        ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight", Conversion::QueryPairs, None),
+        ("model.layers.3.self_attn.k_proj.bias", "blk.3.attn_k.bias", Conversion::KeyPairs, None),
+        ("model.layers.0.self_attn.o_proj.weight", "blk.0.attn_output.weight", Conversion::Same, None),
+        ("model.layers.8.post_attention_layernorm.weight", "blk.8.ffn_norm.weight", Conversion::Same, None),
+        ("model.layers.8.block_sparse_moe.gate.weight", "blk.8.ffn_gate_inp.weight", Conversion::Same, None),
+        (
+            "model.layers.8.block_sparse_moe.experts.3.w1.weight",
+            "blk.8.ffn_gate_exps.weight",
+            Conversion::Expert,
+            Some(3),
+        ),
+        (
+            "model.layers.8.block_sparse_moe.experts.0.w2.weight",
+            "blk.8.ffn_down_exps.weight",
+            Conversion::Expert,
+            Some(0),
+        ),
     ] {
         let target = model.tensor(theirs).unwrap().remove(0);
-        assert_eq!((target.name.as_str(), target.turn, target.expert), (ours, turn, expert));
+        assert_eq!((target.name.as_str(), target.conversion, target.expert), (ours, conversion, expert));
     }
     assert_eq!(model.tensor("model.layers.0.self_attn.rotary_emb.inv_freq").unwrap(), []);
     for unknown in [
@@ -154,7 +167,7 @@ fn tensors_get_llama_cpps_names() {
     }
     let qwen = small(&json!({"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": true}));
     assert_eq!(qwen.tensor("lm_head.weight").unwrap(), []);
-    assert_eq!(qwen.tensor("model.layers.0.self_attn.q_proj.weight").unwrap()[0].turn, Turn::Same);
+    assert_eq!(qwen.tensor("model.layers.0.self_attn.q_proj.weight").unwrap()[0].conversion, Conversion::Same);
     assert_eq!(qwen.tensor("model.layers.0.self_attn.q_norm.weight").unwrap()[0].name, "blk.0.attn_q_norm.weight");
 }
 
@@ -176,7 +189,7 @@ fn families_differ() {
     assert!(names(&sees, "vision_tower.encoder.layers.0.mlp.fc1.weight").is_empty());
     assert!(sees.notes().iter().any(|note| note.contains("mmproj")));
     assert_eq!(names(&sees, "language_model.model.layers.2.mlp.up_proj.weight"), ["blk.2.ffn_up.weight"]);
-    assert_eq!(sees.tensor("language_model.model.norm.weight").unwrap()[0].turn, Turn::PlusOne);
+    assert_eq!(sees.tensor("language_model.model.norm.weight").unwrap()[0].conversion, Conversion::PlusOne);
     let stacks = small(&json!({"architectures": ["GptOssForCausalLM"], "num_local_experts": 4}));
     assert_eq!(
         names(&stacks, "model.layers.0.mlp.experts.gate_up_proj"),

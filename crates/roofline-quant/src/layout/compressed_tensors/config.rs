@@ -12,7 +12,7 @@ use super::{
     super::{Decision, Scheme, Target, experts},
     Activations, Coded,
 };
-use crate::{Dtype, family::Family, site::Site};
+use crate::{Dtype, family::Family};
 
 /// The pattern of all experts.
 const EXPERTS: &str = r"re:.*\.experts\.\d+\..*";
@@ -72,10 +72,10 @@ fn of_several(members: &[&Decision<'_>], decisions: &[Decision<'_>], family: Fam
         let scheme = |decision: &Decision<'_>| decision.coded.as_ref().map(|(scheme, ..)| scheme.name);
         members.first().is_some_and(|first| scheme(first) == scheme(decision))
     };
-    let whole = decisions.iter().filter(|decision| experts::is_expert(decision)).all(same);
+    let whole = decisions.iter().filter(|decision| decision.site.is_expert()).all(same);
     let mut targets = BTreeSet::new();
     for member in members {
-        match prefix(&member.site).filter(|_| experts::is_expert(member)) {
+        match member.site.experts().filter(|_| member.site.is_expert()) {
             Some(_) if whole => drop(targets.insert(EXPERTS.to_owned())),
             Some(prefix) => targets.extend(family.names(prefix).iter().map(|prefix| below(prefix))),
             None => targets.extend(family.names(&member.site.module)),
@@ -94,14 +94,14 @@ fn ignored(decisions: &[Decision<'_>], family: Family) -> Vec<String> {
     let coded: BTreeSet<&str> = decisions
         .iter()
         .filter(|decision| decision.coded.is_some())
-        .filter_map(|decision| prefix(&decision.site))
+        .filter_map(|decision| decision.site.experts())
         .collect();
     for decision in decisions.iter().filter(|decision| decision.coded.is_none()) {
         let site = &decision.site;
         match site.tower() {
             _ if matches!(site.role, Role::Vector | Role::Embedding) => {}
             Some(tower) if clear(tower, decisions) => drop(ignore.insert(format!(r"re:(.*\.)?{tower}\..*"))),
-            _ => match prefix(site).filter(|prefix| !coded.contains(prefix)) {
+            _ => match site.experts().filter(|prefix| !coded.contains(prefix)) {
                 Some(prefix) => ignore.extend(family.names(prefix).iter().map(|prefix| below(prefix))),
                 None => ignore.extend(family.names(&site.module)),
             },
@@ -113,12 +113,6 @@ fn ignored(decisions: &[Decision<'_>], family: Family) -> Vec<String> {
 /// Whether nothing below a tower of that name is in codes.
 fn clear(tower: &str, decisions: &[Decision<'_>]) -> bool {
     !decisions.iter().any(|decision| decision.coded.is_some() && decision.site.tower() == Some(tower))
-}
-
-/// Where the experts of a layer are, of which this is one or all.
-fn prefix(site: &Site) -> Option<&str> {
-    let at = site.module.find(".experts.")?;
-    Some(&site.module[..at + ".experts".len()])
 }
 
 /// The pattern of everything below a module. Stacked experts are no modules; runtimes look for the ones that they would be.

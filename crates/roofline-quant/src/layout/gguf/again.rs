@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{file_name, scale_name, types::Types};
 use crate::{
-    Checkpoint, Dtype, Error, Job, Result,
+    Checkpoint, Dtype, Error, QuantizeJob, Result,
     coding::Coding,
     ggml::{self, Type},
     gguf::{self, Value, model::Target, source::Source},
@@ -18,7 +18,12 @@ use crate::{
 };
 
 /// What writing the file again to `target` takes.
-pub(super) fn job<'a>(checkpoint: &'a Checkpoint, source: &'a Source, plan: &Plan, target: &Path) -> Result<Job<'a>> {
+pub(super) fn job<'a>(
+    checkpoint: &'a Checkpoint,
+    source: &'a Source,
+    plan: &Plan,
+    target: &Path,
+) -> Result<QuantizeJob<'a>> {
     let header = &source.header;
     let shard = checkpoint.shards.first().ok_or_else(|| Error::unsupported("a GGUF file without a file", ""))?;
     let sites: Vec<Site> = header.tensors.iter().map(|tensor| Site::of(&tensor.name, tensor.dims.len())).collect();
@@ -36,7 +41,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, source: &'a Source, plan: &Pla
         let goal = Target {
             name: tensor.name.clone(),
             layer: sites[at].layer.and_then(|layer| usize::try_from(layer).ok()),
-            turn: gguf::family::Turn::Same,
+            conversion: gguf::family::Conversion::Same,
             expert: None,
         };
         let wide = matches!(tensor.ty, Type::F32 | Type::F16 | Type::Bf16);
@@ -87,7 +92,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, source: &'a Source, plan: &Pla
             continue;
         }
         let rows = stored::gguf::rows(source, shard, at)?;
-        let coding: Arc<dyn Coding> = Arc::new(ggml::Stored(ty));
+        let coding: Arc<dyn Coding> = Arc::new(ggml::GgmlCoding(ty));
         let unfit = |reason| Error::Weight { name: name.clone(), reason, hint: None };
         let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| {
             let to = if part.name == "scale" { place(&scale_name(&tensor.name)) } else { place(&tensor.name) };
@@ -101,7 +106,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, source: &'a Source, plan: &Pla
     }
     let name = file_name(target, &checkpoint.name(), &label);
     let files = vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }];
-    Ok(Job { files, items, companions: Vec::new(), notes })
+    Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
 }
 
 /// What recipes of types go by, as far as the metadata say it.

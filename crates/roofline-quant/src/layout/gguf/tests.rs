@@ -45,7 +45,7 @@ fn run(checkpoint: &Checkpoint, layout: Layout, plan: &str, target: &Path) -> Re
     quantize(checkpoint, &request, &|_| {})
 }
 
-fn numbers(stored: Stored<'_>) -> Vec<f32> {
+fn numbers(stored: StoredTensor<'_>) -> Vec<f32> {
     let count = stored.shape.iter().product();
     let rows = stored.into_rows().unwrap();
     let mut out = vec![0.0; count];
@@ -114,9 +114,9 @@ fn what_becomes_gguf_comes_back() {
         let back = Checkpoint::open(&file).unwrap_or_else(|error| panic!("{class}: {error}"));
         assert_eq!(back.config["architectures"][0], class);
         assert_eq!(back.config["num_hidden_layers"], 1);
-        let (there, here) = (Stored::all(&plain).unwrap(), Stored::all(&back).unwrap());
+        let (there, here) = (StoredTensor::all(&plain).unwrap(), StoredTensor::all(&back).unwrap());
         let names =
-            |all: &[Stored<'_>]| all.iter().map(|one| (one.name.clone(), one.shape.clone())).collect::<Vec<_>>();
+            |all: &[StoredTensor<'_>]| all.iter().map(|one| (one.name.clone(), one.shape.clone())).collect::<Vec<_>>();
         assert_eq!(names(&there), names(&here), "{class}");
         for (there, here) in there.into_iter().zip(here) {
             let name = there.name.clone();
@@ -126,7 +126,7 @@ fn what_becomes_gguf_comes_back() {
         let folder = scratch.path().join("folder");
         run(&back, Layout::Plain, "bf16", &folder).unwrap_or_else(|error| panic!("{class}: {error}"));
         let again = Checkpoint::open(&folder).unwrap();
-        for (there, here) in Stored::all(&plain).unwrap().into_iter().zip(Stored::all(&again).unwrap()) {
+        for (there, here) in StoredTensor::all(&plain).unwrap().into_iter().zip(StoredTensor::all(&again).unwrap()) {
             assert_eq!((there.name.clone(), numbers(there)), (here.name.clone(), numbers(here)), "{class}");
         }
         let tokenizer: Json = serde_json::from_slice(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 
 use roofline_core::{Role, model::Anatomy, plan::Mix, precision::PrecisionSpec};
 
-use super::super::{Layout, Target as Stored};
+use super::super::{Layout, Target as SchemeTarget};
 use crate::{
     Dtype, Error, Result,
     ggml::Type,
@@ -109,7 +109,7 @@ fn stored(precision: &PrecisionSpec, role: Option<Role>) -> Result<Option<Type>>
     let formats = precision.formats();
     let scheme = |weights| Layout::Gguf.scheme_at(role, weights, formats.activations);
     let scheme = formats.weights.map(scheme).transpose()?;
-    Ok(scheme.and_then(|scheme| if let Stored::Gguf(ty) = scheme.target { Some(ty) } else { None }))
+    Ok(scheme.and_then(|scheme| if let SchemeTarget::Gguf(ty) = scheme.target { Some(ty) } else { None }))
 }
 
 /// The type of what stays as it is.

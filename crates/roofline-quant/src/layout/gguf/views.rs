@@ -4,7 +4,7 @@ use crate::{
     Error, Result,
     coding::Matrix,
     gguf::{
-        family::{Share, Turn},
+        family::{Conversion, Share},
         model::{Shape, apart},
     },
     rows::{Added, Heads, Ordered, Pairs, Plain, Rows, Stacked},
@@ -19,8 +19,8 @@ pub(super) struct View<'a> {
     pub(super) rows: Box<dyn Rows + 'a>,
 }
 
-/// The tensor at a place of the file, turned as its family says.
-pub(super) fn view<'a>(located: Located<'a>, turn: Turn, shape: &Shape) -> Result<View<'a>> {
+/// The tensor at a place of the file, converted as its family says.
+pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Shape) -> Result<View<'a>> {
     let (shard, entry) = located;
     let refuse = |reason: String| Error::Weight { name: entry.name.clone(), reason, hint: None };
     let misshapen = || refuse(format!("has the shape {:?}, which config.json does not explain", entry.shape));
@@ -35,15 +35,15 @@ pub(super) fn view<'a>(located: Located<'a>, turn: Turn, shape: &Shape) -> Resul
     let within = |matrix, first, down, across| -> Result<Box<dyn Rows + 'a>> {
         Ok(Box::new(Plain::within(shard, entry, matrix, first, down, across)?))
     };
-    let rows: Box<dyn Rows + 'a> = match turn {
-        Turn::Same | Turn::Expert => Box::new(plain),
-        Turn::PlusOne => Box::new(Added::new(plain, 1.0)),
-        Turn::QueryPairs | Turn::KeyPairs => {
-            let heads = if turn == Turn::QueryPairs { heads } else { kv_heads };
+    let rows: Box<dyn Rows + 'a> = match conversion {
+        Conversion::Same | Conversion::Expert => Box::new(plain),
+        Conversion::PlusOne => Box::new(Added::new(plain, 1.0)),
+        Conversion::QueryPairs | Conversion::KeyPairs => {
+            let heads = if conversion == Conversion::QueryPairs { heads } else { kv_heads };
             Box::new(Heads::new(lines(), lines().matrix().rows / heads, Pairs::Joined))
         }
-        Turn::Fused => Box::new(Ordered::new(lines(), head_dim, apart(heads, kv_heads))),
-        Turn::Stack(which) => {
+        Conversion::Fused => Box::new(Ordered::new(lines(), head_dim, apart(heads, kv_heads))),
+        Conversion::Stack(which) => {
             let [all, columns, outputs] = entry.shape[..] else { return Err(misshapen()) };
             let (first, down, rows) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
             let each = columns * outputs;
@@ -52,24 +52,24 @@ pub(super) fn view<'a>(located: Located<'a>, turn: Turn, shape: &Shape) -> Resul
             let rows = Stacked::of(stack.collect::<Result<_>>()?);
             return Ok(View { dims: [columns, matrix.rows, all].map(|dim| dim as u64).to_vec(), rows });
         }
-        Turn::Biases(which) => {
+        Conversion::Biases(which) => {
             let [all, outputs] = entry.shape[..] else { return Err(misshapen()) };
             let (first, across, columns) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
             let rows = within(Matrix { rows: all, columns }, first, outputs, across)?;
             return Ok(View { dims: vec![columns as u64, all as u64], rows });
         }
-        Turn::LatentKey | Turn::LatentValue => {
+        Conversion::LatentKey | Conversion::LatentValue => {
             let ([_, rank], Some((key, value))) = (&entry.shape[..], latent) else { return Err(misshapen()) };
             let (rank, each) = (*rank, (key + value) * *rank);
             let stack = (0..heads).map(|head| {
-                if turn == Turn::LatentKey {
+                if conversion == Conversion::LatentKey {
                     within(Matrix { rows: rank, columns: key }, head * each, 1, rank)
                 } else {
                     within(Matrix { rows: value, columns: rank }, head * each + key * rank, rank, 1)
                 }
             });
             let rows = Stacked::of(stack.collect::<Result<_>>()?);
-            let dims = if turn == Turn::LatentKey { [key, rank, heads] } else { [rank, value, heads] };
+            let dims = if conversion == Conversion::LatentKey { [key, rank, heads] } else { [rank, value, heads] };
             return Ok(View { dims: dims.map(|dim| dim as u64).to_vec(), rows });
         }
     };

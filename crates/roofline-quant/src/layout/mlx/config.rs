@@ -88,7 +88,7 @@ fn layers(map: &mut Map<String, Value>) -> Result<()> {
     if !regular {
         return Err(Error::unsupported(
             "mlx-lm takes every n-th layer of a Gemma 3 for one that sees everything, and this one's `layer_types` differ",
-            "`--as gguf` or `--as compressed-tensors` keep them",
+            "`⟨as gguf⟩` or `⟨as compressed-tensors⟩` keep them",
         ));
     }
     map.insert("sliding_window_pattern".to_owned(), run.into());

@@ -96,7 +96,7 @@ fn torchao_speaks_of_modules() {
     let written = Checkpoint::open(&target).unwrap();
     let kept = &written.config["quantization_config"]["modules_to_not_convert"];
     assert_eq!(kept, &json!([r"(?:.*\.)?vision_tower"]));
-    let all = Stored::all(&written).unwrap();
+    let all = StoredTensor::all(&written).unwrap();
     assert_eq!(all.iter().filter(|stored| stored.is_coded()).count(), 3);
     std::fs::remove_dir_all(target).unwrap();
 }
@@ -147,7 +147,7 @@ fn experts_that_a_runtime_cannot_load_are_refused() {
     ] {
         let error = said(plan, None).unwrap_err();
         assert!(error.starts_with("transformers") && error.contains(reason), "{plan}: {error}");
-        assert_eq!(error.contains("`--runtime vllm`"), by_vllm, "{plan}: {error}");
+        assert_eq!(error.contains("`⟨runtime vllm⟩`"), by_vllm, "{plan}: {error}");
         assert_eq!(said(plan, Some(Runtime::Vllm)).is_ok(), by_vllm, "{plan}");
     }
     let error = said("w4a16", Some(Runtime::LlamaCpp)).unwrap_err();
@@ -185,7 +185,7 @@ fn llama_4_has_its_experts_apart() {
     quantize(&checkpoint, &request, &|_| {}).unwrap();
     let written = Checkpoint::open(&target).unwrap();
     let name = "model.layers.0.feed_forward.experts.1.up_proj.weight";
-    let mut all = Stored::all(&written).unwrap();
+    let mut all = StoredTensor::all(&written).unwrap();
     let names: Vec<&str> =
         all.iter().map(|stored| stored.name.as_str()).filter(|name| name.contains("experts")).collect();
     assert_eq!(names.len(), 6);
@@ -193,7 +193,7 @@ fn llama_4_has_its_experts_apart() {
     let (mut one, mut stack) = (vec![0.0; 128 * 128], vec![0.0; 2 * 128 * 256]);
     let spare = &mut crate::rows::Spare::default();
     all.remove(at).into_rows().unwrap().read(0..128, spare, &mut one).unwrap();
-    let mut source = Stored::all(&checkpoint).unwrap();
+    let mut source = StoredTensor::all(&checkpoint).unwrap();
     let at = source.iter().position(|stored| stored.name.ends_with("gate_up_proj")).unwrap();
     source.remove(at).into_rows().unwrap().read(0..256, spare, &mut stack).unwrap();
     // Row and column of the second expert's way up.

@@ -92,7 +92,7 @@ fn front_matter(report: &Report, origin: &Origin) -> String {
 }
 
 /// The text of a quantized checkpoint's `README.md`. The same run writes the same text.
-pub(crate) fn card(report: &Report, origin: &Origin) -> String {
+pub(crate) fn model_card(report: &Report, origin: &Origin) -> String {
     let mut text = front_matter(report, origin);
     let _ = write!(
         text,

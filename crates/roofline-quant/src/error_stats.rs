@@ -6,7 +6,7 @@ use roofline_isa::widest;
 
 /// Sums over weights and what they decode to. Adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ErrorStats {
     /// How many weights.
     pub weights: u64,
     /// Sum of the weights' squares.
@@ -21,7 +21,7 @@ pub struct Tally {
     pub clipped: u64,
 }
 
-impl Tally {
+impl ErrorStats {
     /// Counts weights and what they decode to.
     pub fn of(values: &[f32], decoded: &[f32], clipped: u64) -> Self {
         let (power, noise, largest_error, largest_weight) = sums(values, decoded);
@@ -44,7 +44,7 @@ impl Tally {
     }
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for ErrorStats {
     fn add_assign(&mut self, other: Self) {
         self.weights += other.weights;
         self.power += other.power;
@@ -55,10 +55,10 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-impl std::iter::Sum for Tally {
-    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
-        tallies.fold(Self::default(), |mut sum, tally| {
-            sum += tally;
+impl std::iter::Sum for ErrorStats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, stats| {
+            sum += stats;
             sum
         })
     }
@@ -102,19 +102,19 @@ mod tests {
 
     #[test]
     fn sums_of_a_small_example() {
-        let tally = Tally::of(&[3.0, -4.0, 0.0], &[3.0, -3.0, 0.5], 1);
-        assert_eq!(tally.power, 25.0);
-        assert_eq!(tally.noise, 1.25);
-        assert_eq!((tally.largest_error, tally.largest_weight), (1.0, 4.0));
-        assert_eq!(tally.relative_error(), (1.25f64 / 25.0).sqrt());
-        assert!((tally.snr().unwrap() - 13.0103).abs() < 1e-4);
-        assert_eq!(tally.clipped_share(), 1.0 / 3.0);
+        let stats = ErrorStats::of(&[3.0, -4.0, 0.0], &[3.0, -3.0, 0.5], 1);
+        assert_eq!(stats.power, 25.0);
+        assert_eq!(stats.noise, 1.25);
+        assert_eq!((stats.largest_error, stats.largest_weight), (1.0, 4.0));
+        assert_eq!(stats.relative_error(), (1.25f64 / 25.0).sqrt());
+        assert!((stats.snr().unwrap() - 13.0103).abs() < 1e-4);
+        assert_eq!(stats.clipped_share(), 1.0 / 3.0);
     }
 
     #[test]
     fn zeros_have_no_error() {
-        let tally = Tally::of(&[0.0; 40], &[0.0; 40], 0);
-        assert_eq!((tally.relative_error(), tally.snr()), (0.0, None));
+        let stats = ErrorStats::of(&[0.0; 40], &[0.0; 40], 0);
+        assert_eq!((stats.relative_error(), stats.snr()), (0.0, None));
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -122,7 +122,7 @@ mod tests {
     fn every_width_of_vectors_gives_the_same_sums() {
         let values: Vec<f32> = (0..1000u16).map(|at| (f32::from(at) * 0.37).sin()).collect();
         let decoded: Vec<f32> = values.iter().map(|value| (value * 8.0).round() / 8.0).collect();
-        let all = roofline_isa::at_every_level(|| Tally::of(&values, &decoded, 0));
+        let all = roofline_isa::at_every_level(|| ErrorStats::of(&values, &decoded, 0));
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
     }
 }

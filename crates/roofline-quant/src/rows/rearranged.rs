@@ -1,4 +1,4 @@
-//! Matrices in another order, turned, or with a number added.
+//! Matrices in another order, transposed, or with a number added.
 
 use std::ops::Range;
 
@@ -175,9 +175,9 @@ mod tests {
         assert_eq!(all(&ordered, 1..4), [50., 51., 0., 1., 10., 11.]);
         assert_eq!(all(&Ordered::new(counted(), 1, vec![5, 3]), 0..2), [50., 51., 30., 31.]);
         assert_eq!(all(&Added::new(counted(), 1.0), 1..2), [11., 12.]);
-        let turned = Transposed(counted());
-        assert_eq!(turned.matrix(), Matrix { rows: 2, columns: 6 });
-        assert_eq!(all(&turned, 1..2), [1., 11., 21., 31., 41., 51.]);
+        let transposed = Transposed(counted());
+        assert_eq!(transposed.matrix(), Matrix { rows: 2, columns: 6 });
+        assert_eq!(all(&transposed, 1..2), [1., 11., 21., 31., 41., 51.]);
         // Heights may differ.
         let stacked = Stacked::of(vec![Box::new(counted()), Box::new(Counted(Matrix { rows: 1, columns: 2 }))]);
         assert_eq!(stacked.matrix().rows, 7);

@@ -9,16 +9,16 @@ use crate::{
 /// A weight stored as a tensor of that type, one that [`Type::is_written`]. NVFP4 has a second tensor, `scale`, that
 /// every weight is multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored(pub Type);
+pub struct GgmlCoding(pub Type);
 
-impl Stored {
+impl GgmlCoding {
     /// The bytes of a row of that many weights.
     fn row(self, columns: usize) -> Option<usize> {
         self.0.bytes(columns as u64).map(|bytes| bytes as usize)
     }
 }
 
-impl Coding for Stored {
+impl Coding for GgmlCoding {
     fn parts(&self, matrix: Matrix) -> Result<Vec<Part>, Unsuited> {
         let ty = self.0;
         if !ty.is_written() {
@@ -76,13 +76,16 @@ mod tests {
     #[test]
     fn rows_that_are_no_whole_number_of_blocks_are_refused() {
         let matrix = Matrix { rows: 2, columns: 200 };
-        assert_eq!(Stored(Type::Q4K).parts(matrix).unwrap_err(), "has 200 columns, no multiple of the block of 256");
-        assert!(Stored(Type::I32).parts(Matrix { rows: 2, columns: 256 }).unwrap_err().contains("I32"));
+        assert_eq!(
+            GgmlCoding(Type::Q4K).parts(matrix).unwrap_err(),
+            "has 200 columns, no multiple of the block of 256"
+        );
+        assert!(GgmlCoding(Type::I32).parts(Matrix { rows: 2, columns: 256 }).unwrap_err().contains("I32"));
     }
 
     #[test]
     fn nvfp4_comes_with_the_scale_of_the_tensor() {
-        let coding = Stored(Type::Nvfp4);
+        let coding = GgmlCoding(Type::Nvfp4);
         let parts = coding.parts(Matrix { rows: 3, columns: 128 }).unwrap();
         assert_eq!(parts[0].placing, Placing::Rows { rows: 1, bytes: 72 });
         assert_eq!((parts[1].name, parts[1].placing), ("scale", Placing::Once { bytes: 4 }));
@@ -100,7 +103,7 @@ mod tests {
                 let mut bytes = vec![0; ty.bytes(256).unwrap() as usize];
                 let mut decoded = [0.0; 256];
                 let block = Block { values: &values, columns: 256, peak: huge, importance: None };
-                let clipped = Stored(*ty).encode(block, &mut [&mut bytes], &mut decoded);
+                let clipped = GgmlCoding(*ty).encode(block, &mut [&mut bytes], &mut decoded);
                 assert_eq!(clipped, if huge > ty.limit().unwrap() { 2 } else { 0 }, "{ty} {huge:e}");
                 assert!(decoded.iter().all(|x| x.is_finite()), "{ty} {huge:e}");
                 if clipped == 0 {
