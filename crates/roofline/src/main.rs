@@ -4,15 +4,15 @@
 
 mod cli;
 mod commands;
-mod config;
 mod failure;
-mod plot;
 mod report;
 mod server;
+mod terminal;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
+use roofline_verbs::{Context, context::Home};
 
 use crate::failure::Failure;
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // What clap says is made for people; who asked for JSON gets the same words as JSON.
         Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {
-            return Failure::from(error).report(report::Format::Json);
+            return Failure::typed(&error).report(report::Format::Json);
         }
         Err(error) => error.exit(),
     };
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         let hint = "it holds kernels back to narrower instructions; unset it to use all that the processor has";
         return Failure::usage(error.to_string(), hint).report(cli.output.format());
     }
-    match commands::run(&cli) {
+    let context = Context::local(Arc::new(Home::of_user()), Arc::new(terminal::Terminal::default()));
+    match commands::run(&cli, &context.typed(std::env::args().skip(1).collect())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(cli.output.format()),
     }

@@ -1,20 +1,22 @@
 //! One result, four forms. JSON is the result type itself; CSV is the rows of that JSON; text and Markdown are tables
 //! made for reading. stdout carries data, stderr talk.
 
-mod csv;
+pub(crate) mod csv;
 mod html;
 pub(crate) mod style;
 mod table;
 
-pub(crate) use csv::quoted;
 pub(crate) use html::html;
+pub(crate) use roofline_verbs::text::number;
 pub(crate) use table::{Align, Cell, Table};
 
 use std::io::{self, Write};
 
+use roofline_core::wording;
+use roofline_verbs::picture::Picture;
 use serde::Serialize;
 
-use crate::plot::Picture;
+use crate::failure::Failure;
 
 /// The form a result is printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,15 +76,61 @@ pub(crate) enum Tone {
     Bad,
 }
 
-/// Prints a result, all at once.
-pub(crate) fn emit(report: &impl Report, format: Format) -> io::Result<()> {
-    let text = render(report, format)?;
-    anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes())
+/// An answer of a verb, as the command line shows it: all of it, or what matters most.
+pub(crate) struct Shown<'a, T> {
+    told: &'a T,
+    pub(crate) all: bool,
 }
 
-/// A result as JSON on one line, for programs.
-pub(crate) fn json(report: &impl Serialize) -> io::Result<String> {
-    Ok(serde_json::to_string(report)?)
+impl<'a, T> Shown<'a, T> {
+    pub(crate) fn all(told: &'a T) -> Self {
+        Self { told, all: true }
+    }
+
+    pub(crate) fn best(told: &'a T) -> Self {
+        Self { told, all: false }
+    }
+
+    /// All of it, or not.
+    pub(crate) fn of(told: &'a T, all: bool) -> Self {
+        Self { told, all }
+    }
+}
+
+impl<T> std::ops::Deref for Shown<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.told
+    }
+}
+
+impl<T: Serialize> Serialize for Shown<'_, T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.told.serialize(serializer)
+    }
+}
+
+/// Prints a result, all at once. What it says of fields and verbs is written as it is typed: in tables and sentences before
+/// they are laid out, in JSON and CSV at the end.
+pub(crate) fn emit(report: &impl Report, format: Format) -> Result<(), Failure> {
+    let text = render(report, format).map_err(Failure::Output)?;
+    print(&wording::flags(&text))
+}
+
+/// The same with a picture at its end, where the form has a place for one.
+pub(crate) fn emit_with(report: &impl Report, picture: Option<Picture>, format: Format) -> Result<(), Failure> {
+    emit(report, format)?;
+    match (picture.map(|picture| [Section::Picture(Box::new(picture))]), format) {
+        (Some(sections), Format::Text) => print(&format!("\n{}", text(&sections, width()))),
+        (Some(sections), Format::Markdown) => print(&format!("\n{}", markdown(&sections))),
+        _ => Ok(()),
+    }
+}
+
+/// Prints text, coloured where the terminal allows it.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    anstream::AutoStream::auto(io::stdout().lock()).write_all(text.as_bytes()).map_err(Failure::Output)
 }
 
 /// A result as text, coloured where its form allows it.
@@ -113,7 +161,8 @@ fn text(sections: &[Section], width: Option<usize>) -> String {
     let measure = width.unwrap_or(MEASURE).min(MEASURE);
     let parts = sections.iter().map(|section| match section {
         Section::Heading(heading) => {
-            wrap(heading, measure, "  ").lines().map(style::bold).collect::<Vec<_>>().join("\n") + "\n"
+            wrap(&style::printable(heading), measure, "  ").lines().map(style::bold).collect::<Vec<_>>().join("\n")
+                + "\n"
         }
         Section::Lead(lead) => {
             let text = facts_text(&lead.facts, width.unwrap_or(MEASURE + 20));
@@ -182,16 +231,9 @@ fn wrap(text: &str, width: usize, indent: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Three significant digits.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        size if size >= 0.1 => format!("{value:.3}"),
-        _ => format!("{value:.2e}"),
-    }
+/// Parameters, as people say them.
+pub(crate) fn billions(count: f64) -> String {
+    if count < 1e9 { format!("{:.0} M", count / 1e6) } else { format!("{} B", number(count / 1e9)) }
 }
 
 #[cfg(test)]
@@ -208,18 +250,5 @@ mod tests {
     fn facts_wrap_under_their_values() {
         let facts = [("name".to_owned(), "one two three four five six".to_owned())];
         assert_eq!(facts_text(&facts, 26), "name  one two three four\n      five six\n");
-    }
-
-    #[test]
-    fn three_digits() {
-        assert_eq!(
-            [0.0, 1234.5, 12.34, 1.0, 0.9995, 0.000_123].map(number),
-            ["0", "1234", "12.3", "1.00", "1.000", "1.23e-4"]
-        );
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(style::printable("a\u{1b}[31mb\u{7}\nc"), "a\u{fffd}[31mb\u{fffd} c");
     }
 }

@@ -1,53 +1,42 @@
-//! `roofline serve`: the commands over HTTP, and the page.
+//! `roofline serve`: the verbs over HTTP, and the page.
 //!
-//! A request is parsed by the definition of a command's arguments and answered by that command, so that the command line,
-//! HTTP and the page cannot disagree. Nothing here computes.
+//! A route extracts a request, calls its verb once and returns the answer: the same types that the command line parses and
+//! prints. Nothing here computes.
 
 mod answers;
-mod benchmark;
 mod catalogue;
+mod compat;
 mod docs;
+mod extent;
 mod extract;
 mod guard;
-mod hardware;
-mod imports;
 mod jobs;
 mod limits;
 mod listener;
 mod openapi;
 mod page;
-mod patience;
-mod points;
-mod products;
+mod picture;
 mod refusal;
-mod request;
 mod router;
 mod state;
-mod telemetry;
-mod wish;
-mod work;
+mod write_timeout;
 
 use std::net::{IpAddr, SocketAddr};
 
 use roofline_core::{Model, Registry};
-use serde_json::{Map, Value};
 
 pub(crate) use listener::signal;
+use roofline_verbs::Error;
 
-use crate::{
-    cli::ServeArgs,
-    commands::question::{Question, Verb},
-    failure::Failure,
-    report::style,
-};
+use crate::{cli::ServeArgs, failure::Failure};
 
-/// The question of a body in JSON, as `POST /api/VERB` reads it.
-pub(crate) fn question(verb: &Verb, body: &Map<String, Value>) -> Result<Question, Failure> {
-    request::question(verb, body).map_err(|refusal| Failure::usage(refusal.detail(), "see /docs"))
+/// The OpenAPI document.
+pub(crate) fn document() -> &'static serde_json::Value {
+    openapi::value()
 }
 
-/// How many routes the OpenAPI document has, and which of its references lead nowhere.
-pub(crate) fn document() -> (usize, Vec<String>) {
+/// How many routes it has, and which of its references lead nowhere.
+pub(crate) fn routes() -> (usize, Vec<String>) {
     (openapi::OPERATIONS.len(), openapi::dangling())
 }
 
@@ -58,14 +47,16 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{} can be reached by others, and no token protects it", args.host), hint));
     }
     let state = state::State::new(args)?;
-    style::hush();
     Registry::preload();
     Model::preload();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::file("the runtime of the server"))?;
     runtime.block_on(async {
         let address = SocketAddr::new(args.host, args.port);
         let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| taken(address, &error))?;
-        announce(listener.local_addr()?, args);
+        announce(listener.local_addr().map_err(|error| taken(address, &error))?, args);
         let input = args.until_eof.then(end_of_input);
         let stop = async {
             match input {

@@ -2,22 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+mod common;
 
+use std::{fs, path::Path, process::Output};
+
+use common::{read, roofline, temporary};
 use serde_json::{Value, json};
-
-/// A folder of its own for a test.
-fn temporary(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("boxes-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Names and shapes of a file's tensors, all of BF16.
 type Shapes = Vec<(String, Vec<usize>)>;
@@ -68,27 +58,16 @@ fn checkpoint(folder: &Path, name: &str, more: &Value, shapes: &Shapes) -> Strin
     });
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     fs::write(path.join("config.json"), config.to_string()).unwrap();
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, shape) in shapes {
-        let begin = data.len();
-        let count = shape.iter().product();
-        data.extend(numbers(name, count).iter().flat_map(|value| ((value.to_bits() >> 16) as u16).to_le_bytes()));
-        header.insert(name.clone(), json!({ "dtype": "BF16", "shape": shape, "data_offsets": [begin, data.len()] }));
-    }
-    let header = Value::Object(header).to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    file.extend(data);
-    fs::write(path.join("model.safetensors"), file).unwrap();
+    let bytes = |name: &str, shape: &[usize]| {
+        let all = numbers(name, shape.iter().product());
+        all.iter().flat_map(|value| ((value.to_bits() >> 16) as u16).to_le_bytes()).collect()
+    };
+    let stored = shapes.iter().map(|(name, shape)| (name.clone(), "BF16", shape.clone(), bytes(name, shape)));
+    common::write(&path.join("model.safetensors"), &stored.collect());
     path.to_str().unwrap().to_owned()
 }
 
-fn roofline(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-    command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
-    command.output().unwrap()
-}
-
+/// All that was printed.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -101,28 +80,8 @@ fn quantize(source: &str, plan: &str, to: &Path, more: &[&str]) -> String {
     said(&output)
 }
 
-/// Types, shapes and bytes by name.
-fn tensors(folder: &Path) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
-    let file = fs::read(folder.join("model.safetensors")).unwrap();
-    let length = usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
-    let header: BTreeMap<String, Value> = serde_json::from_slice(&file[8..8 + length]).unwrap();
-    let entries = header.into_iter().filter(|(name, _)| name != "__metadata__");
-    entries
-        .map(|(name, entry)| {
-            let number = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
-            let shape = entry["shape"].as_array().unwrap().iter().map(number).collect();
-            let [begin, end] = [0, 1].map(|at| 8 + length + number(&entry["data_offsets"][at]));
-            (name, (entry["dtype"].as_str().unwrap().to_owned(), shape, file[begin..end].to_vec()))
-        })
-        .collect()
-}
-
 fn config(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap()
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
 /// Looked at, a checkpoint has the parameters of its source; decoded, its names and shapes, and numbers that are near.
@@ -137,14 +96,14 @@ fn check_both_ways(folder: &Path, written: &Path, shapes: &Shapes, label: &str) 
     let plain = folder.join("plain");
     let _ = fs::remove_dir_all(&plain);
     quantize(written.to_str().unwrap(), "fp32", &plain, &[]);
-    let decoded = tensors(&plain);
+    let decoded = read(&plain.join("model.safetensors"));
     assert_eq!(decoded.len(), shapes.len(), "{label}: {:?}", decoded.keys());
     for (name, shape) in shapes {
-        let (_, found, bytes) = &decoded[name];
+        let (dtype, found, bytes) = &decoded[name];
         assert_eq!(found, shape, "{label}: {name}");
         let source = numbers(name, shape.iter().product());
         let power = |values: &mut dyn Iterator<Item = f32>| values.map(|value| f64::from(value).powi(2)).sum::<f64>();
-        let lost = power(&mut source.iter().zip(floats(bytes)).map(|(a, b)| a - b));
+        let lost = power(&mut source.iter().zip(common::numbers(dtype, bytes)).map(|(a, b)| a - b));
         assert!(lost < 0.15 * power(&mut source.iter().copied()), "{label}: {name}");
     }
     let config = config(&plain);
@@ -189,8 +148,10 @@ fn what_is_kept_is_skipped_by_name() {
         (&json!("bitsandbytes"), &json!(true), &json!(true))
     );
     let query = "model.layers.0.self_attn.q_proj.weight";
-    let names: Vec<String> =
-        tensors(&to).into_keys().filter_map(|name| Some(name.strip_prefix(query)?.to_owned())).collect();
+    let names: Vec<String> = read(&to.join("model.safetensors"))
+        .into_keys()
+        .filter_map(|name| Some(name.strip_prefix(query)?.to_owned()))
+        .collect();
     let parts = ["", ".absmax", ".nested_absmax", ".nested_quant_map", ".quant_map", ".quant_state.bitsandbytes__nf4"];
     assert_eq!(names, parts);
 }
@@ -204,7 +165,7 @@ fn experts_are_stacked_for_mlx() {
     let source = checkpoint(&folder, "mixtral", &more, &shapes);
     let to = folder.join("out");
     quantize(&source, "mlx-8bit,down=keep", &to, &["--as", "mlx"]);
-    let stored = tensors(&to);
+    let stored = read(&to.join("model.safetensors"));
     let at = "model.layers.0.block_sparse_moe.switch_mlp";
     assert_eq!(stored[&format!("{at}.gate_proj.weight")].1, [12, HIDDEN, HIDDEN / 4]);
     assert_eq!(stored[&format!("{at}.gate_proj.scales")].1, [12, HIDDEN, HIDDEN / 64]);
@@ -235,7 +196,7 @@ fn experts_are_kept_for_bitsandbytes() {
     let words = quantize(&source, "nf4", &to, &[]);
     assert!(words.contains("experts are kept, as bitsandbytes in transformers keeps them"), "{words}");
     let expert = "model.layers.0.block_sparse_moe.experts.3.w2.weight";
-    assert_eq!(tensors(&to)[expert].0, "BF16");
+    assert_eq!(read(&to.join("model.safetensors"))[expert].0, "BF16");
     let skipped = config(&to)["quantization_config"]["llm_int8_skip_modules"].clone();
     assert_eq!(skipped, json!(["experts", "lm_head", "model.layers.0.block_sparse_moe.gate"]));
     check_both_ways(&folder, &to, &shapes, "experts");

@@ -92,27 +92,6 @@ macro_rules! snapshots {
 }
 
 snapshots! {
-    help: "--help";
-    help_predict: "predict --help";
-    help_predict_gemv: "predict gemv --help";
-    help_predict_gemm: "predict gemm --help";
-    help_predict_attention: "predict attention --help";
-    help_predict_ffn: "predict ffn --help";
-    help_predict_model: "predict model --help";
-    help_models: "models --help";
-    help_sweep: "sweep --help";
-    help_analyze: "analyze --help";
-    help_tiling: "tiling --help";
-    help_plot: "plot --help";
-    help_formats: "formats --help";
-    help_precisions: "precisions --help";
-    help_devices: "devices --help";
-    help_devices_add: "devices add --help";
-    help_devices_template: "devices template --help";
-    help_monitor: "monitor --help";
-    help_check: "check --help";
-    help_completions: "completions --help";
-    help_man: "man --help";
 
     gemv: "predict gemv --n 4096 --k 4096 --on h200";
     gemv_custom_json: "predict gemv --n 4096 --k 4096 --bandwidth 60GB/s --peak fp16=2.7TFLOP/s,int8=5.5TFLOP/s \

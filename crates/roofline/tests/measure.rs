@@ -84,10 +84,6 @@ macro_rules! snapshots {
 }
 
 snapshots! {
-    help_measure: "measure --help";
-    help_compare: "compare --help";
-    help_calibrate: "calibrate --help";
-    help_export: "export --help";
     export_nothing: "export absent.jsonl";
     measure_gemv: "measure gemv --n 4096 --k 4096 --backend null --on h200";
     measure_nothing: "measure --backend null";

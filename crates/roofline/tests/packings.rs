@@ -2,24 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::{
-    collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    path::Path,
+    process::{Output, Stdio},
     thread::sleep,
     time::Instant,
 };
 
+use common::{Tensors, bf16, command, numbers, read, roofline, said, temporary, write};
 use serde_json::{Value, json};
-
-/// A folder of its own for a test.
-fn temporary(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("packings-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Numbers that look like weights, as BF16; `state` goes on from call to call.
 fn weights(state: &mut u64, count: usize) -> Vec<u8> {
@@ -29,42 +23,6 @@ fn weights(state: &mut u64, count: usize) -> Vec<u8> {
     };
     let next = |_| ((((uniform() + uniform() + uniform()) * 0.1).to_bits() >> 16) as u16).to_le_bytes();
     (0..count).flat_map(next).collect()
-}
-
-/// Tensors of a file: names, types, shapes and bytes.
-type Tensors = Vec<(String, &'static str, Vec<usize>, Vec<u8>)>;
-
-fn write(path: &Path, tensors: &Tensors) {
-    let (mut header, mut offset) = (serde_json::Map::new(), 0);
-    header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
-    for (name, dtype, shape, bytes) in tensors {
-        let end = offset + bytes.len();
-        header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
-        offset = end;
-    }
-    let header = Value::Object(header).to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    for (.., bytes) in tensors {
-        file.extend(bytes);
-    }
-    fs::write(path, file).unwrap();
-}
-
-/// The tensors of a file.
-fn read(path: &Path) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
-    let file = fs::read(path).unwrap();
-    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Map<String, Value> = serde_json::from_slice(&file[8..8 + length]).unwrap();
-    let tensors = header.iter().filter(|(name, _)| *name != "__metadata__");
-    tensors
-        .map(|(name, info)| {
-            let [begin, end] = [0, 1].map(|at| info["data_offsets"][at].as_u64().unwrap() as usize);
-            let shape = info["shape"].as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect();
-            let bytes = file[8 + length..][begin..end].to_vec();
-            (name.clone(), (info["dtype"].as_str().unwrap().to_owned(), shape, bytes))
-        })
-        .collect()
 }
 
 const HIDDEN: usize = 256;
@@ -105,20 +63,6 @@ fn checkpoint(folder: &Path, name: &str, more: &Value, tensors: &Tensors) -> Str
     fs::write(path.join("tokenizer.json"), "{}").unwrap();
     write(&path.join("model.safetensors"), tensors);
     path.to_str().unwrap().to_owned()
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-    command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
-    command
-}
-
-fn roofline(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// What was printed: notes are part of the report.
@@ -191,12 +135,10 @@ fn what_was_packed_is_recognised_and_decoded() {
         for line in report["weights"].as_array().unwrap() {
             let name = line["name"].as_str().unwrap();
             let (.., original) = all.iter().find(|(known, ..)| known == name).unwrap();
-            let original = original
-                .chunks_exact(2)
-                .map(|bytes| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16)));
-            let numbers = decoded[name].2.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+            let original = bf16(original).into_iter().map(f64::from);
+            let (dtype, _, bytes) = &decoded[name];
             let (mut power, mut noise) = (0.0, 0.0);
-            for (weight, value) in original.zip(numbers) {
+            for (weight, value) in original.zip(numbers(dtype, bytes)) {
                 power += weight * weight;
                 noise += (weight - f64::from(value)).powi(2);
             }
@@ -378,7 +320,7 @@ fn packings_are_believed_only_if_all_fits() {
         .into_iter()
         .map(|(name, (dtype, shape, bytes))| {
             let dtype = ["BF16", "I32", "F16"].into_iter().find(|known| **known == dtype).unwrap();
-            (name, dtype, shape.into_iter().map(|dim| dim as usize).collect(), bytes)
+            (name, dtype, shape, bytes)
         })
         .collect();
     let index = "model.layers.0.mlp.up_proj.g_idx";

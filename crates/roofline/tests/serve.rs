@@ -200,7 +200,9 @@ fn tiles_names_and_bands() {
     let pasted =
         json!({ "subject": "model", "model": "Qwen/Qwen2.5-7B-Instruct", "on": "h200", "precision": ["bf16"] });
     assert_eq!(server.post("/api/predict", &pasted).json()["model"], "qwen2.5-7b");
-    for path in ["Qwen/Qwen2.5-7B-VL", "./qwen2.5-7b", "/etc/qwen2.5-7b", "../a/qwen2.5-7b"] {
+    let unknown = json!({ "subject": "model", "model": "Qwen/Qwen2.5-7B-VL", "on": "h200" });
+    assert_eq!(server.post("/api/predict", &unknown).status, 404);
+    for path in ["./qwen2.5-7b", "/etc/qwen2.5-7b", "../a/qwen2.5-7b"] {
         let refused = json!({ "subject": "model", "model": path, "on": "h200" });
         assert_eq!(server.post("/api/predict", &refused).status, 400, "{path}");
     }

@@ -3,33 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
 };
 
+use common::{numbers, roofline, said, temporary, write_tokenizer};
 use serde_json::{Value, json};
-
-/// A folder of its own for a test.
-fn temporary(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sources-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn roofline(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-    command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
-    command.output().unwrap()
-}
-
-/// What the program printed to whoever talks to it.
-fn said(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 /// Runs it, and shows why not where it fails.
 fn quantize(arguments: &[&str]) -> Value {
@@ -119,51 +102,18 @@ fn folder(parent: &Path, name: &str, more: &Value) -> PathBuf {
         config[key] = value.clone();
     }
     fs::write(path.join("config.json"), config.to_string()).unwrap();
-    let vocabulary: serde_json::Map<String, Value> = (0..VOCABULARY).map(|id| (format!("t{id}"), id.into())).collect();
-    let tokenizer = json!({
-        "added_tokens": [{ "id": 0, "content": "t0", "special": true }],
-        "pre_tokenizer": { "type": "ByteLevel" },
-        "model": { "type": "BPE", "vocab": vocabulary, "merges": [] },
-    });
-    fs::write(path.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    write_tokenizer(&path.join("tokenizer.json"), VOCABULARY);
     path
 }
 
 fn write(path: &Path, tensors: &Tensors) {
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, (dtype, shape, bytes)) in tensors {
-        let end = data.len() + bytes.len();
-        header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [data.len(), end] }));
-        data.extend(bytes);
-    }
-    let header = Value::Object(header).to_string();
-    fs::write(path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat()).unwrap();
+    let all = tensors.iter().map(|(name, (dtype, shape, bytes))| (name.clone(), *dtype, shape.clone(), bytes.clone()));
+    common::write(path, &all.collect());
 }
 
 /// The numbers of a safetensors file of BF16 and FP32, as FP32.
 fn read(path: &Path) -> BTreeMap<String, Vec<f32>> {
-    let file = fs::read(path).unwrap();
-    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Map<String, Value> = serde_json::from_slice(&file[8..8 + length]).unwrap();
-    let tensors = header.into_iter().filter(|(name, _)| name != "__metadata__").map(|(name, entry)| {
-        let at = |which: usize| 8 + length + entry["data_offsets"][which].as_u64().unwrap() as usize;
-        let bytes = &file[at(0)..at(1)];
-        (name, numbers(entry["dtype"].as_str().unwrap(), bytes))
-    });
-    tensors.collect()
-}
-
-fn numbers(dtype: &str, bytes: &[u8]) -> Vec<f32> {
-    match dtype {
-        "BF16" => bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16))
-            .collect(),
-        "F32" => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-        other => panic!("{other}"),
-    }
+    common::read(path).into_iter().map(|(name, (dtype, _, bytes))| (name, numbers(&dtype, &bytes))).collect()
 }
 
 /// Everything a folder holds but the card, which names the source.

@@ -1,185 +1,135 @@
-//! `roofline calibrate`: fits the expected tier to this machine, and says how good the fit is.
+//! `roofline calibrate`.
 
-mod grid;
-mod processor;
-mod report;
-mod shapes;
-mod validate;
-
-use std::{borrow::Cow, path::PathBuf};
-
-use roofline_core::{
-    Device, Machine,
-    calibration::{Calibration, Sample, Spread, ThinRows, fit},
-    device::{Kind, Origin},
-    machine::Stack,
-    measurement::{Measurement, Path, Residency, Subject},
-    units::Seconds,
+use roofline_verbs::{
+    Context,
+    calibrate::{Answer, Calibrated, Request, Validation, calibrate},
 };
-use roofline_run::{Run, cpu::kernels::linear::THIN_ROWS};
 
-use self::report::Calibrated;
-use super::{compare::device_of, gpu, runner::Runner, setting};
 use crate::{
-    cli::{BackendArg, CalibrateArgs, RunArgs},
-    config,
     failure::Failure,
-    report::{Format, emit, style},
+    report::{Align, Format, Report, Section, Shown, Table, emit, number},
 };
 
-/// Rows up to which a GPU has kernels of its own for products; beyond, they are the library's.
-const GPU_THIN_ROWS: ThinRows = ThinRows { native: 16, widened: 16 };
-/// Kernels that are measured twice, to know how well the machine repeats itself.
-const REPEATS: usize = 12;
+pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
+    match calibrate(context, request)? {
+        Answer::Calibrated(told) => emit(&Shown::all(&*told), form),
+        Answer::Validated(told) => emit(&Shown::all(&*told), form),
+        Answer::Forgotten { .. } => Ok(()),
+    }
+}
 
-pub(crate) fn calibrate(args: &CalibrateArgs, form: Format) -> Result<(), Failure> {
-    let named = |on: &str| setting::device(&config::registry(), on);
-    if args.show || args.forget {
-        let backend = args.run.backend();
-        let device = match args.on.as_deref() {
-            None if backend == BackendArg::Cuda => gpu::device(args.run.gpu)?,
-            on => named(on.unwrap_or("this"))?,
-        };
-        let stack = if backend == BackendArg::Null { "null" } else { "roofline" };
-        let missing = || {
-            let hint = "`roofline calibrate` makes one";
-            Failure::usage(format!("there is no calibration of {} ({})", device.name, device.key), hint)
-        };
-        if args.forget {
-            let there = config::forget("calibrations", &name(&device, stack))?;
-            if !there {
-                return Err(missing());
-            }
-            style::talk("note", "forgotten");
-            return Ok(());
+impl Report for Shown<'_, Calibrated> {
+    const ROWS: &'static str = "rows";
+
+    fn sections(&self) -> Vec<Section> {
+        let quality = &self.calibration.quality;
+        let mut table = Table::default()
+            .column("term", Align::Left, 0)
+            .column("value", Align::Right, 0)
+            .column("unit", Align::Left, 0)
+            .column("meaning", Align::Left, 1);
+        for row in &self.rows {
+            let value = if row.value < 0.01 { "0".to_owned() } else { number(row.value) };
+            table.row([row.name.as_str().into(), value.into(), row.unit.into(), row.meaning.into()]);
         }
-        let calibration = stored(&device, stack).ok_or_else(missing)?.into_owned();
-        return Ok(emit(&Calibrated::new(calibration, &device), form)?);
-    }
-    if let Some(count) = args.validate {
-        return validate::validate(args, count, form);
-    }
-    if args.run.warm {
-        let hint = "leave out --warm: a model finds its weights in memory";
-        return Err(Failure::usage("the expected tier is of operands in memory", hint));
-    }
-    let (calibration, device) = if let Some(path) = &args.from {
-        let run = Run::read(path)?;
-        let device = args.on.as_deref().map_or_else(|| device_of(&run), named)?;
-        let provenance = format!("{}, {} backend, {}", run.header.started, run.header.backend, path.display());
-        let once = |_: &Measurement| None;
-        (fitted(&run.measurements, &once, &device, stack(&run.header.backend), provenance, Spread::default())?, device)
-    } else {
-        config::can_keep("calibrations")?;
-        let mut runner = Runner::start(&args.run, args.on.as_deref(), "calibrate")?;
-        (measured(&mut runner, &args.run)?, runner.device().clone())
-    };
-    let path = keep(&calibration, &device)?;
-    let fake = if calibration.stack == "null" { " --stack null" } else { "" };
-    style::talk("note", &format!("kept in {}; `predict --on {}{fake}` uses it", path.display(), device.label()));
-    Ok(emit(&Calibrated::new(calibration, &device), form)?)
-}
-
-/// Measures the grid and fits to it. Kernels are measured again at the end: that is how far the machine itself is from one
-/// time to the next. Where there is time, a processor's are all measured twice, a minute apart, and fitted to the middle of
-/// both: what neighbours take away, they take for seconds.
-pub(super) fn measured(runner: &mut Runner, args: &RunArgs) -> Result<Calibration, Failure> {
-    let (quick, chosen) = (args.quick, args.seconds.is_some());
-    let device = runner.device().clone();
-    let subjects = if in_blocks(&device) { grid::gpu(&device, quick)? } else { processor::grid(&device, quick)? };
-    let quiet = runner.protocol;
-    if !chosen {
-        runner.protocol.stop = roofline_run::Protocol::quick().stop;
-    }
-    let outcome = runner.measure(&subjects)?;
-    let every = if in_blocks(&device) || quick { (subjects.len() / REPEATS).max(1) } else { 1 };
-    let twice: Vec<Subject> = subjects.iter().step_by(every).cloned().collect();
-    let again = runner.repeat(&twice);
-    let (residency, name) = (runner.protocol.residency, runner.backend.name());
-    let find = |all: &[Measurement], subject: &Subject| {
-        all.iter().find(|one| one.repeats(subject, residency, name)).map(|one| one.time().value())
-    };
-    let pair = |subject: &Subject| Some((find(&outcome.measured, subject)?, find(&again, subject)?));
-    let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
-    let second = |one: &Measurement| again.iter().find(|other| same(one, other)).map(|other| other.time().value());
-    runner.protocol = quiet;
-    fitted(&outcome.measured, &second, &device, stack(name), runner.provenance(), spread)
-}
-
-/// Whether two measurements are of one kernel.
-fn same(one: &Measurement, other: &Measurement) -> bool {
-    (one.op, one.formats, one.kernel.path) == (other.op, other.formats, other.kernel.path)
-}
-
-/// Fits to measurements, and where one was made a second time, to the geometric mean of both.
-fn fitted(
-    measured: &[Measurement],
-    second: &dyn Fn(&Measurement) -> Option<f64>,
-    device: &Device,
-    stack: &str,
-    provenance: String,
-    spread: Spread,
-) -> Result<Calibration, Failure> {
-    let sample = |measured: &Measurement| {
-        let first = measured.time();
-        let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
-        Sample { op: measured.op, precision: measured.formats, math: measured.kernel.math, time }
-    };
-    // The expected tier is of operands in memory, and of kernels that nobody would call naive.
-    let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;
-    let samples: Vec<Sample> = measured.iter().filter(usual).map(sample).collect();
-    let thin_rows = if in_blocks(device) { GPU_THIN_ROWS } else { ThinRows::all(THIN_ROWS) };
-    Ok(fit(&samples, device, stack, provenance, thin_rows, spread)?)
-}
-
-/// Whether a machine runs kernels in blocks, which need a wider grid to be known.
-fn in_blocks(device: &Device) -> bool {
-    matches!(device.kind, Kind::Gpu | Kind::Soc)
-}
-
-/// The calibration to use for a device and a stack: the user's own, else the one that ships with the program, and then
-/// that is said. A device with other rates than its own has none.
-pub(super) fn stored(device: &Device, stack: &str) -> Option<Cow<'static, Calibration>> {
-    own(device, stack).map(Cow::Owned).or_else(|| {
-        let shipped = Calibration::builtin(device, stack)?;
-        style::talk("note", &format!("the calibration of {} that ships with roofline is used", device.name));
-        Some(Cow::Borrowed(shipped))
-    })
-}
-
-/// `device` with what was measured of a backend's kernels on it.
-pub(super) fn machine(device: Device, backend: &str) -> Machine {
-    let stack = if backend == "null" { Stack::Null } else { Stack::Roofline };
-    let calibration = stored(&device, stack.name());
-    Machine::new(device, stack).calibrated(calibration)
-}
-
-/// The calibration that was made here.
-fn own(device: &Device, stack: &str) -> Option<Calibration> {
-    if device.origin == Origin::Modified {
-        return None;
-    }
-    let kept = config::load::<Calibration>("calibrations", &name(device, stack))?;
-    match kept.checked() {
-        Ok(kept) if kept.device == device.label() && kept.stack == stack => Some(kept),
-        Ok(_) => None,
-        Err(error) => {
-            style::talk("warning", &format!("left out: {error}"));
-            None
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let facts = vec![
+            fact("made", self.calibration.provenance.clone()),
+            fact("fitted to", format!("{} measurements, mean error {}", quality.fitted, percent(quality.fitted_mean))),
+            fact(
+                "held out",
+                format!(
+                    "{} measurements of shapes it never saw: mean {}, median {}, nine of ten within {}, worst {}",
+                    quality.held_out,
+                    percent(quality.mean),
+                    percent(quality.median),
+                    percent(quality.p90),
+                    percent(quality.max)
+                ),
+            ),
+            fact(
+                "ideal tier",
+                format!("mean {}, median {} on the same", percent(quality.ideal_mean), percent(quality.ideal_median)),
+            ),
+            fact(
+                "the machine",
+                if quality.spread.repeats == 0 {
+                    "nothing was measured twice, so its own spread is not known".to_owned()
+                } else {
+                    format!(
+                        "{} kernels measured twice differ by {} on average, {} in the median",
+                        quality.spread.repeats,
+                        percent(quality.spread.mean),
+                        percent(quality.spread.median)
+                    )
+                },
+            ),
+        ];
+        let mut by_family = Table::default().column("held out", Align::Left, 0);
+        for name in ["count", "mean", "median", "p90"] {
+            by_family = by_family.column(name, Align::Right, 0);
         }
+        for family in &quality.families {
+            let cells = [percent(family.mean), percent(family.median), percent(family.p90)];
+            let cells = cells.map(Into::into).into_iter();
+            let first = [family.family.to_string().into(), family.held_out.to_string().into()];
+            by_family.row(first.into_iter().chain(cells));
+        }
+        vec![
+            Section::Heading(format!("Calibration of {} for the {} kernels", self.device_name, self.calibration.stack)),
+            Section::Table(table),
+            Section::Facts(facts),
+            Section::Table(by_family),
+        ]
     }
 }
 
-/// Keeps a calibration for its device and stack.
-pub(super) fn keep(calibration: &Calibration, device: &Device) -> Result<PathBuf, Failure> {
-    config::keep("calibrations", &name(device, &calibration.stack), calibration)
-}
+impl Report for Shown<'_, Validation> {
+    const ROWS: &'static str = "rows";
 
-fn name(device: &Device, stack: &str) -> String {
-    format!("{}.{stack}", device.label())
-}
-
-/// Whose kernels a backend runs.
-pub(super) fn stack(backend: &str) -> &'static str {
-    if backend == "null" { "null" } else { "roofline" }
+    fn sections(&self) -> Vec<Section> {
+        let mut table = Table::default().column("kernels", Align::Left, 0).column("precision", Align::Left, 0).column(
+            "count",
+            Align::Right,
+            0,
+        );
+        for name in ["ideal mean %", "ideal median %", "mean %", "median %", "p90 %"] {
+            table = table.column(name, Align::Right, 0);
+        }
+        for row in &self.rows {
+            let errors = [
+                row.ideal_mean_pct,
+                row.ideal_median_pct,
+                row.expected_mean_pct,
+                row.expected_median_pct,
+                row.expected_p90_pct,
+            ];
+            let first = [row.kernels.clone(), row.precision.clone(), row.count.to_string()];
+            table.row(first.into_iter().chain(errors.map(|error| format!("{error:.1}"))).map(Into::into));
+        }
+        let mut worst = Table::default().column("worst", Align::Left, 0);
+        for name in ["measured us", "expected us", "error %"] {
+            worst = worst.column(name, Align::Right, 0);
+        }
+        for row in &self.worst {
+            let numbers = [row.measured_us, row.expected_us, row.error_vs_measured_pct].map(number);
+            worst.row(std::iter::once(row.kernel.clone()).chain(numbers).map(Into::into));
+        }
+        let mut sections = vec![
+            Section::Heading(format!(
+                "Expected against measured on {}: random shapes of seed {}",
+                self.device_name, self.seed
+            )),
+            Section::Table(table),
+            Section::Table(worst),
+            Section::Paragraph(format!("Errors are relative to the measured time. Calibration: {}.", self.provenance)),
+        ];
+        if self.skipped + self.uncovered > 0 {
+            let (skipped, uncovered) = (self.skipped, self.uncovered);
+            let text = format!("{skipped} kernels could not be measured; {uncovered} have no expected time.");
+            sections.push(Section::Paragraph(text));
+        }
+        sections
+    }
 }

@@ -11,6 +11,7 @@ mod kernels;
 use std::time::Instant;
 
 use roofline_core::golden::golden;
+use roofline_verbs::Context;
 use serde::Serialize;
 
 use crate::{
@@ -80,11 +81,11 @@ impl Check {
     }
 }
 
-pub(super) fn check(args: &CheckArgs, form: Format) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &CheckArgs, form: Format) -> Result<(), Failure> {
     let start = Instant::now();
     let mut checks = numbers()?;
     checks.extend(data::checks());
-    checks.extend(kernels::checks());
+    checks.extend(kernels::checks(context));
     checks.extend(faces::checks());
     let count = |status: Status| checks.iter().filter(|check| check.status == status).count();
     let (passed, failed, skipped) = (count(Status::Ok), count(Status::Failed), count(Status::Skipped));

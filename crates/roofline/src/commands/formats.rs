@@ -1,142 +1,32 @@
-//! `roofline formats`: what a number format stores, loses and runs on.
+//! `roofline formats`.
 
-use std::thread;
-
-use roofline_core::{
-    Dim, Format, Math, Registry,
-    format::{CATALOGUE, Distribution, Entry, Shape, Sizes},
+use roofline_verbs::{
+    Context,
+    formats::{Answer, FormatFacts, Request, formats},
 };
-use serde::Serialize;
 
 use crate::{
-    cli::FormatsArgs,
     failure::Failure,
-    report::{Align, Report, Section, Table, number},
+    report::{Align, Format, Report, Section, Shown, Table, emit, number},
 };
-
-/// Formats, each with its size for one shape.
-#[derive(Serialize)]
-pub(crate) struct Catalogue {
-    rows: u64,
-    columns: u64,
-    formats: Vec<Row>,
-    #[serde(skip)]
-    detailed: bool,
-}
-
-#[derive(Serialize)]
-struct Row {
-    name: String,
-    aliases: Vec<&'static str>,
-    summary: Option<&'static str>,
-    element_bits: u32,
-    exponent_bits: Option<u32>,
-    mantissa_bits: Option<u32>,
-    block: Option<u64>,
-    scale: &'static str,
-    stored_bits: f64,
-    stored_bytes: f64,
-    overhead_pct: f64,
-    size_of_fp16: f64,
-    element_max: f64,
-    range_max: Option<f64>,
-    positive_levels: Option<usize>,
-    /// Every value of an element of at most 8 bits, ascending, before its scale.
-    codebook: Option<Vec<f32>>,
-    /// The codes of such an element that are no number.
-    special_codes: Vec<Special>,
-    error_gaussian: f64,
-    error_student_t5: f64,
-    native_units: &'static [Math],
-    native_devices: Vec<String>,
-    runtimes: Vec<&'static str>,
-    source: Option<&'static str>,
-}
-
-/// A code that stands for no number. JSON has none for it, so it is said in words.
-#[derive(Serialize)]
-struct Special {
-    code: u64,
-    /// NaN, +infinity or -infinity.
-    means: &'static str,
-}
 
 /// Most values of a code book that text shows.
 const SHOWN: usize = 64;
 
-pub(crate) fn formats(args: &FormatsArgs) -> Result<Catalogue, Failure> {
-    let shape = Shape::matrix(Dim::new("rows", args.shape.0)?, Dim::new("columns", args.shape.1)?);
-    let asked: Vec<Format> = if args.names.is_empty() {
-        CATALOGUE.iter().map(|entry| entry.name.parse()).collect::<Result<_, _>>()?
-    } else {
-        args.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?
-    };
-    let samples = Samples { gaussian: Distribution::Gaussian.sample(), student: Distribution::StudentT5.sample() };
-    let formats = rows(&asked, shape, &samples);
-    Ok(Catalogue { rows: args.shape.0, columns: args.shape.1, formats, detailed: !args.names.is_empty() })
+pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
+    let answer = formats(context, request)?;
+    emit(&Shown::of(&answer, !request.names.is_empty()), form)
 }
 
-struct Samples {
-    gaussian: Vec<f32>,
-    student: Vec<f32>,
-}
-
-/// A row per format, on all cores: each encodes and decodes a quarter of a million weights.
-fn rows(formats: &[Format], shape: Shape, samples: &Samples) -> Vec<Row> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let each = formats.len().div_ceil(cores).max(1);
-    thread::scope(|scope| {
-        let part = |part: &'_ [Format]| part.iter().map(|format| row(*format, shape, samples)).collect::<Vec<Row>>();
-        let parts: Vec<_> = formats.chunks(each).map(|formats| scope.spawn(move || part(formats))).collect();
-        parts.into_iter().filter_map(|part| part.join().ok()).flatten().collect()
-    })
-}
-
-fn row(format: Format, shape: Shape, samples: &Samples) -> Row {
-    let element = format.element();
-    let entry: Option<&Entry> = CATALOGUE.iter().find(|entry| entry.name == format.to_string());
-    let units = format.native_units().unwrap_or_default();
-    let stored_bits = format.bits_per_element(shape, Sizes::Exact);
-    let codebook = format.codebook();
-    let largest = codebook.as_ref().and_then(|book| book.last().copied());
-    let registry = Registry::builtin();
-    let native = registry.devices().filter(|device| device.fastest(units).is_some() && device.takes(format));
-    Row {
-        name: format.to_string(),
-        aliases: format.aliases(),
-        summary: entry.map(|entry| entry.summary),
-        element_bits: element.bits(),
-        exponent_bits: element.exponent_mantissa().map(|(exponent, _)| exponent),
-        mantissa_bits: element.exponent_mantissa().map(|(_, mantissa)| mantissa),
-        block: format.block(),
-        scale: format.scale(),
-        stored_bits,
-        stored_bytes: format.bytes(shape, Sizes::Exact).value(),
-        overhead_pct: 100.0 * (1.0 - f64::from(element.bits()) / stored_bits),
-        size_of_fp16: stored_bits / 16.0,
-        element_max: largest.map_or(element.max(), f64::from),
-        range_max: format.range(),
-        positive_levels: codebook.as_ref().map(|book| book.iter().filter(|value| **value > 0.0).count()),
-        codebook,
-        special_codes: element.special_codes().into_iter().map(|(code, means)| Special { code, means }).collect(),
-        error_gaussian: format.relative_error(&samples.gaussian),
-        error_student_t5: format.relative_error(&samples.student),
-        native_units: units,
-        native_devices: native.map(|device| device.key.clone()).collect(),
-        runtimes: entry.map_or_else(Vec::new, |entry| entry.runtimes.to_vec()),
-        source: entry.map(|entry| entry.source),
-    }
-}
-
-impl Report for Catalogue {
+impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "formats";
 
     fn sections(&self) -> Vec<Section> {
-        if self.detailed { self.formats.iter().flat_map(|row| self.detail(row)).collect() } else { self.overview() }
+        if self.all { self.formats.iter().flat_map(|row| self.detail(row)).collect() } else { self.overview() }
     }
 }
 
-impl Catalogue {
+impl Shown<'_, Answer> {
     fn overview(&self) -> Vec<Section> {
         let mut table = Table::default()
             .column("format", Align::Left, 0)
@@ -187,7 +77,7 @@ impl Catalogue {
         ]
     }
 
-    fn detail(&self, row: &Row) -> Vec<Section> {
+    fn detail(&self, row: &FormatFacts) -> Vec<Section> {
         let parts = row.exponent_bits.zip(row.mantissa_bits);
         let parts = parts.map_or_else(String::new, |(e, m)| format!(" (sign, {e} exponent, {m} mantissa)"));
         let block = row.block.map_or_else(String::new, |block| format!(", blocks of {block}"));

@@ -1,31 +1,35 @@
-//! `roofline inspect`: what a checkpoint holds, and what about it is suspicious.
+//! `roofline inspect`.
 
 use std::collections::BTreeMap;
 
-use roofline_quant::inspect::{Inspection, Tensor, inspect as look, kinds};
-use serde::Serialize;
+use clap::Args;
+use roofline_quant::inspect::{Tensor, kinds};
+use roofline_verbs::{
+    Context,
+    inspect::{Answer, Request, inspect},
+    text::size,
+};
 
-use super::models::billions;
 use crate::{
-    cli::InspectArgs,
     failure::Failure,
-    report::{Align, Report, Section, Table, number},
+    report::{Align, Format, Report, Section, Shown, Table, billions, emit, number},
 };
 
 /// The longest text of metadata that is shown.
 const LONGEST: usize = 100;
 
-/// A checkpoint at a glance.
-#[derive(Serialize)]
-pub(crate) struct Inspected {
-    #[serde(flatten)]
-    inspection: Inspection,
-    #[serde(skip)]
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    request: Request,
+    /// Show every tensor instead of one line per kind
+    #[arg(long)]
     all: bool,
 }
 
-pub(crate) fn inspect(args: &InspectArgs) -> Result<Inspected, Failure> {
-    Ok(Inspected { inspection: look(&args.path)?, all: args.all })
+pub(crate) fn run(context: &Context, args: &InspectArgs, form: Format) -> Result<(), Failure> {
+    let answer = inspect(context, &args.request)?;
+    emit(&Shown::of(&answer, args.all), form)
 }
 
 /// Parameters, as people say them, down to the smallest.
@@ -37,57 +41,45 @@ fn count(parameters: u64) -> String {
     }
 }
 
-/// Bytes, as people say them.
-pub(super) fn size(bytes: u64) -> String {
-    match bytes as f64 {
-        bytes if bytes >= 1e9 => format!("{} GB", number(bytes / 1e9)),
-        bytes if bytes >= 1e6 => format!("{} MB", number(bytes / 1e6)),
-        bytes if bytes >= 1e3 => format!("{} kB", number(bytes / 1e3)),
-        bytes => format!("{bytes} B"),
-    }
-}
-
-impl Report for Inspected {
+impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "tensors";
 
     fn warnings(&self) -> Vec<String> {
-        self.inspection.suspicious.clone()
+        self.suspicious.clone()
     }
 
     fn sections(&self) -> Vec<Section> {
-        let shown = &self.inspection;
         let mut sections = vec![
-            Section::Heading(match shown.files.len() {
-                1 => format!("{}: {}", shown.name, shown.container),
-                count => format!("{}: {} in {count} files", shown.name, shown.container),
+            Section::Heading(match self.files.len() {
+                1 => format!("{}: {}", self.name, self.container),
+                count => format!("{}: {} in {count} files", self.name, self.container),
             }),
             Section::Facts(self.facts()),
-            Section::Table(formats(&shown.tensors)),
-            Section::Table(if self.all { every(&shown.tensors) } else { by_kind(&shown.tensors) }),
+            Section::Table(formats(&self.tensors)),
+            Section::Table(if self.all { every(&self.tensors) } else { by_kind(&self.tensors) }),
         ];
-        if !shown.metadata.is_empty() {
-            let texts = shown.metadata.iter().map(|(key, text)| (key.clone(), shortened(text)));
+        if !self.metadata.is_empty() {
+            let texts = self.metadata.iter().map(|(key, text)| (key.clone(), shortened(text)));
             sections.push(Section::Facts(texts.collect()));
         }
-        sections.extend(shown.suspicious.iter().map(|text| Section::Paragraph(format!("Suspicious: {text}."))));
+        sections.extend(self.suspicious.iter().map(|text| Section::Paragraph(format!("Suspicious: {text}."))));
         sections
     }
 }
 
-impl Inspected {
+impl Shown<'_, Answer> {
     fn facts(&self) -> Vec<(String, String)> {
-        let shown = &self.inspection;
         let mut facts = vec![
-            ("parameters".to_owned(), format!("{} ({})", count(shown.parameters), shown.parameters)),
-            ("size".to_owned(), size(shown.bytes)),
-            ("bits per weight".to_owned(), format!("{:.3}", shown.bits_per_weight)),
+            ("parameters".to_owned(), format!("{} ({})", count(self.parameters), self.parameters)),
+            ("size".to_owned(), size(self.bytes)),
+            ("bits per weight".to_owned(), format!("{:.3}", self.bits_per_weight)),
         ];
-        if shown.bytes_not_understood > 0 {
+        if self.bytes_not_understood > 0 {
             let unknown =
-                format!("{} of codes, whose parameters are not among those above", size(shown.bytes_not_understood));
+                format!("{} of codes, whose parameters are not among those above", size(self.bytes_not_understood));
             facts.push(("not understood".to_owned(), unknown));
         }
-        if let Some(quantization) = &shown.quantization {
+        if let Some(quantization) = &self.quantization {
             facts.push(("quantization".to_owned(), shortened_to(&quantization.to_string(), 400)));
         }
         facts

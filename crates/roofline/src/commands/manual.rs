@@ -9,7 +9,7 @@ use crate::{cli::Cli, failure::Failure};
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "roofline", &mut script);
-    Ok(io::stdout().write_all(&script)?)
+    io::stdout().write_all(&script).map_err(Failure::Output)
 }
 
 pub(crate) fn manual(name: Option<&str>) -> Result<(), Failure> {
@@ -23,6 +23,6 @@ pub(crate) fn manual(name: Option<&str>) -> Result<(), Failure> {
         })?;
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    Ok(io::stdout().write_all(&page)?)
+    clap_mangen::Man::new(command.clone()).render(&mut page).map_err(Failure::Output)?;
+    io::stdout().write_all(&page).map_err(Failure::Output)
 }

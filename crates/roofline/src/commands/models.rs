@@ -1,67 +1,30 @@
-//! `roofline models`: what the registry, or a `config.json`, says of a model.
+//! `roofline models`.
 
-use roofline_core::{
-    Dim, Format, Model,
-    format::Sizes,
-    model::{AttentionLayer, FeedForward, Layer},
+use roofline_core::model::{AttentionLayer, FeedForward, Layer};
+use roofline_verbs::{
+    Context,
+    models::{Answer, ModelFacts, Request, models},
 };
-use serde::Serialize;
 
-use super::source;
 use crate::{
-    cli::ModelsArgs,
     failure::Failure,
-    report::{Align, Report, Section, Table, number},
+    report::{Align, Format, Report, Section, Shown, Table, billions, emit, number},
 };
 
-/// Models, each with what follows from its dimensions.
-#[derive(Serialize)]
-pub(crate) struct Models {
-    models: Vec<Row>,
-    #[serde(skip)]
-    detailed: bool,
+pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
+    let answer = models(context, request)?;
+    emit(&Shown::of(&answer, !request.names.is_empty()), form)
 }
 
-#[derive(Serialize)]
-struct Row {
-    #[serde(flatten)]
-    model: Model,
-    parameters: f64,
-    active_parameters: f64,
-    /// At 16 bit, averaged over 32768 tokens: windows make it depend on the context.
-    kv_bytes_per_token: f64,
-}
-
-pub(crate) fn models(args: &ModelsArgs) -> Result<Models, Failure> {
-    let models = if args.names.is_empty() {
-        Model::builtin().to_vec()
-    } else {
-        args.names.iter().map(|name| source::model(name)).collect::<Result<_, Failure>>()?
-    };
-    let models = models.into_iter().map(row).collect::<Result<_, Failure>>()?;
-    Ok(Models { models, detailed: !args.names.is_empty() })
-}
-
-fn row(model: Model) -> Result<Row, Failure> {
-    let context = Dim::new("context", 32_768)?;
-    let kv = model.kv_bytes(Dim::ONE, context, Dim::ONE, Format::BF16, Sizes::Exact);
-    Ok(Row {
-        parameters: model.parameters() as f64,
-        active_parameters: model.active_parameters() as f64,
-        kv_bytes_per_token: kv.value() / context.get() as f64,
-        model,
-    })
-}
-
-impl Report for Models {
+impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "models";
 
     fn sections(&self) -> Vec<Section> {
-        if self.detailed { self.models.iter().flat_map(detail).collect() } else { self.overview() }
+        if self.all { self.models.iter().flat_map(detail).collect() } else { self.overview() }
     }
 }
 
-impl Models {
+impl Shown<'_, Answer> {
     fn overview(&self) -> Vec<Section> {
         let mut table = Table::default()
             .column("model", Align::Left, 0)
@@ -100,11 +63,6 @@ impl Models {
     }
 }
 
-/// Parameters, as people say them.
-pub(super) fn billions(count: f64) -> String {
-    if count < 1e9 { format!("{:.0} M", count / 1e6) } else { format!("{} B", number(count / 1e9)) }
-}
-
 /// How the layers attend, in words.
 fn kinds(layers: &[Layer]) -> Vec<String> {
     let mut kinds = Vec::new();
@@ -124,7 +82,7 @@ fn kinds(layers: &[Layer]) -> Vec<String> {
     kinds
 }
 
-fn detail(row: &Row) -> Vec<Section> {
+fn detail(row: &ModelFacts) -> Vec<Section> {
     let model = &row.model;
     let published = model
         .published

@@ -6,48 +6,81 @@ mod view;
 use std::{
     io::{self, IsTerminal, Write},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
-use roofline_core::Device;
-use roofline_run::telemetry::{Gpu, Source, Status};
-use serde::Serialize;
+use clap::Args;
+use roofline_verbs::{
+    Context,
+    monitor::{Answer as Look, Request, Watched, monitor},
+};
 use serde_json::Value;
 
 use self::{history::History, view::View};
-use super::runner::utc;
 use crate::{
-    cli::MonitorArgs,
-    config,
     failure::Failure,
-    report::{self, Format, Report, Section, emit},
+    report::{Format, Report, Section, Shown, csv, emit, print},
 };
 
-pub(crate) fn monitor(args: &MonitorArgs, form: Format) -> Result<(), Failure> {
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub(crate) struct MonitorArgs {
+    #[command(flatten)]
+    request: Request,
+    /// Look once
+    #[arg(long, conflicts_with_all = ["interval", "seconds"])]
+    once: bool,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = interval)]
+    interval: f64,
+    /// How long to look; until Ctrl-C when left out
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    seconds: Option<f64>,
+}
+
+const HELP: &str = "\
+Reads what the NVIDIA driver knows; nothing is changed and nothing runs on the GPU. A value that the
+driver does not give is left out and named under `errors`; the others are shown.
+
+Examples:
+  roofline monitor                                 until Ctrl-C, drawn in place
+  roofline monitor --once                          one look, as a table
+  roofline monitor --once --json | jq .throttle_reasons
+  roofline monitor --gpu 1 --interval 0.1 --seconds 60 --csv > run.csv
+  roofline monitor --json --interval 2             a line of JSON every two seconds";
+
+fn interval(text: &str) -> Result<f64, String> {
+    within(text, 0.01, 3600.0)
+}
+
+fn duration(text: &str) -> Result<f64, String> {
+    within(text, 0.01, 1e9)
+}
+
+fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "seconds are a number such as 0.5".to_owned())?;
+    if (least..=most).contains(&value) { Ok(value) } else { Err(format!("between {least} and {most} seconds")) }
+}
+
+pub(crate) fn run(context: &Context, args: &MonitorArgs, form: Format) -> Result<(), Failure> {
     let live = match form {
-        _ if args.once => None,
+        Format::Csv if args.once => {
+            let (header, row) = row(&monitor(context, &args.request)?);
+            return print(&(header + &row));
+        }
+        _ if args.once => return emit(&Shown::all(&monitor(context, &args.request)?), form),
         Format::Markdown => {
-            return Err(Failure::usage(
-                "a view that goes on has no Markdown form",
-                "add --once, or say --json or --csv",
-            ));
+            let hint = "add --once, or say --json or --csv";
+            return Err(Failure::usage("a view that goes on has no Markdown form", hint));
         }
-        Format::Json => Some(Live::Json),
-        Format::Csv => Some(Live::Csv),
-        Format::Text if in_place() => Some(Live::InPlace),
-        Format::Text => Some(Live::Lines),
+        Format::Json => Live::Json,
+        Format::Csv => Live::Csv,
+        Format::Text if in_place() => Live::InPlace,
+        Format::Text => Live::Lines,
     };
-    let gpu = Gpu::open(args.gpu)?;
-    let watched = Watched::new(&gpu, args.gpu);
-    match live {
-        None if form == Format::Csv => Ok(emit(&Rows::of(&watched.look()), form)?),
-        None => Ok(emit(&watched.look(), form)?),
-        Some(live) => {
-            let (interval, seconds) =
-                (Duration::from_secs_f64(args.interval), args.seconds.map(Duration::from_secs_f64));
-            Ok(watched.watch(live, interval, seconds, &mut io::stdout())?)
-        }
-    }
+    let (interval, seconds) = (Duration::from_secs_f64(args.interval), args.seconds.map(Duration::from_secs_f64));
+    let watched = Watched::open(context, &args.request)?;
+    watch(&watched, live, interval, seconds, &mut io::stdout()).map_err(Failure::Output)
 }
 
 /// Whether lines that were written can be written again: a terminal that understands how to go up.
@@ -64,83 +97,40 @@ enum Live {
     Csv,
 }
 
-/// A GPU, and the device of the registry that reports its name.
-struct Watched<'a> {
-    source: &'a dyn Source,
-    index: u32,
-    device: Option<Device>,
-    started: Instant,
-}
-
-/// What was seen at one moment.
-#[derive(Serialize)]
-struct Look {
-    gpu_index: u32,
-    /// When, in UTC.
-    time: String,
-    /// Since the first look.
-    elapsed_s: f64,
-    #[serde(flatten)]
-    status: Status,
-    /// Key of the registry's device that reports exactly this name.
-    device: Option<String>,
-    /// Its rated power.
-    tdp_w: Option<f64>,
-    /// Power over rated power.
-    power_of_tdp: Option<f64>,
-}
-
-impl<'a> Watched<'a> {
-    fn new(source: &'a dyn Source, index: u32) -> Self {
-        let name = source.device_name().ok();
-        let device = name.and_then(|name| config::registry().reported(&name).map(std::borrow::Cow::into_owned));
-        Self { source, index, device, started: Instant::now() }
-    }
-
-    fn look(&self) -> Look {
-        let status = Status::read(self.source);
-        let tdp = self.device.as_ref().and_then(|device| device.tdp);
-        Look {
-            gpu_index: self.index,
-            time: utc(SystemTime::now()),
-            elapsed_s: (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-            device: self.device.as_ref().map(Device::label),
-            tdp_w: tdp.map(roofline_core::units::Watts::value),
-            power_of_tdp: status.power_draw.zip(tdp).map(|(power, tdp)| power / tdp),
-            status,
-        }
-    }
-
-    /// Looks at once and at every interval, `seconds` at most.
-    fn watch(&self, live: Live, interval: Duration, seconds: Option<Duration>, out: &mut dyn Write) -> io::Result<()> {
-        let (mut history, mut screen, mut first) = (History::default(), Screen::default(), true);
-        let mut next = self.started;
-        loop {
-            let look = self.look();
-            match live {
-                Live::InPlace => {
-                    history.push(&look);
-                    let size = terminal_size::terminal_size();
-                    let size = size.map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()));
-                    screen.draw(&View { look: &look, history: &history }, size, out)?;
-                }
-                Live::Lines => writeln!(out, "{}", view::line(&look))?,
-                Live::Json => writeln!(out, "{}", serde_json::to_string(&look)?)?,
-                Live::Csv => {
-                    let table = report::render(&Rows::of(&look), Format::Csv)?;
-                    let (header, row) = table.split_once('\n').unwrap_or_default();
-                    write!(out, "{}{row}", if first { format!("{header}\n") } else { String::new() })?;
-                }
+/// Looks at once and at every interval, `seconds` at most.
+fn watch(
+    watched: &Watched,
+    live: Live,
+    interval: Duration,
+    seconds: Option<Duration>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (mut history, mut screen, mut first) = (History::default(), Screen::default(), true);
+    let mut next = watched.started();
+    loop {
+        let look = watched.look();
+        match live {
+            Live::InPlace => {
+                history.push(&look);
+                let size = terminal_size::terminal_size();
+                let size = size.map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()));
+                screen.draw(&View { look: &look, history: &history }, size, out)?;
             }
-            out.flush()?;
-            first = false;
-            // What took longer than the interval is not caught up with.
-            next = (next + interval).max(Instant::now());
-            if seconds.is_some_and(|seconds| next.duration_since(self.started) > seconds) {
-                return Ok(());
+            Live::Lines => writeln!(out, "{}", view::line(&look))?,
+            Live::Json => writeln!(out, "{}", serde_json::to_string(&look)?)?,
+            Live::Csv => {
+                let (header, row) = row(&look);
+                write!(out, "{}{row}", if first { header } else { String::new() })?;
             }
-            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
+        out.flush()?;
+        first = false;
+        // What took longer than the interval is not caught up with.
+        next = (next + interval).max(Instant::now());
+        if seconds.is_some_and(|seconds| next.duration_since(watched.started()) > seconds) {
+            return Ok(());
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -165,7 +155,7 @@ impl Screen {
     }
 }
 
-impl Report for Look {
+impl Report for Shown<'_, Look> {
     const ROWS: &'static str = "looks";
 
     fn sections(&self) -> Vec<Section> {
@@ -173,29 +163,14 @@ impl Report for Look {
     }
 }
 
-/// Looks as rows of a CSV, with the same columns whatever failed.
-#[derive(Serialize)]
-struct Rows {
-    looks: Vec<Value>,
-}
-
-impl Rows {
-    fn of(look: &Look) -> Self {
-        let mut row = serde_json::to_value(look).unwrap_or_default();
-        let errors = look.status.errors.iter().map(|(query, reason)| format!("{query}: {reason}"));
-        if let Some(fields) = row.as_object_mut() {
-            fields.insert("errors".into(), errors.collect::<Vec<String>>().into());
-        }
-        Self { looks: vec![row] }
+/// A look as the header and the row of a CSV, with the same columns whatever failed.
+fn row(look: &Look) -> (String, String) {
+    let mut row = serde_json::to_value(look).unwrap_or_default();
+    let errors = look.status.errors.iter().map(|(query, reason)| format!("{query}: {reason}"));
+    if let Value::Object(fields) = &mut row {
+        fields.insert("errors".into(), errors.collect::<Vec<String>>().into());
     }
-}
-
-impl Report for Rows {
-    const ROWS: &'static str = "looks";
-
-    fn sections(&self) -> Vec<Section> {
-        Vec::new()
-    }
+    csv::row(&row)
 }
 
 #[cfg(test)]

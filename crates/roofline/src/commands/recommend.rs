@@ -1,97 +1,81 @@
-//! `roofline recommend`: which precision, why, and how to get it.
+//! `roofline recommend`.
 
-mod explain;
 mod model;
-mod picture;
-mod question;
-mod recipe;
-mod words;
 
-use roofline_core::{
-    Device, Machine,
-    machine::Stack,
-    predict::Tier,
-    recommend::{OperatorAdvice, OperatorNeed, RecommendationResult, recommend_operator},
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use roofline_verbs::{
+    Context,
+    picture::{Theme, write},
+    recommend::{Answer, ModelWish, Product, ProductAdvice, Request, pareto, recommend},
 };
-use serde::Serialize;
 
-use super::{calibrate, setting, tier};
 use crate::{
-    cli::{ProductArgs, RecommendPlace, RecommendSubject},
     failure::Failure,
-    report::{Align, Format, Report, Section, Table, emit, json},
+    report::{Align, Format, Report, Section, Shown, Table, emit, emit_with},
 };
 
-pub(crate) fn recommend(subject: &RecommendSubject, form: Format) -> Result<(), Failure> {
-    match subject {
-        RecommendSubject::Gemv(args) | RecommendSubject::Gemm(args) => Ok(emit(&product(args)?, form)?),
-        RecommendSubject::Model(args) => {
-            let advised = model::answer(args)?;
-            picture::write(&advised, &args.picture)?;
-            Ok(emit(&advised, form)?)
+#[derive(Subcommand)]
+pub(crate) enum RecommendSubject {
+    /// A linear layer that decodes one token: n rows and k columns
+    Gemv(Product),
+    /// A linear layer over m tokens
+    Gemm(Product),
+    /// A whole model
+    Model(Box<ModelArgs>),
+}
+
+#[derive(Args)]
+pub(crate) struct ModelArgs {
+    #[command(flatten)]
+    wish: ModelWish,
+    /// Show every plan instead of the best
+    #[arg(long)]
+    all: bool,
+    /// Draw the plans by memory, speed and quality
+    #[arg(long)]
+    plot: bool,
+    /// Write that picture: .svg or .png
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Colours of the picture
+    #[arg(long, value_enum, default_value_t)]
+    theme: Theme,
+}
+
+impl RecommendSubject {
+    /// What is asked, without how it is shown.
+    pub(crate) fn request(&self) -> Request {
+        match self {
+            Self::Gemv(asked) => Request::Gemv(asked.clone()),
+            Self::Gemm(asked) => Request::Gemm(asked.clone()),
+            Self::Model(args) => Request::Model(Box::new(args.wish.clone())),
         }
     }
 }
 
-/// The answer as JSON.
-pub(crate) fn answer(subject: &RecommendSubject) -> Result<String, Failure> {
-    Ok(match subject {
-        RecommendSubject::Gemv(args) | RecommendSubject::Gemm(args) => json(&product(args)?)?,
-        RecommendSubject::Model(args) => json(&model::answer(args)?)?,
-    })
-}
-
-/// The answer in short.
-pub(crate) fn short(args: &ProductArgs) -> Result<RecommendationResult, Failure> {
-    Ok(product(args)?.advice.recommendation)
-}
-
-/// The machine of a question, and which of its times is spoken of.
-struct Place {
-    machine: Machine,
-    tier: Tier,
-}
-
-impl Place {
-    fn of(args: &RecommendPlace) -> Result<Self, Failure> {
-        let names: Vec<String> = args.on.iter().cloned().collect();
-        let device = setting::devices(&names, &args.rates)?.pop();
-        let device = device.ok_or_else(|| Failure::usage("no device was named", "name one: `--on h200`"))?;
-        Ok(Self::on(args, device))
-    }
-
-    /// The same question on another device: a power mode of the one that was named.
-    fn on(args: &RecommendPlace, device: Device) -> Self {
-        let (tier, stack) = (tier::spoken(args.tier, &device), Stack::from(args.stack));
-        let calibration = calibrate::stored(&device, stack.name());
-        Self { machine: Machine::new(device, stack).calibrated(calibration), tier }
+pub(crate) fn run(context: &Context, subject: &RecommendSubject, form: Format) -> Result<(), Failure> {
+    match (recommend(context, &subject.request())?, subject) {
+        (Answer::Product(told), _) => emit(&Shown::all(&*told), form),
+        (Answer::Model(told), RecommendSubject::Gemv(_) | RecommendSubject::Gemm(_)) => {
+            emit(&Shown::best(&*told), form)
+        }
+        (Answer::Model(told), RecommendSubject::Model(args)) => {
+            let picture = pareto(&told);
+            if let Some(path) = &args.out {
+                write(context, &picture.drawing(args.theme), path, 2, args.force)?;
+            }
+            let report = if args.all { Shown::all(&*told) } else { Shown::best(&*told) };
+            emit_with(&report, args.plot.then_some(picture), form)
+        }
     }
 }
 
-/// Advice on one product.
-#[derive(Serialize)]
-struct Product {
-    device: String,
-    device_name: String,
-    m: u64,
-    n: u64,
-    k: u64,
-    #[serde(flatten)]
-    advice: OperatorAdvice,
-    commands: Vec<String>,
-}
-
-fn product(args: &ProductArgs) -> Result<Product, Failure> {
-    let Place { machine, tier, .. } = Place::of(&args.place)?;
-    let shape = (args.m, args.n, args.k);
-    let (memory, any_quality) = (args.place.memory_limit, args.place.any_quality);
-    let advice = recommend_operator(shape, &OperatorNeed { machine: &machine, tier, memory, any_quality })?;
-    let commands = recipe::checkpoint(&advice.plan, "./CHECKPOINT");
-    let ((m, n, k), device) = (shape, machine.device);
-    Ok(Product { device: device.label(), device_name: device.name, m, n, k, advice, commands })
-}
-
-impl Report for Product {
+impl Report for Shown<'_, ProductAdvice> {
     const ROWS: &'static str = "ranked";
 
     fn warnings(&self) -> Vec<String> {
@@ -99,7 +83,7 @@ impl Report for Product {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let Self { m, n, k, .. } = self;
+        let ProductAdvice { m, n, k, .. } = &**self;
         let mut table = Table::default()
             .column("precision", Align::Left, 0)
             .column("method", Align::Left, 2)

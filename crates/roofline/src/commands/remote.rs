@@ -17,7 +17,7 @@ use crate::{cli::RemoteArgs, failure::Failure, report::style};
 use connection::Connection;
 use health::Health;
 
-pub(crate) fn remote(args: &RemoteArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &RemoteArgs) -> Result<(), Failure> {
     let deadline = Instant::now() + args.timeout;
     let port = local_port(args.port)?;
     style::talk("note", &format!("connecting to {}", args.host));
@@ -40,7 +40,10 @@ fn local_port(wanted: Option<u16>) -> Result<u16, Failure> {
     let taken = |error| {
         Failure::usage(format!("cannot listen on port {wanted} here: {error}"), "leave out --port to take any free one")
     };
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(taken)?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))
+        .and_then(|listener| listener.local_addr())
+        .map_err(taken)?
+        .port())
 }
 
 /// Pages and answers of another version may not fit together.

@@ -1,55 +1,15 @@
-//! `roofline tiling`: how a product cuts into tiles.
+//! `roofline tiling`.
 
-use roofline_core::{
-    Format,
-    op::Linear,
-    tiling::{Machine, Thin, Tiling},
-};
-use serde::Serialize;
+use roofline_core::tiling::Thin;
+use roofline_verbs::tiling::Answer;
 
-use super::setting::device;
-use crate::{
-    cli::TilingArgs,
-    config,
-    failure::Failure,
-    report::{Align, Report, Section, Table},
-};
+use crate::report::{Align, Report, Section, Shown, Table};
 
-/// The standard tiles, best first.
-#[derive(Serialize)]
-pub(crate) struct Tilings {
-    device: String,
-    machine: Machine,
-    m: u64,
-    n: u64,
-    k: u64,
-    format: Format,
-    #[serde(rename = "tilings")]
-    rows: Vec<Tiling>,
-    /// How the rows of the weight are split, where the product has fewer rows than any tile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gemv: Option<Thin>,
-}
-
-pub(crate) fn tiling(args: &TilingArgs) -> Result<Tilings, Failure> {
-    let device = device(&config::registry(), &args.on)?;
-    let machine = Machine::of(&device)?;
-    let format: Format = args.format.parse()?;
-    let product = Linear::new(args.m, args.n, args.k)?;
-    let (rows, gemv) = match args.tile {
-        Some(tile) => (vec![Tiling::of(product, tile, format, machine)], None),
-        None if Thin::applies(product) => (Vec::new(), Some(Thin::of(product, format, &device)?)),
-        None => (Tiling::sweep(product, format, machine)?, None),
-    };
-    let TilingArgs { m, n, k, .. } = *args;
-    Ok(Tilings { device: device.label(), machine, m, n, k, format, rows, gemv })
-}
-
-impl Report for Tilings {
+impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "tilings";
 
     fn sections(&self) -> Vec<Section> {
-        let Self { m, n, k, format, device, machine, .. } = self;
+        let Answer { m, n, k, format, device, machine, .. } = &**self;
         let (shared, l2) = (machine.shared_per_sm.value() / 1024.0, machine.l2.value() / 1024.0 / 1024.0);
         let heading =
             format!("{m} x {n} x {k} in {format} on {device}: {} SMs, {shared} KiB shared, {l2} MiB L2", machine.sm);
@@ -67,7 +27,7 @@ impl Report for Tilings {
             .column("occupancy", Align::Right, 1)
             .column("in L2", Align::Right, 1)
             .column("score", Align::Right, 0);
-        for tiling in &self.rows {
+        for tiling in &self.tilings {
             let percent = |value: f64| format!("{:.1} %", 100.0 * value);
             table.row([
                 format!("{}x{}x{}", tiling.tile.m, tiling.tile.n, tiling.tile.k).into(),

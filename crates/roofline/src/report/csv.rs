@@ -2,6 +2,7 @@
 
 use std::io;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Report;
@@ -26,20 +27,24 @@ pub(super) fn render<R: Report>(report: &R) -> io::Result<String> {
     if columns.is_empty() {
         return Ok(String::new());
     }
-    let mut out = line(columns.iter().map(|column| (*column).clone()));
+    let mut out = line(columns.iter().copied());
     for row in &rows {
         out += &line(columns.iter().map(|column| row.get(*column).map_or_else(String::new, text)));
     }
     Ok(out)
 }
 
-fn line(cells: impl Iterator<Item = String>) -> String {
-    cells.map(|cell| quoted(&cell)).collect::<Vec<_>>().join(",") + "\n"
+/// One row that stands for itself: the names of its columns, and its cells.
+pub(crate) fn row(value: &impl Serialize) -> (String, String) {
+    let row = flatten(&serde_json::to_value(value).unwrap_or_default(), true);
+    (line(row.keys()), line(row.values().map(text)))
 }
 
-/// A field, in quotes where it needs them.
-pub(crate) fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+fn line(cells: impl Iterator<Item = impl AsRef<[u8]>>) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Nothing can go wrong with memory and one record.
+    let _ = writer.write_record(cells);
+    writer.into_inner().map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Objects become columns; a list of objects is a table of its own and has no place in a row.
@@ -82,7 +87,7 @@ mod tests {
         let row = json!({ "a": 1, "b": { "c": "x, \"y\"", "d": null }, "e": [1, 2], "f": [{ "g": 1 }] });
         let flat = flatten(&row, true);
         assert_eq!(flat.keys().collect::<Vec<_>>(), ["a", "b.c", "b.d", "e"]);
-        assert_eq!(quoted(&text(&flat["b.c"])), "\"x, \"\"y\"\"\"");
+        assert_eq!(line([text(&flat["b.c"])].iter()), "\"x, \"\"y\"\"\"\n");
         assert_eq!(text(&flat["e"]), "1; 2");
     }
 }

@@ -1,7 +1,8 @@
 //! A report as one HTML page: no script, no request, readable in light and in dark.
 
+use roofline_verbs::picture::Theme;
+
 use super::{Lead, Section, Tone, table::Table};
-use crate::plot::Theme;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--muted:#5f6c7b;--line:#dfe4ea;--back:#fff;--row:#f6f8fa;\

@@ -1,9 +1,8 @@
 //! Colour, which never carries meaning alone. `NO_COLOR`, `CLICOLOR` and a missing terminal turn it off.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use anstyle::{AnsiColor, Style};
-use roofline_core::predict::Bound;
+use roofline_core::{predict::Bound, wording};
+use roofline_verbs::text;
 
 use super::Tone;
 use crate::cli::ColorChoice;
@@ -18,19 +17,8 @@ pub(crate) fn choose(choice: ColorChoice) {
     choice.write_global();
 }
 
-/// Set by a server, whose callers do not see its standard error.
-static HUSHED: AtomicBool = AtomicBool::new(false);
-
-/// From now on only errors are said.
-pub(crate) fn hush() {
-    HUSHED.store(true, Ordering::Relaxed);
-}
-
 /// A line of talk on standard error.
 pub(crate) fn talk(label: &str, message: &str) {
-    if label != "error" && HUSHED.load(Ordering::Relaxed) {
-        return;
-    }
     let color = match label {
         "error" => AnsiColor::Red,
         "warning" => AnsiColor::Yellow,
@@ -68,13 +56,7 @@ pub(crate) fn paint(text: &str, style: Style) -> String {
     format!("{style}{}{style:#}", printable(text))
 }
 
-/// `text` without control characters: a device file's words must not drive the terminal. What breaks a line or jumps within
-/// it becomes a space, since it says nothing but that.
+/// `text` as it can be shown: fields and verbs as they are typed, and no control characters.
 pub(crate) fn printable(text: &str) -> String {
-    let shown = |letter: char| match letter {
-        '\n' | '\r' | '\t' => ' ',
-        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
-        letter => letter,
-    };
-    text.chars().map(shown).collect()
+    text::printable(&wording::flags(text))
 }

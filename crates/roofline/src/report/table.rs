@@ -19,7 +19,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
-        Self { text: text.into(), style }
+        Self { text: printable(&text.into()), style }
     }
 
     fn width(&self) -> usize {

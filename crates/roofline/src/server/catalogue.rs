@@ -5,17 +5,17 @@ use std::sync::OnceLock;
 use axum::{extract::State, response::Response};
 use roofline_core::units::Bytes;
 use roofline_run::telemetry::{self, Status};
+use roofline_verbs::{devices, formats, models, precisions, request::BackendName};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
-    answers::{self, typed},
+    answers::{self, json, read},
     extract::{Key, Params},
     refusal::Refusal,
     state::Shared,
 };
-use crate::commands::question::{Question, Verb};
 
 /// The server and the machine it runs on.
 #[derive(Serialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub(super) struct Health {
     /// The commit it was built from, where that is known.
     commit: Option<&'static str>,
     /// Who can run kernels here.
-    backends: Vec<&'static str>,
+    backends: Vec<BackendName>,
     /// Whether there is a GPU that CUDA can use.
     cuda: bool,
     /// Whether the NVIDIA driver tells what the GPU does.
@@ -60,7 +60,10 @@ pub(super) async fn health(State(state): State<Shared>) -> Result<Response, Refu
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
         commit: roofline_run::environment::COMMIT,
-        backends: if gpu.cuda { vec!["cpu", "cuda", "null"] } else { vec!["cpu", "null"] },
+        backends: [Some(BackendName::Cpu), gpu.cuda.then_some(BackendName::Cuda), Some(BackendName::Null)]
+            .into_iter()
+            .flatten()
+            .collect(),
         cuda: gpu.cuda,
         nvml: gpu.status.is_some(),
         gpu: status.device_name.clone(),
@@ -91,67 +94,51 @@ fn gpu() -> &'static Gpu {
     })
 }
 
-pub(super) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
-    let text = crate::report::json(value).map_err(crate::failure::Failure::from)?;
-    Ok(typed("application/json", text))
-}
-
 /// What devices can be chosen by.
 pub(super) const DEVICE_FILTERS: &[&str] = &["vendor", "kind", "arch", "has", "min_memory", "mine", "sort", "reverse"];
 
-/// `GET /api/devices?vendor=...`: the flags of `roofline devices` as a query.
+/// `GET /api/devices?vendor=...`: the fields of a request as a query.
 pub(super) async fn devices(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
-    listed(&state, "devices", fields(query, DEVICE_FILTERS)?).await
+    answers::route(state, fields(query, DEVICE_FILTERS)?, devices::devices).await
 }
 
 pub(super) async fn device(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
-    named(&state, "devices", key).await
+    answers::route(state, named(key), devices::devices).await
 }
 
 pub(super) async fn models(State(state): State<Shared>) -> Result<Response, Refusal> {
-    listed(&state, "models", Map::new()).await
+    answers::route(state, Map::new(), models::models).await
 }
 
 pub(super) async fn model(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
-    named(&state, "models", key).await
+    answers::route(state, named(key), models::models).await
 }
 
 pub(super) async fn formats(State(state): State<Shared>) -> Result<Response, Refusal> {
     // Each format encodes and decodes a quarter of a million weights, and none of them changes.
-    static ALL: OnceLock<String> = OnceLock::new();
-    let text = state
-        .aside(|| {
+    static ALL: OnceLock<formats::Answer> = OnceLock::new();
+    let context = state.context();
+    state
+        .aside(move || {
             if let Some(known) = ALL.get() {
-                return Ok(known.clone());
+                return json(known);
             }
-            let text = question("formats", &Map::new())?.answer()?;
-            Ok(ALL.get_or_init(|| text).clone())
+            let answer = formats::formats(&context, &read(Map::new())?)?;
+            json(ALL.get_or_init(|| answer))
         })
-        .await?;
-    Ok(typed("application/json", text))
+        .await
 }
 
 pub(super) async fn format(State(state): State<Shared>, Key(key): Key) -> Result<Response, Refusal> {
-    named(&state, "formats", key).await
+    answers::route(state, named(key), formats::formats).await
 }
 
 pub(super) async fn precisions(State(state): State<Shared>, query: Params) -> Result<Response, Refusal> {
-    listed(&state, "precisions", fields(query, &["on"])?).await
+    answers::route(state, fields(query, &["on"])?, precisions::precisions).await
 }
 
-async fn named(state: &Shared, verb: &'static str, key: String) -> Result<Response, Refusal> {
-    let body = Map::from_iter([("names".to_owned(), Value::Array(vec![Value::String(key)]))]);
-    listed(state, verb, body).await
-}
-
-async fn listed(state: &Shared, verb: &'static str, body: Map<String, Value>) -> Result<Response, Refusal> {
-    let question = question(verb, &body)?;
-    Ok(typed("application/json", answers::answer(state, question).await?))
-}
-
-fn question(verb: &'static str, body: &Map<String, Value>) -> Result<Question, Refusal> {
-    let verb = Verb::named(verb).ok_or_else(|| Refusal::body(format!("unknown verb `{verb}`"), "see /docs"))?;
-    answers::admitted(verb, body)
+fn named(key: String) -> Map<String, Value> {
+    Map::from_iter([("names".to_owned(), Value::Array(vec![Value::String(key)]))])
 }
 
 /// A query as a body: a name that comes more than once is a list, and words that read as a switch are one.

@@ -5,10 +5,13 @@
 //! that was under way is then `interrupted`.
 
 mod job;
+mod question;
+pub(super) mod routes;
 mod store;
 mod worker;
 
-pub(super) use job::{Job, Record, Stage};
+pub(super) use job::{Job, News, Record, Stage};
+pub(super) use question::Question;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,18 +19,14 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use axum::http::StatusCode;
+use roofline_verbs::{Error, context::Home, runner::now};
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
-use crate::{
-    commands::{question::Question, runner::utc},
-    config,
-    failure::Failure,
-};
 
 /// Jobs that may wait.
 const QUEUE: usize = 64;
@@ -43,6 +42,7 @@ pub(super) struct Jobs {
 }
 
 struct Inner {
+    home: Arc<Home>,
     folder: PathBuf,
     /// Held as long as this process lives, so that no other takes its jobs for interrupted ones.
     lock: Option<File>,
@@ -54,7 +54,7 @@ struct Inner {
 struct Table {
     /// By identifier, which sorts by time.
     jobs: BTreeMap<String, Arc<Job>>,
-    queue: VecDeque<(Arc<Job>, Box<Question>)>,
+    queue: VecDeque<(Arc<Job>, Question)>,
     stopped: bool,
 }
 
@@ -66,28 +66,31 @@ impl Inner {
 
 impl Jobs {
     /// The jobs of a folder; the usual one where none was named. Only one server at a time may add to it.
-    pub(super) fn open(folder: Option<&Path>, adds: bool) -> Result<Self, Failure> {
+    pub(super) fn open(home: Arc<Home>, folder: Option<&Path>, adds: bool) -> Result<Self, Error> {
         let folder = match folder {
             Some(folder) => folder.to_owned(),
-            None => config::required_folder("jobs")?,
+            None => home.required_folder("jobs")?,
         };
         let lock = if adds || folder.is_dir() { store::lock(&folder)? } else { None };
         let alone = lock.is_some();
         if adds && !alone {
             let hint = "stop it, or name another folder by `--state`";
-            return Err(Failure::usage(format!("another server keeps its jobs in {}", folder.display()), hint));
+            return Err(Error::request(format!("another server keeps its jobs in {}", folder.display()), hint));
         }
-        let jobs = store::load(&folder, alone)?;
+        let jobs = store::load(&home, &folder, alone)?;
         // Whoever only looks lets another add.
         let lock = lock.filter(|_| adds);
         let table = Mutex::new(Table { jobs, ..Table::default() });
-        Ok(Self { inner: Arc::new(Inner { folder, lock, table, wake: Condvar::new() }), worker: Mutex::default() })
+        Ok(Self {
+            inner: Arc::new(Inner { home, folder, lock, table, wake: Condvar::new() }),
+            worker: Mutex::default(),
+        })
     }
 
     /// Queues a question that measures.
     pub(super) fn create(
         &self,
-        verb: &str,
+        verb: &'static str,
         request: Map<String, Value>,
         question: Question,
     ) -> Result<Arc<Job>, Refusal> {
@@ -103,15 +106,15 @@ impl Jobs {
             let hint = "forget some that have ended: DELETE /api/jobs/ID";
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, format!("{KEPT} jobs are kept already"), hint));
         }
-        let created = utc(SystemTime::now());
+        let created = now();
         let stem = created.replace([':', '-'], "");
         let free = |number: &u32| !table.jobs.contains_key(&format!("{stem}-{number:04}"));
         let number = (1..10_000).find(free).unwrap_or(10_000);
         let id = format!("{stem}-{number:04}");
-        let job = Arc::new(Job::new(id.clone(), verb, request, created, &self.inner.folder));
+        let job = Arc::new(Job::new(self.inner.home.clone(), id.clone(), verb, request, created, &self.inner.folder));
         job.save()?;
         table.jobs.insert(id, job.clone());
-        table.queue.push_back((job.clone(), Box::new(question)));
+        table.queue.push_back((job.clone(), question));
         drop(table);
         self.start();
         self.inner.wake.notify_all();
@@ -130,7 +133,7 @@ impl Jobs {
     /// Looks again at a folder that others add to.
     fn look(&self) {
         if self.inner.lock.is_none()
-            && let Ok(jobs) = store::load(&self.inner.folder, false)
+            && let Ok(jobs) = store::load(&self.inner.home, &self.inner.folder, false)
         {
             self.inner.table().jobs = jobs;
         }

@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
 use super::{
-    patience::Patient,
     state::{Shared, State},
+    write_timeout::Patient,
 };
 
 /// Who asks.

@@ -1,4 +1,4 @@
-//! The description of every route, made from the definitions that parse the requests.
+//! The description of every route, made from the types of its request and its answer.
 
 mod operation;
 mod schema;
@@ -6,12 +6,12 @@ mod schema;
 use std::sync::LazyLock;
 
 use axum::response::Response;
+use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::operation::OPERATIONS;
 use self::operation::Operation;
-pub(super) use self::schema::Recommendation;
-use super::answers::typed;
+use super::{answers::typed, refusal::Body as Refused};
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
 static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
@@ -44,10 +44,12 @@ pub(super) fn dangling() -> Vec<String> {
 }
 
 fn build() -> Value {
+    let mut schemas = schema::generator();
+    schemas.subschema_for::<Refused>();
     let mut paths: Map<String, Value> = Map::new();
     for operation in OPERATIONS {
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-        path[operation.method] = describe(operation);
+        path[operation.method] = describe(operation, &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -55,20 +57,20 @@ fn build() -> Value {
             "title": "roofline",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "How fast a language model can run, how fast it does run, and which number format to use. \
-                The fields of a request are the long flags of the command line in snake case, and answers are what \
-                `--json` prints.",
+                Requests and answers are those of the command line: a field is a long flag in snake case, and an answer is \
+                what `--json` prints.",
         },
         "paths": paths,
         "components": {
-            "schemas": schema::components(),
+            "schemas": schema::components(schemas),
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
         "security": [{}, { "token": [] }],
     })
 }
 
-fn describe(operation: &Operation) -> Value {
-    let (status, kind, schema) = (operation.status, operation.kind, (operation.answer)());
+fn describe(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
+    let (status, kind, schema) = (operation.status, operation.kind, (operation.answer)(schemas));
     let content = if schema.is_null() { json!({}) } else { json!({ kind: { "schema": schema } }) };
     let error = |description: &str| {
         let schema = json!({ "$ref": "#/components/schemas/Error" });
@@ -88,7 +90,7 @@ fn describe(operation: &Operation) -> Value {
     if !parameters.is_empty() {
         described["parameters"] = Value::Array(parameters);
     }
-    if let Some((schema, required)) = (operation.body)() {
+    if let Some((schema, required)) = (operation.body)(schemas) {
         let example = operation.example.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let mut content = json!({ "schema": schema });
         if let Some(example) = example {

@@ -5,11 +5,10 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use roofline_core::Error;
+use roofline_core::{Error as Core, wording};
+use roofline_verbs::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use crate::failure::Failure;
 
 /// A refused request.
 #[derive(Debug)]
@@ -40,6 +39,11 @@ impl Refusal {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail, hint)
     }
 
+    /// An answer that could not be made, through no fault of whoever asked.
+    pub(super) fn broken(why: &dyn std::fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer could not be made: {why}"), "report this")
+    }
+
     pub(super) fn detail(&self) -> &str {
         &self.detail
     }
@@ -49,26 +53,39 @@ impl Refusal {
 const LISTS: &str =
     "GET /api/devices and /api/models list them; `bandwidth` and `peak` describe a device that is in no list";
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        let detail = failure.message();
-        let (status, hint) = match &failure {
-            Failure::Input(Error::Unknown { what: "device" | "model", .. }) => {
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let (status, hint) = match &error {
+            Error::Input(Core::Unknown { what: "device" | "model", .. }) => {
                 (StatusCode::NOT_FOUND, Some(LISTS.to_owned()))
             }
-            Failure::Input(error) => (StatusCode::BAD_REQUEST, error.hint()),
-            Failure::Usage { hint, .. } => (StatusCode::BAD_REQUEST, hint.clone()),
-            Failure::Check { .. } => (StatusCode::INTERNAL_SERVER_ERROR, None),
-            Failure::Cancelled => (StatusCode::CONFLICT, None),
-            Failure::Run(error) => (StatusCode::SERVICE_UNAVAILABLE, error.hint()),
-            Failure::Quant(error) => (StatusCode::BAD_REQUEST, error.hint()),
+            Error::Form { .. } => (StatusCode::UNPROCESSABLE_ENTITY, error.hint()),
+            Error::Path { what, .. } => {
+                let hint = format!("over HTTP a {what} is a key of GET /api/{what}s: no file of the server is read");
+                (StatusCode::BAD_REQUEST, Some(hint))
+            }
+            Error::Unmeasured => {
+                let hint = "`roofline devices this` on the server measures it once, in half a minute";
+                let detail = "the server's own machine was not measured yet";
+                return Self::new(StatusCode::CONFLICT, detail, hint);
+            }
+            Error::Cancelled => (StatusCode::CONFLICT, None),
+            Error::Run(error) => (StatusCode::SERVICE_UNAVAILABLE, error.hint()),
             // Where files are is nobody's business who asks over HTTP.
-            Failure::File { error, .. } | Failure::Output(error) => {
+            Error::File { error, .. } => {
                 let detail = format!("a file of the server could not be read or written: {error}");
                 return Self { status: StatusCode::INTERNAL_SERVER_ERROR, detail, hint: None };
             }
+            error => (StatusCode::BAD_REQUEST, error.hint()),
         };
-        Self { status, detail, hint }
+        let spelled = |text: &str| wording::fields(text).into_owned();
+        Self { status, detail: spelled(&error.to_string()), hint: hint.as_deref().map(spelled) }
+    }
+}
+
+impl From<Core> for Refusal {
+    fn from(error: Core) -> Self {
+        Error::from(error).into()
     }
 }
 

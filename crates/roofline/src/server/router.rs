@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::{
-    Extension, Router,
+    Router,
     extract::{DefaultBodyLimit, Request, State as Extract},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state},
@@ -11,22 +11,23 @@ use axum::{
     routing::{get, post},
 };
 
+use roofline_verbs::{chart, predict};
+
 use super::{
-    answers, benchmark, catalogue, docs,
-    extract::Fields,
-    hardware, imports, limits,
+    answers, catalogue,
+    compat::{benchmark, hardware, imports, nvml, products},
+    docs,
+    jobs::routes,
+    limits,
     listener::Client,
-    openapi, page, products,
+    openapi, page, picture,
     refusal::Refusal,
     state::{Shared, State},
-    telemetry, work,
 };
-use crate::commands::question::Verb;
 
 /// The whole server but for its sockets.
 pub(super) fn router(state: Shared) -> Router {
-    let verbs = ["predict", "roofline", "plot"];
-    let mut router = Router::new()
+    Router::new()
         .route("/", get(page::index))
         .route("/assets/{*path}", get(page::asset))
         .route("/docs", get(docs::page))
@@ -40,12 +41,12 @@ pub(super) fn router(state: Shared) -> Router {
         .route("/api/formats", get(catalogue::formats))
         .route("/api/formats/{key}", get(catalogue::format))
         .route("/api/precisions", get(catalogue::precisions))
-        .route("/api/jobs", get(work::list).post(work::create))
-        .route("/api/jobs/{id}", get(work::show).delete(work::remove))
-        .route("/api/jobs/{id}/cancel", post(work::cancel))
-        .route("/api/jobs/{id}/events", get(work::events))
-        .route("/api/nvml/status", get(telemetry::look))
-        .route("/api/nvml/stream", get(telemetry::watch))
+        .route("/api/jobs", get(routes::list).post(routes::create))
+        .route("/api/jobs/{id}", get(routes::show).delete(routes::remove))
+        .route("/api/jobs/{id}/cancel", post(routes::cancel))
+        .route("/api/jobs/{id}/events", get(routes::events))
+        .route("/api/nvml/status", get(nvml::look))
+        .route("/api/nvml/stream", get(nvml::watch))
         .route("/api/hardware", get(hardware::list).post(hardware::describe))
         .route("/api/public/hardware", get(hardware::list))
         .route("/api/import-benchmarks", post(imports::import).layer(imports::limit()))
@@ -57,27 +58,17 @@ pub(super) fn router(state: Shared) -> Router {
         .route("/api/recommend", post(products::recommend))
         .route("/api/public/recommend", post(products::recommend))
         .route("/api/sweep", post(products::sweep))
-        .route("/api/tiling", post(products::tiling));
-    for verb in verbs.into_iter().filter_map(Verb::named) {
-        router = router.route(&format!("/api/{}", verb.name), post(ask).layer(Extension(verb)));
-    }
-    for verb in ["measure", "compare"].into_iter().filter_map(Verb::named) {
-        router = router.route(&format!("/api/{}", verb.name), post(work::create_as).layer(Extension(verb)));
-    }
-    router
+        .route("/api/tiling", post(products::tiling))
+        .route("/api/predict", answers::post(predict::predict))
+        .route("/api/roofline", answers::post(chart::chart))
+        .route("/api/plot", post(picture::plot))
+        .route("/api/measure", post(routes::measure))
+        .route("/api/compare", post(routes::compare))
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(limits::BODY))
         .layer(from_fn_with_state(state.clone(), admit))
         .with_state(state)
-}
-
-async fn ask(
-    Extract(state): Extract<Shared>,
-    Extension(verb): Extension<&'static Verb>,
-    Fields(body): Fields,
-) -> Result<Response, Refusal> {
-    answers::ask(&state, verb, &body).await
 }
 
 async fn missing(request: Request) -> Response {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::http::StatusCode;
+use roofline_verbs::{Context, context::Home};
 use tokio::sync::{Semaphore, watch};
 
 use super::{guard::Guard, jobs::Jobs, limits::Rates, refusal::Refusal};
@@ -11,6 +11,7 @@ use crate::{cli::ServeArgs, failure::Failure};
 pub(super) type Shared = Arc<State>;
 
 pub(super) struct State {
+    home: Arc<Home>,
     pub(super) allow_measure: bool,
     pub(super) guard: Guard,
     pub(super) jobs: Jobs,
@@ -28,10 +29,12 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(args: &ServeArgs) -> Result<Shared, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let home = Arc::new(Home::of_user());
         Ok(Arc::new(Self {
             allow_measure: args.allow_measure,
             guard: Guard::new(args.host, &args.allow_host, args.token.clone()),
-            jobs: Jobs::open(args.state.as_deref(), args.allow_measure)?,
+            jobs: Jobs::open(home.clone(), args.state.as_deref(), args.allow_measure)?,
+            home,
             rates: Rates::new(args.rate),
             header_timeout: args.header_timeout,
             request_timeout: args.request_timeout,
@@ -39,6 +42,11 @@ impl State {
             slow: Arc::new(Semaphore::new(cores)),
             stopping: watch::Sender::new(false),
         }))
+    }
+
+    /// The surroundings of one question.
+    pub(super) fn context(&self) -> Context {
+        Context::remote(self.home.clone())
     }
 
     /// Ends what would go on for ever.
@@ -51,7 +59,7 @@ impl State {
         &self,
         work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let broken = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made", "report this");
+        let broken = || Refusal::broken(&"it ended unexpectedly");
         let permit = self.slow.clone().acquire_owned().await.map_err(|_| broken())?;
         let result = tokio::task::spawn_blocking(move || {
             let _permit = permit;

@@ -8,6 +8,10 @@ use axum::{
     http::{Request, StatusCode, header},
 };
 use clap::Parser;
+use roofline_verbs::{
+    compare,
+    request::{Caller, schema},
+};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -94,11 +98,13 @@ fn references_of_the_document_lead_somewhere() {
 }
 
 #[test]
-fn a_field_is_a_flag_and_files_are_none() {
-    let form = super::request::form(crate::commands::question::Verb::named("compare").unwrap()).unwrap();
-    let names: Vec<&str> = form.own.iter().map(|field| field.name.as_str()).collect();
-    assert!(names.contains(&"on") && names.contains(&"backend"), "{names:?}");
-    for file in ["from", "measured", "report", "out", "resume"] {
-        assert!(!names.contains(&file), "{file}");
+fn files_are_nobody_elses_to_name() {
+    let forms = schema::<compare::Request>(Caller::Elsewhere)["oneOf"].as_array().unwrap();
+    assert!(forms.len() > 5);
+    for form in forms {
+        assert!(!form["properties"]["backend"].is_null() && form["additionalProperties"] == false, "{form}");
+        for file in ["from", "measured", "report", "out", "resume"] {
+            assert!(form["properties"][file].is_null(), "{file}");
+        }
     }
 }

@@ -4,18 +4,13 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Output,
 };
 
 use serde_json::{Value, json};
 
-/// A folder of its own for a test.
-pub(crate) fn temporary(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("quantize-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
+use crate::common::{self, numbers, write_tokenizer};
+pub(crate) use crate::common::{Tensors, bf16 as floats, command, roofline, said, temporary, write};
 
 /// A repeatable run of numbers that look like weights: sums of uniform ones, some of them large.
 pub(crate) struct Weights(pub(crate) u64);
@@ -33,26 +28,6 @@ impl Weights {
     pub(crate) fn bf16(&mut self, count: usize) -> Vec<u8> {
         (0..count).flat_map(|_| ((self.next().to_bits() >> 16) as u16).to_le_bytes()).collect()
     }
-}
-
-/// Tensors of a file: names, types, shapes and bytes.
-pub(crate) type Tensors = Vec<(String, &'static str, Vec<usize>, Vec<u8>)>;
-
-pub(crate) fn write(path: &Path, tensors: &Tensors) {
-    let (mut header, mut offset) = (serde_json::Map::new(), 0);
-    header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
-    for (name, dtype, shape, bytes) in tensors {
-        let end = offset + bytes.len();
-        header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
-        offset = end;
-    }
-    let header = Value::Object(header).to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    for (.., bytes) in tensors {
-        file.extend(bytes);
-    }
-    fs::write(path, file).unwrap();
 }
 
 pub(crate) const HIDDEN: usize = 256;
@@ -108,25 +83,9 @@ pub(crate) fn checkpoint(folder: &Path, layers: usize) -> PathBuf {
     let path = folder.join("tiny");
     fs::create_dir_all(&path).unwrap();
     fs::write(path.join("config.json"), config(layers).to_string()).unwrap();
-    let vocabulary: serde_json::Map<String, Value> = (0..VOCABULARY).map(|id| (format!("t{id}"), id.into())).collect();
-    let tokenizer = json!({
-        "added_tokens": [{ "id": 0, "content": "t0", "special": true }],
-        "pre_tokenizer": { "type": "ByteLevel" },
-        "model": { "type": "BPE", "vocab": vocabulary, "merges": [] },
-    });
-    fs::write(path.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    write_tokenizer(&path.join("tokenizer.json"), VOCABULARY);
     write(&path.join("model.safetensors"), &tensors(layers));
     path
-}
-
-pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-    command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
-    command
-}
-
-pub(crate) fn roofline(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
 }
 
 /// What the program printed, with the folder's name and the time taken out.
@@ -159,18 +118,8 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 
 /// The FP32 tensors of a safetensors file.
 pub(crate) fn read(path: &Path) -> BTreeMap<String, Vec<f32>> {
-    let file = fs::read(path).unwrap();
-    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Map<String, Value> = serde_json::from_slice(&file[8..8 + length]).unwrap();
-    let data = &file[8 + length..];
-    let tensors = header.iter().filter(|(name, info)| *name != "__metadata__" && info["dtype"] == "F32");
-    tensors
-        .map(|(name, info)| {
-            let [begin, end] = [0, 1].map(|at| info["data_offsets"][at].as_u64().unwrap() as usize);
-            let numbers = data[begin..end].chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-            (name.clone(), numbers.collect())
-        })
-        .collect()
+    let all = common::read(path).into_iter().filter(|(_, (dtype, ..))| dtype == "F32");
+    all.map(|(name, (dtype, _, bytes))| (name, numbers(&dtype, &bytes))).collect()
 }
 
 /// The files of a folder, or the one file.
@@ -216,14 +165,4 @@ pub(crate) fn mixtral() -> (Value, Tensors) {
         "num_local_experts": EXPERTS, "num_experts_per_tok": 2,
     });
     (config, all)
-}
-
-pub(crate) fn floats(bf16: &[u8]) -> Vec<f32> {
-    bf16.chunks_exact(2)
-        .map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16))
-        .collect()
-}
-
-pub(crate) fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod experts;
 mod made;
 mod previewed;

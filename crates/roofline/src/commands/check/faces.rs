@@ -1,10 +1,13 @@
 //! The faces of the program: that its document of HTTP is whole, and that a question means the same in all of them.
 
+use clap::Parser;
+use roofline_verbs::{Context, precisions, predict, request::from_elsewhere};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Check, Status};
 use crate::{
-    commands::question::{Question, Verb},
+    cli::{Cli, Command},
     failure::Failure,
     server,
 };
@@ -40,7 +43,7 @@ fn questions() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 pub(super) fn checks() -> Vec<Check> {
-    let (operations, dangling) = server::document();
+    let (operations, dangling) = server::routes();
     let mut all = vec![Check::faults("faces", "routes of the OpenAPI document", operations, &dangling)];
     all.extend(questions().iter().map(|(verb, typed, sent)| alike(verb, typed, sent)));
     all
@@ -48,8 +51,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 /// The same question typed and sent.
 fn alike(verb: &'static str, typed: &str, sent: &Value) -> Check {
-    let answered = |question: Result<Question, Failure>| question.and_then(|question| question.answer());
-    let (by_hand, by_wire) = (answered(as_typed(verb, typed)), answered(as_sent(verb, sent)));
+    let (by_hand, by_wire) = (as_typed(verb, typed), as_sent(verb, sent));
     let (found, right) = match (&by_hand, &by_wire) {
         (Ok(by_hand), Ok(by_wire)) if by_hand == by_wire => {
             (format!("{} bytes of JSON, the same", by_hand.len()), true)
@@ -68,18 +70,28 @@ fn alike(verb: &'static str, typed: &str, sent: &Value) -> Check {
     }
 }
 
-fn named(verb: &str) -> Result<&'static Verb, Failure> {
-    Verb::named(verb).ok_or_else(|| Failure::usage(format!("unknown verb `{verb}`"), "see `roofline --help`"))
+fn as_typed(verb: &str, typed: &str) -> Result<String, Failure> {
+    let context = Context::pure();
+    match Cli::try_parse_from(["roofline", verb].into_iter().chain(typed.split_whitespace()))
+        .map_err(|error| Failure::typed(&error))?
+        .command
+    {
+        Command::Predict(request) => told(predict::predict(&context, &request)?),
+        Command::Precisions(request) => told(precisions::precisions(&context, &request)?),
+        _ => Err(Failure::usage(format!("`{verb}` is not looked at"), "ask for a prediction")),
+    }
 }
 
-fn as_typed(verb: &str, typed: &str) -> Result<Question, Failure> {
-    let verb = named(verb)?;
-    let mut matches = verb.command().try_get_matches_from(typed.split_whitespace())?;
-    verb.question(&mut matches)
+fn as_sent(verb: &str, sent: &Value) -> Result<String, Failure> {
+    let context = Context::pure();
+    match verb {
+        "predict" => told(predict::predict(&context, &from_elsewhere(sent.clone())?)?),
+        _ => told(precisions::precisions(&context, &from_elsewhere(sent.clone())?)?),
+    }
 }
 
-fn as_sent(verb: &str, sent: &Value) -> Result<Question, Failure> {
-    server::question(named(verb)?, sent.as_object().unwrap_or(&serde_json::Map::new()))
+fn told(answer: impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(&answer).map_err(|error| Failure::Output(error.into()))
 }
 
 #[cfg(test)]

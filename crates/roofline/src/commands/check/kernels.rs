@@ -12,13 +12,11 @@ use roofline_core::{
     units::{ByteRate, FlopRate},
 };
 use roofline_isa::Isa;
-use roofline_run::{Backend, cpu::backend::Cpu};
+use roofline_run::{Backend, Cpu};
+use roofline_verbs::{Context, gpu, this_machine};
 
 use super::{Check, Status};
-use crate::{
-    commands::{gpu, this},
-    failure::Failure,
-};
+use crate::failure::Failure;
 
 /// A model of two layers whose sides are no multiples of what kernels like best, but of a block of 256 weights.
 const TINY: &str = r#"{
@@ -40,9 +38,9 @@ struct Tally {
     closest: f64,
 }
 
-pub(super) fn checks() -> Vec<Check> {
+pub(super) fn checks(context: &Context) -> Vec<Check> {
     let mut all: Vec<Check> = Isa::restrictions().into_iter().flat_map(processor).collect();
-    all.extend(graphics());
+    all.extend(graphics(context));
     all
 }
 
@@ -55,14 +53,14 @@ fn processor(isa: Isa) -> Vec<Check> {
         for device in &devices {
             all.extend(subjects(&names, device)?);
         }
-        run(&mut Cpu::held_back(this::machine(), devices[0].clone(), isa), &all, &mut tallies);
+        run(&mut Cpu::held_back(this_machine::machine(), devices[0].clone(), isa), &all, &mut tallies);
         Ok(tallies)
     });
     rows(&format!("on {isa}"), checked)
 }
 
 /// The kernels of the GPU, where there is one.
-fn graphics() -> Vec<Check> {
+fn graphics(context: &Context) -> Vec<Check> {
     if !roofline_run::cuda::present() {
         return vec![Check {
             part: "kernels",
@@ -73,7 +71,7 @@ fn graphics() -> Vec<Check> {
             why: Some("there is no NVIDIA driver with a GPU: its kernels were not looked at".to_owned()),
         }];
     }
-    let checked = gpu::backend(0).and_then(|mut backend| {
+    let checked = gpu::backend(context, 0).map_err(Failure::from).and_then(|mut backend| {
         let subjects = subjects(&ON_GPU, &backend.device().clone())?;
         let mut tallies = tallies();
         run(&mut backend, &subjects, &mut tallies);

@@ -2,14 +2,17 @@
 
 use roofline_core::compare::{Diagnosis, Verdict};
 
-use super::{Compared, row::Explained};
-use crate::report::{Lead, Tone};
+use crate::report::{Lead, Shown, Tone};
+use roofline_verbs::{
+    compare::{Answer, Explained},
+    request::BackendName,
+};
 
-impl Compared {
+impl Shown<'_, Answer> {
     pub(super) fn heading(&self) -> String {
-        let how = match (self.backend.as_deref(), self.residency) {
-            (Some("null"), _) => " (null backend: fake times)".to_owned(),
-            (Some(backend), Some(residency)) => format!(" ({backend} backend, {residency})"),
+        let how = match (self.backend, self.residency) {
+            (Some(BackendName::Null), _) => " (null backend: fake times)".to_owned(),
+            (Some(backend), Some(residency)) => format!(" ({} backend, {residency})", backend.name()),
             _ => String::new(),
         };
         format!("{} on {}: theory against measurement{how}", self.subject, self.device_name)

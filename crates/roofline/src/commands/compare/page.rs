@@ -1,10 +1,10 @@
 //! The report as one HTML file that needs nothing else: the sentences and pictures first, in both themes, then the tables
 //! and the environment, folded.
 
-use super::Compared;
-use crate::report::{Section, html};
+use crate::report::{Section, Shown, html};
+use roofline_verbs::compare::Answer;
 
-pub(super) fn page(compared: &Compared) -> String {
+pub(super) fn page(compared: &Shown<'_, Answer>) -> String {
     let mut sections = compared.essence();
     sections.extend(compared.details());
     let environment = facts(&compared.environment);

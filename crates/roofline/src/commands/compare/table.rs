@@ -2,10 +2,10 @@
 
 use roofline_core::predict::Tier;
 
-use super::Compared;
-use crate::report::{Align, Cell, Table, number, style};
+use crate::report::{Align, Cell, Shown, Table, number, style};
+use roofline_verbs::compare::Answer;
 
-impl Compared {
+impl Shown<'_, Answer> {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::default()
             .column("phase", Align::Left, 0)

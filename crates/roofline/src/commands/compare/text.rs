@@ -1,20 +1,17 @@
 //! A comparison for reading: what matters first, the rest where it is asked for.
 
-use super::Compared;
-use crate::{
-    plot::Picture,
-    report::{Report, Section},
-};
+use crate::report::{Report, Section, Shown};
+use roofline_verbs::{compare::Answer, picture::Picture};
 
-impl Report for Compared {
+impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "comparisons";
 
     fn sections(&self) -> Vec<Section> {
         let mut sections = self.essence();
-        if self.unfolded {
+        if self.all {
             sections.extend(self.details());
         }
-        sections.extend((!self.unfolded).then(|| Section::Paragraph(self.rest())));
+        sections.extend((!self.all).then(|| Section::Paragraph(self.rest())));
         sections.extend(self.files().map(Section::Line));
         sections
     }
@@ -24,7 +21,7 @@ impl Report for Compared {
     }
 }
 
-impl Compared {
+impl Shown<'_, Answer> {
     /// The two sentences, the plot, times as bars, sums over passes, and the speed-ups that matter.
     pub(super) fn essence(&self) -> Vec<Section> {
         let mut sections = vec![

@@ -9,10 +9,11 @@ use roofline_core::{
     units::{ByteRate, Bytes, FlopRate, Flops},
 };
 use roofline_run::Run;
+use roofline_verbs::Context;
 use serde::Serialize;
 
 use super::{Exported, standard};
-use crate::{cli::ExportArgs, commands::place, failure::Failure};
+use crate::{cli::ExportArgs, failure::Failure};
 
 const PROGRAM: &str = include_str!("../../../assets/products.py");
 /// Precisions that PyTorch multiplies, as tools of this field write them.
@@ -32,14 +33,14 @@ struct Case {
     warm: bool,
 }
 
-pub(super) fn python(args: &ExportArgs, run: Option<&Run>) -> Result<Exported, Failure> {
+pub(super) fn python(context: &Context, args: &ExportArgs, run: Option<&Run>) -> Result<Exported, Failure> {
     let (cases, left_out) = match run {
         Some(run) => of_run(run),
         None => of_standard(&args.precision)?,
     };
-    let named = args.on.as_deref().map(place).transpose()?;
+    let named = args.on.as_deref().map(|name| context.device(name)).transpose()?;
     // A run on a GPU says which one it was; one on a processor is repeated on whatever GPU there is.
-    let own = run.filter(|run| run.header.backend == "cuda").and_then(|run| place(&run.header.device).ok());
+    let own = run.filter(|run| run.header.backend == "cuda").and_then(|run| context.device(&run.header.device).ok());
     let device = named.or(own);
     let reported = device.as_ref().map(|device| device.reported_names.clone()).unwrap_or_default();
     let script = PROGRAM
@@ -51,7 +52,7 @@ pub(super) fn python(args: &ExportArgs, run: Option<&Run>) -> Result<Exported, F
 
 /// JSON between Python's quotes, which nothing in it may end.
 fn text(value: &impl Serialize) -> Result<String, Failure> {
-    let json = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
+    let json = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
     Ok(json.replace('\'', "\\u0027"))
 }
 

@@ -1,35 +1,19 @@
 //! `roofline jetson status`.
 
-use roofline_core::units::Bytes;
-use roofline_run::jetson::{EmcSource, Root, Status};
+use roofline_core::units::{Bytes, Hertz, Watts};
+use roofline_verbs::jetson::{EmcSource, Status};
 use serde::Serialize;
 
-use super::{megahertz, watts};
-use crate::{
-    failure::Failure,
-    report::{Align, Format, Report, Section, Table, emit},
-};
+use super::watts;
+use crate::report::{Align, Report, Section, Shown, Table};
 
-pub(super) fn status(root: &Root, form: Format) -> Result<(), Failure> {
-    let status = Status::read(root);
-    match form {
-        Format::Csv => emit(&Rows { status: vec![status] }, form)?,
-        form => emit(&Look(status), form)?,
-    }
-    Ok(())
+/// A look as the one row of a table.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    pub(super) status: [&'a Status; 1],
 }
 
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Look(Status);
-
-/// The same as the one row of a table.
-#[derive(Serialize)]
-struct Rows {
-    status: Vec<Status>,
-}
-
-impl Report for Rows {
+impl Report for Line<'_> {
     const ROWS: &'static str = "status";
 
     fn sections(&self) -> Vec<Section> {
@@ -37,11 +21,11 @@ impl Report for Rows {
     }
 }
 
-impl Report for Look {
+impl Report for Shown<'_, Status> {
     const ROWS: &'static str = "status";
 
     fn sections(&self) -> Vec<Section> {
-        let status = &self.0;
+        let status: &Status = self;
         if !status.is_jetson {
             return vec![Section::Heading("Not a Jetson".to_owned()), Section::Paragraph(status.errors.join("; "))];
         }
@@ -76,7 +60,9 @@ fn facts(status: &Status) -> Vec<(String, String)> {
     let unknown = || "unknown".to_owned();
     let mode = status.power_mode_name.as_ref().map(|name| {
         let id = status.power_mode_id.map_or_else(String::new, |id| format!(", id {id}"));
-        let budget = status.power_budget.map_or_else(String::new, |_| format!(", {}", watts(status.power_budget)));
+        let budget = status
+            .power_budget
+            .map_or_else(String::new, |_| format!(", {}", watts(status.power_budget.map(Watts::value))));
         format!("{name}{id}{budget}")
     });
     let of = |now: Option<String>, most: Option<String>| {
@@ -108,6 +94,10 @@ fn facts(status: &Status) -> Vec<(String, String)> {
     shown.map(|(name, value)| (name.to_owned(), value.unwrap_or_else(unknown))).collect()
 }
 
-pub(super) fn gibi(size: Bytes) -> String {
+fn gibi(size: Bytes) -> String {
     format!("{:.1} GiB", size.value() / 1024f64.powi(3))
+}
+
+fn megahertz(clock: Hertz) -> String {
+    super::megahertz(clock.value() / 1e6)
 }

@@ -1,17 +1,21 @@
 use std::collections::BTreeMap;
 
 use roofline_core::units::{Celsius, Hertz, Joules, Watts};
-use roofline_run::telemetry::{ClockDomain, Holder, Memory, Reading, Throttle, Unread, Utilization, Way};
+use roofline_run::telemetry::{
+    ClockDomain, Holder, Memory, Reading, Source, Status, Throttle, Unread, Utilization, Way,
+};
 
 use super::*;
+use crate::report;
 
 /// An H200 that knows everything but where it gets too hot; or a GPU that knows nothing.
+#[derive(Clone, Copy)]
 struct Fake {
     silent: bool,
 }
 
 impl Fake {
-    fn say<T>(&self, value: T) -> Reading<T> {
+    fn say<T>(self, value: T) -> Reading<T> {
         if self.silent { Err(Unread("GPU is lost".into())) } else { Ok(value) }
     }
 }
@@ -79,18 +83,22 @@ impl Source for Fake {
 
 const TALKING: Fake = Fake { silent: false };
 
+fn looking(source: Fake, index: u32) -> Watched {
+    Watched::new(&Context::pure(), Box::new(source), index)
+}
+
 fn watched(live: Live, looks: u32) -> String {
     let mut out = Vec::new();
     let interval = Duration::from_millis(20);
     // Half an interval more, so that a slow machine makes fewer looks but never too many.
     let seconds = interval * (looks - 1) + interval / 2;
-    Watched::new(&TALKING, 0).watch(live, interval, Some(seconds), &mut out).unwrap();
+    watch(&looking(TALKING, 0), live, interval, Some(seconds), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
 fn the_registry_knows_what_the_driver_reports() {
-    let look = Watched::new(&TALKING, 3).look();
+    let look = looking(TALKING, 3).look();
     let fields = serde_json::to_value(&look).unwrap();
     assert_eq!(
         (&fields["gpu_index"], &fields["device"], &fields["tdp_w"]),
@@ -114,11 +122,8 @@ fn json_is_one_object_per_look() {
 fn csv_has_one_header_and_the_same_columns_whatever_fails() {
     let text = watched(Live::Csv, 3);
     assert_eq!(text.matches("power_draw_w").count(), 1, "{text}");
-    let header = |source: &dyn Source| {
-        let look = Watched::new(source, 0).look();
-        report::render(&Rows::of(&look), Format::Csv).unwrap().lines().next().unwrap().to_owned()
-    };
-    assert_eq!(header(&TALKING), header(&Fake { silent: true }));
+    let header = |source: Fake| row(&looking(source, 0).look()).0;
+    assert_eq!(header(TALKING), header(Fake { silent: true }));
     assert!(text.contains("temperature_throttle_c: not supported"), "{text}");
 }
 
@@ -135,7 +140,7 @@ fn a_log_has_a_line_per_look() {
 #[test]
 fn a_frame_goes_over_the_one_before() {
     let mut out = Vec::new();
-    let (look, mut history, mut screen) = (Watched::new(&TALKING, 0).look(), History::default(), Screen::default());
+    let (look, mut history, mut screen) = (looking(TALKING, 0).look(), History::default(), Screen::default());
     history.push(&look);
     let view = View { look: &look, history: &history };
     screen.draw(&view, (80, 24), &mut out).unwrap();
@@ -149,15 +154,15 @@ fn a_frame_goes_over_the_one_before() {
 }
 
 /// A look whose moment is known, so that a picture of it is always the same.
-fn still(source: &dyn Source) -> Look {
-    Look { time: "DATE".into(), elapsed_s: 30.0, ..Watched::new(source, 0).look() }
+fn still(source: Fake) -> Look {
+    Look { time: "DATE".into(), elapsed_s: 30.0, ..looking(source, 0).look() }
 }
 
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
 
-fn view(source: &dyn Source, width: usize) -> String {
+fn view(source: Fake, width: usize) -> String {
     let look = still(source);
     let mut history = History::default();
     for (second, power) in (0_u32..=30).zip((100..).step_by(13)) {
@@ -169,20 +174,20 @@ fn view(source: &dyn Source, width: usize) -> String {
 
 #[test]
 fn the_live_view() {
-    insta::assert_snapshot!("monitor_live", view(&TALKING, 100));
+    insta::assert_snapshot!("monitor_live", view(TALKING, 100));
 }
 
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     for width in [0, 1, 12, 13, 14, 40, 79] {
-        let text = view(&TALKING, width);
+        let text = view(TALKING, width);
         assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
     }
 }
 
 #[test]
 fn one_look_as_a_table() {
-    let text = report::render(&still(&TALKING), Format::Text).unwrap();
+    let text = report::render(&Shown::all(&still(TALKING)), Format::Text).unwrap();
     insta::assert_snapshot!("monitor_once", plain(&text));
 }
 
@@ -191,9 +196,18 @@ fn one_look_as_a_table() {
 fn a_silent_gpu_has_reasons_and_no_numbers() {
     let look = Look {
         status: Status { errors: BTreeMap::from([("memory", "lost".into())]), ..Status::default() },
-        ..still(&TALKING)
+        ..still(TALKING)
     };
-    let text = plain(&report::render(&look, Format::Text).unwrap());
+    let text = plain(&report::render(&Shown::all(&look), Format::Text).unwrap());
     assert!(text.contains("memory (lost)") && !text.contains(" 0 W"), "{text}");
-    insta::assert_snapshot!("monitor_silent", view(&Fake { silent: true }, 60));
+    insta::assert_snapshot!("monitor_silent", view(Fake { silent: true }, 60));
+}
+
+#[test]
+fn times_are_seconds() {
+    assert_eq!(interval("0.5"), Ok(0.5));
+    assert_eq!(duration("90s"), Ok(90.0));
+    for bad in ["0", "-1", "nan", "inf", "", "fast", "1e99"] {
+        assert!(interval(bad).is_err() && duration(bad).is_err(), "{bad}");
+    }
 }

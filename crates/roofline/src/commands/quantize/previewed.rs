@@ -1,77 +1,65 @@
-//! `roofline quantize --dry-run`: what a run would write, and what it would take.
+//! `roofline quantize --dry-run`.
 
 use roofline_quant::{
     layout::Left,
     preview::{Planned, Preview},
 };
-use serde::Serialize;
+use roofline_verbs::text::size;
 
-use super::size;
-use crate::report::{Align, Report, Section, Table, number};
+use crate::report::{Align, Report, Section, Shown, Table, number};
 
 /// Kinds that stay as they are and are shown where nobody asked for all.
 const SHOWN: usize = 12;
 
-/// What would be written, as a report.
-#[derive(Serialize)]
-pub(super) struct Previewed {
-    #[serde(flatten)]
-    pub(super) preview: Preview,
-    #[serde(skip)]
-    pub(super) all: bool,
-}
-
-impl Report for Previewed {
+impl Report for Shown<'_, Preview> {
     const ROWS: &'static str = "quantized";
 
     fn warnings(&self) -> Vec<String> {
-        let room = &self.preview.room;
+        let room = &self.room;
         let full = room.free.filter(|_| !room.enough).map(|free| {
             format!("the disk has {} free, and {} are needed: the run would be refused", size(free), size(room.needed))
         });
-        self.preview.notes.iter().cloned().chain(full).collect()
+        self.notes.iter().cloned().chain(full).collect()
     }
 
     fn sections(&self) -> Vec<Section> {
-        let shown = &self.preview;
         let mut sections = vec![
-            Section::Heading(format!("{} as {} {}, by {}", shown.model, shown.layout, shown.plan, shown.method)),
+            Section::Heading(format!("{} as {} {}, by {}", self.model, self.layout, self.plan, self.method)),
             Section::Facts(self.facts()),
         ];
-        if !shown.quantized.is_empty() {
-            sections.push(Section::Table(quantized(&shown.quantized)));
+        if !self.quantized.is_empty() {
+            sections.push(Section::Table(quantized(&self.quantized)));
         }
-        if !shown.left.is_empty() {
-            sections.push(Section::Table(left(&shown.left, if self.all { usize::MAX } else { SHOWN })));
+        if !self.left.is_empty() {
+            sections.push(Section::Table(left(&self.left, if self.all { usize::MAX } else { SHOWN })));
         }
-        if !self.all && shown.left.len() > SHOWN {
+        if !self.all && self.left.len() > SHOWN {
             let text =
-                format!("The {SHOWN} largest of {} kinds that stay as they are; --all shows them.", shown.left.len());
+                format!("The {SHOWN} largest of {} kinds that stay as they are; --all shows them.", self.left.len());
             sections.push(Section::Paragraph(text));
         }
-        sections.push(Section::Table(files(shown)));
+        sections.push(Section::Table(files(self)));
         sections.extend(self.warnings().iter().map(|note| Section::Paragraph(format!("Note: {note}."))));
-        sections.push(Section::Line(format!("Nothing was written; the run would write {}", shown.target.display())));
+        sections.push(Section::Line(format!("Nothing was written; the run would write {}", self.target.display())));
         sections
     }
 }
 
-impl Previewed {
+impl Shown<'_, Preview> {
     fn facts(&self) -> Vec<(String, String)> {
-        let shown = &self.preview;
-        let ratio = 100.0 * shown.bytes_after as f64 / shown.bytes_before as f64;
+        let ratio = 100.0 * self.bytes_after as f64 / self.bytes_before as f64;
         let mut facts = vec![(
             "size".to_owned(),
-            format!("{} before, {} after ({ratio:.1} %)", size(shown.bytes_before), size(shown.bytes_after)),
+            format!("{} before, {} after ({ratio:.1} %)", size(self.bytes_before), size(self.bytes_after)),
         )];
-        if !shown.quantized.is_empty() {
+        if !self.quantized.is_empty() {
             let bits = format!(
                 "{:.3} of what is quantized, scales and all; {:.3} of the whole model",
-                shown.bits_per_weight, shown.bits_per_parameter
+                self.bits_per_weight, self.bits_per_parameter
             );
             facts.push(("bits per weight".to_owned(), bits));
         }
-        let time = &shown.time;
+        let time = &self.time;
         facts.push((
             "time".to_owned(),
             format!(
@@ -81,8 +69,8 @@ impl Previewed {
                 size(time.read_bytes_per_second as u64)
             ),
         ));
-        facts.push(("memory".to_owned(), format!("about {}", size(shown.memory_bytes))));
-        let room = &shown.room;
+        facts.push(("memory".to_owned(), format!("about {}", size(self.memory_bytes))));
+        let room = &self.room;
         let free = room.free.map_or_else(|| "an unknown amount".to_owned(), size);
         let verdict = if room.enough { "it fits" } else { "it does not fit" };
         facts.push(("disk".to_owned(), format!("{} needed, {free} free: {verdict}", size(room.needed))));

@@ -1,94 +1,21 @@
-//! Advice on a model.
+//! Advice on a model, for reading.
 
 use roofline_core::{
     energy::Energy,
-    recommend::{
-        Demand, Goal, Outcome, Published, Recommendation, Variation, published, recommend as search, sensitivity,
-    },
+    recommend::{Goal, Outcome, Variation},
     units::Bytes,
 };
-use serde::Serialize;
-
-use super::{
-    explain, picture,
-    question::{InMode, Question},
-    recipe,
+use roofline_verbs::recommend::{
+    ModelAdvice,
     words::{energy, loss, loss_with_source, work},
 };
-use crate::{
-    cli::RecommendModelArgs,
-    failure::Failure,
-    report::{Align, Report, Section, Table, number},
-};
+
+use crate::report::{Align, Report, Section, Shown, Table, number};
 
 /// Plans that are shown where nobody asked for all.
 const SHOWN: usize = 12;
 
-/// The advice, with what it rests on.
-#[derive(Serialize)]
-pub(crate) struct Advised {
-    pub(super) model: String,
-    pub(super) device: String,
-    pub(super) device_name: String,
-    /// The power mode that was found; none where the device has none or one was given.
-    power_mode: Option<String>,
-    /// The best of each power mode, where one was looked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    modes: Vec<InMode>,
-    /// Sequences of the choice.
-    batch: u64,
-    pub(super) demand: Demand,
-    goal: Goal,
-    #[serde(flatten)]
-    pub(super) recommendation: Recommendation,
-    /// What other circumstances would change.
-    sensitivity: Vec<Variation>,
-    /// What is published of the choice, by every algorithm.
-    published: Vec<&'static Published>,
-    commands: Vec<String>,
-    /// The reasons step by step, where they were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<Vec<String>>,
-    #[serde(skip)]
-    all: bool,
-    #[serde(skip)]
-    plot: bool,
-}
-
-/// The advice for what was typed.
-pub(crate) fn answer(args: &RecommendModelArgs) -> Result<Advised, Failure> {
-    let mut question = Question::of(args)?;
-    let modes = question.choose_mode()?;
-    let need = question.need();
-    let recommendation = search(&need)?;
-    let sensitivity = sensitivity(&need, &recommendation)?;
-    // A name of the registry is no folder to read weights from.
-    let folder = std::path::Path::new(&args.model);
-    let folder = if folder.is_dir() { args.model.as_str() } else { "./CHECKPOINT" };
-    let best = recommendation.choice();
-    let commands = best.map_or_else(Vec::new, |best| recipe::commands(best, folder));
-    let published = best.map_or_else(Vec::new, |best| published(&question.model, &best.candidate.plan));
-    let explanation = args.explain.then(|| explain::steps(&need, &recommendation)).transpose()?;
-    Ok(Advised {
-        model: question.model.name.clone(),
-        device: question.device().label(),
-        device_name: question.device().name.clone(),
-        power_mode: question.device().mode.clone().filter(|_| !modes.is_empty()),
-        modes,
-        batch: best.map_or(args.batch.unwrap_or(1), |best| best.batch),
-        demand: question.demand,
-        goal: question.goal,
-        recommendation,
-        sensitivity,
-        published,
-        commands,
-        explanation,
-        all: args.all,
-        plot: args.picture.plot,
-    })
-}
-
-impl Report for Advised {
+impl Report for Shown<'_, ModelAdvice> {
     const ROWS: &'static str = "outcomes";
 
     fn warnings(&self) -> Vec<String> {
@@ -138,9 +65,6 @@ impl Report for Advised {
         sections.push(Section::Paragraph(format!(
             "{rest}A star: no other plan is at least as fast, as small and as good.{own}"
         )));
-        if self.plot {
-            sections.push(Section::Picture(picture::front(self).into()));
-        }
         sections.extend(advice.warnings.iter().map(|warning| Section::Paragraph(format!("Warning: {warning}."))));
         sections.extend(self.left_out());
         sections.extend((!self.commands.is_empty()).then(|| Section::Code(self.commands.clone())));
@@ -148,7 +72,7 @@ impl Report for Advised {
     }
 }
 
-impl Advised {
+impl Shown<'_, ModelAdvice> {
     /// What the device multiplies and nobody loads, in one sentence.
     fn left_out(&self) -> Option<Section> {
         let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();

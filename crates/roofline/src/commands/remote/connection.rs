@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use roofline_verbs::Error;
+
 use crate::{cli::RemoteArgs, failure::Failure};
 
 /// A connection that lives as long as this does.
@@ -40,7 +42,7 @@ impl Connection {
     /// Connects and waits until the server there has a port.
     pub(super) fn open(args: &RemoteArgs, deadline: Instant) -> Result<Self, Failure> {
         let interrupted = interruption();
-        let folder = private_folder()?;
+        let folder = private_folder().map_err(Error::file(std::env::temp_dir()))?;
         let socket = folder.join("ssh");
         let (ssh, host, options) = (args.ssh.clone(), args.host.clone(), args.options.clone());
         let command = Box::new(move || {
@@ -92,7 +94,7 @@ impl Connection {
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(connection.failed(args)),
                 Err(mpsc::RecvTimeoutError::Timeout) if connection.interrupted.try_recv().is_ok() => {
                     connection.end();
-                    return Err(Failure::Cancelled);
+                    return Err(Error::Cancelled.into());
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -108,8 +110,8 @@ impl Connection {
     /// Lets `port` here lead to the server there.
     pub(super) fn forward(&mut self, port: u16) -> Result<(), Failure> {
         let way = format!("127.0.0.1:{port}:127.0.0.1:{}", self.port);
-        let output =
-            (self.command)().args(["-O", "forward", "-L", &way]).arg(&self.host).stdin(Stdio::null()).output()?;
+        let output = (self.command)().args(["-O", "forward", "-L", &way]).arg(&self.host).stdin(Stdio::null()).output();
+        let output = output.map_err(Error::file("ssh"))?;
         if output.status.success() {
             return Ok(());
         }
@@ -128,7 +130,7 @@ impl Connection {
                 self.end();
                 return Ok(());
             }
-            if let Some(status) = self.ssh.try_wait()? {
+            if let Some(status) = self.ssh.try_wait().map_err(Error::file("ssh"))? {
                 // Ctrl-C reaches ssh as well, and perhaps first.
                 if self.interrupted.recv_timeout(Duration::from_millis(300)).is_ok() {
                     self.end();

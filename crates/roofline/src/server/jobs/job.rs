@@ -6,25 +6,23 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
-use roofline_core::{Device, measurement::Measurement};
+use roofline_core::{Device, measurement::Measurement, wording};
 use roofline_run::Skipped;
+use roofline_verbs::{
+    Context, Error, Watcher,
+    context::Home,
+    measure::{MeasuredKernel, shown},
+    runner::now,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::super::limits;
-use super::store;
-use crate::{
-    commands::{
-        measure,
-        runner::{Watcher, utc},
-    },
-    failure::Failure,
-};
+use super::{super::limits, store};
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,16 +73,49 @@ const BUSY: f64 = 10.0;
 impl Record {
     /// Its process ended before it did; when, nobody knows better than the one who finds it.
     pub(super) fn interrupted(&mut self, finished: usize) {
-        let ended = Some(utc(SystemTime::now()));
+        let ended = Some(now());
         *self = Self { state: Stage::Interrupted, ended, finished, current: None, ..self.clone() };
     }
 }
 
 /// Something that happened.
 #[derive(Clone)]
-pub(in crate::server) struct News {
-    pub(in crate::server) kind: &'static str,
-    pub(in crate::server) data: Arc<str>,
+pub(in crate::server) enum News {
+    Progress(Progress),
+    Point(Arc<MeasuredKernel>),
+    Skipped(Arc<Skipped>),
+    End(Box<Record>),
+}
+
+/// How far a job is, and what runs.
+#[derive(Clone, Serialize)]
+pub(in crate::server) struct Progress {
+    finished: usize,
+    count: usize,
+    current: String,
+}
+
+impl News {
+    /// The name of the event.
+    pub(in crate::server) fn kind(&self) -> &'static str {
+        match self {
+            Self::Progress(_) => "progress",
+            Self::Point(_) => "point",
+            Self::Skipped(_) => "skipped",
+            Self::End(_) => "end",
+        }
+    }
+
+    /// What it says, in JSON.
+    pub(in crate::server) fn data(&self) -> String {
+        let text = match self {
+            Self::Progress(progress) => serde_json::to_string(progress),
+            Self::Point(point) => serde_json::to_string(&**point),
+            Self::Skipped(skipped) => serde_json::to_string(&**skipped),
+            Self::End(record) => serde_json::to_string(record),
+        };
+        wording::fields(&text.unwrap_or_default()).into_owned()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,6 +128,7 @@ enum Wish {
 
 pub(in crate::server) struct Job {
     pub(in crate::server) id: String,
+    home: Arc<Home>,
     folder: PathBuf,
     inner: Mutex<Inner>,
     wish: AtomicU8,
@@ -113,7 +145,14 @@ struct Inner {
 }
 
 impl Job {
-    pub(super) fn new(id: String, verb: &str, request: Map<String, Value>, created: String, folder: &Path) -> Self {
+    pub(super) fn new(
+        home: Arc<Home>,
+        id: String,
+        verb: &'static str,
+        request: Map<String, Value>,
+        created: String,
+        folder: &Path,
+    ) -> Self {
         let record = Record {
             id,
             verb: verb.to_owned(),
@@ -129,16 +168,17 @@ impl Job {
             requests: 0,
             disturbed: None,
         };
-        Self::with(record, folder, Some(Vec::new()))
+        Self::with(home, record, folder, Some(Vec::new()))
     }
 
     /// A job of an earlier process.
-    pub(super) fn earlier(record: Record, folder: &Path) -> Self {
-        Self::with(record, folder, None)
+    pub(super) fn earlier(home: Arc<Home>, record: Record, folder: &Path) -> Self {
+        Self::with(home, record, folder, None)
     }
 
-    fn with(record: Record, folder: &Path, news: Option<Vec<News>>) -> Self {
+    fn with(home: Arc<Home>, record: Record, folder: &Path, news: Option<Vec<News>>) -> Self {
         Self {
+            home,
             folder: folder.join(&record.id),
             id: record.id.clone(),
             inner: Mutex::new(Inner { record, begun: None, news }),
@@ -180,10 +220,10 @@ impl Job {
 
     /// The same, of what the folder holds.
     fn told(&self, record: &Record) -> Vec<News> {
-        let mut news: Vec<News> = store::points(&self.folder).iter().map(|point| happened("point", point)).collect();
+        let mut news: Vec<News> = self.points().into_iter().map(|point| News::Point(Arc::new(point))).collect();
         news.truncate(record.finished);
         if !matches!(record.state, Stage::Queued | Stage::Running) {
-            news.push(happened("end", &json!(record)));
+            news.push(News::End(Box::new(record.clone())));
         }
         news
     }
@@ -193,8 +233,8 @@ impl Job {
     }
 
     /// The kernels that are finished, as `roofline measure --json` shows them.
-    pub(in crate::server) fn points(&self) -> Vec<Value> {
-        store::points(&self.folder)
+    pub(in crate::server) fn points(&self) -> Vec<MeasuredKernel> {
+        store::points(&Context::remote(self.home.clone()), &self.folder)
     }
 
     /// The answer, once it is there.
@@ -203,7 +243,7 @@ impl Job {
     }
 
     /// Writes the record to its folder.
-    pub(super) fn save(&self) -> Result<(), Failure> {
+    pub(super) fn save(&self) -> Result<(), Error> {
         store::save(&self.folder, &self.record())
     }
 
@@ -221,27 +261,27 @@ impl Job {
         if interrupted { Stage::Interrupted } else { Stage::Cancelled }
     }
 
-    pub(super) fn start(&self) -> Result<(), Failure> {
+    pub(super) fn start(&self) -> Result<(), Error> {
         {
             let mut inner = self.inner();
             inner.record.state = Stage::Running;
-            inner.record.started = Some(utc(SystemTime::now()));
+            inner.record.started = Some(now());
             inner.begun = Some((Instant::now(), limits::requests()));
         }
         self.save()
     }
 
     /// Ends it, once: on disk first, so that nobody hears of an end that a crash could undo.
-    pub(super) fn end(&self, state: Stage, error: Option<String>) -> Result<(), Failure> {
+    pub(super) fn end(&self, state: Stage, error: Option<String>) -> Result<(), Error> {
         let mut record = self.record();
         if !matches!(record.state, Stage::Queued | Stage::Running) {
             return Ok(());
         }
-        let (ended, current) = (Some(utc(SystemTime::now())), None);
+        let (ended, current) = (Some(now()), None);
         let (requests, disturbed) = self.company();
         record = Record { state, ended, current, error, requests, disturbed, ..record };
         let saved = store::save(&self.folder, &record);
-        let last = happened("end", &json!(record));
+        let last = News::End(Box::new(record.clone()));
         {
             let mut inner = self.inner();
             inner.record = record;
@@ -268,16 +308,17 @@ impl Job {
         (requests, doubt)
     }
 
-    fn tell(&self, kind: &'static str, data: &Value) {
+    /// The surroundings of its question: it may measure, and it is followed.
+    pub(super) fn context(self: &Arc<Self>) -> Context {
+        Context::remote(self.home.clone()).measuring().watched(self.clone())
+    }
+
+    fn tell(&self, one: News) {
         if let Some(news) = &mut self.inner().news {
-            news.push(happened(kind, data));
+            news.push(one);
         }
         self.changes.send_modify(|count| *count += 1);
     }
-}
-
-fn happened(kind: &'static str, data: &Value) -> News {
-    News { kind, data: data.to_string().into() }
 }
 
 impl Watcher for Job {
@@ -286,22 +327,22 @@ impl Watcher for Job {
             let Inner { record, .. } = &mut *self.inner();
             record.count = Some(count);
             record.current = Some(words.to_owned());
-            json!({ "finished": at, "count": count, "current": words })
+            Progress { finished: at, count, current: words.to_owned() }
         };
         // How many there are is known from the first on, also to whoever finds the folder later.
         if at == 0 {
             let _ = self.save();
         }
-        self.tell("progress", &progress);
+        self.tell(News::Progress(progress));
     }
 
     fn measured(&self, measured: &Measurement, device: &Device) {
         self.inner().record.finished += 1;
-        self.tell("point", &measure::shown(measured, device));
+        self.tell(News::Point(Arc::new(shown(measured, device))));
     }
 
     fn skipped(&self, skipped: &Skipped) {
-        self.tell("skipped", &json!(skipped));
+        self.tell(News::Skipped(Arc::new(skipped.clone())));
     }
 
     fn cancelled(&self) -> bool {

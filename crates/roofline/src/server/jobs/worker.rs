@@ -5,22 +5,26 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{Inner, Job, Stage, store};
-use crate::{commands::question::Question, failure::Failure};
+use roofline_core::wording;
+use roofline_verbs::Error;
+
+use super::{Inner, Job, Question, Stage, store};
+use crate::failure::Failure;
 
 pub(super) fn work(inner: &Inner) {
     while let Some((job, question)) = next(inner) {
         let _ = job.start();
         // A kernel that goes wrong must not take the other jobs with it.
-        let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, *question)));
-        let broken = || Err(Failure::usage("the job ended unexpectedly", "its finished kernels are kept"));
+        let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, question)));
+        let broken = || Err(Error::request("the job ended unexpectedly", "its finished kernels are kept").into());
         let (state, error) = match answer.unwrap_or_else(|_| broken()) {
             Ok(()) => (Stage::Done, None),
-            Err(Failure::Cancelled) => (job.stopped(), None),
+            Err(Failure::Verb(Error::Cancelled)) => (job.stopped(), None),
             // Where files are is nobody's business who asks over HTTP.
-            Err(Failure::File { error, .. }) => {
+            Err(Failure::Verb(Error::File { error, .. })) => {
                 (Stage::Failed, Some(format!("a file of the server could not be read or written: {error}")))
             }
+            Err(Failure::Verb(error)) => (Stage::Failed, Some(wording::fields(&error.to_string()).into_owned())),
             Err(failure) => (Stage::Failed, Some(failure.message())),
         };
         let _ = job.end(state, error);
@@ -28,7 +32,7 @@ pub(super) fn work(inner: &Inner) {
 }
 
 /// The first of the queue; none once the server stops.
-fn next(inner: &Inner) -> Option<(Arc<Job>, Box<Question>)> {
+fn next(inner: &Inner) -> Option<(Arc<Job>, Question)> {
     let mut table = inner.table();
     loop {
         if table.stopped {
@@ -41,22 +45,7 @@ fn next(inner: &Inner) -> Option<(Arc<Job>, Box<Question>)> {
     }
 }
 
-fn answer(job: &Arc<Job>, mut question: Question) -> Result<(), Failure> {
-    if let Some(run) = question.run() {
-        run.out = Some(store::run(job.folder()));
-        run.watcher = Some(job.clone());
-    }
-    let answer = question.answer()?;
-    store::keep_result(job.folder(), &without_path(answer))
-}
-
-/// An answer without the place of its run, which is the server's own.
-fn without_path(answer: String) -> String {
-    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&answer) {
-        Ok(mut fields) if fields.contains_key("run") => {
-            fields.remove("run");
-            serde_json::Value::Object(fields).to_string()
-        }
-        _ => answer,
-    }
+fn answer(job: &Arc<Job>, question: Question) -> Result<(), Failure> {
+    let answer = question.answer(&job.context(), store::run(job.folder()))?;
+    Ok(store::keep_result(job.folder(), &answer)?)
 }

@@ -1,11 +1,31 @@
 //! The table of routes, as the document shows them.
 
+use roofline_core::recommend::RecommendationResult;
+use roofline_verbs::{
+    analyze, chart, compare, devices, formats, measure, models, plot, precisions, predict, recommend, sweep, tiling,
+};
+use schemars::SchemaGenerator;
 use serde_json::{Value, json};
 
 use super::{
-    super::catalogue::DEVICE_FILTERS,
-    schema::{self, having, reference, request},
+    super::{
+        catalogue::{DEVICE_FILTERS, Health},
+        compat::{
+            hardware::{HardwareListItem, HardwareSpecInput, Registered},
+            imports::{FlexibleImportRequest, ImportBenchmarkResponse, ValidateRequest},
+            nvml::Look,
+            products::{AnalyzeResponse, GEMMSpec, SweepResponse, TilingResult},
+            wish::RecommendSpec,
+        },
+        jobs::{
+            Question, Record,
+            routes::{Detail, List},
+        },
+    },
+    schema::{asked, either, of, one_of, query as fields},
 };
+
+type Generated<T> = fn(&mut SchemaGenerator) -> T;
 
 /// A route.
 pub(in crate::server) struct Operation {
@@ -14,11 +34,11 @@ pub(in crate::server) struct Operation {
     pub(super) summary: &'static str,
     pub(super) query: fn() -> Vec<Value>,
     /// The schema of the body, and whether there must be one.
-    pub(super) body: fn() -> Option<(Value, bool)>,
+    pub(super) body: Generated<Option<(Value, bool)>>,
     pub(in crate::server) example: Option<&'static str>,
     pub(in crate::server) status: &'static str,
     pub(in crate::server) kind: &'static str,
-    pub(super) answer: fn() -> Value,
+    pub(super) answer: Generated<Value>,
 }
 
 impl Operation {
@@ -35,13 +55,13 @@ impl Operation {
     }
 }
 
-const fn get(path: &'static str, summary: &'static str, answer: fn() -> Value) -> Operation {
+const fn get(path: &'static str, summary: &'static str, answer: Generated<Value>) -> Operation {
     Operation {
         method: "get",
         path,
         summary,
         query: Vec::new,
-        body: || None,
+        body: |_| None,
         example: None,
         status: "200",
         kind: "application/json",
@@ -66,61 +86,53 @@ fn side(name: &str) -> Value {
     query(name, &json!({ "type": "integer", "minimum": 1, "maximum": 2_147_483_647, "default": 4096 }), "A dimension")
 }
 
-/// A short form, or what the command line takes.
-fn short_or(short: &str, verb: &str) -> Value {
-    let command = request(verb);
-    let mut alternatives = vec![reference(short)];
-    alternatives.extend(command["oneOf"].as_array().cloned().unwrap_or_else(|| vec![command]));
-    json!({ "oneOf": alternatives })
-}
-
 const fn verb(
     path: &'static str,
     summary: &'static str,
-    body: fn() -> Option<(Value, bool)>,
+    body: Generated<Option<(Value, bool)>>,
     example: &'static str,
-    answer: fn() -> Value,
+    answer: Generated<Value>,
 ) -> Operation {
     Operation { method: "post", body, example: Some(example), ..get(path, summary, answer) }
 }
 
 pub(in crate::server) const OPERATIONS: &[Operation] = &[
-    get("/api/health", "The server, and the machine it runs on", || reference("Health")),
+    get("/api/health", "The server, and the machine it runs on", of::<Health>),
     Operation {
-        query: || schema::query("devices", DEVICE_FILTERS),
-        ..get("/api/devices", "Devices, with everything their files say", || having(&["devices"]))
+        query: || fields::<devices::Request>(DEVICE_FILTERS),
+        ..get("/api/devices", "Devices, with everything their files say", of::<devices::Answer>)
     },
-    get("/api/devices/{key}", "One device", || having(&["devices"])),
-    get("/api/models", "Models: dimensions, parameters, cache", || having(&["models"])),
-    get("/api/models/{key}", "One model", || having(&["models"])),
-    get("/api/formats", "Number formats: size, range, error, who multiplies them", || having(&["formats"])),
-    get("/api/formats/{key}", "One format", || having(&["formats"])),
+    get("/api/devices/{key}", "One device", of::<devices::Answer>),
+    get("/api/models", "Models: dimensions, parameters, cache", of::<models::Answer>),
+    get("/api/models/{key}", "One model", of::<models::Answer>),
+    get("/api/formats", "Number formats: size, range, error, who multiplies them", of::<formats::Answer>),
+    get("/api/formats/{key}", "One format", of::<formats::Answer>),
     Operation {
-        query: || schema::query("precisions", &["on"]),
-        ..get("/api/precisions", "Named precisions: which format at which place", || having(&["precisions"]))
+        query: || fields::<precisions::Request>(&["on"]),
+        ..get("/api/precisions", "Named precisions: which format at which place", of::<precisions::Answer>)
     },
     verb(
         "/api/predict",
         "How fast it can run: time, bound and reason of an operator or a model",
-        || Some((request("predict"), true)),
+        asked::<predict::Request>,
         r#"{"subject":"gemv","n":4096,"k":4096,"on":["h200"],"precision":["bf16","w4a16"]}"#,
-        || having(&["estimates", "unavailable", "sizes"]),
+        of::<predict::Answer>,
     ),
     verb(
         "/api/roofline",
         "The same with everything a picture needs: ceilings, diagonals, points",
-        || Some((request("roofline"), true)),
+        asked::<predict::Request>,
         r#"{"subject":"model","model":"llama-3-8b","on":["h200"],"precision":["bf16"],"phase":"decode","batch":8,"context":4096}"#,
-        || having(&["device", "memories", "ceilings", "prediction"]),
+        of::<chart::Answer>,
     ),
     Operation {
         kind: "image/svg+xml",
         ..verb(
             "/api/plot",
             "A picture: the roofline, time against batch or context, shares of the time",
-            || Some((request("plot"), true)),
+            asked::<plot::Request>,
             r#"{"kind":"roofline","models":["llama-3-8b"],"on":["h200"],"precision":["bf16","w4a16"]}"#,
-            || json!({ "type": "string" }),
+            |_| json!({ "type": "string" }),
         )
     },
     Operation {
@@ -131,9 +143,9 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/analyze",
             "Everything about one product; with `model`, what a measured run achieved",
-            || Some((short_or("GEMMSpec", "analyze"), true)),
+            either::<GEMMSpec, analyze::Request>,
             r#"{"M":1,"N":4096,"K":4096,"precision":"FP16"}"#,
-            || json!({ "anyOf": [reference("AnalyzeResponse"), having(&["runs"])] }),
+            one_of::<AnalyzeResponse, analyze::Answer>,
         )
     },
     Operation {
@@ -141,9 +153,9 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/public/analyze",
             "Everything about one product, without touching a GPU",
-            || Some((reference("GEMMSpec"), true)),
+            asked::<GEMMSpec>,
             r#"{"M":1,"N":4096,"K":4096,"precision":"FP16"}"#,
-            || reference("AnalyzeResponse"),
+            of::<AnalyzeResponse>,
         )
     },
     Operation {
@@ -151,9 +163,9 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/recommend",
             "Which precision to use: every plan predicted, ranked by a goal within limits",
-            || Some((short_or("RecommendSpec", "recommend"), true)),
+            either::<RecommendSpec, recommend::Request>,
             r#"{"M":1,"N":4096,"K":4096}"#,
-            || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
+            one_of::<RecommendationResult, recommend::Answer>,
         )
     },
     Operation {
@@ -161,9 +173,9 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/public/recommend",
             "The same",
-            || Some((short_or("RecommendSpec", "recommend"), true)),
+            either::<RecommendSpec, recommend::Request>,
             r#"{"M":1,"N":4096,"K":4096}"#,
-            || json!({ "anyOf": [reference("RecommendationResult"), having(&["device", "commands"])] }),
+            one_of::<RecommendationResult, recommend::Answer>,
         )
     },
     Operation {
@@ -176,12 +188,12 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/sweep",
             "Products from a decoded token to a long prompt; with an object, what `roofline sweep` answers",
-            || {
+            |generator| {
                 let list = json!({ "type": "array", "items": { "type": "string" }, "maxItems": 64 });
-                Some((json!({ "oneOf": [list, request("sweep")] }), false))
+                asked::<sweep::Request>(generator).map(|(schema, _)| (json!({ "anyOf": [list, schema] }), false))
             },
             r#"["FP16","NVFP4"]"#,
-            || json!({ "anyOf": [reference("SweepResponse"), having(&["points"])] }),
+            one_of::<SweepResponse, sweep::Answer>,
         )
     },
     Operation {
@@ -192,108 +204,103 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         ..verb(
             "/api/tiling",
             "How a product cuts into tiles, best first",
-            || Some((request("tiling"), false)),
+            |generator| asked::<tiling::Request>(generator).map(|(schema, _)| (schema, false)),
             r#"{"m":4096,"n":4096,"k":4096,"on":"h200","format":"bf16"}"#,
-            || json!({ "anyOf": [{ "type": "array", "items": reference("TilingResult") }, having(&["tilings"])] }),
+            one_of::<Vec<TilingResult>, tiling::Answer>,
         )
     },
-    get("/api/hardware", "Devices in short", hardware_list),
+    get("/api/hardware", "Devices in short", of::<Vec<HardwareListItem>>),
     verb(
         "/api/hardware",
         "Describes a device that is in no list; it is known until the server stops",
-        || Some((reference("HardwareSpecInput"), true)),
+        asked::<HardwareSpecInput>,
         r#"{"name":"My chip","bandwidth_gb_s":1200,"flops_by_precision":{"FP16":300,"INT8":600},"memory_gb":64}"#,
-        || reference("Registered"),
+        of::<Registered>,
     ),
-    get("/api/public/hardware", "The same list", hardware_list),
+    get("/api/public/hardware", "The same list", of::<Vec<HardwareListItem>>),
     verb(
         "/api/import-benchmarks",
         "Reads measurements made elsewhere, and completes what follows from their shapes",
-        || Some((reference("FlexibleImportRequest"), true)),
+        asked::<FlexibleImportRequest>,
         r#"{"simplified":[{"shape":"4096x4096","precision":"FP16","time_us":203.4}]}"#,
-        || reference("ImportBenchmarkResponse"),
+        of::<ImportBenchmarkResponse>,
     ),
     verb(
         "/api/public/import-benchmarks",
         "The same",
-        || Some((reference("FlexibleImportRequest"), true)),
+        asked::<FlexibleImportRequest>,
         r#"{"simplified":[{"shape":"4096x4096","precision":"FP16","time_us":203.4}]}"#,
-        || reference("ImportBenchmarkResponse"),
+        of::<ImportBenchmarkResponse>,
     ),
     verb(
         "/api/validate",
         "Measurements made elsewhere against the roof of a device",
-        || Some((reference("ValidateRequest"), true)),
+        asked::<ValidateRequest>,
         r#"{"hardware_key":"gb10","benchmarks":[{"kernel_type":"gemv","shape":[4096,4096],"precision":"FP16","measured_time_us":203.4}]}"#,
-        || having(&["results", "summary"]),
+        of::<compare::Judged>,
     ),
     job(
         "/api/measure",
         "How fast it does run: a job that runs kernels, checks them and times them",
-        || Some((request("measure"), true)),
+        asked::<measure::Request>,
         r#"{"subject":"gemv","n":4096,"k":4096,"precision":["fp32","bf16"]}"#,
     ),
     job(
         "/api/compare",
         "Theory against measurement, as a job",
-        || Some((request("compare"), true)),
+        asked::<compare::Request>,
         r#"{"subject":"gemv","n":4096,"k":4096}"#,
     ),
     job(
         "/api/jobs",
         "Any of `measure`, `compare` and `sweep` as a job",
-        || {
-            let verbs = json!({ "type": "string", "enum": ["measure", "compare", "sweep"] });
+        |_| {
+            let verbs = json!({ "type": "string", "enum": Question::VERBS });
             let schema = json!({ "type": "object", "properties": { "verb": verbs }, "required": ["verb"] });
             Some((schema, true))
         },
         r#"{"verb":"sweep","measure":true,"quick":true}"#,
     ),
-    get("/api/jobs", "All jobs, the latest first", || reference("JobList")),
-    get("/api/jobs/{id}", "A job with its finished kernels, and its answer once it is done", || reference("JobDetail")),
+    get("/api/jobs", "All jobs, the latest first", of::<List>),
+    get("/api/jobs/{id}", "A job with its finished kernels, and its answer once it is done", of::<Detail>),
     Operation {
         method: "delete",
-        ..get("/api/jobs/{id}", "Cancels a job that has not ended; forgets one that has", || reference("Job"))
+        ..get("/api/jobs/{id}", "Cancels a job that has not ended; forgets one that has", of::<Record>)
     },
-    Operation {
-        method: "post",
-        ..get("/api/jobs/{id}/cancel", "Cancels a job that has not ended", || reference("Job"))
-    },
+    Operation { method: "post", ..get("/api/jobs/{id}/cancel", "Cancels a job that has not ended", of::<Record>) },
     Operation {
         kind: "text/event-stream",
         ..get(
             "/api/jobs/{id}/events",
             "What happens, as server-sent events: `progress`, `point`, `skipped` and `end`, from the start or from Last-Event-ID on",
-            || Value::Null,
+            |_| Value::Null,
         )
     },
     Operation {
         method: "post",
         kind: "text/event-stream",
         query: benchmark_query,
-        ..get("/api/benchmark/stream", "Shapes times precisions, each measured and sent as it finishes", || Value::Null)
+        ..get("/api/benchmark/stream", "Shapes times precisions, each measured and sent as it finishes", |_| {
+            Value::Null
+        })
     },
     Operation {
         kind: "text/event-stream",
         query: benchmark_query,
-        ..get("/api/benchmark/stream", "The same, for an EventSource", || Value::Null)
+        ..get("/api/benchmark/stream", "The same, for an EventSource", |_| Value::Null)
     },
-    get("/api/nvml/status", "What the GPU of this machine does now", || having(&["device_name"])),
-    Operation { kind: "text/event-stream", ..get("/api/nvml/stream", "The same every half second", || Value::Null) },
+    get("/api/nvml/status", "What the GPU of this machine does now", of::<Look>),
+    Operation { kind: "text/event-stream", ..get("/api/nvml/stream", "The same every half second", |_| Value::Null) },
 ];
 
 /// A route that answers with a job to be waited for.
 const fn job(
     path: &'static str,
     summary: &'static str,
-    body: fn() -> Option<(Value, bool)>,
+    body: Generated<Option<(Value, bool)>>,
     example: &'static str,
 ) -> Operation {
-    Operation { status: "202", ..verb(path, summary, body, example, || reference("Job")) }
-}
-
-fn hardware_list() -> Value {
-    json!({ "type": "array", "items": reference("HardwareListItem") })
+    Operation { status: "202", ..verb(path, summary, body, example, of::<Record>) }
 }
 
 fn backend() -> Value {

@@ -1,15 +1,16 @@
 //! The same question has the same answer, whoever asks it: a thousand random ones through every verb and over HTTP.
 
+use std::sync::Arc;
+
 use axum::Router;
 use clap::Parser;
 use roofline_core::{Model, Plan, Registry};
+use roofline_verbs::{Context, analyze, context::Home, plot, predict, recommend, request, sweep};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{app, ask, wait};
-use crate::{
-    cli::{Cli, Command},
-    commands::{plot, question::Verb},
-};
+use crate::cli::{Cli, Command};
 
 /// What every estimate has, and what has to be equal to the last digit.
 const FIELDS: [&str; 16] = [
@@ -94,16 +95,26 @@ impl Place {
 
 /// What a command answers, or nothing where it refuses.
 fn told(verb: &str, arguments: &[&str]) -> Option<Value> {
-    let verb = Verb::named(verb).unwrap();
-    let mut matches = verb.command().try_get_matches_from(arguments).unwrap();
-    let text = verb.question(&mut matches).ok()?.answer().ok()?;
-    Some(serde_json::from_str(&text).unwrap())
+    fn value<A: Serialize, E>(answer: Result<A, E>) -> Option<Value> {
+        answer.ok().map(|answer| serde_json::to_value(answer).unwrap())
+    }
+    let context = Context::remote(Arc::new(Home::of_user()));
+    let cli = Cli::try_parse_from(["roofline", verb].iter().chain(arguments)).unwrap_or_else(|error| panic!("{error}"));
+    match cli.command {
+        Command::Predict(request) => value(predict::predict(&context, &request)),
+        Command::Sweep(request) => value(sweep::sweep(&context, &request)),
+        Command::Plot(args) => value(plot::plot(&context, &args.request)),
+        Command::Analyze(request) => value(analyze::analyze(&context, &request)),
+        Command::Recommend(subject) => value(recommend::recommend(&context, &subject.request())),
+        _ => panic!("no such question: {verb}"),
+    }
 }
 
-fn plotted(arguments: &[&str]) -> Value {
-    let cli = Cli::try_parse_from(["roofline", "plot"].iter().chain(arguments)).ok().unwrap();
-    let Command::Plot(args) = cli.command else { panic!("not plot") };
-    serde_json::to_value(plot::answer(&args).ok().unwrap()).unwrap()
+/// What the library answers to the same body as HTTP.
+fn asked(body: Map<String, Value>) -> Value {
+    let request: predict::Request = request::from_json(Value::Object(body)).unwrap();
+    let context = Context::remote(Arc::new(Home::of_user()));
+    serde_json::to_value(predict::predict(&context, &request).unwrap()).unwrap()
 }
 
 async fn posted(app: &Router, path: &str, body: Map<String, Value>) -> Value {
@@ -193,8 +204,15 @@ async fn product(app: &Router, dice: &mut Dice, place: &Place) -> bool {
         }
     }
     let body = place.body(json!({ "subject": "gemm", "m": m, "n": n, "k": k }));
-    same(&question, "POST /api/predict", own, &posted(app, "/api/predict", body).await["estimates"][1]);
+    both(app, &question, own, body).await;
     true
+}
+
+/// HTTP and the library say the same, all of it, and of what was asked the same as the command line.
+async fn both(app: &Router, question: &str, own: &Value, body: Map<String, Value>) {
+    let answer = posted(app, "/api/predict", body.clone()).await;
+    same(question, "POST /api/predict", own, &answer["estimates"][1]);
+    assert_eq!(answer["estimates"], asked(body)["estimates"], "{question}: HTTP and the library");
 }
 
 async fn model(app: &Router, dice: &mut Dice, model: &str, place: &Place, advised_plans: &mut usize) -> bool {
@@ -204,8 +222,8 @@ async fn model(app: &Router, dice: &mut Dice, model: &str, place: &Place, advise
     let question = format!("{model} {plan} on {device}, {phase}, batch {batch}, {context} tokens {tier}");
     let (batch_text, context_text) = (batch.to_string(), context.to_string());
     let pass = ["--phase", phase, "--batch", &batch_text, "--context", &context_text];
-    let asked = [&pass[..], &place.arguments()].concat();
-    let Some(predicted) = told("predict", &[&["model", model], &asked[..]].concat()) else { return false };
+    let asked_of = [&pass[..], &place.arguments()].concat();
+    let Some(predicted) = told("predict", &[&["model", model], &asked_of[..]].concat()) else { return false };
     let [base, own] = [0, 1].map(|at| &predicted["estimates"][at]);
     if own.is_null() {
         return false;
@@ -214,9 +232,9 @@ async fn model(app: &Router, dice: &mut Dice, model: &str, place: &Place, advise
     // A plan in JSON is its text.
     let text = own["plan"].as_str().unwrap();
     assert_eq!(text.parse::<Plan>().unwrap().to_string(), plan.parse::<Plan>().unwrap().to_string());
-    let swept = told("sweep", &[&[model], &asked[..]].concat()).unwrap();
+    let swept = told("sweep", &[&[model], &asked_of[..]].concat()).unwrap();
     same(&question, "sweep", own, &swept["points"][1]);
-    same(&question, "plot", own, &plotted(&[&["batch", model], &asked[..]].concat())["points"][1]);
+    same(&question, "plot", own, &told("plot", &[&["batch", model], &asked_of[..]].concat()).unwrap()["points"][1]);
     // Two generated tokens are a prompt and one step, at a context of one more than the prompt.
     let prompt = (context - u64::from(phase == "decode")).to_string();
     let run = ["--model", model, "--prompt", &prompt, "--generate", "2", "--measured", "1000s", "--batch", &batch_text];
@@ -225,11 +243,11 @@ async fn model(app: &Router, dice: &mut Dice, model: &str, place: &Place, advise
     // A request has one basis, the weakest of its passes'.
     part["basis"] = own["basis"].clone();
     same(&question, "analyze", own, &part);
-    let asked = ["--any-quality", "--tp", "1", "--all", "--on", device];
+    let limits = ["--any-quality", "--tp", "1", "--all", "--on", device];
     let tiers = if tier.is_empty() { vec![] } else { vec!["--tier", tier] };
     // One in eight: every plan of a device is predicted.
     if dice.next(8) == 0 {
-        let advised = told("recommend", &[&["model", model], &pass[..], &asked, &tiers[..]].concat()).unwrap();
+        let advised = told("recommend", &[&["model", model], &pass[..], &limits, &tiers[..]].concat()).unwrap();
         let outcomes = advised["outcomes"].as_array().unwrap();
         let of = |outcome: &&Value| outcome["plan"] == own["plan"] && outcome["offload"].is_null();
         if let Some(outcome) = outcomes.iter().find(of) {
@@ -238,7 +256,7 @@ async fn model(app: &Router, dice: &mut Dice, model: &str, place: &Place, advise
         }
     }
     let fields = json!({ "subject": "model", "model": model, "phase": phase, "batch": batch, "context": context });
-    same(&question, "POST /api/predict", own, &posted(app, "/api/predict", place.body(fields)).await["estimates"][1]);
+    both(app, &question, own, place.body(fields)).await;
     let fields = json!({ "models": [model], "phase": phase, "batch": batch_text, "context": context_text });
     same(&question, "POST /api/sweep", own, &posted(app, "/api/sweep", place.body(fields)).await["points"][1]);
     true

@@ -1,0 +1,241 @@
+//! What a machine really does: fits the expected tier to it, and says how good the fit is.
+
+mod cpu_grid;
+mod draw;
+mod gpu_grid;
+mod shapes;
+mod terms;
+mod validate;
+
+pub use terms::{Calibrated, Term};
+pub use validate::{ErrorsOf, Validation, WorstKernel};
+
+use std::path::PathBuf;
+
+use clap::Args;
+use roofline_core::{
+    Device,
+    calibration::{Calibration, Sample, Spread, fit},
+    device::Kind,
+    machine::Stack,
+    measurement::{Measurement, Path, Residency, Subject},
+    units::Seconds,
+};
+use roofline_run::{Run, thin_rows};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Context, Error, Note, Result, gpu,
+    machine::{calibration, calibration_name},
+    measure::device_of,
+    request::{BackendName, Measuring},
+    runner::Runner,
+};
+
+/// Kernels that are measured twice, to know how well the machine repeats itself.
+const REPEATS: usize = 12;
+/// Most shapes of a validation.
+const SHAPES: usize = 10_000;
+
+/// What is to be done about a calibration.
+#[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
+#[command(after_help = HELP)]
+#[schemars(rename = "CalibrateRequest")]
+pub struct Request {
+    /// Show the calibration in use; nothing is measured
+    #[arg(long)]
+    #[serde(default)]
+    pub show: bool,
+    /// Remove the calibration in use
+    #[arg(long)]
+    #[serde(default)]
+    pub forget: bool,
+    /// Fit to a run that is on disk
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub from: Option<PathBuf>,
+    /// Measure so many random shapes that the grid does not have, and say how far the calibration in use is from them
+    #[arg(long, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=SHAPES as u64))]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub validate: Option<usize>,
+    /// Which random shapes; those of 1 when left out
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// The device, where it is not this machine
+    #[arg(long, value_name = "DEVICE")]
+    pub on: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: Measuring,
+}
+
+const HELP: &str = "\
+Measures a grid of kernels, fits the terms of the expected tier to them, states the error on shapes that were left out
+of a first fit, and keeps the result: from then on `predict` shows what to expect of this machine beside the ideal.
+
+Examples:
+  roofline calibrate
+  roofline calibrate --quick
+  roofline calibrate --show                            the terms in use, and how good they are
+  roofline calibrate --from run.jsonl                  fit again, without measuring
+  roofline calibrate --validate 300                    how far it is from random shapes";
+
+/// What came of it.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "CalibrateAnswer")]
+pub enum Answer {
+    /// The terms, and how good they are.
+    Calibrated(Box<Calibrated>),
+    /// How far they are from shapes they never saw.
+    Validated(Box<Validation>),
+    /// There was one, and it is gone.
+    Forgotten { forgotten: String, notes: Vec<Note> },
+}
+
+/// Measures, fits and keeps; or shows, forgets, or proves what is kept.
+pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
+    refuse_two(request)?;
+    if request.show || request.forget {
+        return kept(context, request);
+    }
+    if let Some(count) = request.validate {
+        if !(1..=SHAPES).contains(&count) {
+            return Err(Error::request(format!("{count} shapes"), format!("from 1 to {SHAPES}")));
+        }
+        return Ok(Answer::Validated(Box::new(validate::validate(context, request, count)?)));
+    }
+    if request.run.warm {
+        let hint = "leave out ⟨warm⟩: a model finds its weights in memory";
+        return Err(Error::request("the expected tier is of operands in memory", hint));
+    }
+    let (calibration, device) = if let Some(path) = &request.from {
+        let run = Run::read(path)?;
+        let device = request.on.as_deref().map_or_else(|| device_of(context, &run), |on| context.device(on))?;
+        let provenance = format!("{}, {} backend, {}", run.header.started, run.header.backend, path.display());
+        let (once, stack) = (|_: &Measurement| None, BackendName::of_run(&run.header.backend).stack());
+        (fitted(&run.measurements, &once, &device, stack, provenance, Spread::default())?, device)
+    } else {
+        context.home().can_keep("calibrations")?;
+        let mut runner = Runner::start(context, &request.run, request.on.as_deref(), "calibrate")?;
+        (measured(&mut runner, &request.run)?, runner.device().clone())
+    };
+    let path = keep(context, &calibration, &device)?;
+    let fake = if calibration.stack == "null" { " --stack null" } else { "" };
+    context.note(format!("kept in {}; `⟨roofline predict --on {}{fake}⟩` uses it", path.display(), device.label()));
+    Ok(told(context, calibration, &device))
+}
+
+fn told(context: &Context, calibration: Calibration, device: &Device) -> Answer {
+    Answer::Calibrated(Box::new(Calibrated { notes: context.notes(), ..Calibrated::new(calibration, device) }))
+}
+
+/// One thing at a time.
+fn refuse_two(asked: &Request) -> Result<()> {
+    let given = [
+        ("show", asked.show),
+        ("forget", asked.forget),
+        ("from", asked.from.is_some()),
+        ("validate", asked.validate.is_some()),
+    ];
+    let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+    match given[..] {
+        [one, other, ..] => Err(Error::request(format!("⟨{one}⟩ and ⟨{other}⟩ are two questions"), "ask one of them")),
+        _ if asked.seed.is_some() && asked.validate.is_none() => {
+            Err(Error::request("⟨seed⟩ says which random shapes, and none are asked for", "say ⟨validate 300⟩ as well"))
+        }
+        ["validate"] if asked.run.warm => {
+            Err(Error::request("the expected tier is of operands in memory", "leave out ⟨warm⟩"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The calibration in use, shown or forgotten.
+fn kept(context: &Context, asked: &Request) -> Result<Answer> {
+    let backend = asked.run.backend();
+    let device = match asked.on.as_deref() {
+        None if backend == BackendName::Cuda => gpu::device(context, asked.run.gpu)?,
+        on => context.device(on.unwrap_or("this"))?,
+    };
+    let stack = backend.stack();
+    let missing = || {
+        let message = format!("there is no calibration of {} ({})", device.name, device.key);
+        Error::request(message, "`⟨roofline calibrate⟩` makes one")
+    };
+    if asked.forget {
+        if !context.home().forget("calibrations", &calibration_name(&device, stack))? {
+            return Err(missing());
+        }
+        context.note("forgotten");
+        return Ok(Answer::Forgotten { forgotten: device.label(), notes: context.notes() });
+    }
+    let calibration = calibration(context, &device, stack).ok_or_else(missing)?.into_owned();
+    Ok(told(context, calibration, &device))
+}
+
+/// Keeps a calibration for its device and stack.
+pub(crate) fn keep(context: &Context, calibration: &Calibration, device: &Device) -> Result<PathBuf> {
+    context.home().keep("calibrations", &format!("{}.{}", device.label(), calibration.stack), calibration)
+}
+
+/// Measures the grid and fits to it. Kernels are measured again at the end: that is how far the machine itself is from one
+/// time to the next. Where there is time, a processor's are all measured twice, a minute apart, and fitted to the middle of
+/// both: what neighbours take away, they take for seconds.
+pub(crate) fn measured(runner: &mut Runner<'_>, args: &Measuring) -> Result<Calibration> {
+    let (context, quick, chosen) = (runner.context, args.quick, args.seconds.is_some());
+    let device = runner.device().clone();
+    let subjects = if in_blocks(&device) {
+        gpu_grid::gpu(context, &device, quick)?
+    } else {
+        cpu_grid::grid(context, &device, quick)?
+    };
+    let quiet = runner.protocol;
+    if !chosen {
+        runner.protocol.stop = roofline_run::Protocol::quick().stop;
+    }
+    let outcome = runner.measure(&subjects)?;
+    let every = if in_blocks(&device) || quick { (subjects.len() / REPEATS).max(1) } else { 1 };
+    let twice: Vec<Subject> = subjects.iter().step_by(every).cloned().collect();
+    let again = runner.repeat(&twice);
+    let (residency, name) = (runner.protocol.residency, runner.backend.name());
+    let find = |all: &[Measurement], subject: &Subject| {
+        all.iter().find(|one| one.repeats(subject, residency, name)).map(|one| one.time().value())
+    };
+    let pair = |subject: &Subject| Some((find(&outcome.measured, subject)?, find(&again, subject)?));
+    let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
+    let second = |one: &Measurement| again.iter().find(|other| same(one, other)).map(|other| other.time().value());
+    runner.protocol = quiet;
+    fitted(&outcome.measured, &second, &device, runner.kind.stack(), runner.provenance(), spread)
+}
+
+/// Whether two measurements are of one kernel.
+fn same(one: &Measurement, other: &Measurement) -> bool {
+    (one.op, one.formats, one.kernel.path) == (other.op, other.formats, other.kernel.path)
+}
+
+/// Fits to measurements, and where one was made a second time, to the geometric mean of both.
+fn fitted(
+    measured: &[Measurement],
+    second: &dyn Fn(&Measurement) -> Option<f64>,
+    device: &Device,
+    stack: Stack,
+    provenance: String,
+    spread: Spread,
+) -> Result<Calibration> {
+    let sample = |measured: &Measurement| {
+        let first = measured.time();
+        let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
+        Sample { op: measured.op, precision: measured.formats, math: measured.kernel.math, time }
+    };
+    // The expected tier is of operands in memory, and of kernels that nobody would call naive.
+    let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;
+    let samples: Vec<Sample> = measured.iter().filter(usual).map(sample).collect();
+    Ok(fit(&samples, device, stack.name(), provenance, thin_rows(device), spread)?)
+}
+
+/// Whether a machine runs kernels in blocks, which need a wider grid to be known.
+fn in_blocks(device: &Device) -> bool {
+    matches!(device.kind, Kind::Gpu | Kind::Soc)
+}

@@ -1,0 +1,187 @@
+//! Shapes of kernels, spread evenly on a logarithmic scale: by a fixed sequence for the grid, at random for its proof.
+
+use roofline_core::{
+    Device, Dim, Graph,
+    measurement::Subject,
+    op::{Attention, Cache, Elementwise, ElementwiseKind},
+    precision::PrecisionSpec,
+    units::FlopRate,
+};
+use roofline_run::thin_rows;
+
+use crate::{Context, Result, subjects::at_precisions};
+
+/// Where points in the unit cube come from.
+pub(crate) enum Points {
+    /// A sequence that leaves no gaps, the same every time: `frac(1/2 + n / g^j)` with `g^5 = g + 1` (M. Roberts, "The
+    /// unreasonable effectiveness of quasirandom sequences", 2018).
+    Even(u64),
+    /// Random numbers of a seed (`splitmix64`; Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+    Random(u64),
+}
+
+/// The root of `g^5 = g + 1`.
+const ROOT: f64 = 1.167_303_978_261_418_7;
+
+impl Points {
+    pub(crate) fn next(&mut self) -> [f64; 4] {
+        match self {
+            Self::Even(index) => {
+                *index += 1;
+                let index = *index as f64;
+                [1, 2, 3, 4].map(|power| (0.5 + index / ROOT.powi(power)).fract())
+            }
+            Self::Random(state) => [0; 4].map(|_: u8| {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+            }),
+        }
+    }
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Draw {
+    /// Products of so few rows that a GPU has kernels of its own for them.
+    Thin,
+    /// Products of more.
+    Tiled,
+    /// Attention of one new token.
+    Decode,
+    /// Attention over a prompt.
+    Prefill,
+    /// A few operations per element.
+    Elementwise(ElementwiseKind),
+}
+
+/// Sides of weights.
+const SIDES: (f64, f64) = (896.0, 57344.0);
+/// Most elements of a weight or a cache: what is prepared on the host has to be quick to make.
+const ELEMENTS: f64 = (1_u64 << 28) as f64;
+/// Longest time of one call at the peak, in seconds.
+const LONGEST: f64 = 8e-3;
+/// Query heads and key/value heads that models have.
+const HEADS: [(u64, u64); 8] = [(32, 8), (32, 32), (16, 2), (64, 8), (28, 4), (40, 8), (8, 1), (12, 12)];
+
+impl Draw {
+    /// The kernel at a point, at a precision.
+    pub(crate) fn subject(
+        self,
+        context: &Context,
+        point: [f64; 4],
+        spec: &PrecisionSpec,
+        device: &Device,
+    ) -> Result<Vec<Subject>> {
+        let graph = match self {
+            Self::Thin => product(point, (1.0, thin_rows(device).native as f64), spec, device)?,
+            Self::Tiled => product(point, (thin_rows(device).native as f64 + 1.0, 8192.0), spec, device)?,
+            Self::Decode => attention(point, true, device)?,
+            Self::Prefill => attention(point, false, device)?,
+            Self::Elementwise(kind) => elementwise(point, kind)?,
+        };
+        at_precisions(context, &graph, std::slice::from_ref(spec), device)
+    }
+}
+
+/// `low` to `high`, evenly on a logarithmic scale.
+pub(crate) fn between(at: f64, (low, high): (f64, f64)) -> f64 {
+    low * (high / low).powf(at)
+}
+
+/// The most elements that a kernel reads: no more than it could read in the longest time.
+fn elements(device: &Device) -> f64 {
+    ELEMENTS.min(device.memory.bandwidth.value() * LONGEST / 2.0)
+}
+
+/// The nearest multiple of `step` that is not below it.
+pub(crate) fn multiple(value: f64, step: f64) -> u64 {
+    ((value / step).round().max(1.0) * step) as u64
+}
+
+/// Sides are multiples of 16 to 128, odd ones included; `k` is one of 128 where weights have groups.
+fn product(point: [f64; 4], rows: (f64, f64), spec: &PrecisionSpec, device: &Device) -> Result<Graph> {
+    let precision = spec.on(device)?;
+    let steps = [16.0, 64.0, 128.0, 32.0];
+    let step = steps[(point[3] * 4.0) as usize % 4];
+    let grouped = precision.weights.nominal_bits() < precision.activations.nominal_bits();
+    let (n, k) = (between(point[1], SIDES), between(point[2], SIDES));
+    let k = k.min(elements(device) / n);
+    let flops = device.peaks.of(precision.math).map_or(1e12, FlopRate::value) * LONGEST;
+    let m = between(point[0], rows).min(flops / (2.0 * n * k)).max(rows.0).round();
+    let k = k.min(flops / (2.0 * m * n));
+    Ok(Graph::gemm(m as u64, multiple(n, step), multiple(k, if grouped { 128.0 } else { 32.0_f64.max(step) }))?)
+}
+
+fn attention([one, two, three, four]: [f64; 4], decode: bool, device: &Device) -> Result<Graph> {
+    let (heads, kv_heads) = HEADS[(three * HEADS.len() as f64) as usize % HEADS.len()];
+    let head_dim: u64 = if four < 0.25 { 64 } else { 128 };
+    let (batch, context) = if decode {
+        let context = multiple(between(two, (512.0, 32768.0)), 16.0);
+        let room = elements(device) / (2 * context * kv_heads * head_dim) as f64;
+        (between(one, (1.0, 64.0)).min(room).max(1.0) as u64, context)
+    } else {
+        let most = if elements(device) < ELEMENTS { 1024.0 } else { 8192.0 };
+        let context = multiple(between(two, (128.0, most)), 16.0);
+        (between(one, (1.0, 8.0)).min(most / context as f64).max(1.0) as u64, context)
+    };
+    let attention = Attention {
+        batch: Dim::new("batch", batch)?,
+        heads: Dim::new("heads", heads)?,
+        kv_heads: Dim::new("kv-heads", kv_heads)?,
+        head_dim: Dim::new("head-dim", head_dim)?,
+        value_dim: Dim::new("head-dim", head_dim)?,
+        queries: Dim::new("queries", if decode { 1 } else { context })?,
+        context: Dim::new("context", context)?,
+        causal: true,
+        window: None,
+        cache: Cache::Separate,
+    };
+    Ok(Graph::attention(attention.checked()?, true))
+}
+
+fn elementwise([one, two, three, _]: [f64; 4], kind: ElementwiseKind) -> Result<Graph> {
+    use ElementwiseKind as K;
+    let per_head = matches!(kind, K::Rope | K::KvWrite);
+    let width = if per_head { 128 } else { multiple(between(two, (896.0, 16384.0)), 64.0) };
+    let vectors = if per_head { multiple(between(three, (2.0, 64.0)), 1.0) } else { 1 };
+    let tokens = between(one, (1.0, 8192.0)).round();
+    Ok(Graph::elementwise(Elementwise {
+        kind,
+        tokens: tokens as u128,
+        vectors: Dim::new("vectors", vectors)?,
+        width: Dim::new("width", width)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each half of each axis gets its share, from the start.
+    #[test]
+    fn the_sequence_leaves_no_gaps() {
+        let mut points = Points::Even(0);
+        let all: Vec<[f64; 4]> = (0..32).map(|_| points.next()).collect();
+        for axis in 0..4 {
+            let low = all.iter().filter(|point| point[axis] < 0.5).count();
+            assert!((12..=20).contains(&low), "{axis}: {low} of 32");
+        }
+    }
+
+    #[test]
+    fn random_points_are_those_of_their_seed() {
+        let draw = |seed: u64| {
+            (0..100)
+                .fold(Points::Random(seed), |mut points, _| {
+                    points.next();
+                    points
+                })
+                .next()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert!(draw(3).iter().all(|value| (0.0..1.0).contains(value)));
+    }
+}

@@ -1,0 +1,66 @@
+//! The verbs of `roofline`: one file each, with a `Request`, an `Answer` and the function between them.
+//!
+//! Every face stands on this crate. The command line parses a request and prints an answer, the server extracts and returns
+//! the same two, and the page's types are made from their schemas. Nothing outside computes, and no face goes through
+//! another.
+//!
+//! ```
+//! use roofline_verbs::{Context, predict, request};
+//!
+//! let context = Context::pure();
+//! let request: predict::Request = request::from_json(
+//!     serde_json::json!({ "subject": "gemv", "n": 4096, "k": 4096, "on": "h200", "precision": "bf16" }),
+//! )?;
+//! let predict::Answer::Operator(answer) = predict::predict(&context, &request)? else { unreachable!() };
+//! assert_eq!(answer.estimates[0].figures.basis.name(), "calibrated");
+//! # Ok::<(), roofline_verbs::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "fields of answers are named for what they hold; what is not plain has a sentence")]
+
+pub mod analyze;
+#[cfg(feature = "hardware")]
+pub mod calibrate;
+pub mod chart;
+#[cfg(feature = "hardware")]
+pub mod compare;
+pub mod context;
+pub mod devices;
+mod error;
+pub mod formats;
+#[cfg(feature = "hardware")]
+pub mod gpu;
+#[cfg(feature = "files")]
+pub mod inspect;
+#[cfg(feature = "hardware")]
+pub mod jetson;
+pub mod machine;
+#[cfg(feature = "hardware")]
+pub mod measure;
+pub mod models;
+#[cfg(feature = "hardware")]
+pub mod monitor;
+pub mod note;
+mod passes;
+pub mod picture;
+pub mod plot;
+pub mod precisions;
+pub mod predict;
+#[cfg(feature = "files")]
+pub mod quantize;
+pub mod recommend;
+pub mod request;
+#[cfg(feature = "hardware")]
+pub mod runner;
+#[cfg_attr(not(feature = "hardware"), allow(dead_code, reason = "most of it is for measuring"))]
+mod subjects;
+pub mod sweep;
+pub mod text;
+#[cfg(feature = "hardware")]
+pub mod this_machine;
+pub mod tiling;
+
+pub use context::Context;
+pub use error::{Error, Result};
+pub use note::{Note, Watcher};
