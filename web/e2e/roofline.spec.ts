@@ -27,6 +27,8 @@ test("answers sliders, and the address shows the same view again", async ({ clea
   await page.getByLabel("Precision").selectOption("fp8");
   await expect(page).toHaveURL(/p=fp8.*phase=prefill.*batch=8/);
   await expect(page.locator(summary("Bound by"))).toContainText("COMPUTE");
+  // the answer for bf16 is bound by compute, too: only that for fp8, at twice the peak, has its ridge here
+  await expect(page.locator(".strip")).toContainText("ridge at 412 FLOP/B");
   const shown = await page.locator(".strip").innerText();
   await page.reload();
   await expect(page.locator(".strip")).toHaveText(shown, { useInnerText: true });

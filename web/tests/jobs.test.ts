@@ -59,7 +59,7 @@ describe("a job that is followed", () => {
     answers(stream(event("progress", { finished: 0, count: 1, current: "a" }) + event("point", point("a")) + event("end", job("done"))), json(job("done", { finished: 1, count: 1, result, disturbed: "had company" })));
     const works = await followed();
     expect(works.map(({ state }) => state)).toEqual(["queued", "running", "running", "done"]);
-    expect(works.at(-1)).toMatchObject({ result, points: [point("a")], skipped: [{ reason: "had company" }], error: null });
+    expect(works.at(-1)).toMatchObject({ result, points: [point("a")], skipped: [], disturbed: "had company", error: null });
   });
 
   it.each([false, true])("is found again when the server was restarted (stream broken: %s)", async (breaks) => {
@@ -76,6 +76,13 @@ describe("a job that is followed", () => {
     answers(stream(event("point", point("a")), true), json(job("running", { finished: 1, points: [point("a")] })), stream(both), json(job("done", { finished: 2, points: [point("a"), point("b")] })));
     const works = await followed();
     expect(works.at(-1)).toMatchObject({ state: "done", points: [point("a"), point("b")] });
+  });
+
+  it("names the kernels that were left out", async () => {
+    const left = { site: "gemm", op: { linear: { m: 16, n: 64, k: 32 } }, precision: "fp8", reason: "this processor has no FP8" };
+    answers(stream(event("skipped", left) + event("end", job("done"))), json(job("done", { disturbed: "had company" })));
+    const { doubtsOf } = await import("../src/data/follow");
+    expect(doubtsOf((await followed()).at(-1)!)).toEqual(["gemm 16 x 64 x 32 · fp8 · this processor has no FP8", "had company"]);
   });
 
   it("waits for a token that the server asks for", async () => {

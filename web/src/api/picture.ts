@@ -22,7 +22,7 @@ export interface Memory {
 }
 
 export interface Picture {
-  readonly device: Chart<unknown>["device"];
+  readonly device: Chart["device"];
   readonly model: string;
   readonly modelName: string;
   readonly parameters: number;
@@ -54,20 +54,20 @@ export function pictureOf(chart: Chart<ModelPrediction>): Picture | null {
 
 /** The lines above any work: what a device can do. */
 export interface Roof {
-  readonly device: Chart<unknown>["device"];
+  readonly device: Chart["device"];
   readonly ceilings: readonly Ceiling[];
   readonly memories: readonly Memory[];
 }
 
-export function roofOf(chart: Chart<unknown>): Roof {
+export function roofOf(chart: Chart): Roof {
   return { device: chart.device, ceilings: together(chart.ceilings), memories: slopes(chart.memories) };
 }
 
-function slopes(memories: Chart<unknown>["memories"]): readonly Memory[] {
+function slopes(memories: Chart["memories"]): readonly Memory[] {
   return memories.map(({ label, source, bytes_per_s: rate, lo_bytes_per_s: low, hi_bytes_per_s: high }) => ({ label, source, rate, low, high }));
 }
 
-function together(ceilings: Chart<unknown>["ceilings"]): readonly Ceiling[] {
+function together(ceilings: Chart["ceilings"]): readonly Ceiling[] {
   const found: Ceiling[] = [];
   for (const { math, label, flop_per_s: flops, critical_ai: ridge, lo_flop_per_s: low, hi_flop_per_s: high } of ceilings) {
     const at = found.findIndex((other) => other.flops === flops);

@@ -14,16 +14,28 @@ export interface Work {
   readonly current: string | null;
   readonly points: readonly Measurement[];
   readonly skipped: readonly Skipped[];
+  /** Who used the machine meanwhile, in words. */
+  readonly disturbed: string | null;
   readonly result: JobResult | null;
   readonly error: Error | null;
 }
 
-export const IDLE: Work = { id: null, state: "idle", finished: 0, count: null, current: null, points: [], skipped: [], result: null, error: null };
+export const IDLE: Work = { id: null, state: "idle", finished: 0, count: null, current: null, points: [], skipped: [], disturbed: null, result: null, error: null };
 
 const BUSY: readonly Work["state"][] = ["asking", "queued", "running", "lost"];
 
 export function isBusy(state: Work["state"]): boolean {
   return BUSY.includes(state);
+}
+
+/** What was not measured and why, and what else happened, in words. */
+export function doubtsOf({ skipped, disturbed }: Pick<Work, "skipped" | "disturbed">): readonly string[] {
+  const texts = skipped.map(({ site, op, precision, reason }) => [kernelOf(site, op), precision, reason].join(" · "));
+  return disturbed === null ? texts : [...texts, disturbed];
+}
+
+function kernelOf(site: string, op: Skipped["op"]): string {
+  return "linear" in op ? `${site} ${op.linear.m} x ${op.linear.n} x ${op.linear.k}` : site;
 }
 
 const AGAIN = 3000;
@@ -66,11 +78,10 @@ export async function follow(id: string, signal: AbortSignal, show: (work: Work)
 
 /** A job as the server keeps it. */
 function workOf(job: JobDetail, seen: readonly Measurement[], skipped: readonly Skipped[]): Work {
-  const { id, state, finished, count, current, result } = job;
+  const { id, state, finished, count, current, result, disturbed } = job;
   // what is kept is rounded
   const points = seen.length < job.points.length ? job.points : seen;
-  const doubts = job.disturbed ? [{ reason: job.disturbed }] : [];
-  return { id, state, finished, count, current, points, result, skipped: [...skipped, ...doubts], error: job.error ? new Error(job.error) : null };
+  return { id, state, finished, count, current, points, result, skipped, disturbed, error: job.error ? new Error(job.error) : null };
 }
 
 async function shown(id: string, signal: AbortSignal, lost: () => void, again: number): Promise<JobDetail> {

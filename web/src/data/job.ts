@@ -2,14 +2,14 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { isAbort } from "../api/client";
-import { cancelJob, createJob } from "../api/jobs";
+import { cancelJob, createJob, type JobRequest } from "../api/jobs";
 import { report } from "./connection";
 import { follow, IDLE, isBusy, type Work } from "./follow";
 
 export interface JobControl {
   readonly work: Work;
   readonly busy: boolean;
-  readonly start: (body: Readonly<Record<string, unknown>>) => void;
+  readonly start: (body: JobRequest) => void;
   /** Follows a job that is there already. */
   readonly take: (id: string) => void;
   readonly cancel: () => void;
@@ -40,7 +40,7 @@ export function useJob(): JobControl {
     });
   }, []);
 
-  const start = useCallback((body: Readonly<Record<string, unknown>>) => run({ ...IDLE, state: "asking" }, async () => (await createJob(body)).id), [run]);
+  const start = useCallback((body: JobRequest) => run({ ...IDLE, state: "asking" }, async () => (await createJob(body)).id), [run]);
   const take = useCallback((id: string) => run({ ...IDLE, id, state: "queued" }, () => Promise.resolve(id)), [run]);
 
   const { id } = work;

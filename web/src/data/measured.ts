@@ -1,7 +1,7 @@
 /** Points that were measured here or imported: kept in this browser until they are cleared. */
 
 import { useSyncExternalStore } from "react";
-import type { Comparison, Measurement } from "../api/types";
+import type { Comparison, Doubt, Measurement } from "../api/types";
 import { inTime } from "../units/rate";
 
 export interface Measured {
@@ -45,8 +45,8 @@ export function measuredOf(device: string, found: Measurement | Comparison, back
 }
 
 /** A doubt in words: `above_roofline` as "above roofline". */
-export function doubtText(doubt: { readonly kind: string; readonly text?: string }): string {
-  return doubt.text ?? doubt.kind.replaceAll("_", " ");
+export function doubtText(doubt: Doubt): string {
+  return "text" in doubt ? doubt.text : doubt.kind.replaceAll("_", " ");
 }
 
 const KEY = "roofline.measured";

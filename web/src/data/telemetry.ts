@@ -2,7 +2,8 @@
 
 import { useEffect, useState } from "react";
 import { isAbort, Offline, Refusal } from "../api/client";
-import { looks, type Telemetry } from "../api/telemetry";
+import { looks } from "../api/telemetry";
+import type { Telemetry } from "../api/types";
 import { report, useConnection } from "./connection";
 
 export const KEPT = 240;

@@ -22,6 +22,11 @@ export function glyphPath(kind: Kind, r: number): string {
       const s = r * 0.89;
       return `M${-s},${-s}H${s}V${s}H${-s}Z`;
     }
+    case "network": {
+      const w = r * 1.3;
+      const h = r * 1.2;
+      return `M0,${-h}L${w},${h}H${-w}Z`;
+    }
     case "total": {
       const o = r * 1.35;
       const i = r * 0.5;

@@ -5,6 +5,7 @@ import { machineFields } from "../../api/calls";
 import type { JobResult } from "../../api/jobs";
 import type { Measurement } from "../../api/types";
 import { useCatalogue } from "../../data/catalogue";
+import { doubtsOf } from "../../data/follow";
 import { useJob } from "../../data/job";
 import { activeOf, useJobs } from "../../data/jobs";
 import { addMeasured, doubtText, measuredOf } from "../../data/measured";
@@ -43,10 +44,15 @@ export default function BenchmarkView() {
     const active = activeOf(jobs);
     if (active && work.state === "idle") take(active.id);
   }, [jobs, work.state, take]);
-  const place = backend === "null" ? { backend, ...machineFields(setup) } : { backend };
   const chosenShapes = SHAPES.filter(({ key }) => shapes.includes(key));
-  const run = () => job.start({ verb: "sweep", measure: true, shapes: chosenShapes.map(({ shape }) => shape), precision: precisions, quick: true, ...place });
-  const saturate = () => job.start({ verb: "measure", saturate: true, quick: true, backend });
+  const run = () => {
+    if (backend === "none") return;
+    const played = backend === "null" ? machineFields(setup) : {};
+    job.start({ verb: "sweep", measure: true, shapes: chosenShapes.map(({ shape }) => shape), precision: precisions, quick: true, backend, ...played });
+  };
+  const saturate = () => {
+    if (backend !== "none") job.start({ verb: "measure", saturate: true, quick: true, backend });
+  };
 
   if (health && !health.allow_measure) return <Closed />;
   return (
@@ -74,7 +80,7 @@ export default function BenchmarkView() {
       </div>
       <div className="stack">
         {work.error && <Trouble error={work.error} />}
-        <Results points={work.points} skipped={work.skipped.map((skip) => [skip.shape, skip.precision, skip.reason].filter(Boolean).join(" · "))} result={work.result} busy={busy} />
+        <Results points={work.points} skipped={doubtsOf(work)} result={work.result} busy={busy} />
         <JobList jobs={jobs ?? []} followed={work.id} onFollow={take} onChange={refresh} />
       </div>
     </div>
@@ -83,10 +89,11 @@ export default function BenchmarkView() {
 
 export function Results({ points, skipped, result, busy }: { points: readonly Measurement[]; skipped: readonly string[]; result: JobResult | null; busy: boolean }) {
   const [added, setAdded] = useState<readonly Measurement[] | null>(null);
-  const device = result?.device ?? null;
-  const fake = result?.backend === "null";
+  const place = result && "device" in result ? result : null;
+  const device = place?.device ?? null;
+  const fake = place?.backend === "null";
   const add = () => {
-    if (device) addMeasured(points.map((point) => measuredOf(device, point, result?.backend ?? null)));
+    if (device) addMeasured(points.map((point) => measuredOf(device, point, place?.backend ?? null)));
     setAdded(points);
   };
   return (

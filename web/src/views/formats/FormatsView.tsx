@@ -190,7 +190,7 @@ function dotOf(format: Format): Dot {
     colour: precisionColour(format.name),
     label: format.name,
     filled: format.native_devices.length > 0,
-    card: { title: format.name, note: format.summary, rows, spoken: `${format.name}: ${rows.map((row) => row.join(" ")).join(", ")}` },
+    card: { title: format.name, note: format.summary ?? "", rows, spoken: `${format.name}: ${rows.map((row) => row.join(" ")).join(", ")}` },
   };
 }
 

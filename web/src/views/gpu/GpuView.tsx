@@ -1,7 +1,7 @@
 /** What the GPU of the server does now, and what holds it back. */
 
 import { Refusal } from "../../api/client";
-import type { Telemetry } from "../../api/telemetry";
+import type { Telemetry } from "../../api/types";
 import { KEPT, useTelemetry } from "../../data/telemetry";
 import { useCatalogue } from "../../data/catalogue";
 import { Panel } from "../../parts/Panel";
@@ -25,7 +25,7 @@ const GAUGES: readonly Gauge[] = [
   { name: "Busy", unit: "%", of: (look) => look.gpu_utilization_pct, most: () => 100, note: "some kernel ran, of" },
 ];
 
-const REASONS: Readonly<Record<string, string>> = {
+const REASONS: Readonly<Record<NonNullable<Telemetry["throttle_reasons"]>[number], string>> = {
   gpu_idle: "idle: nothing runs",
   sw_power_cap: "at its power limit: usual in large products; compare rates at the clock that was reached",
   sw_thermal_slowdown: "too hot: what is measured now says little",
@@ -42,7 +42,7 @@ export default function GpuView() {
   const { looks, error } = useTelemetry(health?.nvml === true);
   const now = looks[looks.length - 1];
   if (!now) return error || health?.nvml === false ? <NoGpu error={error} /> : <div className="empty" aria-busy="true">Asking the driver</div>;
-  const reasons = (now.throttle_reasons ?? []).filter((reason) => reason !== "none");
+  const reasons = now.throttle_reasons ?? [];
   return (
     <div className="stack">
       <Panel>
@@ -56,7 +56,7 @@ export default function GpuView() {
         {reasons.length > 0 ? (
           <ul>
             {reasons.map((reason) => (
-              <li key={reason} className={reason === "gpu_idle" ? "muted" : "warning"}>{REASONS[reason] ?? reason}</li>
+              <li key={reason} className={reason === "gpu_idle" ? "muted" : "warning"}>{REASONS[reason]}</li>
             ))}
           </ul>
         ) : (

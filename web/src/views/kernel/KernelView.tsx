@@ -3,10 +3,11 @@
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { gemm, machineFields, precisions as askPrecisions, recommendGemm, type GemmQuestion } from "../../api/calls";
 import { Refusal } from "../../api/client";
-import type { JobResult } from "../../api/jobs";
+import type { Compared } from "../../api/jobs";
 import type { GemmAnswer } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { useCatalogue } from "../../data/catalogue";
+import { doubtsOf } from "../../data/follow";
 import { useJob } from "../../data/job";
 import { addMeasured, clearMeasured, measuredOf, useMeasured } from "../../data/measured";
 import { Command } from "../../parts/Copy";
@@ -22,7 +23,7 @@ import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
 import { PrecisionSelect } from "../roofline/WorkloadPanel";
 import { BackendSelect, CustomRates, MeasuringOff } from "./BackendSelect";
 import { backendsOf, chosen, isReal } from "./backends";
-import { resultOf } from "./matching";
+import { comparedOf, resultOf } from "./matching";
 import { ResultTable } from "./ResultTable";
 import { ShapeFields } from "./ShapeFields";
 
@@ -47,13 +48,13 @@ export default function KernelView() {
   const advice = useAnswer(question, askAdvice, 80);
 
   const { work, busy, start, cancel } = useJob();
-  const device = work.result?.device ?? null;
+  const compared = comparedOf(work.result);
   useEffect(() => {
-    if (work.state !== "done" || !device) return;
-    addMeasured((work.result?.comparisons ?? []).map((found) => measuredOf(device, found, work.result?.backend ?? null)));
+    if (work.state !== "done" || !compared) return;
+    addMeasured(compared.comparisons.map((found) => measuredOf(compared.device, found, compared.backend)));
     // the first measurement also finds out what this machine is made of
     setRounds((count) => count + 1);
-  }, [work.state, work.result, device]);
+  }, [work.state, compared]);
 
   const picture = predicted.value;
   const result = resultOf(work.result, shape, picture?.device.key, backend);
@@ -100,9 +101,9 @@ export default function KernelView() {
       </div>
       <div className="stack">
         {work.error && <Trouble error={work.error} />}
-        {work.skipped.filter((skip) => !skip.shape).map((skip) => (
-          <div className="notice" key={skip.reason}>
-            <div>{skip.reason}</div>
+        {doubtsOf(work).map((text) => (
+          <div className="notice" key={text}>
+            <div>{text}</div>
           </div>
         ))}
         {unknown ? (
@@ -144,8 +145,8 @@ export default function KernelView() {
   );
 }
 
-function titleOf(result: JobResult | null): string {
-  if (!result?.device_name) return "Predicted";
+function titleOf(result: Compared | null): string {
+  if (!result) return "Predicted";
   return result.backend === "null" ? `Predicted, and the null backend's fake times for ${result.device_name}` : `Predicted and measured on ${result.device_name}`;
 }
 

@@ -1,4 +1,4 @@
-import type { Comparison, GemmEstimate } from "../../api/types";
+import type { Comparison, Doubt, GemmEstimate } from "../../api/types";
 import { doubtText } from "../../data/measured";
 import { Panel } from "../../parts/Panel";
 import { precisionColour } from "../../plot/colours";
@@ -69,7 +69,7 @@ function Doubts({ comparisons }: { comparisons: readonly Comparison[] }) {
   const found = new Map<string, string[]>();
   for (const comparison of comparisons) {
     // a diagnosis says more than a warning of the same kind
-    const explained = new Set(comparison.diagnoses.map(({ kind }) => kind));
+    const explained = new Set<Doubt["kind"]>(comparison.diagnoses.map(({ kind }) => kind));
     for (const doubt of [...comparison.diagnoses, ...comparison.warnings.filter(({ kind }) => !explained.has(kind))]) {
       const text = doubtText(doubt);
       found.set(text, [...(found.get(text) ?? []), comparison.precision]);

@@ -3,17 +3,18 @@
 import { useMemo } from "react";
 import { recommendModel, type RecommendQuestion } from "../../api/calls";
 import { Refusal } from "../../api/client";
-import type { ModelAnswer, Outcome, Quality } from "../../api/types";
+import type { ModelAnswer, Outcome } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { Command } from "../../parts/Copy";
 import { Panel } from "../../parts/Panel";
 import { SortHeader, sorted, type Column } from "../../parts/sorting";
 import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
-import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
+import { Scatter, type Axis } from "../../plot/Scatter";
 import { change, changeSetup, useView } from "../../state/store";
 import { bytes, count, digits, prefixed, seconds, times } from "../../units/figure";
 import { GoalPanel } from "./GoalPanel";
+import { dotOf, energyOf, inner, keyOf, knownAs, lossOf, named } from "./outcome";
 import { Sensitivity } from "./Sensitivity";
 
 const TIME: Axis = { title: "time", log: true, text: (time) => seconds(time, 2) };
@@ -168,72 +169,4 @@ function Ranked({ answer, best }: { answer: ModelAnswer; best: Outcome | undefin
       )}
     </Panel>
   );
-}
-
-function energyOf(plan: Outcome): string {
-  if (!plan.energy_per_token) return "–";
-  const { kind, joules } = plan.energy_per_token;
-  return `${kind === "at_limit" ? "≤ " : ""}${prefixed(joules, "J", 3)}`;
-}
-
-function dotOf(plan: Outcome): Dot {
-  const { quality } = plan;
-  const rows = [
-    ["time", seconds(plan.time)],
-    ["speed-up", times(plan.gain)],
-    ["memory", bytes(plan.memory.total)],
-    ["perplexity", lossOf(plan)],
-  ] as const;
-  const alone = quality.kind === "estimated" && plan.cache_quality === null ? quality : null;
-  return {
-    key: keyOf(plan),
-    x: plan.time,
-    y: plan.loss!,
-    low: alone?.low ?? null,
-    high: alone?.high ?? null,
-    colour: plan.refused ? "var(--line-strong)" : precisionColour(inner(plan)),
-    label: plan.pareto ? plan.plan : null,
-    filled: plan.pareto,
-    card: { title: named(plan), note: plan.refused ? `refused: ${plan.refused}` : knownAs(plan), rows, spoken: `${named(plan)}: ${rows.map((row) => row.join(" ")).join(", ")}` },
-  };
-}
-
-/** A plan with what sets it apart from the same on other devices. */
-function named(plan: Outcome): string {
-  const host = plan.offload ? `, ${plan.offload.layers} of ${plan.offload.of} layers on the host` : "";
-  return `${plan.plan}${plan.tp > 1 ? ` on ${plan.tp} devices` : ""}${host}`;
-}
-
-function keyOf(plan: Outcome): string {
-  return named(plan);
-}
-
-/** What most weights are in: the rule for the feed-forward part, or what the plan begins with. */
-function inner(plan: Outcome): string {
-  return /(?:ffn|experts)=([^,]+)/.exec(plan.plan)?.[1] ?? plan.plan.split(",")[0] ?? plan.plan;
-}
-
-function knownAs(plan: Outcome): string {
-  return Object.entries(plan.known_as).map(([runtime, name]) => `${name} in ${runtime}`).join(", ");
-}
-
-function lossOf(plan: Outcome): string {
-  return plan.cache_quality ? `${said(plan.quality)}, cache ${said(plan.cache_quality)}` : said(plan.quality);
-}
-
-function said(quality: Quality): string {
-  switch (quality.kind) {
-    case "exact":
-      return "as 16 bit";
-    case "released":
-      return "as released";
-    case "elsewhere":
-      return `+${digits(quality.change * 100, 2)} % published of others`;
-    case "estimated":
-      return `+${digits(quality.low * 100, 2)} to ${digits(quality.high * 100, 2)} %`;
-    case "published":
-      return `+${digits(quality.change * 100, 2)} % published`;
-    case "unknown":
-      return "unknown";
-  }
 }

@@ -27,7 +27,7 @@ export function Sensitivity({ setup, best, variations }: { setup: Setup; best: O
           </li>
         ))}
       </ul>
-      <h3>{precision} with half and twice of each rate, ideal tier</h3>
+      <h3>{precision} with half and twice of each rate{now ? `, ${now.tier} tier` : ""}</h3>
       {error && <p className="muted small">{error.message}</p>}
       {value && now && (
         <>

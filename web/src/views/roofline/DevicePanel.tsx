@@ -9,6 +9,8 @@ import { isCustom, type Setup } from "../../state/view";
 import { prefixed } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "./DeviceSelect";
 
+type Unit = keyof Device["peaks"];
+
 const RATE = { low: 8, high: 32_768 } as const;
 const PEAK = { low: 0.25, high: 32_768 } as const;
 
@@ -37,7 +39,7 @@ export function DevicePanel({ setup, picture }: { setup: Setup; picture: Picture
         <details className="more">
           <summary>Other peaks, source</summary>
           <div className="stack">
-            {Object.keys(device.peaks)
+            {(Object.keys(device.peaks) as Unit[])
               .filter((name) => name !== unit)
               .map((name) => (
                 <Peak key={name} device={device} unit={name} setup={setup} />
@@ -63,7 +65,7 @@ function Bandwidth({ device, setup }: { device: Device; setup: Setup }) {
   return <LogSlider label={`Bandwidth${device.memory.type ? `, ${device.memory.type}` : ""}`} value={value} {...RATE} text={(rate) => prefixed(rate * 1e9, "B/s", 3)} changed={setup.bandwidth !== null} onChange={(bandwidth) => changeSetup({ bandwidth })} />;
 }
 
-function Peak({ device, unit, setup }: { device: Device; unit: string; setup: Setup }) {
+function Peak({ device, unit, setup }: { device: Device; unit: Unit; setup: Setup }) {
   const preset = (device.peaks[unit] ?? 0) / 1e12;
   const value = setup.peaks[unit] ?? preset;
   const set = (peak: number) => changeSetup({ peaks: { ...setup.peaks, [unit]: peak } });
