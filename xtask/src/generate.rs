@@ -1,13 +1,14 @@
-//! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, the pictures, and
-//! every block of the README and the guides that starts with `$ roofline`.
+//! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, the pictures,
+//! every block of the README and the guides that starts with `$ roofline`, and the types of the page.
 
 use std::{
     env, fs,
+    io::Write,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
-use crate::{cargo, checkpoint, root, run};
+use crate::{cargo, checkpoint, root, run, serve, step, works};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
@@ -119,7 +120,42 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
         let page = if *file == WITH_CHECKPOINT { beside_a_checkpoint(&old)? } else { with_examples(&old, &roofline)? };
         settle(&path, &page, mode)?;
     }
-    Ok(())
+    types(mode)
+}
+
+/// What the server takes and answers, as the page's compiler reads it.
+fn types(mode: Mode) -> Result<(), String> {
+    if !works(Command::new("npm").arg("--version")) {
+        step("SKIPPED the page's types: npm is not installed (https://nodejs.org)");
+        return Ok(());
+    }
+    let web = root().join("web");
+    if !web.join("node_modules/openapi-typescript").exists() {
+        step("npm ci");
+        run(&mut serve::npm(&["ci", "--no-audit", "--no-fund"]))?;
+    }
+    let document = program("openapi", &root())?;
+    if !document.status.success() {
+        return Err(format!("roofline openapi: {}", String::from_utf8_lossy(&document.stderr)));
+    }
+    let types = fed(&mut serve::npm(&["run", "--silent", "types"]), &document.stdout)?;
+    settle(&web.join("src/api/schema.ts"), &types, mode)
+}
+
+/// What a command prints when it is given `input`, all of which it reads before it prints.
+fn fed(command: &mut Command, input: &[u8]) -> Result<String, String> {
+    let shown = format!("{command:?}").replace('"', "");
+    let failed = |error: std::io::Error| format!("{shown}: {error}");
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = pipes.spawn().map_err(failed)?;
+    // One that ends early says why on standard error, which is worth more than a broken pipe.
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input));
+    let output = child.wait_with_output().map_err(failed)?;
+    if !output.status.success() {
+        return Err(format!("{shown} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    written.map_err(failed)?;
+    String::from_utf8(output.stdout).map_err(|error| format!("{shown}: {error}"))
 }
 
 /// The page whose commands run beside a small checkpoint called `tiny-llama`, and write others there.

@@ -39,9 +39,11 @@ pub(crate) fn instruction_sets() -> Result<(), String> {
     Ok(())
 }
 
-/// The core is pure: it must build where there is no operating system. The program runs on Jetson boards.
+/// The core is pure, and so are verbs that only compute: they must build where there is no operating system. The program
+/// runs on Jetson boards.
 pub(crate) fn others() -> Result<(), String> {
     check(WASM, &["--package", "roofline-core"])?;
+    check(WASM, &["--package", "roofline-verbs", "--no-default-features"])?;
     if check(ARM, &["--workspace", "--exclude", "xtask"])? { emulated() } else { Ok(()) }
 }
 

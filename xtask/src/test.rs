@@ -20,6 +20,8 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         step("SKIPPED lints: clippy is not installed (rustup component add clippy)");
     }
+    spelling()?;
+    dependencies()?;
     fuzz_targets()?;
     let page = page()?;
     packages();
@@ -32,6 +34,7 @@ pub(crate) fn test() -> Result<(), String> {
         step("tests (cargo test; cargo-nextest is not installed)");
         with_compiler(cargo(&["test", "--workspace", "--locked", "--all-targets"]))?;
     }
+    on_a_gpu(&with_compiler)?;
     machines::instruction_sets()?;
     oracle::oracle()?;
     step("documentation tests");
@@ -44,6 +47,47 @@ pub(crate) fn test() -> Result<(), String> {
     step("generated files");
     generate::generate(generate::Mode::Check)?;
     machines::others()
+}
+
+/// Tests that are ignored because they need a GPU, where there is one.
+fn on_a_gpu(run: &dyn Fn(Command) -> Result<(), String>) -> Result<(), String> {
+    if !works(Command::new("nvidia-smi").arg("--list-gpus")) {
+        step("SKIPPED kernels on a GPU: there is none (nvidia-smi --list-gpus)");
+        return Ok(());
+    }
+    step("kernels on a GPU");
+    // One after the other: each takes all of it.
+    let tests = ["on_a_gpu", "--ignored", "--test-threads", "1"];
+    let mut command = cargo(&["test", "--locked", "--package", "roofline-run", "--test", "operators", "--"]);
+    command.args(tests);
+    run(command)
+}
+
+/// Words as they are spelled, by `typos` from PyPI.
+fn spelling() -> Result<(), String> {
+    let folder = root().join("target/typos");
+    let program = folder.join("bin/typos");
+    if !program.exists() {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]).arg(&folder);
+        let _ = run(pip.arg("typos==1.51.1"));
+    }
+    if !works(Command::new(&program).arg("--version")) {
+        step("SKIPPED spelling: typos cannot be installed (pip install typos)");
+        return Ok(());
+    }
+    step("spelling");
+    run(Command::new(&program).current_dir(root()))
+}
+
+/// Licences and origins of what we stand on. Building the tool takes longer than all tests, so it is used where it is.
+fn dependencies() -> Result<(), String> {
+    if !works(&mut cargo(&["deny", "--version"])) {
+        step("SKIPPED dependencies: cargo-deny is not installed (cargo install cargo-deny)");
+        return Ok(());
+    }
+    step("dependencies");
+    run(&mut cargo(&["deny", "check", "bans", "licenses", "sources"]))
 }
 
 /// The targets of the fuzzer still compile. They are a workspace of their own, whose one dependency more may not be on a
