@@ -10,7 +10,7 @@ mod speedup;
 mod verdict;
 
 pub use diagnosis::Diagnosis;
-pub use pass::Pass;
+pub use pass::{Pass, error_pct};
 pub use slow::SlowKernel;
 pub use speedup::{Gains, SpeedupPair};
 pub use verdict::{Grade, Status, Verdict};

@@ -24,6 +24,7 @@ pub use codec::Encoded;
 pub use dynamic::dynamic_values;
 pub use element::{BNB_FP4, BNB_FP4_ASCENDING, Element, NF4};
 pub use gguf::GgufBlock;
+pub use layout::Layout;
 pub use loss::Distribution;
 pub use minifloat::Overflow;
 pub use sizes::Sizes;
@@ -31,7 +32,6 @@ pub use sizes::Sizes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::layout::Layout;
 use crate::{Dim, text::textual, units::Bytes};
 
 /// A storage format: an element and how its scale is shared.

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::{
     Dim, Op, Result,
     model::Anatomy,
-    op::{ActivatedLinear, Attention, Elementwise, ElementwiseKind, Linear},
+    op::{Attention, Elementwise, ElementwiseKind, Linear},
+    program::{self, CacheUse, Step, Value, Weight},
     role::{Part, Role},
 };
 
@@ -68,15 +69,7 @@ impl Graph {
 
     /// Attention in one kernel, or with scores written to memory in three.
     pub fn attention(attention: Attention, fused: bool) -> Self {
-        let mix = Role::Mix;
-        if fused {
-            return Self::of([("attention", Op::Attention(attention), mix)]);
-        }
-        Self::of([
-            ("qk_score", Op::Scores(attention), mix),
-            ("softmax", Op::Softmax(attention), mix),
-            ("sv_prod", Op::Values(attention), mix),
-        ])
+        Self::counted(attention_steps(attention), fused)
     }
 
     /// One element-wise kernel.
@@ -86,36 +79,73 @@ impl Graph {
 
     /// A feed-forward layer; fused, the activation runs inside the kernel before it and its inputs never reach memory.
     pub fn ffn(ffn: Ffn, fused: bool) -> Self {
-        let Ffn { tokens, hidden, inner, gated } = ffn;
-        let up = Linear { m: tokens, n: inner, k: hidden };
-        let down = ("down_proj", Op::Linear(Linear { m: tokens, n: hidden, k: inner }), Role::Down);
-        let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
-        let activation = Op::Elementwise(Elementwise { kind, tokens: tokens.wide(), vectors: Dim::ONE, width: inner });
-        match (gated, fused) {
-            (_, true) => {
-                let (site, part) =
-                    if gated { ("gate_up_proj", Part::GateUp) } else { ("up_proj", Part::One(Role::Up)) };
-                let op = Op::ActivatedLinear(ActivatedLinear { linear: up, gated });
-                let first = Node { site, op, count: 1, part, groups: 0 };
-                let nodes = vec![first, Node::new(down.0, down.1, down.2)];
-                Self { nodes, anatomy: None }
-            }
-            (true, false) => Self::of([
-                ("gate_proj", Op::Linear(up), Role::Gate),
-                ("up_proj", Op::Linear(up), Role::Up),
-                ("silu_mul", activation, Role::Down),
-                down,
-            ]),
-            (false, false) => {
-                Self::of([("up_proj", Op::Linear(up), Role::Up), ("activation", activation, Role::Down), down])
-            }
+        Self::counted(feed_forward_steps(ffn, false), fused)
+    }
+
+    /// Steps as kernels of no layer.
+    fn counted(steps: Vec<Step>, fused: bool) -> Self {
+        let steps = if fused { program::fused(&steps) } else { steps };
+        let mut nodes = Vec::with_capacity(steps.len());
+        for step in &steps {
+            nodes.push(Node { site: step.site, op: step.op, count: 1, part: step.part, groups: 0 });
         }
+        Self { nodes, anatomy: None }
     }
 
     fn of<const N: usize>(nodes: [(&'static str, Op, Role); N]) -> Self {
         let nodes = nodes.map(|(site, op, role)| Node::new(site, op, role)).to_vec();
         Self { nodes, anatomy: None }
     }
+}
+
+/// Attention as an eager framework runs it: scores, their softmax, and values mixed by it.
+pub(crate) fn attention_steps(attention: Attention) -> Vec<Step> {
+    let mix = Part::One(Role::Mix);
+    vec![
+        Step::new(("qk_score", Op::Scores(attention), mix), &[Value::Query], &[], Value::Scores)
+            .with_cache(CacheUse::Read),
+        Step::new(("softmax", Op::Softmax(attention), mix), &[Value::Scores], &[], Value::Probabilities),
+        Step::new(("sv_prod", Op::Values(attention), mix), &[Value::Probabilities], &[], Value::Mixed)
+            .with_cache(CacheUse::Read),
+    ]
+}
+
+/// The sites of a feed-forward layer, their weights, and where it leaves its result.
+type FfnNames = ([&'static str; 5], [&'static [Weight]; 3], Value);
+
+const OWN: FfnNames = (
+    ["gate_proj", "up_proj", "silu_mul", "activation", "down_proj"],
+    [&[Weight::Gate], &[Weight::Up], &[Weight::Down]],
+    Value::Fed,
+);
+
+/// Those of experts that every token meets.
+const SHARED: FfnNames = (
+    ["shared_gate_proj", "shared_up_proj", "shared_silu_mul", "shared_activation", "shared_down_proj"],
+    [&[Weight::SharedGate], &[Weight::SharedUp], &[Weight::SharedDown]],
+    Value::Shared,
+);
+
+/// A feed-forward layer, every operator a kernel of its own.
+pub(crate) fn feed_forward_steps(ffn: Ffn, shared: bool) -> Vec<Step> {
+    let Ffn { tokens, hidden, inner, gated } = ffn;
+    let ([gate_site, up_site, join_site, act_site, down_site], [gate, up, down], fed) =
+        if shared { SHARED } else { OWN };
+    let wide = Op::Linear(Linear { m: tokens, n: inner, k: hidden });
+    let back = Op::Linear(Linear { m: tokens, n: hidden, k: inner });
+    let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
+    let activation = Op::Elementwise(Elementwise { kind, tokens: tokens.wide(), vectors: Dim::ONE, width: inner });
+    let one = Part::One;
+    let mut steps = Vec::with_capacity(4);
+    if gated {
+        steps.push(Step::new((gate_site, wide, one(Role::Gate)), &[Value::Normed], gate, Value::Gate));
+    }
+    steps.push(Step::new((up_site, wide, one(Role::Up)), &[Value::Normed], up, Value::Up));
+    let join = if gated { (join_site, activation, one(Role::Down)) } else { (act_site, activation, one(Role::Down)) };
+    let read: &[Value] = if gated { &[Value::Gate, Value::Up] } else { &[Value::Up] };
+    steps.push(Step::new(join, read, &[], Value::Inner));
+    steps.push(Step::new((down_site, back, one(Role::Down)), &[Value::Inner], down, fed));
+    steps
 }
 
 impl Node {

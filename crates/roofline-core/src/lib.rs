@@ -44,6 +44,7 @@ pub mod op;
 pub mod plan;
 pub mod precision;
 pub mod predict;
+pub mod program;
 pub mod quality;
 pub mod recommend;
 pub mod registry;
@@ -59,6 +60,7 @@ pub mod work;
 // The verbs: functions beside the modules of the same names.
 pub use compare::compare;
 pub use predict::predict;
+pub use program::Program;
 pub use recommend::recommend;
 
 pub use device::Device;

@@ -1,6 +1,7 @@
 //! A language model as dimensions: enough to count its parameters, lower it to kernels and size its memory.
 
 mod anatomy;
+pub mod arithmetic;
 mod config;
 mod lowering;
 mod memory;
@@ -9,6 +10,7 @@ mod parameters;
 mod shortfall;
 
 pub use anatomy::Anatomy;
+pub use arithmetic::Arithmetic;
 pub use lowering::{Lowering, Workload};
 pub use memory::Footprint;
 pub use shortfall::Shortfall;
@@ -56,6 +58,9 @@ pub struct Model {
     /// What of it decides which layer a plan stores how.
     #[serde(skip)]
     pub anatomy: Arc<Anatomy>,
+    /// Functions and constants, which only those who run it need.
+    #[serde(skip)]
+    pub arithmetic: Arc<Arithmetic>,
     /// How the checkpoint stores its quantized weights, where it ships quantized.
     pub stored: Option<Stored>,
 }

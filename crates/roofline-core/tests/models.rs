@@ -322,7 +322,6 @@ fn fusion_is_another_list_for_the_same_work() {
     let expected = [
         "embedding",
         "rmsnorm",
-        "residual",
         "q_proj",
         "k_proj",
         "v_proj",
@@ -332,6 +331,7 @@ fn fusion_is_another_list_for_the_same_work() {
         "softmax",
         "sv_prod",
         "o_proj",
+        "residual",
         "gate_proj",
         "up_proj",
         "silu_mul",

@@ -7,7 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Pair;
-use crate::measurement::Phase;
+use crate::{measurement::Phase, units::Seconds};
+
+/// `|predicted - measured| / predicted`, in percent.
+pub fn error_pct(predicted: Seconds, measured: Seconds) -> f64 {
+    (measured / predicted - 1.0).abs() * 100.0
+}
 
 /// A pass of a model at one precision.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -94,7 +99,7 @@ pub(super) fn passes(pairs: &[Pair]) -> Vec<Pass> {
         pass.kernel_error_pct += (predicted - measured).abs();
     }
     for pass in &mut passes {
-        pass.error_pct = (pass.measured_time_us / pass.predicted_time_us - 1.0).abs() * 100.0;
+        pass.error_pct = error_pct(Seconds::new(pass.predicted_time_us), Seconds::new(pass.measured_time_us));
         pass.kernel_error_pct *= 100.0 / pass.predicted_time_us;
     }
     passes

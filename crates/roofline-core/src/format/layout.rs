@@ -2,16 +2,22 @@
 
 use super::{ABSMAX_BLOCK, DOUBLE_BLOCK, Format, MICRO_BLOCK, NVFP4_BLOCK, Scaling, Shape, Span, Zero};
 
-/// Byte counts of the parts.
-pub(super) struct Layout {
-    codes: u128,
-    scales: u128,
-    zeros: u128,
-    tensor: u128,
+/// Byte counts of the parts of a packed tensor, which are those of [`Encoded`](super::Encoded).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Elements.
+    pub codes: u128,
+    /// Scales of blocks or rows.
+    pub scales: u128,
+    /// Zero points; second-level scales in double quantization.
+    pub zeros: u128,
+    /// What there is once per tensor.
+    pub tensor: u128,
 }
 
 impl Layout {
-    pub(super) fn new(format: Format, shape: Shape) -> Self {
+    /// The parts of a tensor of that shape.
+    pub fn new(format: Format, shape: Shape) -> Self {
         let bits = u64::from(format.element.bits());
         let columns = shape.columns.get();
         let by_row = |bytes: u64| shape.rows * u128::from(bytes);
@@ -61,7 +67,7 @@ impl Layout {
     }
 
     /// All of it.
-    pub(super) fn bytes(&self) -> u128 {
+    pub fn bytes(&self) -> u128 {
         self.codes + self.scales + self.zeros + self.tensor
     }
 }

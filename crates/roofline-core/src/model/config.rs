@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::{Anatomy, AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
+use super::{Anatomy, Arithmetic, AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
 use crate::{Dim, Error, Result};
 
 /// The fields that matter. Unknown ones are ignored: every checkpoint has its own.
@@ -28,7 +29,7 @@ pub(super) struct Config {
     mlp_bias: Option<bool>,
     qk_layernorm: Option<bool>,
     partial_rotary_factor: Option<f64>,
-    rope_parameters: Option<RopeParameters>,
+    rope_parameters: Option<Value>,
     sliding_window: Option<u64>,
     use_sliding_window: Option<bool>,
     max_window_layers: Option<u64>,
@@ -51,12 +52,21 @@ pub(super) struct Config {
     v_head_dim: Option<u64>,
     quantization_config: Option<Quantization>,
     /// The language part of a multimodal checkpoint.
-    text_config: Option<Box<Config>>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct RopeParameters {
-    partial_rotary_factor: Option<f64>,
+    text_config: Option<Value>,
+    // What changes no shape: functions and constants.
+    hidden_act: Option<Value>,
+    hidden_activation: Option<Value>,
+    rms_norm_eps: Option<Value>,
+    layer_norm_eps: Option<Value>,
+    rope_theta: Option<Value>,
+    rope_scaling: Option<Value>,
+    rope_local_base_freq: Option<Value>,
+    original_max_position_embeddings: Option<Value>,
+    query_pre_attn_scalar: Option<Value>,
+    attn_logit_softcapping: Option<Value>,
+    final_logit_softcapping: Option<Value>,
+    norm_topk_prob: Option<Value>,
+    swiglu_limit: Option<Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -92,7 +102,10 @@ impl Config {
         let refuse = |reason: String| Error::Model { key: file.to_owned(), reason };
         let family = self.model_type.as_deref().ok_or_else(|| refuse("`model_type` is missing".to_owned()))?;
         if let Some(text) = &self.text_config {
-            let mut text = text.as_ref().clone();
+            let mut text: Self = serde_json::from_value(text.clone()).map_err(|error| refuse(error.to_string()))?;
+            if text.text_config.is_some() {
+                return Err(refuse("its `text_config` has a `text_config` of its own".to_owned()));
+            }
             text.tie_word_embeddings = text.tie_word_embeddings.or(self.tie_word_embeddings);
             text.quantization_config = text.quantization_config.or_else(|| self.quantization_config.clone());
             text.model_type = text.model_type.or_else(|| self.model_type.clone());
@@ -184,8 +197,33 @@ impl Reader<'_> {
             norms: self.norms(),
             layers,
             anatomy: Arc::new(anatomy),
+            arithmetic: Arc::new(self.arithmetic(hidden)),
             stored: stored.map(Stored),
         })
+    }
+
+    /// Functions and constants, from the fields that are not dimensions and the few that are both.
+    fn arithmetic(&self, hidden: Dim) -> Arithmetic {
+        let config = self.config.clone();
+        let fields = [
+            ("max_position_embeddings", config.max_position_embeddings.map(Into::into)),
+            ("rope_parameters", config.rope_parameters),
+            ("hidden_act", config.hidden_act),
+            ("hidden_activation", config.hidden_activation),
+            ("rms_norm_eps", config.rms_norm_eps),
+            ("layer_norm_eps", config.layer_norm_eps),
+            ("rope_theta", config.rope_theta),
+            ("rope_scaling", config.rope_scaling),
+            ("rope_local_base_freq", config.rope_local_base_freq),
+            ("original_max_position_embeddings", config.original_max_position_embeddings),
+            ("query_pre_attn_scalar", config.query_pre_attn_scalar),
+            ("attn_logit_softcapping", config.attn_logit_softcapping),
+            ("final_logit_softcapping", config.final_logit_softcapping),
+            ("norm_topk_prob", config.norm_topk_prob),
+            ("swiglu_limit", config.swiglu_limit),
+        ];
+        let fields = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        Arithmetic::of(&Value::Object(fields), self.family, hidden.get())
     }
 
     fn norms(&self) -> Norms {
@@ -246,7 +284,7 @@ impl Reader<'_> {
     }
 
     fn rotary_dim(&self, head_dim: Dim) -> Result<Dim> {
-        let rope = self.config.rope_parameters.as_ref().and_then(|rope| rope.partial_rotary_factor);
+        let rope = self.config.rope_parameters.as_ref().and_then(|rope| rope["partial_rotary_factor"].as_f64());
         let default = if self.family == "phi" { 0.5 } else { 1.0 };
         let factor = self.config.partial_rotary_factor.or(rope).unwrap_or(default);
         if !(factor > 0.0 && factor <= 1.0) {

@@ -1,4 +1,4 @@
-//! From a model and a workload to kernels. Prefill, decode and chunks are the same function with other numbers.
+//! From a model and a workload to the steps of a pass. Prefill, decode and chunks are the same function with other numbers.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::{AttentionLayer, FeedForward, Model};
 use crate::{
     Dim, Error, Graph, Op, Result,
-    graph::{Ffn, Node},
+    graph::{Ffn, attention_steps, feed_forward_steps},
     op::{AllReduce, Attention, Cache, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
+    program::{CacheUse, Program, Step, Value, Weight},
     role::{Part, Role},
 };
 
@@ -48,7 +49,7 @@ impl Workload {
     }
 
     /// Tokens in flight.
-    fn tokens(self) -> Result<Dim> {
+    pub fn tokens(self) -> Result<Dim> {
         Dim::new("batch x tokens", self.sequences.get() * self.new.get())
     }
 }
@@ -76,72 +77,51 @@ impl Default for Lowering {
 impl Model {
     /// The kernels of one pass, on each of the devices that share it.
     pub fn graph(&self, workload: Workload, lowering: Lowering) -> Result<Graph> {
-        let mut lower = Lower {
-            model: self,
+        Ok(self.program(workload, lowering)?.graph())
+    }
+
+    /// The steps of one pass, on each of the devices that share it.
+    pub fn program(&self, workload: Workload, lowering: Lowering) -> Result<Program> {
+        let lower = Lower { model: self, workload, lowering, tokens: workload.tokens()?, steps: Vec::new() };
+        let layer = |layer: &super::Layer| Lower { steps: Vec::with_capacity(24), ..lower.clone() }.layer(layer);
+        let program = Program {
             workload,
-            lowering,
-            tokens: workload.tokens()?,
-            nodes: Vec::with_capacity(24),
-            groups: 0,
+            start: lower.clone().embedding(),
+            layers: self.layers.iter().map(layer).collect::<Result<_>>()?,
+            end: lower.clone().head(),
+            anatomy: Arc::clone(&self.anatomy),
         };
-        lower.embedding();
-        for (at, layer) in self.layers.iter().enumerate() {
-            lower.groups = 1 << at;
-            lower.norms(layer.count);
-            lower.attention(&layer.attention, layer.count)?;
-            lower.feed_forward(&layer.feed_forward, layer.count);
-        }
-        lower.groups = 0;
-        lower.head();
-        Ok(Graph { nodes: lower.nodes, anatomy: Some(Arc::clone(&self.anatomy)) })
+        Ok(if lowering.fused { program.fused() } else { program })
     }
 }
 
 /// Attention of sliding-window layers.
-const WINDOW: &[(&str, &str)] = &[
-    ("attention", "window_attention"),
-    ("qk_score", "window_qk_score"),
-    ("softmax", "window_softmax"),
-    ("sv_prod", "window_sv_prod"),
-];
+const WINDOW: &[(&str, &str)] =
+    &[("qk_score", "window_qk_score"), ("softmax", "window_softmax"), ("sv_prod", "window_sv_prod")];
 
-/// Experts that every token meets.
-const SHARED: &[(&str, &str)] = &[
-    ("gate_up_proj", "shared_gate_up_proj"),
-    ("gate_proj", "shared_gate_proj"),
-    ("up_proj", "shared_up_proj"),
-    ("silu_mul", "shared_silu_mul"),
-    ("activation", "shared_activation"),
-    ("down_proj", "shared_down_proj"),
-];
-
+/// A part of a model that is being lowered.
+#[derive(Clone)]
 struct Lower<'a> {
     model: &'a Model,
     workload: Workload,
     lowering: Lowering,
     tokens: Dim,
-    nodes: Vec<Node>,
-    /// The group of layers that is being lowered, as a bit; none outside of them.
-    groups: u16,
+    steps: Vec<Step>,
 }
 
+/// The values and weights of a step.
+type Operands = (&'static [Value], &'static [Weight], Value);
+
 impl Lower<'_> {
-    /// Adds a kernel, or counts it with an equal one.
-    fn push(&mut self, site: &'static str, op: Op, count: u64, part: Part) {
-        match self.nodes.iter_mut().find(|node| node.site == site && node.op == op && node.part == part) {
-            Some(node) => {
-                node.count += count;
-                node.groups |= self.groups;
-            }
-            None => self.nodes.push(Node { site, op, count, part, groups: self.groups }),
-        }
+    fn push(&mut self, site: &'static str, op: Op, part: Part, (reads, weights, writes): Operands) {
+        self.steps.push(Step::new((site, op, part), reads, weights, writes));
     }
 
-    fn linear(&mut self, site: &'static str, n: Dim, k: Dim, count: u64, role: Role) {
-        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), count, Part::One(role));
+    fn linear(&mut self, site: &'static str, n: Dim, k: Dim, role: Role, operands: Operands) {
+        self.push(site, Op::Linear(Linear { m: self.tokens, n, k }), Part::One(role), operands);
     }
 
-    fn elementwise(&mut self, site: &'static str, kind: ElementwiseKind, vectors: Dim, width: Dim, count: u64) {
+    fn elementwise(&mut self, site: &'static str, kind: ElementwiseKind, vectors: Dim, width: Dim, operands: Operands) {
         let op = Elementwise { kind, tokens: self.tokens.wide(), vectors, width };
         let role = match kind {
             ElementwiseKind::Embedding => Role::Embedding,
@@ -151,7 +131,7 @@ impl Lower<'_> {
             ElementwiseKind::GatedActivation | ElementwiseKind::Activation => Role::Down,
             ElementwiseKind::Residual => Role::Vector,
         };
-        self.push(site, Op::Elementwise(op), count, Part::One(role));
+        self.push(site, Op::Elementwise(op), Part::One(role), operands);
     }
 
     /// This device's part of `whole`, rounded up; a dimension of one stays.
@@ -171,33 +151,68 @@ impl Lower<'_> {
         Dim::new(what, a.get() * b.get())
     }
 
-    fn embedding(&mut self) {
-        self.elementwise("embedding", ElementwiseKind::Embedding, Dim::ONE, self.model.hidden, 1);
+    fn embedding(mut self) -> Vec<Step> {
+        let operands: Operands = (&[Value::Tokens], &[Weight::Embedding], Value::Stream);
+        self.elementwise("embedding", ElementwiseKind::Embedding, Dim::ONE, self.model.hidden, operands);
+        self.steps
     }
 
-    /// Norms and residual additions, which a fused graph folds into their neighbours.
-    fn norms(&mut self, layers: u64) {
-        if !self.lowering.fused {
-            let (one, hidden) = (Dim::ONE, self.model.hidden);
-            let site = if self.model.norms.bias { "layernorm" } else { "rmsnorm" };
-            self.elementwise(site, ElementwiseKind::Norm, one, hidden, layers * self.model.norms.per_layer);
-            self.elementwise("residual", ElementwiseKind::Residual, one, hidden, 2 * layers);
+    /// A layer. Where attention and feed-forward run side by side, one norm feeds both; where there are four norms, what a
+    /// part adds to the stream has one, too.
+    fn layer(mut self, layer: &super::Layer) -> Result<Vec<Step>> {
+        const STREAM: &[Value] = &[Value::Stream];
+        let norms = self.model.norms.per_layer;
+        let fed: &[Value] = match layer.feed_forward {
+            FeedForward::Experts { shared: Some(_), .. } => &[Value::Stream, Value::Fed, Value::Shared],
+            _ => &[Value::Stream, Value::Fed],
+        };
+        self.norm((STREAM, &[Weight::InputNorm], Value::Normed));
+        self.attention(&layer.attention)?;
+        if norms == 4 {
+            self.norm((&[Value::Attended], &[Weight::PostAttentionNorm], Value::Attended));
         }
+        if norms > 1 {
+            self.residual(&[Value::Stream, Value::Attended]);
+            self.norm((STREAM, &[Weight::FeedForwardNorm], Value::Normed));
+        }
+        self.feed_forward(&layer.feed_forward);
+        if norms == 4 {
+            self.norm((&[Value::Fed], &[Weight::PostFeedForwardNorm], Value::Fed));
+        }
+        if norms == 1 {
+            self.residual(&[Value::Stream, Value::Attended]);
+        }
+        self.residual(fed);
+        Ok(self.steps)
+    }
+
+    fn norm(&mut self, operands: Operands) {
+        let site = if self.model.norms.bias { "layernorm" } else { "rmsnorm" };
+        self.elementwise(site, ElementwiseKind::Norm, Dim::ONE, self.model.hidden, operands);
+    }
+
+    fn residual(&mut self, reads: &'static [Value]) {
+        let operands: Operands = (reads, &[], Value::Stream);
+        self.elementwise("residual", ElementwiseKind::Residual, Dim::ONE, self.model.hidden, operands);
     }
 
     /// The sum over devices after a layer's second product.
-    fn all_reduce(&mut self, count: u64) {
+    fn all_reduce(&mut self, operands: Operands) {
         if self.lowering.ranks > Dim::ONE {
             let reduce = AllReduce { tokens: self.tokens, width: self.model.hidden, ranks: self.lowering.ranks };
             // Sums after attention and after the feed-forward part are the same kernel.
-            self.push("all_reduce", Op::AllReduce(reduce), count, Part::One(Role::Vector));
+            self.push("all_reduce", Op::AllReduce(reduce), Part::One(Role::Vector), operands);
         }
     }
 
-    fn attention(&mut self, layer: &AttentionLayer, count: u64) -> Result<()> {
+    fn attention(&mut self, layer: &AttentionLayer) -> Result<()> {
+        const NORMED: &[Value] = &[Value::Normed];
+        const LATENT: &[Value] = &[Value::QueryLatent];
         let hidden = self.model.hidden;
         let out = match *layer {
-            AttentionLayer::Grouped { heads, kv_heads, head_dim, rotary_dim, window, query_key_norm, .. } => {
+            AttentionLayer::Grouped {
+                heads, kv_heads, head_dim, rotary_dim, window, query_key_norm, sinks, ..
+            } => {
                 self.shareable("attention heads", heads)?;
                 // Fewer KV heads than devices: each keeps a copy of the one it needs.
                 if kv_heads > self.lowering.ranks {
@@ -206,24 +221,19 @@ impl Lower<'_> {
                 let (heads, kv_heads) = (self.share(heads), self.share(kv_heads));
                 let query = Self::product("heads x head_dim", heads, head_dim)?;
                 let key = Self::product("kv heads x head_dim", kv_heads, head_dim)?;
-                if self.lowering.fused {
-                    let n = Dim::new("qkv", query.get() + 2 * key.get())?;
-                    let all = Linear { m: self.tokens, n, k: hidden };
-                    self.push("qkv_proj", Op::Linear(all), count, Part::Qkv { query, key });
-                } else {
-                    self.linear("q_proj", query, hidden, count, Role::Query);
-                    self.linear("k_proj", key, hidden, count, Role::Key);
-                    self.linear("v_proj", key, hidden, count, Role::Value);
-                    let rotated = Dim::new("heads", heads.get() + kv_heads.get())?;
-                    if query_key_norm {
-                        self.elementwise("qk_norm", ElementwiseKind::Norm, rotated, head_dim, count);
-                    }
-                    self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
-                    let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
-                    self.elementwise("kv_write", ElementwiseKind::KvWrite, vectors, head_dim, count);
+                self.linear("q_proj", query, hidden, Role::Query, (NORMED, &[Weight::Query], Value::Query));
+                self.linear("k_proj", key, hidden, Role::Key, (NORMED, &[Weight::Key], Value::Key));
+                self.linear("v_proj", key, hidden, Role::Value, (NORMED, &[Weight::Value], Value::Value));
+                let rotated = Dim::new("heads", heads.get() + kv_heads.get())?;
+                let both: &[Value] = &[Value::Query, Value::Key];
+                if query_key_norm {
+                    let norms: &[Weight] = &[Weight::QueryNorm, Weight::KeyNorm];
+                    self.elementwise("qk_norm", ElementwiseKind::Norm, rotated, head_dim, (both, norms, Value::Query));
                 }
-                let shape = (heads, kv_heads, head_dim, head_dim);
-                self.mix(shape, window, Cache::Separate, count)?;
+                self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, (both, &[], Value::Query));
+                let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
+                self.write_cache(&[Value::Key, Value::Value], vectors, head_dim);
+                self.mix((heads, kv_heads, head_dim, head_dim), window, Cache::Separate, sinks)?;
                 query
             }
             AttentionLayer::Latent { heads, query_rank, rank, plain_dim, rotary_dim, value_dim } => {
@@ -231,44 +241,52 @@ impl Lower<'_> {
                 let heads = self.share(heads);
                 let key_dim = Dim::new("qk head dim", plain_dim.get() + rotary_dim.get())?;
                 let queries = Self::product("heads x qk head dim", heads, key_dim)?;
-                match query_rank {
-                    Some(rank) => {
-                        self.linear("q_a_proj", rank, hidden, count, Role::Query);
-                        self.linear("q_b_proj", queries, rank, count, Role::Query);
-                    }
-                    None => self.linear("q_proj", queries, hidden, count, Role::Query),
+                if let Some(rank) = query_rank {
+                    let down: Operands = (NORMED, &[Weight::QueryDown], Value::QueryLatent);
+                    self.linear("q_a_proj", rank, hidden, Role::Query, down);
+                    let norm: Operands = (LATENT, &[Weight::QueryDownNorm], Value::QueryLatent);
+                    self.elementwise("q_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, norm);
+                    let up: Operands = (LATENT, &[Weight::QueryUp], Value::Query);
+                    self.linear("q_b_proj", queries, rank, Role::Query, up);
+                } else {
+                    let whole: Operands = (NORMED, &[Weight::QueryUp], Value::Query);
+                    self.linear("q_proj", queries, hidden, Role::Query, whole);
                 }
                 let latent = Dim::new("kv rank", rank.get() + rotary_dim.get())?;
-                self.linear("kv_a_proj", latent, hidden, count, Role::Key);
-                if !self.lowering.fused {
-                    if let Some(rank) = query_rank {
-                        self.elementwise("q_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, count);
-                    }
-                    self.elementwise("kv_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, count);
-                    let rotated = Dim::new("heads", heads.get() + 1)?;
-                    self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, count);
-                    self.elementwise("kv_write", ElementwiseKind::KvWrite, Dim::ONE, latent, count);
-                }
+                self.linear("kv_a_proj", latent, hidden, Role::Key, (NORMED, &[Weight::KeyValueDown], Value::Key));
+                let norm: Operands = (&[Value::Key], &[Weight::KeyValueDownNorm], Value::Key);
+                self.elementwise("kv_a_norm", ElementwiseKind::Norm, Dim::ONE, rank, norm);
+                let rotated = Dim::new("heads", heads.get() + 1)?;
+                let both: &[Value] = &[Value::Query, Value::Key];
+                self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, (both, &[], Value::Query));
+                self.write_cache(&[Value::Key], Dim::ONE, latent);
                 let expanded = Dim::new("kv_b", heads.get() * (plain_dim.get() + value_dim.get()))?;
                 let (long, short) = (latent.get() + rank.get(), key_dim.get() + value_dim.get());
+                let unfold: Operands = (&[Value::Key], &[Weight::KeyValueUp], Value::Value);
                 if self.absorbs(long, short, expanded.get() * rank.get() / heads.get()) {
                     // The expansion is absorbed into queries and outputs, one product per head with the same weights and
                     // operations, and attention runs on the compressed vectors.
-                    self.linear("kv_b_proj", expanded, rank, count, Role::Value);
-                    self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, count)?;
+                    self.linear("kv_b_proj", expanded, rank, Role::Value, unfold);
+                    self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, false)?;
                 } else {
                     // Keys and values of the whole context are expanded.
                     let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
                     let expand = Op::Linear(Linear { m: keys, n: expanded, k: rank });
-                    self.push("kv_b_proj", expand, count, Part::One(Role::Value));
-                    self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, count)?;
+                    self.push("kv_b_proj", expand, Part::One(Role::Value), unfold);
+                    self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, false)?;
                 }
                 Self::product("heads x v_head_dim", heads, value_dim)?
             }
         };
-        self.linear("o_proj", hidden, out, count, Role::Output);
-        self.all_reduce(count);
+        self.linear("o_proj", hidden, out, Role::Output, (&[Value::Mixed], &[Weight::Output], Value::Attended));
+        self.all_reduce((&[Value::Attended], &[], Value::Attended));
         Ok(())
+    }
+
+    fn write_cache(&mut self, reads: &'static [Value], vectors: Dim, width: Dim) {
+        self.elementwise("kv_write", ElementwiseKind::KvWrite, vectors, width, (reads, &[], Value::Key));
+        let written = self.steps.pop().map(|step| step.with_cache(CacheUse::Write));
+        self.steps.extend(written);
     }
 
     /// Whether absorbing takes fewer operations than expanding: `new` tokens pay `long` instead of `short` features per key,
@@ -280,7 +298,7 @@ impl Lower<'_> {
     }
 
     /// Scores, softmax and values.
-    fn mix(&mut self, shape: (Dim, Dim, Dim, Dim), window: Option<Dim>, cache: Cache, count: u64) -> Result<()> {
+    fn mix(&mut self, shape: (Dim, Dim, Dim, Dim), window: Option<Dim>, cache: Cache, sinks: bool) -> Result<()> {
         let (heads, kv_heads, head_dim, value_dim) = shape;
         let Workload { sequences: batch, new: queries, context } = self.workload;
         let window = window.filter(|window| *window < context);
@@ -289,70 +307,71 @@ impl Lower<'_> {
             Attention { batch, heads, kv_heads, head_dim, value_dim, queries, context, causal, window, cache }
                 .checked()?;
         let names = if window.is_some() { WINDOW } else { &[] };
-        self.append(&Graph::attention(attention, self.lowering.fused), names, count);
+        for mut step in attention_steps(attention) {
+            let other = names.iter().find(|(site, _)| *site == step.site).map(|(_, other)| *other);
+            step.site = other.unwrap_or(step.site);
+            if sinks && matches!(step.op, Op::Softmax(_)) {
+                step.weights = &[Weight::Sinks];
+            }
+            self.steps.push(step);
+        }
         Ok(())
     }
 
-    /// Kernels of a part of a layer, under other names where it stands in another place.
-    fn append(&mut self, part: &Graph, names: &[(&str, &'static str)], count: u64) {
-        for node in &part.nodes {
-            let other = names.iter().find(|(site, _)| *site == node.site).map(|(_, other)| *other);
-            self.push(other.unwrap_or(node.site), node.op, count, node.part);
-        }
-    }
-
-    fn feed_forward(&mut self, layer: &FeedForward, count: u64) {
+    fn feed_forward(&mut self, layer: &FeedForward) {
         let (tokens, hidden) = (self.tokens, self.model.hidden);
-        let dense = |lower: &Self, inner: Dim, gated: bool| {
-            Graph::ffn(Ffn { tokens, hidden, inner: lower.share(inner), gated }, lower.lowering.fused)
-        };
         match *layer {
-            FeedForward::Dense { inner, gated, .. } => self.append(&dense(self, inner, gated), &[], count),
+            FeedForward::Dense { inner, gated, .. } => {
+                let inner = self.share(inner);
+                self.steps.extend(feed_forward_steps(Ffn { tokens, hidden, inner, gated }, false));
+            }
             FeedForward::Experts { experts, active, inner, shared, gated, .. } => {
                 let router = Linear { m: tokens, n: experts, k: hidden };
-                self.push("router", Op::Linear(router), count, Part::One(Role::Router));
-                self.experts((experts, active, self.share(inner)), gated, count);
+                let operands: Operands = (&[Value::Normed], &[Weight::Router], Value::Choice);
+                self.push("router", Op::Linear(router), Part::One(Role::Router), operands);
+                self.experts((experts, active, self.share(inner)), gated);
                 if let Some(shared) = shared {
-                    self.append(&dense(self, shared, gated), SHARED, count);
+                    let inner = self.share(shared);
+                    self.steps.extend(feed_forward_steps(Ffn { tokens, hidden, inner, gated }, true));
                 }
             }
         }
-        self.all_reduce(count);
+        self.all_reduce((&[Value::Fed], &[], Value::Fed));
     }
 
-    fn experts(&mut self, (experts, active, inner): (Dim, Dim, Dim), gated: bool, count: u64) {
+    fn experts(&mut self, (experts, active, inner): (Dim, Dim, Dim), gated: bool) {
+        const CHOSEN: &[Value] = &[Value::Normed, Value::Choice];
         let (tokens, hidden) = (self.tokens, self.model.hidden);
         let side = |side, n, k| Op::Experts(Experts { tokens, experts, active, n, k, side });
-        match (self.lowering.fused, gated) {
-            (true, true) => {
-                self.push("experts_gate_up", side(ExpertSide::GatedUp, inner, hidden), count, Part::ExpertGateUp);
-            }
-            (_, gated) => {
-                if gated {
-                    self.push("experts_gate", side(ExpertSide::Up, inner, hidden), count, Part::One(Role::ExpertGate));
-                }
-                self.push("experts_up", side(ExpertSide::Up, inner, hidden), count, Part::One(Role::ExpertUp));
-            }
+        let up = side(ExpertSide::Up, inner, hidden);
+        if gated {
+            let operands: Operands = (CHOSEN, &[Weight::ExpertGate], Value::Gate);
+            self.push("experts_gate", up, Part::One(Role::ExpertGate), operands);
         }
-        if !self.lowering.fused {
-            let kind = if gated { ElementwiseKind::GatedActivation } else { ElementwiseKind::Activation };
-            let rows = tokens.wide() * active.wide();
-            let op = Elementwise { kind, tokens: rows, vectors: Dim::ONE, width: inner };
-            self.push("experts_activation", Op::Elementwise(op), count, Part::One(Role::ExpertDown));
-        }
-        self.push("experts_down", side(ExpertSide::Down, hidden, inner), count, Part::One(Role::ExpertDown));
+        self.push("experts_up", up, Part::One(Role::ExpertUp), (CHOSEN, &[Weight::ExpertUp], Value::Up));
+        let (kind, reads): (_, &[Value]) = if gated {
+            (ElementwiseKind::GatedActivation, &[Value::Gate, Value::Up])
+        } else {
+            (ElementwiseKind::Activation, &[Value::Up])
+        };
+        let rows = tokens.wide() * active.wide();
+        let op = Elementwise { kind, tokens: rows, vectors: Dim::ONE, width: inner };
+        let operands: Operands = (reads, &[], Value::Inner);
+        self.push("experts_activation", Op::Elementwise(op), Part::One(Role::ExpertDown), operands);
+        let down: Operands = (&[Value::Inner, Value::Choice], &[Weight::ExpertDown], Value::Fed);
+        self.push("experts_down", side(ExpertSide::Down, hidden, inner), Part::One(Role::ExpertDown), down);
     }
 
     /// The last norm and the logits.
-    fn head(&mut self) {
+    fn head(mut self) -> Vec<Step> {
         let hidden = self.model.hidden;
         let rows = if self.lowering.all_logits { self.tokens } else { self.workload.sequences };
-        if !self.lowering.fused {
-            let (kind, tokens) = (ElementwiseKind::Norm, rows.wide());
-            let op = Elementwise { kind, tokens, vectors: Dim::ONE, width: hidden };
-            self.push("final_norm", Op::Elementwise(op), 1, Part::One(Role::Vector));
-        }
+        let op = Elementwise { kind: ElementwiseKind::Norm, tokens: rows.wide(), vectors: Dim::ONE, width: hidden };
+        let norm: Operands = (&[Value::Stream], &[Weight::FinalNorm], Value::Normed);
+        self.push("final_norm", Op::Elementwise(op), Part::One(Role::Vector), norm);
         let n = self.share(self.model.vocabulary);
-        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), 1, Part::One(Role::Head));
+        let head: Operands = (&[Value::Normed], &[Weight::Head], Value::Logits);
+        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), Part::One(Role::Head), head);
+        self.steps
     }
 }

@@ -207,6 +207,39 @@ impl Plan {
             let output = if self.precision().is_some() { stored.output } else { query };
             Ok(Precision { kv, output, query, attention, ..stored })
         };
+        Assignment::by_role(model, (layers, wide), by_layer || self.mix().is_some(), at)
+    }
+}
+
+impl Assignment {
+    /// What a checkpoint holds, on a device: `stored` says how the weights of a role are stored in a layer, `values` what
+    /// kernels hand to each other, and `kv` what the cache keeps. Logits and scores of experts are FP32: what chooses
+    /// among them must not see them rounded.
+    pub fn of_stored(
+        device: &Device,
+        anatomy: &Anatomy,
+        (values, kv): (Format, Format),
+        stored: impl Fn(Role, Option<u64>) -> Option<Format>,
+    ) -> Result<Self> {
+        let of = |format: Format| -> Result<Precision> {
+            Ok(Precision { kv, ..PrecisionSpec::weights_only(format).resolved(device, values)? })
+        };
+        let wide = of(values)?;
+        Self::by_role(anatomy, (wide, wide), true, |role, layer, _| {
+            let precision = of(stored(role, layer).unwrap_or(values))?;
+            let chosen = matches!(role, Role::Head | Role::Router);
+            Ok(Precision { output: if chosen { Format::FP32 } else { precision.output }, ..precision })
+        })
+    }
+
+    /// Asks for the precision of every role, of each layer where layers differ; `layers` is attention's, `wide` that of
+    /// everything that has no matrix.
+    fn by_role(
+        model: &Anatomy,
+        (layers, wide): (Precision, Precision),
+        by_layer: bool,
+        at: impl Fn(Role, Option<u64>, u64) -> Result<Precision>,
+    ) -> Result<Self> {
         let mut table = [wide; ROLES];
         table[Role::Mix as usize] = layers;
         let mut shares = Vec::new();
@@ -215,7 +248,7 @@ impl Plan {
                 table[role as usize] = at(role, None, model.hidden)?;
                 continue;
             }
-            if !by_layer && self.mix().is_none() {
+            if !by_layer {
                 table[role as usize] = at(role, Some(0), model.hidden)?;
                 continue;
             }
