@@ -14,4 +14,9 @@ mod tensor;
 mod tile;
 mod unsupported;
 
+pub use affinity::Binding;
 pub use backend::Cpu;
+pub use buffer::Buffer;
+pub use pool::Pool;
+pub use tensor::Tensor;
+pub use unsupported::Unsupported;

@@ -18,6 +18,7 @@ mod interference;
 pub mod jetson;
 mod measure;
 mod null;
+pub mod process;
 pub mod protocol;
 mod random;
 mod reference;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use roofline_core::Format;
 use roofline_run::cpu::kernels::{
     Pool, Tensor,
-    elementwise::{Elementwise, Rotations, Target},
+    elementwise::{Activation, Elementwise, Rotations, Target},
 };
 
 /// Prints the rates over rows that lie in memory, and over the one row of a decode step.
@@ -41,8 +41,8 @@ pub(crate) fn report(pool: &mut Pool) {
         time("norm", 2.0, &mut |pool, out| drop(kernels.norm(pool, x, &weight, 1e-5, out)));
         time("softmax", 2.0, &mut |pool, out| drop(kernels.softmax(pool, x, out)));
         time("residual", 3.0, &mut |pool, out| drop(kernels.residual(pool, x, x, out)));
-        time("gated", 3.0, &mut |pool, out| drop(kernels.gated(pool, x, x, out)));
-        time("activation", 2.0, &mut |pool, out| drop(kernels.activation(pool, x, out)));
+        time("gated", 3.0, &mut |pool, out| drop(kernels.gated(pool, Activation::Silu, x, x, out)));
+        time("activation", 2.0, &mut |pool, out| drop(kernels.activation(pool, Activation::Silu, x, out)));
         let heads = tensor(128);
         time("rope", 2.0, &mut |pool, out| drop(kernels.rope(pool, heads, columns / 128, &rotations, &positions, out)));
         time("embedding", 2.0, &mut |pool, out| drop(kernels.embedding(pool, x, &positions, out)));

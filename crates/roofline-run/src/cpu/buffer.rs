@@ -7,6 +7,7 @@ use std::{
     ops::{Deref, DerefMut},
     ptr::NonNull,
     slice,
+    sync::Arc,
 };
 
 /// A huge page on x86-64 and on ARM with 4 KiB granules.
@@ -20,12 +21,16 @@ const LINE: usize = 64;
 pub struct Buffer {
     start: NonNull<u8>,
     length: usize,
-    memory: Memory,
+    /// What it is a part of, given back with the last part.
+    memory: Arc<Memory>,
 }
 
 /// How the memory was come by, and so how it is given back.
 enum Memory {
-    Allocated(Layout),
+    Allocated {
+        start: NonNull<u8>,
+        layout: Layout,
+    },
     #[cfg(unix)]
     Mapped {
         address: *mut libc::c_void,
@@ -43,7 +48,7 @@ impl Buffer {
         let layout = Layout::from_size_align(length.max(1), LINE).ok()?.pad_to_align();
         // SAFETY: the layout has a non-zero size.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, length, memory: Memory::Allocated(layout) })
+        Some(Self { start, length, memory: Arc::new(Memory::Allocated { start, layout }) })
     }
 
     /// Fresh pages from the kernel, which are zero.
@@ -62,7 +67,23 @@ impl Buffer {
         unsafe {
             libc::madvise(start.cast(), length, libc::MADV_HUGEPAGE);
         }
-        Some(Self { start: NonNull::new(start)?, length, memory: Memory::Mapped { address, bytes } })
+        Some(Self { start: NonNull::new(start)?, length, memory: Arc::new(Memory::Mapped { address, bytes }) })
+    }
+
+    /// The first `bytes` bytes; the rest stays. Many matrices in one mapping leave no page of it half empty. The rest starts
+    /// on a cache line if `bytes` is a multiple of 64.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer bytes.
+    #[must_use]
+    pub fn take_front(&mut self, bytes: usize) -> Self {
+        assert!(bytes <= self.length, "a buffer of {} bytes has no {bytes} to give", self.length);
+        let front = Self { start: self.start, length: bytes, memory: Arc::clone(&self.memory) };
+        // SAFETY: within the buffer, or one past its end.
+        self.start = unsafe { self.start.add(bytes) };
+        self.length -= bytes;
+        front
     }
 
     /// A copy of `bytes`.
@@ -89,21 +110,25 @@ impl DerefMut for Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Memory {
     fn drop(&mut self) {
-        match self.memory {
-            // SAFETY: allocated with this layout.
-            Memory::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+        match *self {
+            // SAFETY: allocated with this layout, and nobody has a part of it any more.
+            Self::Allocated { start, layout } => unsafe { dealloc(start.as_ptr(), layout) },
             #[cfg(unix)]
-            // SAFETY: mapped with this address and length, and nobody borrows it any more.
-            Memory::Mapped { address, bytes } => {
+            // SAFETY: mapped with this address and length, and nobody has a part of it any more.
+            Self::Mapped { address, bytes } => {
                 let _ = unsafe { libc::munmap(address, bytes) };
             }
         }
     }
 }
 
-// SAFETY: it owns its bytes, as a `Vec<u8>` does.
+// SAFETY: only an address to give back.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+// SAFETY: it owns its bytes, as a `Vec<u8>` does; parts of one mapping do not overlap.
 unsafe impl Send for Buffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Buffer {}
@@ -123,5 +148,19 @@ mod tests {
         }
         assert_eq!(Buffer::zeroed(HUGE_PAGE).unwrap().as_ptr() as usize % HUGE_PAGE, 0);
         assert!(Buffer::zeroed(usize::MAX - 1).is_none());
+    }
+
+    #[test]
+    fn parts_outlive_each_other() {
+        for length in [300, HUGE_PAGE + 300] {
+            let mut second = Buffer::zeroed(length).unwrap();
+            let mut first = second.take_front(128);
+            let empty = second.take_front(0);
+            first.fill(1);
+            second.fill(2);
+            assert_eq!((first.len(), second.len(), empty.len()), (128, length - 128, 0));
+            drop((first, empty));
+            assert!(second.iter().all(|byte| *byte == 2));
+        }
     }
 }

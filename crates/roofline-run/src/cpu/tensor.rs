@@ -21,6 +21,13 @@ pub struct Tensor<'a> {
     pub tensor: &'a [u8],
 }
 
+impl<'a> Tensor<'a> {
+    /// Rows of numbers that need no scales, such as activations in FP32, BF16 or FP16.
+    pub fn plain(format: Format, rows: usize, columns: usize, codes: &'a [u8]) -> Self {
+        Self { format, rows, columns, codes, scales: &[], zeros: &[], tensor: &[] }
+    }
+}
+
 impl<'a> From<&'a Encoded> for Tensor<'a> {
     fn from(encoded: &'a Encoded) -> Self {
         Self {

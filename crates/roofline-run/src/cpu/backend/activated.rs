@@ -10,7 +10,7 @@ use roofline_core::{
 use super::{
     super::{
         buffer::Buffer,
-        kernels::elementwise::{Elementwise, Target},
+        kernels::elementwise::{Activation, Elementwise, Target},
         kernels::linear::Product,
         operands::{Pattern, Slots},
         pool::Pool,
@@ -104,8 +104,8 @@ impl Run for ActivatedRun {
         let written = |codes| Tensor { format, rows, columns, codes, scales: &[], zeros: &[], tensor: &[] };
         let (kernels, out) = (Elementwise::default(), Target::plain(self.output, &mut self.y));
         let done = match &self.between[..] {
-            [gate, up] => kernels.gated(pool, written(gate), written(up), out),
-            all => kernels.activation(pool, written(&all[0]), out),
+            [gate, up] => kernels.gated(pool, Activation::Silu, written(gate), written(up), out),
+            all => kernels.activation(pool, Activation::Silu, written(&all[0]), out),
         };
         done.expect("formats were looked at when this was planned");
     }

@@ -10,7 +10,7 @@ use roofline_isa::Isa;
 
 use super::{
     super::{
-        kernels::elementwise::{Elementwise, Rotations, Target},
+        kernels::elementwise::{Activation, Elementwise, Rotations, Target},
         operands::{Pattern, Slots},
         pool::Pool,
     },
@@ -124,8 +124,8 @@ impl Run for ElementwiseRun {
             Kind::Residual => kernels.residual(pool, inputs[0], inputs[1], out),
             Kind::KvWrite => kernels.kv_write(pool, inputs[0], &self.places, out),
             Kind::Embedding => kernels.embedding(pool, inputs[0], &self.places, out),
-            Kind::GatedActivation => kernels.gated(pool, inputs[0], inputs[1], out),
-            Kind::Activation => kernels.activation(pool, inputs[0], out),
+            Kind::GatedActivation => kernels.gated(pool, Activation::Silu, inputs[0], inputs[1], out),
+            Kind::Activation => kernels.activation(pool, Activation::Silu, inputs[0], out),
         };
         done.expect("formats and shapes were looked at when this was planned");
     }

@@ -9,11 +9,13 @@
 //! once per block and multiplied many times.
 //!
 //! Queries and outputs are `[batch][query][head][feature]`, as projections write and read them; keys and values are
-//! `[batch][kv head][context][feature]`, as a cache keeps them.
+//! `[batch][kv head][capacity][feature]`, as a cache keeps them, of which the first `context` rows count. One plan serves
+//! while the context grows ([`Attention::run_at`]).
 
 #![allow(unsafe_code)]
 
 mod decode;
+mod manner;
 mod prefill;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use roofline_core::{
 
 use roofline_isa::Isa;
 
+pub use self::manner::Manner;
 use super::element::Kind;
 use crate::cpu::{pool::Pool, tensor::Tensor, unsupported::Unsupported};
 
@@ -41,6 +44,10 @@ pub struct Attention {
     query_format: Format,
     cache_format: Format,
     isa: Isa,
+    /// In powers of two, as scores are.
+    soft_cap: Option<f32>,
+    /// The same, one per query head.
+    sinks: Option<Vec<f32>>,
     scratch: Scratch,
 }
 
@@ -61,8 +68,12 @@ struct Shape {
     value_dim: usize,
     queries: usize,
     context: usize,
+    /// Rows that the cache has for each KV head, of which the first `context` are keys.
+    capacity: usize,
     causal: bool,
     window: usize,
+    /// What queries are multiplied by, so that scores are powers of two.
+    scale: f32,
 }
 
 impl Shape {
@@ -77,24 +88,26 @@ impl Shape {
             value_dim: size(op.value_dim),
             queries: size(op.queries),
             context: size(op.context),
+            capacity: size(op.context),
             causal: op.causal,
             window: op.window.filter(|_| op.causal).map_or(usize::MAX, size),
+            scale: std::f32::consts::LOG2_E / (op.head_dim.get() as f32).sqrt(),
         };
-        let features = shape.dim.max(shape.value_dim).checked_mul(8)?;
-        let rows = shape.batch.checked_mul(shape.heads)?;
-        rows.checked_mul(shape.queries.max(shape.context))?.checked_mul(features)?;
-        Some(shape)
+        shape.addressable().then_some(shape)
+    }
+
+    /// Whether no tensor is larger than indices reach.
+    fn addressable(&self) -> bool {
+        let features = self.dim.max(self.value_dim).checked_mul(8);
+        let rows = self.batch.checked_mul(self.heads);
+        let rows = rows.and_then(|rows| rows.checked_mul(self.queries.max(self.context).max(self.capacity)));
+        rows.zip(features).is_some_and(|(rows, features)| rows.checked_mul(features).is_some())
     }
 
     /// The keys that query `index` sees.
     fn visible(&self, index: usize) -> std::ops::Range<usize> {
         let end = if self.causal { self.context - self.queries + index + 1 } else { self.context };
         end.saturating_sub(self.window)..end
-    }
-
-    /// What queries are multiplied by, so that scores are powers of two.
-    fn scale(&self) -> f32 {
-        std::f32::consts::LOG2_E / (self.dim as f32).sqrt()
     }
 
     /// The row of a query: of head `head` for query `index` of sequence `batch`.
@@ -129,7 +142,7 @@ impl Attention {
             ));
         };
         let Some(shape) = Shape::of(&op) else {
-            return refuse("the attention is larger than this machine can address".to_owned());
+            return Err(too_large());
         };
         let scratch = if shape.queries == 1 {
             decode::Scratch::new(&shape, threads, isa.lanes()).map(Scratch::Decode)
@@ -139,7 +152,24 @@ impl Attention {
         let Some(scratch) = scratch else {
             return refuse("there is no memory for the scratch of this attention".to_owned());
         };
-        Ok(Self { shape, query, cache, query_format: precision.query, cache_format, isa, scratch })
+        let query_format = precision.query;
+        Ok(Self { shape, query, cache, query_format, cache_format, isa, soft_cap: None, sinks: None, scratch })
+    }
+
+    /// The same attention in a manner of its own.
+    pub fn with(mut self, manner: &Manner) -> Result<Self, Unsupported> {
+        manner.check(self.shape.heads, self.shape.context)?;
+        let log2e = std::f32::consts::LOG2_E;
+        if let Some(scale) = manner.scale {
+            self.shape.scale = scale * log2e;
+        }
+        self.shape.capacity = manner.capacity.unwrap_or(self.shape.context);
+        if !self.shape.addressable() {
+            return Err(too_large());
+        }
+        self.soft_cap = manner.soft_cap.map(|cap| cap * log2e);
+        self.sinks = manner.sinks.as_ref().map(|sinks| sinks.iter().map(|sink| sink * log2e).collect());
+        Ok(self)
     }
 
     /// The kernel's name.
@@ -156,15 +186,41 @@ impl Attention {
         Math::Fp32
     }
 
-    /// Runs on at most as many threads as were planned for.
+    /// Runs over the planned context, on at most as many threads as were planned for.
     ///
     /// # Panics
     ///
     /// When a tensor does not have the planned shape or format.
     pub fn run(&mut self, pool: &mut Pool, q: Tensor<'_>, k: Tensor<'_>, v: Tensor<'_>, out: &mut [u8]) {
-        let shape = self.shape;
+        let rows = self.shape.batch * self.shape.queries * self.shape.heads;
+        assert_eq!(q.rows, rows, "the queries have another shape");
+        self.run_at(pool, self.shape.context, q, k, v, out);
+    }
+
+    /// Runs over the first `context` rows of the cache, no more than were planned for; there may be fewer queries than
+    /// were planned for, too. The new tokens are the last of the context.
+    ///
+    /// # Panics
+    ///
+    /// When the context is longer than planned or has no room for the queries, or a tensor does not have the planned
+    /// shape or format.
+    pub fn run_at(
+        &mut self,
+        pool: &mut Pool,
+        context: usize,
+        q: Tensor<'_>,
+        k: Tensor<'_>,
+        v: Tensor<'_>,
+        out: &mut [u8],
+    ) {
+        let planned = self.shape;
+        let queries = q.rows / (planned.batch * planned.heads);
+        assert!((1..=planned.context).contains(&context), "a context of {context} was not planned for");
+        assert!((1..=planned.queries).contains(&queries), "{queries} queries were not planned for");
+        assert!(!planned.causal || queries <= context, "{queries} queries do not fit a context of {context}");
+        let shape = Shape { queries, context, ..planned };
         let rows = shape.batch * shape.queries * shape.heads;
-        let keys = shape.batch * shape.kv_heads * shape.context;
+        let keys = shape.batch * shape.kv_heads * shape.capacity;
         check("queries", &q, rows, shape.dim, self.query_format, self.query);
         check("keys", &k, keys, shape.dim, self.cache_format, self.cache);
         check("values", &v, keys, shape.value_dim, self.cache_format, self.cache);
@@ -177,12 +233,18 @@ impl Attention {
             k: Side { codes: k.codes.as_ptr(), scales: k.scales.as_ptr() },
             v: Side { codes: v.codes.as_ptr(), scales: v.scales.as_ptr() },
             out: out.as_mut_ptr(),
+            soft_cap: self.soft_cap,
+            sinks: self.sinks.as_deref(),
         };
         match &mut self.scratch {
             Scratch::Decode(scratch) => decode::run(pool, self.isa, &call, scratch),
             Scratch::Prefill(scratch) => prefill::run(pool, self.isa, &call, scratch),
         }
     }
+}
+
+fn too_large() -> Unsupported {
+    Unsupported("the attention is larger than this machine can address".to_owned())
 }
 
 fn check(what: &str, tensor: &Tensor<'_>, rows: usize, columns: usize, format: Format, kind: Kind) {
@@ -201,7 +263,7 @@ struct Side {
 
 /// One call's tensors.
 #[derive(Clone, Copy)]
-struct Call {
+struct Call<'a> {
     shape: Shape,
     query: Kind,
     cache: Kind,
@@ -209,10 +271,23 @@ struct Call {
     k: Side,
     v: Side,
     out: *mut u8,
+    soft_cap: Option<f32>,
+    sinks: Option<&'a [f32]>,
 }
 
 // SAFETY: inputs are only read, and every thread writes rows of the output of its own.
-unsafe impl Sync for Call {}
+unsafe impl Sync for Call<'_> {}
+
+impl Call<'_> {
+    /// What the weighted values of a query head are multiplied by in the end: one by the sum of the weights, to which a
+    /// sink adds its own, at the base that suits the larger of them.
+    fn factor(&self, head: usize, largest: f32, sum: f32) -> f32 {
+        let Some(sinks) = self.sinks else { return 1.0 / sum };
+        let base = largest.max(sinks[head]);
+        let weight = |score: f32| (score - base).max(-126.0).exp2();
+        weight(largest) / (sum * weight(largest) + weight(sinks[head]))
+    }
+}
 
 /// A pointer to scratch memory of which each thread uses its own part.
 #[derive(Clone, Copy)]

@@ -7,13 +7,19 @@
 
 #![allow(unsafe_code)]
 
+mod activation;
 mod cache;
+mod columns;
 mod flat;
+mod heads;
 mod rope;
 mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use activation::Activation;
+pub use flat::Pairs;
+pub use heads::Heads;
 pub use rope::Rotations;
 
 use std::ops::Range;

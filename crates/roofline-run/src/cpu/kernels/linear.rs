@@ -14,6 +14,7 @@
 // m, n, k, x, w and y are what everyone calls them.
 #![allow(clippy::many_single_char_names)]
 
+mod by_rows;
 mod cast;
 mod gemm;
 mod output;
@@ -21,7 +22,11 @@ mod thin;
 mod weights;
 mod wide;
 
-use std::fmt;
+pub use self::{
+    by_rows::{ByRows, Decode},
+    gemm::Workshop,
+};
+use std::{fmt, sync::Arc};
 
 use roofline_core::{Format, Math, Precision, measurement::Path, op::Linear};
 use roofline_isa::Isa;
@@ -31,7 +36,7 @@ use self::{
     gemm::Gemm,
     output::Output,
     thin::Thin,
-    weights::{Code, Stored},
+    weights::{Code, Rows, Stored},
     wide::Wide,
 };
 use crate::cpu::{pool::Pool, tensor::Tensor, unsupported::Unsupported};
@@ -64,6 +69,17 @@ pub(crate) const THIN_ROWS: usize = 16;
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
     pub fn plan(isa: Isa, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {
+        Self::plan_in(&Arc::default(), isa, shape, precision, threads)
+    }
+
+    /// The same with memory that it shares with others, which do not run at the same time.
+    pub fn plan_in(
+        workshop: &Arc<Workshop>,
+        isa: Isa,
+        shape: Linear,
+        precision: &Precision,
+        threads: usize,
+    ) -> Result<Self, Unsupported> {
         let (m, n, k) = (shape.m.get() as usize, shape.n.get() as usize, shape.k.get() as usize);
         let Precision { weights, activations, output, .. } = *precision;
         let output = Wide::of(output)
@@ -81,7 +97,7 @@ impl Product {
         let integer = wide.is_some() && !matches!(stored.code, Code::Fp32 | Code::Fp16 | Code::Bf16 | Code::Fp8);
         let (kernel, unit, math) = if m > THIN_ROWS && !(integer && !isa.has_tiles() && !isa.has_bf16()) {
             let math = if integers { Math::Int8 } else { precision.math };
-            let gemm = Gemm::plan(isa, math, (m, n), Stored::new(activations, k)?, threads)?;
+            let gemm = Gemm::plan(isa, math, (m, n), Stored::new(activations, k)?, threads, workshop)?;
             let (unit, math) = (gemm.unit(), gemm.math());
             (Kernel::Gemm(Box::new(gemm)), unit, math)
         } else {
@@ -135,7 +151,7 @@ impl Product {
         if let Kernel::CastFirst(cast) = &self.kernel { cast.bytes() } else { 0 }
     }
 
-    /// Computes `y`, row-major in the output format of the precision.
+    /// Computes `y`, row-major in the output format of the precision. There may be fewer rows of `x` than were planned for.
     ///
     /// # Panics
     ///
@@ -150,16 +166,27 @@ impl Product {
     ///
     /// As [`Self::run`] does, or where `between` has not [`Self::between`] bytes.
     pub fn run_through(&mut self, pool: &mut Pool, x: Tensor<'_>, w: Tensor<'_>, between: &mut [u8], y: &mut [u8]) {
-        assert_eq!((x.rows, x.columns, x.format), (self.m, self.k, self.activations), "x is not what was planned for");
+        self.check_input(&x);
         assert_eq!((w.rows, w.columns, w.format), (self.n, self.k, self.weights), "w is not what was planned for");
-        assert_eq!(y.len(), self.m * self.n * self.output.bytes(), "y is not what was planned for");
+        assert_eq!(y.len(), x.rows * self.n * self.output.bytes(), "y is not what was planned for");
         assert!(pool.threads() <= self.threads, "the pool has more threads than were planned for");
-        let rows = self.stored.rows(&w);
-        let y = Output::new(y, self.n, self.output);
+        let stored = self.stored;
+        let rows = stored.rows(&w);
+        self.multiply(pool, &x, rows, between, Output::new(y, self.n, self.output));
+    }
+
+    /// Refuses rows that were not planned for.
+    fn check_input(&self, x: &Tensor<'_>) {
+        assert_eq!((x.columns, x.format), (self.k, self.activations), "x is not what was planned for");
+        assert!(x.rows <= self.m, "x has {} rows, and {} were planned for", x.rows, self.m);
+    }
+
+    /// The same for operands that were looked at; there may be fewer rows of `w`, too.
+    fn multiply(&mut self, pool: &mut Pool, x: &Tensor<'_>, w: Rows<'_>, between: &mut [u8], y: Output) {
         match &mut self.kernel {
-            Kernel::Thin(thin) => thin.run(pool, &x, rows, y),
-            Kernel::Gemm(gemm) => gemm.run(pool, &x, rows, y),
-            Kernel::CastFirst(cast) => cast.run(pool, &x, rows, between, y),
+            Kernel::Thin(thin) => thin.run(pool, x, w, y),
+            Kernel::Gemm(gemm) => gemm.run(pool, x, w, y),
+            Kernel::CastFirst(cast) => cast.run(pool, x, w, between, y),
         }
     }
 }
@@ -167,6 +194,23 @@ impl Product {
 impl fmt::Debug for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}x{}x{}", self.kernel_name(), self.m, self.n, self.k)
+    }
+}
+
+/// The rows of a stored tensor, decoded one at a time: what an embedding looks up.
+pub(super) struct Decoder<'a> {
+    stored: Stored,
+    tensor: Tensor<'a>,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(tensor: Tensor<'a>) -> Result<Self, Unsupported> {
+        Ok(Self { stored: Stored::new(tensor.format, tensor.columns)?, tensor })
+    }
+
+    /// The values of `row` from element `start` on, which is a multiple of 128.
+    pub(super) fn decode(&self, row: usize, start: usize, out: &mut [f32]) {
+        self.stored.rows(&self.tensor).decode(row, start, out);
     }
 }
 

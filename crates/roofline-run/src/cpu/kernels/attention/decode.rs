@@ -9,7 +9,7 @@
 
 use roofline_isa::{Isa, Kernel, Vector, launch};
 
-use super::{BLOCK, Call, NOTHING, Parts, Shape};
+use super::{BLOCK, Call, NOTHING, Parts, Shape, manner::soften_tops};
 use crate::cpu::{
     buffer::Buffer,
     kernels::{
@@ -28,8 +28,8 @@ pub(super) struct Scratch {
     buffer: Buffer,
     threads: usize,
     layout: Layout,
-    /// Which item each slot holds.
-    items: Vec<[Option<usize>; 2]>,
+    /// Items that threads left unfinished, and where their slots are, in floats.
+    unfinished: Vec<(usize, usize)>,
 }
 
 /// Offsets into a thread's part, in floats.
@@ -63,11 +63,11 @@ impl Scratch {
     pub(super) fn new(shape: &Shape, threads: usize, lanes: usize) -> Option<Self> {
         let (layout, threads) = (Layout::new(shape, lanes), threads.max(1));
         let buffer = Buffer::zeroed(layout.total.checked_mul(4 * threads)?)?;
-        Some(Self { buffer, threads, layout, items: vec![[None; 2]; threads] })
+        Some(Self { buffer, threads, layout, unfinished: Vec::with_capacity(2 * threads) })
     }
 }
 
-pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call, scratch: &mut Scratch) {
+pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call<'_>, scratch: &mut Scratch) {
     let shape = call.shape;
     let keys = shape.visible(0);
     let items = shape.batch * shape.kv_heads;
@@ -83,25 +83,14 @@ pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call, scratch: &mut Scratch)
         }
     });
     // The same walk as the threads', for the items they left unfinished.
-    for (thread, held) in scratch.items.iter_mut().enumerate() {
-        *held = [None; 2];
-        let mut slot = 0;
-        for (item, segment) in segments(if thread < threads { cut(thread) } else { 0..0 }, length) {
-            if segment.len() < length {
-                held[slot] = Some(item);
-                slot += 1;
-            }
-        }
+    scratch.unfinished.clear();
+    for thread in 0..threads {
+        let parted = segments(cut(thread), length).filter(|(_, segment)| segment.len() < length);
+        let slot = |(slot, (item, _))| (item, thread * layout.total + layout.slots + slot * layout.slot);
+        scratch.unfinished.extend(parted.enumerate().map(slot));
     }
-    let unfinished: Vec<(usize, *mut f32)> = (0..threads)
-        .flat_map(|thread| (0..2).map(move |slot| (thread, slot)))
-        .filter_map(|(thread, slot)| {
-            let at = parts.of(thread).wrapping_add(layout.slots + slot * layout.slot);
-            Some((scratch.items[thread][slot]?, at))
-        })
-        .collect();
-    for slots in unfinished.chunk_by(|a, b| a.0 == b.0) {
-        launch(isa, Merge { call, layout, item: slots[0].0, slots });
+    for slots in scratch.unfinished.chunk_by(|a, b| a.0 == b.0) {
+        launch(isa, Merge { call, layout, item: slots[0].0, start: parts.start, slots });
     }
 }
 
@@ -116,7 +105,7 @@ fn segments(work: std::ops::Range<usize>, length: usize) -> impl Iterator<Item =
 
 /// A thread's share.
 struct Share<'a> {
-    call: &'a Call,
+    call: &'a Call<'a>,
     layout: Layout,
     part: *mut f32,
     work: std::ops::Range<usize>,
@@ -178,7 +167,7 @@ impl Share<'_> {
             let (shape, layout) = (self.call.shape, self.layout);
             let (batch, kv_head) = (item / shape.kv_heads, item % shape.kv_heads);
             let query = self.part;
-            let scale = with_kind!(self.call.cache, F => F::FACTOR) * shape.scale();
+            let scale = with_kind!(self.call.cache, F => F::FACTOR) * shape.scale;
             for head in 0..shape.group {
                 let row = shape.row(batch, 0, kv_head * shape.group + head);
                 let from = self.call.q.add(row * shape.dim * self.call.query.bytes());
@@ -191,7 +180,7 @@ impl Share<'_> {
                 *state.sum.add(head) = 0.0;
             }
             std::ptr::write_bytes(state.values, 0, shape.group * layout.value_dim);
-            let row = item * shape.context + self.first + keys.start;
+            let row = item * shape.capacity + self.first + keys.start;
             with_kind!(self.call.cache, F => self.blocks::<V, F>(row, keys.len(), query, state));
         }
     }
@@ -227,6 +216,9 @@ impl Share<'_> {
                     let line = scores.add(head * BLOCK);
                     if scaled {
                         rescale(line, self.call.k.scales.add(2 * at), n, 1.0);
+                    }
+                    if let Some(cap) = self.call.soft_cap {
+                        soften_tops::<V>(line, cap);
                     }
                     for pad in n..BLOCK {
                         *line.add(pad) = NOTHING;
@@ -563,19 +555,20 @@ unsafe fn some_values<V: Vector, F: Stored, const H: usize, const C: usize>(
 /// The processor has `V`'s instruction set; `state` is that of `item`, laid out by `layout`, and no other thread writes
 /// the outputs of `item`.
 #[inline(always)]
-unsafe fn finish<V: Vector>(call: &Call, layout: &Layout, item: usize, state: State) {
+unsafe fn finish<V: Vector>(call: &Call<'_>, layout: &Layout, item: usize, state: State) {
     unsafe {
         let shape = call.shape;
         let (batch, kv_head) = (item / shape.kv_heads, item % shape.kv_heads);
         for head in 0..shape.group {
             let values = state.values.add(head * layout.value_dim);
-            let factor = V::splat(1.0 / *state.sum.add(head));
+            let query = kv_head * shape.group + head;
+            let factor = V::splat(call.factor(query, *state.largest.add(head), *state.sum.add(head)));
             let mut at = 0;
             while at < layout.value_dim {
                 V::load(values.add(at)).mul(factor).store(values.add(at));
                 at += V::LANES;
             }
-            let row = shape.row(batch, 0, kv_head * shape.group + head);
+            let row = shape.row(batch, 0, query);
             narrow::<V>(call.query, values, shape.value_dim, call.out.add(row * shape.value_dim * call.query.bytes()));
         }
     }
@@ -583,10 +576,12 @@ unsafe fn finish<V: Vector>(call: &Call, layout: &Layout, item: usize, state: St
 
 /// Brings the partial results of an item to one base, adds them into the first, and writes it.
 struct Merge<'a> {
-    call: &'a Call,
+    call: &'a Call<'a>,
     layout: Layout,
     item: usize,
-    slots: &'a [(usize, *mut f32)],
+    /// Every thread's scratch, and where in it the item's slots are.
+    start: *mut f32,
+    slots: &'a [(usize, usize)],
 }
 
 impl Kernel for Merge<'_> {
@@ -594,9 +589,9 @@ impl Kernel for Merge<'_> {
     unsafe fn run<V: Vector>(self) {
         unsafe {
             let group = self.call.shape.group;
-            let first = State::at(&self.layout, group, self.slots[0].1);
+            let first = State::at(&self.layout, group, self.start.add(self.slots[0].1));
             for (_, slot) in &self.slots[1..] {
-                let other = State::at(&self.layout, group, *slot);
+                let other = State::at(&self.layout, group, self.start.add(*slot));
                 for head in 0..group {
                     let (a, b) = (*first.largest.add(head), *other.largest.add(head));
                     let largest = a.max(b);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use roofline_isa::{Isa, Kernel, Vector, launch};
 
-use super::{BLOCK, Call, NOTHING, Parts, Shape};
+use super::{BLOCK, Call, NOTHING, Parts, Shape, manner::soften_tops};
 use crate::cpu::{
     buffer::Buffer,
     kernels::convert::{narrow, widen},
@@ -75,7 +75,7 @@ impl Scratch {
     }
 }
 
-pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call, scratch: &mut Scratch) {
+pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call<'_>, scratch: &mut Scratch) {
     let (shape, layout, threads) = (call.shape, scratch.layout, scratch.threads);
     let parts = Parts { start: scratch.buffer.as_mut_ptr().cast(), stride: layout.size };
     let blocks = shape.queries.div_ceil(layout.queries);
@@ -98,7 +98,7 @@ pub(super) fn run(pool: &mut Pool, isa: Isa, call: &Call, scratch: &mut Scratch)
 }
 
 struct Job<'a> {
-    call: &'a Call,
+    call: &'a Call<'a>,
     layout: Layout,
     part: *mut f32,
     item: usize,
@@ -127,6 +127,9 @@ impl Kernel for Job<'_> {
                 product::<V, false>(tiles, layout.dim, query, layout.dim, keys, BLOCK, BLOCK, scores, BLOCK);
                 for row in 0..rows {
                     let line = scores.add(row * BLOCK);
+                    if let Some(cap) = self.call.soft_cap {
+                        soften_tops::<V>(line, cap);
+                    }
                     let seen = shape.visible(first + row / shape.group);
                     let (from, to) = (seen.start.max(key) - key, seen.end.clamp(key, key + n) - key);
                     for masked in (0..from.min(BLOCK)).chain(to..BLOCK) {
@@ -164,7 +167,7 @@ impl Job<'_> {
         unsafe {
             let (shape, layout) = (self.call.shape, self.layout);
             let (batch, kv_head) = (self.item / shape.kv_heads, self.item % shape.kv_heads);
-            let scale = shape.scale();
+            let scale = shape.scale;
             let mut row = 0;
             for query in first..last {
                 for head in 0..shape.group {
@@ -221,7 +224,7 @@ impl Job<'_> {
             let (shape, layout) = (self.call.shape, self.layout);
             let (line, keys) = (self.part.add(layout.line), self.part.add(layout.keys));
             for column in 0..n {
-                let row = self.item * shape.context + key + column;
+                let row = self.item * shape.capacity + key + column;
                 widen::<V>(
                     self.call.cache,
                     self.call.k.codes.add(row * shape.dim * self.call.cache.bytes()),
@@ -248,7 +251,7 @@ impl Job<'_> {
             let (shape, layout) = (self.call.shape, self.layout);
             let values = self.part.add(layout.values);
             for at in 0..n {
-                let row = self.item * shape.context + key + at;
+                let row = self.item * shape.capacity + key + at;
                 let to = values.add(at * layout.value_dim);
                 let from = self.call.v.codes.add(row * shape.value_dim * self.call.cache.bytes());
                 widen::<V>(self.call.cache, from, shape.value_dim, to);
@@ -319,13 +322,15 @@ impl Job<'_> {
             let (batch, kv_head) = (self.item / shape.kv_heads, self.item % shape.kv_heads);
             for row in 0..rows {
                 let sums = self.part.add(layout.sums + row * layout.value_dim);
-                let factor = V::splat(1.0 / *self.part.add(layout.total + row));
+                let head = kv_head * shape.group + row % shape.group;
+                let (largest, total) = (*self.part.add(layout.largest + row), *self.part.add(layout.total + row));
+                let factor = V::splat(self.call.factor(head, largest, total));
                 let mut at = 0;
                 while at < layout.value_dim {
                     V::load(sums.add(at)).mul(factor).store(sums.add(at));
                     at += V::LANES;
                 }
-                let to = shape.row(batch, first + row / shape.group, kv_head * shape.group + row % shape.group);
+                let to = shape.row(batch, first + row / shape.group, head);
                 let to = self.call.out.add(to * shape.value_dim * self.call.query.bytes());
                 narrow::<V>(self.call.query, sums, shape.value_dim, to);
             }

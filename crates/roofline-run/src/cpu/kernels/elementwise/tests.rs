@@ -1,3 +1,6 @@
+mod activations;
+mod places;
+
 use roofline_core::{Dim, format::Encoded};
 
 use super::*;
@@ -64,30 +67,36 @@ fn norms() {
 }
 
 #[test]
+fn layer_norms() {
+    let weight: Vec<f32> = (0..2050).map(|at| 0.5 + at as f32 / 1000.0).collect();
+    let bias: Vec<f32> = (0..2050).map(|at| 3.0 - at as f32 / 500.0).collect();
+    check(
+        &SHAPES,
+        |kernels, pool, x, out| {
+            let affine = (&weight[..x.columns], Some(&bias[..x.columns]));
+            kernels.layer_norm(pool, x, affine, 1e-5, out).unwrap();
+        },
+        |values, columns| {
+            each_row(values, columns, |_, row| reference::layer_norm(row, &weight[..columns], &bias[..columns], 1e-5))
+        },
+    );
+    check(
+        &SHAPES[1..2],
+        |kernels, pool, x, out| kernels.layer_norm(pool, x, (&weight[..x.columns], None), 1e-5, out).unwrap(),
+        |values, columns| {
+            each_row(values, columns, |_, row| {
+                reference::layer_norm(row, &weight[..columns], &vec![0.0; columns], 1e-5)
+            })
+        },
+    );
+}
+
+#[test]
 fn softmaxes() {
     check(
         &SHAPES,
         |kernels, pool, x, out| kernels.softmax(pool, x, out).unwrap(),
         |values, columns| each_row(values, columns, |_, row| reference::softmax(row)),
-    );
-}
-
-#[test]
-fn activations() {
-    check(
-        &SHAPES,
-        |kernels, pool, x, out| kernels.activation(pool, x, out).unwrap(),
-        |values, _| values.iter().map(|value| reference::silu(*value)).collect(),
-    );
-    check(
-        &SHAPES,
-        |kernels, pool, x, out| kernels.gated(pool, x, x, out).unwrap(),
-        |values, _| values.iter().map(|value| reference::gated(*value, *value)).collect(),
-    );
-    check(
-        &SHAPES,
-        |kernels, pool, x, out| kernels.residual(pool, x, x, out).unwrap(),
-        |values, _| values.iter().map(|value| reference::residual(*value, *value)).collect(),
     );
 }
 
@@ -125,6 +134,35 @@ fn embeddings() {
             }
         }
     }
+}
+
+/// Rows longer than a piece, so that decoding starts within them, too.
+#[test]
+fn embeddings_of_stored_formats() {
+    let tokens = [4, 0, 3, 3];
+    for isa in Isa::restrictions() {
+        for name in ["q6_k", "q4_k", "q8_0", "q5_1", "int8", "fp8", "mxfp4", "nvfp4", "nf4", "int4-g128", "int3-g64"] {
+            let table = noise(name.parse().unwrap(), 5, 1280, 9);
+            let values = table.decode();
+            for to in [Format::FP32, Format::BF16] {
+                let kind = Kind::of(to).unwrap();
+                let mut out = vec![0xff; tokens.len() * 1280 * kind.bytes()];
+                let target = Target::plain(to, &mut out);
+                Elementwise::on(isa).embedding(&mut Pool::new(2), (&table).into(), &tokens, target).unwrap();
+                let tolerance = if to == Format::FP32 { 1.2e-7 } else { 1.0 / 256.0 };
+                for at in 0..tokens.len() * 1280 {
+                    let value = values[tokens[at / 1280] * 1280 + at % 1280];
+                    let got = scalar(kind, &out, at);
+                    assert!((got - value).abs() <= value.abs() * tolerance, "{isa:?} {name} {at}: {got} {value}");
+                }
+            }
+        }
+    }
+    let table = noise("mxfp8".parse().unwrap(), 5, 64, 9);
+    let mut out = vec![0; 64 * 4];
+    let target = Target::plain(Format::FP32, &mut out);
+    let why = Elementwise::default().embedding(&mut Pool::new(1), (&table).into(), &[1], target).unwrap_err();
+    assert!(why.0.contains("mxfp8"), "{why}");
 }
 
 /// The cache holds what the core's encoder would have put there.
@@ -165,6 +203,6 @@ fn formats_without_a_kernel_are_refused() {
     let x = noise(Format::INT8, 2, 16, 1);
     let mut out = vec![0; 64];
     let target = Target::plain(Format::BF16, &mut out);
-    let why = Elementwise::default().activation(&mut Pool::new(1), (&x).into(), target).unwrap_err();
+    let why = Elementwise::default().activation(&mut Pool::new(1), Activation::Silu, (&x).into(), target).unwrap_err();
     assert!(why.0.contains("int8"), "{why}");
 }

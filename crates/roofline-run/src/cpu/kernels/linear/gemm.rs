@@ -29,7 +29,10 @@ mod neon;
 mod operand;
 pub(super) mod pack;
 
-use std::{ops::Range, sync::Mutex};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
 
 use roofline_core::Math;
 use roofline_isa::{Isa, number::from_bf16};
@@ -54,18 +57,31 @@ const BLOCK_ROWS: usize = 256;
 /// Rows of `x` in a block: the sums of both, and the panels, take a quarter each.
 const BLOCK_LANES: usize = 512;
 
+/// Where parts of what a thread keeps to itself start.
+const PAGE: usize = 4096;
+/// What is smaller is not mapped in huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// A planned product.
 pub(super) struct Gemm {
     micro: Micro,
     pack: Pack,
     /// How `x` is stored.
     x: Stored,
+    /// Rows of `x` at most.
     m: usize,
-    /// All panels of `x`.
-    panels: Buffer,
     /// The sum of each row of `x`, which VNNI's offset of 128 is multiplied by.
     row_sums: Buffer,
-    scratch: Vec<Mutex<Scratch>>,
+    workshop: Arc<Workshop>,
+}
+
+/// Memory that products need while they run. Those that never run at the same time may share it.
+#[derive(Default)]
+pub struct Workshop {
+    /// All panels of `x`.
+    panels: Mutex<Option<Buffer>>,
+    /// Of each thread.
+    threads: RwLock<Vec<Mutex<Scratch>>>,
 }
 
 /// What a thread keeps to itself.
@@ -77,6 +93,52 @@ struct Scratch {
     turned: Buffer,
     /// The scales of the rows of `W` in a block, in FP32.
     scales: Buffer,
+}
+
+impl Workshop {
+    /// Makes room for a product: `panels` bytes of `x`, and for each thread as much as `sizes` says. What is there and large
+    /// enough stays.
+    fn furnish(&self, panels: usize, threads: usize, sizes: [usize; 5]) -> Result<(), Unsupported> {
+        let mut all = self.panels.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.as_ref().is_none_or(|own| own.len() < panels) {
+            *all = None;
+            *all = Some(Buffer::zeroed(panels).ok_or_else(no_memory)?);
+        }
+        let mut own = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        let lacks = |scratch: &mut Mutex<Scratch>| {
+            let scratch = scratch.get_mut().unwrap_or_else(PoisonError::into_inner);
+            scratch.lengths().iter().zip(sizes).any(|(length, size)| *length < size)
+        };
+        if own.len() >= threads && !own.iter_mut().any(lacks) {
+            return Ok(());
+        }
+        let (threads, mut sizes) = (threads.max(own.len()), sizes);
+        for scratch in own.iter_mut() {
+            let lengths = scratch.get_mut().unwrap_or_else(PoisonError::into_inner).lengths();
+            sizes = std::array::from_fn(|at| sizes[at].max(lengths[at]));
+        }
+        own.clear();
+        // One mapping for all, so that huge pages serve it and none is half empty; parts start on pages of their own.
+        let sizes = sizes.map(|size| size.next_multiple_of(PAGE));
+        let total = sizes.iter().sum::<usize>() * threads;
+        let mut rest = Buffer::zeroed(total.max(HUGE_PAGE)).ok_or_else(no_memory)?;
+        for _ in 0..threads {
+            let [packed, rows, sums, turned, scales] = sizes.map(|size| rest.take_front(size));
+            own.push(Mutex::new(Scratch { packed, rows, sums, turned, scales }));
+        }
+        Ok(())
+    }
+}
+
+impl Scratch {
+    fn lengths(&self) -> [usize; 5] {
+        [&self.packed, &self.rows, &self.sums, &self.turned, &self.scales].map(|part| part.len())
+    }
+}
+
+/// A thread's own.
+fn lock(scratch: &Mutex<Scratch>) -> MutexGuard<'_, Scratch> {
+    scratch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where threads write disjoint parts of a buffer.
@@ -102,6 +164,7 @@ impl Gemm {
         (m, n): (usize, usize),
         x: Stored,
         threads: usize,
+        workshop: &Arc<Workshop>,
     ) -> Result<Self, Unsupported> {
         let micro = Micro::choose(isa, math);
         let steps = x.k.div_ceil(micro.left.per_dword()).next_multiple_of(DEPTH);
@@ -110,27 +173,17 @@ impl Gemm {
         // Packed rows are kept only where another block of `x` meets them.
         let blocks = if m > BLOCK_LANES { steps.div_ceil(micro.steps()) } else { 1 };
         let zeroed = |bytes: usize| Buffer::zeroed(bytes).ok_or_else(no_memory);
-        let scratch = || {
-            let packed = zeroed((blocks * rows / micro.rows * micro.group_bytes()).next_multiple_of(2 << 20))?;
+        let sizes = [
+            blocks * rows / micro.rows * micro.group_bytes(),
             // What is transposed on its way: rows of one call, or of one panel.
-            let rows_or_lanes = zeroed(micro.lanes.max(16) * (4 * micro.steps() + 4 * SKEW))?;
-            let scales = zeroed(4 * rows)?;
-            // Large enough for a huge page: every product touches each of its rows.
-            let (sums, turned) = (
-                zeroed((rows * (lanes + SKEW) * 4).next_multiple_of(2 << 20))?,
-                zeroed(16 * (rows.next_multiple_of(16) + SKEW) * 4)?,
-            );
-            Ok(Mutex::new(Scratch { packed, rows: rows_or_lanes, sums, turned, scales }))
-        };
-        Ok(Self {
-            micro,
-            pack: Pack::choose(isa),
-            x,
-            m,
-            panels: zeroed(m.next_multiple_of(micro.lanes) * steps * 4)?,
-            row_sums: zeroed(m * 4)?,
-            scratch: (0..threads).map(|_| scratch()).collect::<Result<_, _>>()?,
-        })
+            micro.lanes.max(16) * (4 * micro.steps() + 4 * SKEW),
+            rows * (lanes + SKEW) * 4,
+            16 * (rows.next_multiple_of(16) + SKEW) * 4,
+            4 * rows,
+        ];
+        workshop.furnish(m.next_multiple_of(micro.lanes) * steps * 4, threads, sizes)?;
+        let (pack, row_sums) = (Pack::choose(isa), zeroed(m * 4)?);
+        Ok(Self { micro, pack, x, m, row_sums, workshop: Arc::clone(workshop) })
     }
 
     pub(super) fn unit(&self) -> &'static str {
@@ -147,14 +200,18 @@ impl Gemm {
 
     /// `x` is stored as was planned; `scales` are those of its rows, where it has any.
     pub(super) fn run(&mut self, pool: &mut Pool, x: &crate::cpu::tensor::Tensor<'_>, w: Rows<'_>, y: Output) {
-        let (panels, row_sums) = (Shared(self.panels.as_mut_ptr()), Shared(self.row_sums.as_mut_ptr()));
+        let workshop = Arc::clone(&self.workshop);
+        let mut panels = workshop.panels.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(panels) = panels.as_mut() else { return };
+        let scratch = workshop.threads.read().unwrap_or_else(PoisonError::into_inner);
+        let (packed, row_sums) = (Shared(panels.as_mut_ptr()), Shared(self.row_sums.as_mut_ptr()));
         let this = &*self;
         let stored = this.x;
         let rows = stored.rows(x);
-        pool.split(this.m, this.micro.lanes, |index, lanes| {
-            let mut scratch = this.lock(index);
-            this.pack_panels(&rows, lanes, &mut scratch, panels, row_sums);
+        pool.split(x.rows, this.micro.lanes, |index, lanes| {
+            this.pack_panels(&rows, lanes, &mut lock(&scratch[index]), packed, row_sums);
         });
+        let panels: &[u8] = panels;
         let row_groups = w.count.div_ceil(this.micro.rows);
         let threads = pool.threads();
         // Threads side by side along n; what n cannot feed goes along m.
@@ -162,23 +219,19 @@ impl Gemm {
         let across = across.unwrap_or(1);
         if across == threads {
             pool.deal(w.count, this.micro.rows, this.micro.piece(w.count.div_ceil(threads)), |index, columns| {
-                let part = Part { gemm: this, w, x_scales: x.scales, y };
-                part.multiply(columns, 0..this.m, &mut this.lock(index));
+                let part = Part { gemm: this, panels, w, x_scales: x.scales, y };
+                part.multiply(columns, 0..x.rows, &mut lock(&scratch[index]));
             });
             return;
         }
         pool.run(|index| {
             let columns = share(w.count, this.micro.rows, index % across, across);
-            let lanes = share(this.m, this.micro.lanes, index / across, threads / across);
+            let lanes = share(x.rows, this.micro.lanes, index / across, threads / across);
             if !columns.is_empty() && !lanes.is_empty() {
-                let part = Part { gemm: this, w, x_scales: x.scales, y };
-                part.multiply(columns, lanes, &mut this.lock(index));
+                let part = Part { gemm: this, panels, w, x_scales: x.scales, y };
+                part.multiply(columns, lanes, &mut lock(&scratch[index]));
             }
         });
-    }
-
-    fn lock(&self, thread: usize) -> std::sync::MutexGuard<'_, Scratch> {
-        self.scratch[thread].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Dwords along `k`, padded.
@@ -194,7 +247,7 @@ impl Gemm {
     fn pack_panels(&self, x: &Rows<'_>, lanes: Range<usize>, scratch: &mut Scratch, panels: Shared, row_sums: Shared) {
         let width = self.micro.lanes;
         for first in lanes.clone().step_by(width) {
-            let used = (self.m - first).min(width);
+            let used = (x.count - first).min(width);
             for block in 0..self.blocks() {
                 let pitch = 4 * self.micro.steps() + 4 * SKEW;
                 let packed = &mut scratch.rows[..width * pitch];
@@ -231,6 +284,8 @@ impl Gemm {
 /// One thread's part of a product.
 struct Part<'a> {
     gemm: &'a Gemm,
+    /// All panels of `x`.
+    panels: &'a [u8],
     w: Rows<'a>,
     x_scales: &'a [u8],
     y: Output,
@@ -273,7 +328,7 @@ impl Part<'_> {
             let steps = (gemm.steps() - block * micro.steps()).min(micro.steps());
             let calls = groups * width / micro.lanes;
             for (panel, lane) in lanes.clone().step_by(micro.lanes).enumerate() {
-                let right = &gemm.panels[(lane * gemm.steps() + block * micro.steps() * micro.lanes) * 4..];
+                let right = &self.panels[(lane * gemm.steps() + block * micro.steps() * micro.lanes) * 4..];
                 for group in 0..groups {
                     let (at, pitch) = micro.sums_at((height, width), group * micro.rows, lane - lanes.start);
                     let tile = Tile {

@@ -31,6 +31,12 @@ impl Output {
         Self { start: self.start.wrapping_add(bytes), length: self.length - bytes, ..self }
     }
 
+    /// The same without its first `columns` columns: rows are as far apart as before.
+    pub(super) fn beside(self, columns: usize) -> Self {
+        let bytes = columns * self.wide.bytes();
+        Self { start: self.start.wrapping_add(bytes), length: self.length - bytes, ..self }
+    }
+
     /// Writes one element.
     ///
     /// # Safety

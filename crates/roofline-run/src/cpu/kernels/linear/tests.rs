@@ -197,6 +197,79 @@ fn fp16_activations_and_outputs() {
     }
 }
 
+/// One plan for many rows, run with fewer: the first run leaves its rows where the others would see them.
+#[test]
+fn a_plan_serves_fewer_rows() {
+    let mut pool = Pool::new(3);
+    let cases = [
+        ("fp32", Format::FP32, Math::Fp32),
+        ("bf16", Format::BF16, Math::Bf16),
+        ("q4_k", Format::BF16, Math::Bf16),
+        ("int8", Format::FP32, Math::Fp32),
+        ("int8", Format::INT8, Math::Int8),
+    ];
+    for (weights, activations, math) in cases {
+        for (planned, rows) in [(16, [16, 3, 5, 1]), (70, [70, 33, 17, 1])] {
+            let w = encode(format(weights), 45, 512, 2);
+            let shape = Linear::new(planned, 45, 512).unwrap();
+            for isa in Isa::restrictions() {
+                let precision = precision(format(weights), activations, math);
+                let mut product = Product::plan(isa, shape, &precision, pool.threads()).unwrap();
+                for rows in rows {
+                    let x = encode(activations, rows, 512, rows as u32);
+                    let off = Deviation::between(&run(&mut product, &mut pool, &x, &w), &reference(&x, &w));
+                    let (rms, worst) = tolerance(&product);
+                    assert!(off.within(rms, worst), "{product:?} {isa} {activations} {rows} rows: {off:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "x has 4 rows, and 3 were planned for")]
+fn more_rows_than_planned_are_refused() {
+    let (x, w) = (encode(Format::FP32, 4, 64, 1), encode(Format::FP32, 5, 64, 2));
+    let precision = precision(Format::FP32, Format::FP32, Math::Fp32);
+    let mut product = Product::plan(Isa::detect(), Linear::new(3, 5, 64).unwrap(), &precision, 1).unwrap();
+    run(&mut product, &mut Pool::new(1), &x, &w);
+}
+
+/// Rows that are decoded on the way, in one block and in several for each thread, for fewer rows of `x` than planned, too.
+#[test]
+fn rows_that_somebody_else_decodes() {
+    for (m, n, k) in [(1, 37, 256), (5, 100, 200), (40, 70, 640), (3, 130, 9000), (20, 100, 4500)] {
+        for (activations, threads) in [(Format::FP32, 1), (Format::BF16, 3), (Format::FP16, 2)] {
+            let mut pool = Pool::new(threads);
+            let w = encode(Format::FP32, n, k, 2);
+            let values = w.decode();
+            let decode = |thread: usize, rows: std::ops::Range<usize>, out: &mut [f32]| {
+                assert!(thread < threads);
+                out.copy_from_slice(&values[rows.start * k..rows.end * k]);
+            };
+            let shape = Linear::new(m, n as u64, k as u64).unwrap();
+            let runs = [m as usize, 1].map(|rows| {
+                let x = encode(activations, rows, k, 1);
+                let want = reference(&x, &w);
+                (x, want)
+            });
+            for isa in Isa::restrictions() {
+                let mut product = ByRows::plan(isa, shape, activations, Format::FP32, threads).unwrap();
+                for (x, want) in &runs {
+                    let mut y = vec![0xff; want.len() * 4];
+                    product.run(&mut pool, x.into(), &decode, &mut y);
+                    let got: Vec<f32> = y.as_chunks::<4>().0.iter().map(|code| f32::from_le_bytes(*code)).collect();
+                    let off = Deviation::between(&got, want);
+                    assert!(off.within(1e-6, 1e-5), "{} {n} {k} {isa} {activations}: {off:?}", x.rows());
+                }
+            }
+        }
+    }
+    let shape = Linear::new(1, 8, 64).unwrap();
+    let why = ByRows::plan(Isa::detect(), shape, Format::FP8, Format::FP32, 1).err().unwrap().to_string();
+    assert_eq!(why, "no processor kernel reads activations stored as fp8-e4m3");
+}
+
 #[test]
 fn integers_sum_exactly() {
     let mut pool = Pool::new(2);

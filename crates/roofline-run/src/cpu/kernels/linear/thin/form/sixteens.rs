@@ -1,6 +1,6 @@
 //! Blocks of GGUF files of 256 elements with a scale for each 16: `Q6_K`, `Q3_K`, `Q2_K`.
 
-use roofline_isa::{Dot, Vector, number::from_fp16};
+use roofline_isa::{Dot, Vector};
 
 use super::{At, Form, spread};
 
@@ -8,28 +8,63 @@ use super::{At, Form, spread};
 ///
 /// # Safety
 ///
-/// `from` has two bytes.
+/// The processor has `V`'s instruction set, and `from` has two bytes.
 #[inline(always)]
-unsafe fn half(from: *const u8) -> f32 {
-    unsafe { from_fp16(from.cast::<u16>().read_unaligned()) }
+unsafe fn half<V: Vector>(from: *const u8) -> f32 {
+    unsafe {
+        let mut four = [0.0; 4];
+        V::four_fp16(u64::from(from.cast::<u16>().read_unaligned()), four.as_mut_ptr());
+        four[0]
+    }
 }
 
-/// Sixteen signed bytes times `d`.
+/// Sixteen signed bytes in the order half, quarter, part, times `d`, in the order quarter, half, part. They never stop in
+/// memory as bytes, where narrow stores would keep a wide load waiting.
 ///
 /// # Safety
 ///
 /// The processor has `V`'s instruction set.
 #[inline(always)]
-unsafe fn sixteen<V: Vector>(bytes: V::Bits, d: f32, to: &mut [f32; 16]) {
+unsafe fn sixteen<V: Vector>([first, second]: [u64; 2], d: f32, to: &mut [f32; 16]) {
+    // Pairs of bytes in turns: the first and the second of one, then of the other.
+    let turns = |one: u64, other: u64| {
+        one & 0xffff | (other & 0xffff) << 16 | (one >> 16 & 0xffff) << 32 | (other >> 16 & 0xffff) << 48
+    };
+    let (low, high) = (turns(first, second), turns(first >> 32, second >> 32));
+    unsafe { V::sixteen_i8((low, d), (high, d), to.as_mut_ptr()) };
+}
+
+/// The same of bytes that are in a register.
+///
+/// # Safety
+///
+/// The processor has `V`'s instruction set.
+#[inline(always)]
+unsafe fn shuffled<V: Vector>(bytes: V::Bits, order: &[u8; 16], d: f32, to: &mut [f32; 16]) {
     unsafe {
         let mut stored = [0u8; 64];
-        V::store_bits(bytes, stored.as_mut_ptr());
+        V::store_bits(V::shuffle(bytes, V::repeated16(order.as_ptr())), stored.as_mut_ptr());
         let mut index = 0;
         while index < 16 {
             V::load_i8(stored.as_ptr().add(index)).mul(V::splat(d)).store(to.as_mut_ptr().add(index));
             index += V::LANES;
         }
     }
+}
+
+/// The bytes of the scales in the order quarter, half, part, where they are stored in the order half, quarter, part.
+const QUARTERS: [u8; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
+/// As they are stored.
+const STORED: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// Sixteen bytes of any alignment.
+///
+/// # Safety
+///
+/// `from` has them.
+#[inline(always)]
+unsafe fn bytes16(from: *const u8) -> [u64; 2] {
+    unsafe { from.cast::<[u64; 2]>().read_unaligned() }
 }
 
 /// 256 numbers of 6 bits less 32, four in nibbles and two elsewhere; a signed byte per 16 times an FP16 number.
@@ -45,9 +80,6 @@ pub(super) struct Sixteens {
     /// Of each quarter, those of the first half and those of the second.
     scales: [f32; 16],
 }
-
-/// The bytes of the scales in the order quarter, half, part, where they are stored in the order half, quarter, part.
-const QUARTERS: [u8; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
 
 impl Form for Q6K {
     const STEP: usize = 256;
@@ -68,10 +100,9 @@ impl Form for Q6K {
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Sixteens {
         unsafe {
-            let (block, d) = (at.codes, half(at.codes.add(208)));
+            let (block, d) = (at.codes, half::<V>(at.codes.add(208)));
             let mut open = Sixteens { block, scales: [0.0; 16] };
-            let order = V::repeated16(QUARTERS.as_ptr());
-            sixteen::<V>(V::shuffle(V::repeated16(block.add(192)), order), d, &mut open.scales);
+            sixteen::<V>(bytes16(block.add(192)), d, &mut open.scales);
             open
         }
     }
@@ -150,12 +181,11 @@ impl Form for Q2K {
     unsafe fn open<V: Vector>(at: At) -> Sixteenths {
         unsafe {
             let block = at.codes;
-            let (d, dmin) = (half(block.add(80)), half(block.add(82)));
+            let (d, dmin) = (half::<V>(block.add(80)), half::<V>(block.add(82)));
             let mut open = Sixteenths { block, scales: [0.0; 16], mins: [0.0; 16] };
             let both = V::repeated16(block);
-            let low = V::and(both, V::splat8(15));
-            sixteen::<V>(V::shuffle(low, V::repeated16(QUARTERS.as_ptr())), d, &mut open.scales);
-            sixteen::<V>(V::and(V::shr16::<4>(both), V::splat8(15)), dmin, &mut open.mins);
+            shuffled::<V>(V::and(both, V::splat8(15)), &QUARTERS, d, &mut open.scales);
+            shuffled::<V>(V::and(V::shr16::<4>(both), V::splat8(15)), &STORED, dmin, &mut open.mins);
             open
         }
     }
@@ -209,7 +239,7 @@ impl Form for Q3K {
     #[inline(always)]
     unsafe fn open<V: Vector>(at: At) -> Sixteens {
         unsafe {
-            let (block, d) = (at.codes, half(at.codes.add(108)));
+            let (block, d) = (at.codes, half::<V>(at.codes.add(108)));
             let mut open = Sixteens { block, scales: [0.0; 16] };
             let word = |index: usize| block.add(96 + 4 * index).cast::<u32>().read_unaligned();
             let (a, b, c) = (word(0), word(1), word(2));
@@ -223,8 +253,7 @@ impl Form for Q3K {
             ];
             // Less 32, byte by byte: with the highest bit set there is nothing to borrow.
             let bytes = bytes.map(|four| ((four | 0x8080_8080) - 0x2020_2020) ^ 0x8080_8080);
-            let order = V::repeated16(QUARTERS.as_ptr());
-            sixteen::<V>(V::shuffle(V::repeated16(bytes.as_ptr().cast()), order), d, &mut open.scales);
+            shuffled::<V>(V::repeated16(bytes.as_ptr().cast()), &QUARTERS, d, &mut open.scales);
             open
         }
     }
