@@ -1,6 +1,8 @@
 //! A model on disk: `config.json`, weights in one file or in shards, of safetensors or PyTorch's, and what lies beside
 //! them.
 
+mod tokenizer;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},

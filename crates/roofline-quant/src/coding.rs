@@ -18,13 +18,13 @@ mod micro;
 pub mod mlx;
 mod numbers;
 mod nvfp4;
-mod packing;
+pub(crate) mod packing;
 #[cfg(test)]
 mod packings;
 #[cfg(test)]
 mod properties;
 mod row;
-mod scales;
+pub(crate) mod scales;
 mod shifted;
 pub mod torchao;
 
@@ -32,7 +32,10 @@ pub(crate) use numbers::Numbers;
 
 use std::sync::Arc;
 
-use crate::Dtype;
+use crate::{
+    Dtype,
+    kernel_form::{CodesMut, KernelForm},
+};
 
 /// A row-major weight matrix: `rows` outputs of `columns` inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +155,18 @@ impl<C: Coding + ?Sized> Coding for Arc<C> {
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
         (**self).decode(columns, parts, decoded);
     }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        (**self).kernel_form(matrix)
+    }
+
+    fn arrange(&self, columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        (**self).arrange(columns, parts, into)
+    }
+
+    fn tensor_part(&self, once: &[&[u8]]) -> Vec<u8> {
+        (**self).tensor_part(once)
+    }
 }
 
 /// How a weight matrix is stored.
@@ -198,4 +213,20 @@ pub trait Coding: Send + Sync {
     /// these rows, placed as `encode` places them, and all bytes of what is placed once; `decoded` has room for the rows,
     /// which begin at a multiple of [`Coding::unit`]. The libraries compute the same and round it to the model's type.
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]);
+
+    /// The form in which kernels read exactly what is stored of a matrix of that shape, if they have one.
+    fn kernel_form(&self, _matrix: Matrix) -> Option<KernelForm> {
+        None
+    }
+
+    /// Puts stored rows into that form, for just as many as there is room. `parts` is as for [`Coding::decode`]; an error
+    /// where it holds what the coding would not have written.
+    fn arrange(&self, _columns: usize, _parts: &[&[u8]], _into: CodesMut<'_>) -> Result<(), Unsuited> {
+        Err("has no form that kernels read".to_owned())
+    }
+
+    /// What that form has once for all rows, made of the parts that are placed once.
+    fn tensor_part(&self, _once: &[&[u8]]) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -124,6 +124,11 @@ impl Type {
         FORMATS.iter().find(|(known, _)| *known == self).map(|(_, format)| *format)
     }
 
+    /// The format in which kernels read it, in its own blocks or with [codes and scales apart](apart).
+    pub(crate) fn in_kernels(self) -> Option<Format> {
+        self.format().filter(|_| !matches!(self, Self::Iq4Nl | Self::Iq4Xs))
+    }
+
     /// The type of that number; nothing for one that is not known.
     pub fn from_id(id: u32) -> Option<Self> {
         Self::ALL.iter().find(|known| known.id() == id).copied()
@@ -247,6 +252,15 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         _ => return others::decode(ty, bytes, out),
     }
     true
+}
+
+/// Blocks of [`Type::Mxfp4`] or [`Type::Nvfp4`] with their codes, two to a byte in the order of the weights, and their
+/// scales each in a place of its own. They take as many bytes.
+pub(crate) fn apart(ty: Type, bytes: &[u8], codes: &mut [u8], scales: &mut [u8]) {
+    match ty {
+        Type::Mxfp4 => fp4::mxfp4_apart(bytes, codes, scales),
+        _ => fp4::nvfp4_apart(bytes, codes, scales),
+    }
 }
 
 #[cfg(test)]

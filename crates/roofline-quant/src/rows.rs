@@ -3,13 +3,19 @@
 //! What a layout writes is rarely what a source holds: experts lie in stacks or apart, transposed or not, halves of
 //! heads are neighbours or not. Each of these is a way of reading, so that no second copy is ever made.
 
+mod plain;
 mod rearranged;
 
+pub use plain::Plain;
 pub use rearranged::{Added, Ordered, Transposed};
 
 use std::ops::Range;
 
-use crate::{Error, Result, checkpoint::Shard, coding::Matrix, number, safetensors::Entry};
+use crate::{
+    Result,
+    coding::Matrix,
+    kernel_form::{CodesMut, KernelForm, gather, has_none},
+};
 
 /// Room that reading needs, kept between calls.
 #[derive(Default)]
@@ -35,141 +41,70 @@ pub trait Rows: Send + Sync {
     fn unit(&self) -> usize {
         1
     }
-}
 
-impl<R: Rows + ?Sized> Rows for Box<R> {
-    fn matrix(&self) -> Matrix {
-        (**self).matrix()
+    /// How it lies in memory for kernels; nothing where no layout of theirs holds exactly what is stored.
+    fn kernel_form(&self) -> Option<KernelForm> {
+        None
     }
 
-    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        (**self).read(rows, spare, out)
+    /// Reads these rows, whole [units](Self::unit) best, in the form that there is. There is room for just them.
+    fn read_codes(&self, _rows: Range<usize>, _into: CodesMut<'_>) -> Result<()> {
+        Err(has_none())
     }
 
-    fn stored(&self) -> u64 {
-        (**self).stored()
+    /// What the form has once for all rows: the scale of NVFP4.
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
     }
 
-    fn unit(&self) -> usize {
-        (**self).unit()
-    }
-}
-
-/// The longest row: whole rows are held in memory.
-const MOST_COLUMNS: usize = 1 << 24;
-/// Rows that are read together where they lie as columns: each read brings as many numbers that are neighbours.
-const LINE: usize = 64;
-
-/// A matrix of plain numbers within a tensor: the number at row `r` and column `c` is `first + r down + c across` of it.
-#[derive(Clone, Copy)]
-pub struct Plain<'a> {
-    shard: &'a Shard,
-    entry: &'a Entry,
-    matrix: Matrix,
-    first: usize,
-    down: usize,
-    across: usize,
-}
-
-impl<'a> Plain<'a> {
-    /// A tensor of one dimension is one row; of more than two, as many rows as all but the last give.
-    pub fn new(shard: &'a Shard, entry: &'a Entry) -> Result<Self> {
-        let columns = entry.shape.last().copied().unwrap_or(1);
-        let rows = entry.elements() as usize / columns.max(1);
-        Self::within(shard, entry, Matrix { rows, columns }, 0, columns, 1)
-    }
-
-    /// A matrix within a tensor, from its number `first` on, `down` numbers from row to row and `across` from column to
-    /// column.
-    pub fn within(
-        shard: &'a Shard,
-        entry: &'a Entry,
-        matrix: Matrix,
-        first: usize,
-        down: usize,
-        across: usize,
-    ) -> Result<Self> {
-        let refuse = |reason: String| Err(Error::Weight { name: entry.name.clone(), reason, hint: None });
-        if !number::is_number(entry.dtype) {
-            return refuse(format!("is stored as {}, which is not a floating-point number", entry.dtype));
-        }
-        let Matrix { rows, columns } = matrix;
-        if columns > MOST_COLUMNS {
-            return refuse(format!(
-                "has rows of {columns} numbers, more than the {MOST_COLUMNS} that are held at once"
-            ));
-        }
-        let span = |count: usize, step: usize| count.saturating_sub(1).checked_mul(step);
-        let last = span(rows, down).zip(span(columns, across)).and_then(|(a, b)| a.checked_add(b)?.checked_add(first));
-        if rows > 0 && columns > 0 && last.is_none_or(|last| last as u64 >= entry.elements()) {
-            return refuse(format!("has the shape {:?}, too small for the matrix in it", entry.shape));
-        }
-        Ok(Self { shard, entry, matrix, first, down, across })
-    }
-
-    /// The same numbers, one to a row. Only of a matrix without gaps.
-    pub(crate) fn upright(self) -> Self {
-        let matrix = Matrix { rows: self.matrix.rows * self.matrix.columns, columns: 1 };
-        Self { matrix, down: 1, across: 1, ..self }
-    }
-
-    /// `count` numbers that follow each other, from number `from` of the tensor on.
-    fn numbers(&self, from: usize, count: usize, bytes: &mut Vec<u8>, out: &mut [f32]) -> Result<()> {
-        let size = self.entry.dtype.bytes();
-        bytes.resize(count * size, 0);
-        self.shard.read(self.entry, (from * size) as u64, bytes)?;
-        number::read(self.entry.dtype, bytes, out);
-        Ok(())
+    /// The same as `parts` matrices one below the other, each of them transposed, where they lie that way or can be read
+    /// so: what a checkpoint holds for `x W` as it is for `W x`.
+    fn turned(&self, _parts: usize) -> Option<Box<dyn Rows + '_>> {
+        None
     }
 }
 
-impl Rows for Plain<'_> {
-    fn matrix(&self) -> Matrix {
-        self.matrix
-    }
-
-    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let columns = self.matrix.columns;
-        let from = self.first + rows.start * self.down;
-        if self.across == 1 && self.down == columns {
-            return self.numbers(from, rows.len() * columns, &mut spare.bytes, out);
-        }
-        if self.across == 1 {
-            for (at, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
-                self.numbers(from + at * self.down, columns, &mut spare.bytes, out)?;
+/// What only points to a matrix is one.
+macro_rules! rows_behind {
+    ($pointer:ty) => {
+        impl<R: Rows + ?Sized> Rows for $pointer {
+            fn matrix(&self) -> Matrix {
+                (**self).matrix()
             }
-            return Ok(());
-        }
-        // Rows with gaps in them.
-        if self.across < self.down {
-            let span = columns.saturating_sub(1) * self.across + 1;
-            spare.rows.resize(span, 0.0);
-            for (at, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
-                self.numbers(from + at * self.down, span, &mut spare.bytes, &mut spare.rows)?;
-                out.iter_mut().zip(spare.rows.iter().step_by(self.across)).for_each(|(to, from)| *to = *from);
+
+            fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
+                (**self).read(rows, spare, out)
             }
-            return Ok(());
-        }
-        // Rows lie as columns: of each line of the tensor, what belongs to these rows.
-        let count = (rows.len() - 1) * self.down + 1;
-        spare.rows.resize(count, 0.0);
-        for column in 0..columns {
-            self.numbers(from + column * self.across, count, &mut spare.bytes, &mut spare.rows)?;
-            for (row, value) in spare.rows.iter().step_by(self.down).enumerate() {
-                out[row * columns + column] = *value;
+
+            fn stored(&self) -> u64 {
+                (**self).stored()
+            }
+
+            fn unit(&self) -> usize {
+                (**self).unit()
+            }
+
+            fn kernel_form(&self) -> Option<KernelForm> {
+                (**self).kernel_form()
+            }
+
+            fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+                (**self).read_codes(rows, into)
+            }
+
+            fn tensor_part(&self) -> Result<Vec<u8>> {
+                (**self).tensor_part()
+            }
+
+            fn turned(&self, parts: usize) -> Option<Box<dyn Rows + '_>> {
+                (**self).turned(parts)
             }
         }
-        Ok(())
-    }
-
-    fn stored(&self) -> u64 {
-        (self.matrix.rows * self.matrix.columns * self.entry.dtype.bytes()) as u64
-    }
-
-    fn unit(&self) -> usize {
-        if self.across == 1 || self.across < self.down { 1 } else { LINE }
-    }
+    };
 }
+
+rows_behind!(&R);
+rows_behind!(Box<R>);
 
 /// Matrices of equally many columns, one below the other.
 pub struct Stacked<'a> {
@@ -192,6 +127,24 @@ impl<'a> Stacked<'a> {
         let ends = ends.collect();
         Box::new(Self { all, ends })
     }
+
+    /// Calls `each` with every matrix that these rows lie in, which of its rows they are, and where among those asked
+    /// for.
+    fn pieces(
+        &self,
+        rows: &Range<usize>,
+        mut each: impl FnMut(&dyn Rows, Range<usize>, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let mut from = rows.start;
+        while from < rows.end {
+            let source = self.ends.partition_point(|end| *end <= from);
+            let start = source.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let until = rows.end.min(self.ends[source]);
+            each(&self.all[source], from - start..until - start, from - rows.start..until - rows.start)?;
+            from = until;
+        }
+        Ok(())
+    }
 }
 
 impl Rows for Stacked<'_> {
@@ -202,16 +155,7 @@ impl Rows for Stacked<'_> {
 
     fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
         let columns = self.matrix().columns;
-        let mut from = rows.start;
-        while from < rows.end {
-            let source = self.ends.partition_point(|end| *end <= from);
-            let start = source.checked_sub(1).map_or(0, |before| self.ends[before]);
-            let until = rows.end.min(self.ends[source]);
-            let out = &mut out[(from - rows.start) * columns..(until - rows.start) * columns];
-            self.all[source].read(from - start..until - start, spare, out)?;
-            from = until;
-        }
-        Ok(())
+        self.pieces(&rows, |source, from, at| source.read(from, spare, &mut out[at.start * columns..at.end * columns]))
     }
 
     fn stored(&self) -> u64 {
@@ -220,6 +164,22 @@ impl Rows for Stacked<'_> {
 
     fn unit(&self) -> usize {
         self.all.first().map_or(1, Rows::unit)
+    }
+
+    /// Where all are alike. What there is once for each of them could differ.
+    fn kernel_form(&self) -> Option<KernelForm> {
+        let first = self.all.first()?.kernel_form()?.with_rows(self.matrix().rows)?;
+        let forms = || self.all.iter().map(|one| one.kernel_form()?.with_rows(first.matrix.rows));
+        (first.tensor == 0 && forms().all(|form| form == Some(first))).then_some(first)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, mut into: CodesMut<'_>) -> Result<()> {
+        self.pieces(&rows, |source, from, at| source.read_codes(from, into.part(at)))
+    }
+
+    fn turned(&self, parts: usize) -> Option<Box<dyn Rows + '_>> {
+        let all = self.all.iter().filter(|_| self.all.len() == parts).map(|one| one.turned(1));
+        Some(Stacked::of(all.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?))
     }
 }
 
@@ -254,6 +214,18 @@ impl<R: Rows> Rows for Band<R> {
     fn unit(&self) -> usize {
         self.rows.unit()
     }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        self.rows.kernel_form()?.with_rows(self.count)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        self.rows.read_codes(self.first + rows.start..self.first + rows.end, into)
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        self.rows.tensor_part()
+    }
 }
 
 /// Which order the rows of a head come in. Rotary embeddings rotate pairs of rows: transformers has the two of a pair half a
@@ -278,6 +250,16 @@ impl<R: Rows> Heads<R> {
     pub fn new(rows: R, head: usize, pairs: Pairs) -> Self {
         Self { rows, head, pairs }
     }
+
+    /// Where a row comes from.
+    fn source(&self, row: usize) -> usize {
+        let head = self.head;
+        let (first, within) = (row / head * head, row % head);
+        match self.pairs {
+            Pairs::Joined => first + within % 2 * (head / 2) + within / 2,
+            Pairs::Parted => first + within % (head / 2) * 2 + within / (head / 2),
+        }
+    }
 }
 
 impl<R: Rows> Rows for Heads<R> {
@@ -294,12 +276,7 @@ impl<R: Rows> Rows for Heads<R> {
         plain.resize(whole.len() * columns, 0.0);
         let done = self.rows.read(whole.clone(), &mut inner, &mut plain);
         for (at, row) in out.chunks_exact_mut(columns.max(1)).enumerate() {
-            let at = rows.start + at - whole.start;
-            let (first, within) = (at / head * head, at % head);
-            let from = match self.pairs {
-                Pairs::Joined => first + within % 2 * (head / 2) + within / 2,
-                Pairs::Parted => first + within % (head / 2) * 2 + within / (head / 2),
-            };
+            let from = self.source(rows.start + at) - whole.start;
             row.copy_from_slice(&plain[from * columns..(from + 1) * columns]);
         }
         (spare.bytes, spare.rows) = (inner.bytes, plain);
@@ -313,6 +290,18 @@ impl<R: Rows> Rows for Heads<R> {
     fn unit(&self) -> usize {
         let (head, unit) = (self.head, self.rows.unit());
         if head.is_multiple_of(unit) { head } else { head * unit }
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        self.rows.kernel_form()
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        gather(&self.rows, &rows.map(|row| self.source(row)).collect::<Vec<_>>(), into)
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        self.rows.tensor_part()
     }
 }
 

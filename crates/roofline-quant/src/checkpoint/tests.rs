@@ -123,6 +123,23 @@ fn links_lead_to_the_models_own_files_or_nowhere() {
     let checkpoint = Checkpoint::open(&folder).unwrap();
     assert_eq!(names(&checkpoint.companions().unwrap()), ["again.json", "config.json"]);
     assert_eq!(names(&checkpoint.outsiders().unwrap()), ["other.json", "tokenizer.json"]);
+    // Whoever reads the tokenizer does not read what a link outside shows.
+    symlink("../../blobs/aa", folder.join("tokenizer_config.json")).unwrap();
+    assert_eq!(checkpoint.tokenizer_files().unwrap(), [("tokenizer_config.json".to_owned(), b"{}".to_vec())]);
+}
+
+#[test]
+fn a_tokenizer_is_its_files() {
+    let scratch = Scratch::new("tokenizer");
+    let folder = scratch.path();
+    write(&folder.join(SINGLE), &[tensor("x")]);
+    for name in ["config.json", "tokenizer.json", "generation_config.json", "chat_template.jinja", "vocab.json"] {
+        fs::write(folder.join(name), format!(r#"{{"name": "{name}"}}"#)).unwrap();
+    }
+    let files = Checkpoint::open(folder).unwrap().tokenizer_files().unwrap();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["tokenizer.json", "chat_template.jinja", "generation_config.json"]);
+    assert_eq!(files[0].1, br#"{"name": "tokenizer.json"}"#);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
+
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     element::E4M3_MAX,
@@ -14,6 +16,7 @@ use super::{
 };
 use crate::{
     Dtype, Method,
+    kernel_form::{CodesMut, KernelForm},
     method::search::{NEGLIGIBLE, least_error},
     rounding::{Reciprocal, Rounding},
 };
@@ -114,6 +117,26 @@ impl<R: Rounding> Coding for Float8Rows<R> {
             expand(E4m3::<R>(PhantomData), codes, columns, &[R::read(stored)], &[0.0], decoded);
         }
     }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        form::<R>(matrix)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        arrange::<R>(parts, into);
+        Ok(())
+    }
+}
+
+/// The form of codes with a scale of the type `R` for each row, or one for all.
+pub(super) fn form<R: Rounding>(matrix: Matrix) -> Option<KernelForm> {
+    KernelForm::new(Format::FP8, matrix, R::DTYPE != Dtype::Bf16)
+}
+
+/// Codes and scales into that form.
+pub(super) fn arrange<R: Rounding>(parts: &[&[u8]], mut into: CodesMut<'_>) {
+    into.codes.copy_from_slice(parts[0]);
+    into.scale(R::DTYPE, parts[1]);
 }
 
 impl<R: Rounding> Coding for Float8Whole<R> {
@@ -147,6 +170,15 @@ impl<R: Rounding> Coding for Float8Whole<R> {
 
     fn decode(&self, _columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
         expand(E4m3::<R>(PhantomData), parts[0], decoded.len(), &[R::read(parts[1])], &[0.0], decoded);
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        form::<R>(matrix)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        arrange::<R>(parts, into);
+        Ok(())
     }
 }
 

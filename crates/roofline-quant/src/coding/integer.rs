@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
+
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     grid::{Asymmetric, Symmetric},
@@ -16,6 +18,7 @@ use super::{
 };
 use crate::{
     Dtype, Method,
+    kernel_form::{CodesMut, KernelForm, int4, narrow, repeat},
     method::{
         half_quadratic::{objective, refine_zero},
         search::{NEGLIGIBLE, importance_of, least_error},
@@ -279,6 +282,53 @@ impl<R: Rounding> Coding for Integers<R> {
             }
             self.decode_row(&codes, group, &scales, &zeros, decoded);
         }
+    }
+
+    /// Scales that BF16 cannot say can stand beside rows, not beside groups.
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        let narrow = R::DTYPE == Dtype::Bf16;
+        let format = match (self.bits, self.span) {
+            (8, Span::Row) if !self.zero => Format::INT8,
+            (4, span) if narrow || span == Span::Row => int4(span, if self.zero { "-zp" } else { "" })?,
+            _ => return None,
+        };
+        KernelForm::new(format, matrix, !narrow)
+    }
+
+    fn arrange(&self, columns: usize, parts: &[&[u8]], mut into: CodesMut<'_>) -> Result<(), Unsuited> {
+        let row_bytes = self.row_bytes(columns);
+        let wide = into.codes.len() / into.rows.max(1);
+        // Words hold codes with half the range added, as kernels want them where there are zero points.
+        let flip = match (self.packed, self.bits, self.zero) {
+            (true, 4, false) => 0x88,
+            (true, 8, false) => 0x80,
+            _ => 0,
+        };
+        for (codes, stored) in into.codes.chunks_exact_mut(wide).zip(parts[0].chunks_exact(row_bytes)) {
+            if self.bits == 4 && !self.packed {
+                narrow(stored, 0, codes)?;
+                continue;
+            }
+            for (code, stored) in codes.iter_mut().zip(stored) {
+                *code = stored ^ flip;
+            }
+            if let Some(last) = codes.last_mut().filter(|_| self.bits == 4 && !columns.is_multiple_of(2)) {
+                *last &= 15;
+            }
+        }
+        into.scale(R::DTYPE, parts[1]);
+        if self.zero {
+            let mut zeros = vec![0.0; columns / self.span.length(columns)];
+            let groups = into.scales.len() / 2 / into.rows.max(1);
+            let (mut stored, mut spread) = (vec![0; zeros.len()], vec![0; groups]);
+            for (at, out) in into.zeros.chunks_exact_mut(groups.div_ceil(2)).enumerate() {
+                self.unpack_zeros(at, parts[2], &mut zeros);
+                stored.iter_mut().zip(&zeros).for_each(|(code, zero)| *code = *zero as i8 as u8);
+                repeat(&stored, &mut spread);
+                narrow(&spread, 0x88, out)?;
+            }
+        }
+        Ok(())
     }
 }
 

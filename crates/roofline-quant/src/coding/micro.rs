@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
+
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     grid::{E2m1, E4m3, Element},
@@ -16,6 +18,7 @@ use super::{
 };
 use crate::{
     Dtype, Method,
+    kernel_form::{CodesMut, KernelForm},
     method::search::{importance_of, least_error},
     rounding::{Reciprocal, Rounding, power_of_two},
 };
@@ -33,6 +36,8 @@ pub(crate) trait Micro: Send + Sync + 'static {
     const NAME: &'static str;
     /// Its type.
     const DTYPE: Dtype;
+    /// What kernels call it, where there are any.
+    const KERNELS: Option<Format>;
 
     /// How it is coded in the arithmetic of `R`.
     fn element<R: Rounding>() -> impl Element;
@@ -48,6 +53,7 @@ impl Micro for Four {
     const TOGETHER: usize = 2;
     const NAME: &'static str = "weight_packed";
     const DTYPE: Dtype = Dtype::U8;
+    const KERNELS: Option<Format> = Some(Format::MXFP4);
 
     fn element<R: Rounding>() -> impl Element {
         E2m1::<R>(PhantomData)
@@ -59,6 +65,7 @@ impl Micro for Eight {
     const TOGETHER: usize = 1;
     const NAME: &'static str = "weight";
     const DTYPE: Dtype = Dtype::F8E4M3;
+    const KERNELS: Option<Format> = None;
 
     fn element<R: Rounding>() -> impl Element {
         E4m3::<R>(PhantomData)
@@ -147,5 +154,15 @@ impl<M: Micro, R: Rounding> Coding for Microscaled<M, R> {
             }
             expand(M::element::<R>(), &codes, BLOCK, &scales, &zeros, decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        KernelForm::new(M::KERNELS?, matrix, false)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        into.codes.copy_from_slice(parts[0]);
+        into.scales.copy_from_slice(parts[1]);
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
 use roofline_isa::widest;
 
 use super::{
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     Dtype, Method,
+    kernel_form::{CodesMut, KernelForm},
     method::search::{importance_of, least_error},
     rounding::{F32, Reciprocal, Rounding},
 };
@@ -163,5 +165,20 @@ impl<R: Rounding> Coding for Nvfp4<R> {
             unpack_nibbles(packed, 0, &mut codes);
             expand(E2m1::<F32>(PhantomData), &codes, BLOCK, &scales, &zeros, decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        KernelForm::new(Format::NVFP4, matrix, false)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        into.codes.copy_from_slice(parts[0]);
+        into.scales.copy_from_slice(parts[1]);
+        Ok(())
+    }
+
+    /// Kernels multiply by what the library divides by.
+    fn tensor_part(&self, once: &[&[u8]]) -> Vec<u8> {
+        (1.0 / F32::read(once[0])).to_le_bytes().to_vec()
     }
 }

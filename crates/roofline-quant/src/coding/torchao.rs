@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     Dtype, Error, Method, Result,
+    kernel_form::{CodesMut, KernelForm},
     rounding::{F32, Rounding, in_type},
 };
 use int4::Int4;
@@ -153,6 +154,15 @@ impl<R: Rounding> Coding for Float8<R> {
         for (decoded, (codes, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
             expand(E4m3::<F32>(PhantomData), codes, columns, &[F32::read(stored)], &SIGNED, decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        float8::form::<F32>(matrix)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> std::result::Result<(), Unsuited> {
+        float8::arrange::<F32>(parts, into);
+        Ok(())
     }
 }
 

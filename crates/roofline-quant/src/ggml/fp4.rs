@@ -224,6 +224,39 @@ widest! {
     }
 }
 
+/// Codes of which the first half lies below the second, each with its neighbour.
+#[inline(always)]
+fn neighbours<const N: usize>(halves: &[u8; N], out: &mut [u8; N]) {
+    for (at, out) in out.iter_mut().enumerate() {
+        let (first, shift) = (2 * at % N, if 2 * at < N { 0 } else { 4 });
+        *out = (halves[first] >> shift & 15) | (halves[first + 1] >> shift & 15) << 4;
+    }
+}
+
+widest! {
+    /// The scale `2^(e - 127)` is E8M0's own.
+    pub(super) fn mxfp4_apart(bytes: &[u8], codes: &mut [u8], scales: &mut [u8]) {
+        let blocks = bytes.as_chunks::<17>().0.iter().zip(codes.as_chunks_mut::<16>().0);
+        for (([exponent, halves @ ..], codes), scale) in blocks.zip(scales) {
+            *scale = *exponent;
+            neighbours(halves, codes);
+        }
+    }
+}
+
+widest! {
+    /// Scales lose what [`from_ue4m3`] does not read.
+    pub(super) fn nvfp4_apart(bytes: &[u8], codes: &mut [u8], scales: &mut [u8]) {
+        let blocks = bytes.as_chunks::<36>().0.iter().zip(codes.as_chunks_mut::<32>().0);
+        for (([a, b, c, d, halves @ ..], codes), scales) in blocks.zip(scales.as_chunks_mut::<4>().0) {
+            *scales = [*a, *b, *c, *d].map(|code| if code & 0x7f == 0x7f { 0 } else { code & 0x7f });
+            for (halves, codes) in halves.as_chunks::<8>().0.iter().zip(codes.as_chunks_mut::<8>().0) {
+                neighbours(halves, codes);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

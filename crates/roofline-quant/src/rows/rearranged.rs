@@ -3,7 +3,11 @@
 use std::ops::Range;
 
 use super::{Rows, Spare};
-use crate::{Result, coding::Matrix};
+use crate::{
+    Result,
+    coding::Matrix,
+    kernel_form::{CodesMut, KernelForm, gather},
+};
 
 /// A matrix with the same number added everywhere.
 pub struct Added<R> {
@@ -91,6 +95,19 @@ impl<R: Rows> Rows for Ordered<R> {
         let unit = self.rows.unit();
         if unit == 1 { 1 } else { self.block.max(unit) }
     }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        self.rows.kernel_form()?.with_rows(self.matrix().rows)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        let source = |row: usize| self.order[row / self.block] * self.block + row % self.block;
+        gather(&self.rows, &rows.map(source).collect::<Vec<_>>(), into)
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        self.rows.tensor_part()
+    }
 }
 
 /// Rows as columns.
@@ -132,6 +149,10 @@ impl<R: Rows> Rows for Transposed<R> {
 
     fn unit(&self) -> usize {
         TOGETHER.min(self.matrix().rows.max(1))
+    }
+
+    fn turned(&self, parts: usize) -> Option<Box<dyn Rows + '_>> {
+        if parts == 1 { Some(Box::new(&self.0)) } else { None }
     }
 }
 

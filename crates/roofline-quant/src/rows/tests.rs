@@ -1,5 +1,9 @@
 use super::*;
-use crate::{Dtype, checkpoint::tests::write, scratch::Scratch};
+use crate::{
+    Dtype,
+    checkpoint::{Shard, tests::write},
+    scratch::Scratch,
+};
 
 /// A matrix whose numbers say where they are.
 struct Numbered(Matrix);

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use super::Located;
 use crate::{
-    Result,
+    Error, Result,
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
     job::part_bytes,
+    kernel_form::{CodesMut, KernelForm, check},
     rows::{Rows, Spare},
     safetensors::Entry,
 };
@@ -36,19 +37,26 @@ pub(super) struct Codes<'a> {
     pub(super) parts: Vec<(Part, Located<'a>)>,
 }
 
+impl Codes<'_> {
+    /// The whole units of rows that these lie in, and the bytes of their parts.
+    fn units(&self, rows: &Range<usize>) -> Result<(Range<usize>, Vec<Vec<u8>>)> {
+        let unit = self.coding.unit();
+        let whole = rows.start / unit * unit..rows.end.next_multiple_of(unit).min(self.matrix.rows);
+        let parts =
+            self.parts.iter().map(|(part, (shard, entry))| part_of(part, shard, entry, &whole, self.matrix.rows));
+        let parts = parts.collect::<Result<_>>()?;
+        Ok((whole, parts))
+    }
+}
+
 impl Rows for Codes<'_> {
     fn matrix(&self) -> Matrix {
         self.matrix
     }
 
     fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let (unit, columns) = (self.coding.unit(), self.matrix.columns);
-        // Codes come in whole units of rows.
-        let whole = rows.start / unit * unit..rows.end.next_multiple_of(unit).min(self.matrix.rows);
-        let mut bytes = Vec::new();
-        for (part, (shard, entry)) in &self.parts {
-            bytes.push(part_of(part, shard, entry, &whole, self.matrix.rows)?);
-        }
+        let columns = self.matrix.columns;
+        let (whole, bytes) = self.units(&rows)?;
         let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
         if whole == rows {
             self.coding.decode(columns, &slices, out);
@@ -69,6 +77,31 @@ impl Rows for Codes<'_> {
         // Each line of what lies transposed is a read of its own: the more rows it brings, the fewer there are.
         let transposed = self.parts.iter().any(|(part, _)| matches!(part.placing, Placing::Columns { .. }));
         if transposed { (TOGETHER / self.matrix.columns / unit).max(1) * unit } else { unit }
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        self.coding.kernel_form(self.matrix)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, mut into: CodesMut<'_>) -> Result<()> {
+        let form = check(self.kernel_form(), &rows, &into)?;
+        let (whole, bytes) = self.units(&rows)?;
+        let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+        let refuse = |reason| Error::Weight { name: self.parts[0].1.1.name.clone(), reason, hint: None };
+        if whole == rows {
+            return self.coding.arrange(self.matrix.columns, &slices, into).map_err(refuse);
+        }
+        let mut room = form.room(whole.len());
+        self.coding.arrange(self.matrix.columns, &slices, room.all()).map_err(refuse)?;
+        into.copy_from(&room.all().part(rows.start - whole.start..rows.end - whole.start));
+        Ok(())
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        let once = self.parts.iter().filter(|(part, _)| matches!(part.placing, Placing::Once { .. }));
+        let once = once.map(|(part, (shard, entry))| part_of(part, shard, entry, &(0..0), self.matrix.rows));
+        let once = once.collect::<Result<Vec<_>>>()?;
+        Ok(self.coding.tensor_part(&once.iter().map(Vec::as_slice).collect::<Vec<_>>()))
     }
 }
 

@@ -5,12 +5,14 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use roofline_core::Format;
 use roofline_isa::widest;
 
 use super::{Coded, Kind, Located, StoredTensor, complete, sensible};
 use crate::{
     Dtype, Result,
     coding::{Matrix, element::from_e4m3},
+    kernel_form::{CodesMut, KernelForm, check},
     number::{is_number, read},
     rows::{Rows, Spare},
 };
@@ -55,19 +57,28 @@ widest! {
     }
 }
 
+impl Scaled<'_> {
+    /// The scales of these rows, or that of all.
+    fn scales(&self, rows: &Range<usize>) -> Result<Vec<u8>> {
+        let (shard, scale) = self.scale;
+        let (first, count) = if self.per_row { (rows.start, rows.len()) } else { (0, 1) };
+        let size = scale.dtype.bytes();
+        let mut bytes = vec![0; count * size];
+        shard.read(scale, (first * size) as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
 impl Rows for Scaled<'_> {
     fn matrix(&self) -> Matrix {
         self.matrix
     }
 
     fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
-        let ((shard, codes), (scale_shard, scale)) = (self.codes, self.scale);
+        let ((shard, codes), (_, scale)) = (self.codes, self.scale);
         let columns = self.matrix.columns;
-        let (first, count) = if self.per_row { (rows.start, rows.len()) } else { (0, 1) };
-        let size = scale.dtype.bytes();
-        let mut bytes = vec![0; count * size];
-        scale_shard.read(scale, (first * size) as u64, &mut bytes)?;
-        let mut scales = vec![0.0; count];
+        let bytes = self.scales(&rows)?;
+        let mut scales = vec![0.0; bytes.len() / scale.dtype.bytes()];
         read(scale.dtype, &bytes, &mut scales);
         spare.bytes.resize(rows.len() * columns, 0);
         shard.read(codes, (rows.start * columns) as u64, &mut spare.bytes)?;
@@ -81,5 +92,17 @@ impl Rows for Scaled<'_> {
 
     fn stored(&self) -> u64 {
         self.codes.1.bytes() + self.scale.1.bytes()
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        KernelForm::new(Format::FP8, self.matrix, self.scale.1.dtype != Dtype::Bf16)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, mut into: CodesMut<'_>) -> Result<()> {
+        check(self.kernel_form(), &rows, &into)?;
+        let (shard, codes) = self.codes;
+        shard.read(codes, (rows.start * self.matrix.columns) as u64, into.codes)?;
+        into.scale(self.scale.1.dtype, &self.scales(&rows)?);
+        Ok(())
     }
 }

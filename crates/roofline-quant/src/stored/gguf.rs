@@ -17,6 +17,7 @@ use crate::{
         model::Shape,
         source::Source,
     },
+    kernel_form::{CodesMut, KernelForm, check},
     rows::{Added, Heads, Ordered, Pairs, Rows, Spare, Stacked, Transposed},
     safetensors::Entry,
 };
@@ -49,6 +50,29 @@ impl Rows for Blocks<'_> {
 
     fn stored(&self) -> u64 {
         self.entry.bytes()
+    }
+
+    /// The types whose blocks kernels read, and those whose codes and scales only lie together.
+    fn kernel_form(&self) -> Option<KernelForm> {
+        self.ty.bytes(self.matrix.columns as u64)?;
+        KernelForm::new(self.ty.in_kernels()?, self.matrix, false)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        let form = check(self.kernel_form(), &rows, &into)?;
+        let row = form.codes + form.scales;
+        let from = (rows.start * row) as u64;
+        if form.scales == 0 {
+            return self.shard.read(self.entry, from, into.codes);
+        }
+        let mut bytes = vec![0; rows.len() * row];
+        self.shard.read(self.entry, from, &mut bytes)?;
+        ggml::apart(self.ty, &bytes, into.codes, into.scales);
+        Ok(())
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        Ok(if self.ty == Type::Nvfp4 { self.scale.to_le_bytes().to_vec() } else { Vec::new() })
     }
 }
 

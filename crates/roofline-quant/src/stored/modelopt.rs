@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use roofline_core::Format;
 use roofline_isa::widest;
 
 use super::{Coded, Kind, Located, StoredTensor, complete, sensible};
@@ -12,6 +13,7 @@ use crate::{
         Matrix,
         element::{from_e2m1, from_e4m3},
     },
+    kernel_form::{CodesMut, KernelForm, check},
     rows::{Rows, Spare},
 };
 
@@ -79,5 +81,21 @@ impl Rows for Nvfp4<'_> {
 
     fn stored(&self) -> u64 {
         [self.codes, self.scales, self.whole].iter().map(|(_, entry)| entry.bytes()).sum()
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        KernelForm::new(Format::NVFP4, self.matrix, false)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        let form = check(self.kernel_form(), &rows, &into)?;
+        self.codes.0.read(self.codes.1, (rows.start * form.codes) as u64, into.codes)?;
+        self.scales.0.read(self.scales.1, (rows.start * form.scales) as u64, into.scales)
+    }
+
+    fn tensor_part(&self) -> Result<Vec<u8>> {
+        let mut whole = vec![0; 4];
+        self.whole.0.read(self.whole.1, 0, &mut whole)?;
+        Ok(whole)
     }
 }

@@ -6,10 +6,13 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use roofline_core::Format;
+
 use super::{Coded, Kind, Located, StoredTensor, sensible};
 use crate::{
     Dtype, Result,
     coding::{Matrix, element::from_e2m1},
+    kernel_form::{CodesMut, KernelForm, check},
     rounding::power_of_two,
     rows::{Rows, Spare},
 };
@@ -68,13 +71,7 @@ impl Stack<'_> {
             for (output, tile) in here.clone().zip(tile.chunks_exact_mut(width)) {
                 let at = ((expert * self.outputs + output) * groups + read.start) * BYTES;
                 self.blocks.0.read(self.blocks.1, at as u64, bytes)?;
-                let scales = &scales[output * groups..][read.clone()];
-                for ((tile, codes), scale) in tile.chunks_exact_mut(BLOCK).zip(bytes.chunks_exact(BYTES)).zip(scales) {
-                    let scale = power_of_two(*scale);
-                    for (pair, code) in tile.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-                        *pair = [from_e2m1(code & 15) * scale, from_e2m1(code >> 4) * scale];
-                    }
-                }
+                expand(bytes, &scales[output * groups..][read.clone()], tile);
             }
             for (input, row) in out.chunks_exact_mut(self.outputs).enumerate() {
                 for (at, value) in row[here.clone()].iter_mut().enumerate() {
@@ -109,5 +106,54 @@ impl Rows for Stack<'_> {
 
     fn unit(&self) -> usize {
         TOGETHER
+    }
+
+    fn turned(&self, parts: usize) -> Option<Box<dyn Rows + '_>> {
+        if parts == self.experts { Some(Box::new(Outputs(self))) } else { None }
+    }
+}
+
+/// The stack as it lies in the file: a row for each output of each expert.
+struct Outputs<'a>(&'a Stack<'a>);
+
+impl Rows for Outputs<'_> {
+    fn matrix(&self) -> Matrix {
+        Matrix { rows: self.0.experts * self.0.outputs, columns: self.0.inputs }
+    }
+
+    fn read(&self, rows: Range<usize>, spare: &mut Spare, out: &mut [f32]) -> Result<()> {
+        let Stack { blocks, scales, inputs, .. } = self.0;
+        let groups = inputs / BLOCK;
+        let mut powers = vec![0; rows.len() * groups];
+        scales.0.read(scales.1, (rows.start * groups) as u64, &mut powers)?;
+        spare.bytes.resize(powers.len() * BYTES, 0);
+        blocks.0.read(blocks.1, (rows.start * groups * BYTES) as u64, &mut spare.bytes)?;
+        expand(&spare.bytes, &powers, out);
+        Ok(())
+    }
+
+    fn stored(&self) -> u64 {
+        self.0.stored()
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        KernelForm::new(Format::MXFP4, self.matrix(), false)
+    }
+
+    fn read_codes(&self, rows: Range<usize>, into: CodesMut<'_>) -> Result<()> {
+        let form = check(self.kernel_form(), &rows, &into)?;
+        let Stack { blocks, scales, .. } = self.0;
+        blocks.0.read(blocks.1, (rows.start * form.codes) as u64, into.codes)?;
+        scales.0.read(scales.1, (rows.start * form.scales) as u64, into.scales)
+    }
+}
+
+/// What blocks of codes stand for.
+fn expand(codes: &[u8], scales: &[u8], out: &mut [f32]) {
+    for ((out, codes), scale) in out.chunks_exact_mut(BLOCK).zip(codes.chunks_exact(BYTES)).zip(scales) {
+        let scale = power_of_two(*scale);
+        for (pair, code) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
+            *pair = [from_e2m1(code & 15) * scale, from_e2m1(code >> 4) * scale];
+        }
     }
 }

@@ -6,7 +6,10 @@
 
 use std::sync::LazyLock;
 
-use roofline_core::format::{BNB_FP4_ASCENDING, dynamic_values};
+use roofline_core::{
+    Format,
+    format::{BNB_FP4_ASCENDING, NF4, dynamic_values},
+};
 use serde::Deserialize;
 
 use super::{
@@ -19,7 +22,11 @@ use super::{
     },
     Quantiles,
 };
-use crate::{Dtype, rounding::F32, rounding::clamp};
+use crate::{
+    Dtype,
+    kernel_form::{CodesMut, KernelForm},
+    rounding::{F32, clamp},
+};
 
 /// Weights that share a maximum.
 const BLOCK: usize = 64;
@@ -346,6 +353,24 @@ impl Coding for Blocks {
         let mut codes = vec![0; decoded.len()];
         unpack_nibbles(&packed, 0, &mut codes);
         self.expand(table, &codes, &maxima, decoded);
+    }
+
+    /// NF4 in the usual blocks, once quantized.
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        let usual = self.quantiles == Quantiles::Nf4 && self.block == BLOCK && !self.double;
+        if usual { KernelForm::new(Format::NF4, matrix, false) } else { None }
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        let mut table = [0.0; 16];
+        read_scales::<F32>(parts[2], &mut table);
+        if table != NF4 {
+            return Err("has a table of its own for what codes stand for".to_owned());
+        }
+        into.codes.copy_from_slice(parts[0]);
+        swap_halves(into.codes);
+        into.scales.copy_from_slice(parts[1]);
+        Ok(())
     }
 }
 

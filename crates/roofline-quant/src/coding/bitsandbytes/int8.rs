@@ -1,6 +1,8 @@
 //! LLM.int8(): `q = rint(w * (1 / amax * 127))` with the largest magnitude of each row in FP32, of weights rounded to FP16
 //! first. A code stands for `q * amax * (1 / 127)`.
 
+use roofline_core::Format;
+
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     grid::Element,
@@ -9,6 +11,7 @@ use super::super::{
 };
 use crate::{
     Dtype,
+    kernel_form::{CodesMut, KernelForm},
     rounding::{F16, F32, Rounding, nearest_byte},
 };
 
@@ -84,5 +87,16 @@ impl Coding for Int8 {
         for (decoded, (codes, stored)) in decoded.chunks_exact_mut(columns).zip(stored) {
             expand(Byte, codes, columns, &[F32::read(stored)], &[0.0], decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        KernelForm::new(Format::INT8, matrix, true)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], mut into: CodesMut<'_>) -> Result<(), Unsuited> {
+        into.codes.copy_from_slice(parts[0]);
+        into.scale(Dtype::F32, parts[1]);
+        into.factors.iter_mut().for_each(|max| *max *= INVERSE);
+        Ok(())
     }
 }

@@ -5,6 +5,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
+
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
     element::{E2M1_MAX, E4M3_MAX, e4m3, from_e2m1, from_e4m3},
@@ -15,6 +17,7 @@ use super::super::{
 };
 use crate::{
     Dtype,
+    kernel_form::{CodesMut, KernelForm},
     rounding::{F32, Rounding, power_of_two},
 };
 
@@ -26,6 +29,8 @@ pub(super) trait Mode: Send + Sync + 'static {
     const TOGETHER: usize;
     /// The largest number of a code.
     const MAX: f32;
+    /// What kernels call it, where there are any.
+    const KERNELS: Option<Format>;
 
     /// How a number is coded.
     fn element() -> impl Element;
@@ -54,6 +59,7 @@ impl Mode for Four {
     const GROUP: usize = 32;
     const TOGETHER: usize = 2;
     const MAX: f32 = E2M1_MAX;
+    const KERNELS: Option<Format> = Some(Format::MXFP4);
 
     fn element() -> impl Element {
         Smaller
@@ -72,6 +78,7 @@ impl Mode for Eight {
     const GROUP: usize = 32;
     const TOGETHER: usize = 1;
     const MAX: f32 = E4M3_MAX;
+    const KERNELS: Option<Format> = None;
 
     fn element() -> impl Element {
         E4m3::<F32>(PhantomData)
@@ -90,6 +97,7 @@ impl Mode for Nvidia {
     const GROUP: usize = 16;
     const TOGETHER: usize = 2;
     const MAX: f32 = E2M1_MAX;
+    const KERNELS: Option<Format> = Some(Format::NVFP4);
 
     fn element() -> impl Element {
         Smaller
@@ -191,5 +199,20 @@ impl<M: Mode, R: Rounding> Coding for Floats<M, R> {
             }
             expand(M::element(), &codes, M::GROUP, &scales, &zeros, decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        KernelForm::new(M::KERNELS?, matrix, false)
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        into.codes.copy_from_slice(parts[0]);
+        into.scales.copy_from_slice(parts[1]);
+        Ok(())
+    }
+
+    /// The library's NVFP4 has no scale of the tensor.
+    fn tensor_part(&self, _once: &[&[u8]]) -> Vec<u8> {
+        if M::KERNELS == Some(Format::NVFP4) { 1f32.to_le_bytes().to_vec() } else { Vec::new() }
     }
 }

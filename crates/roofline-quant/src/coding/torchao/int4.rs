@@ -12,6 +12,7 @@ use super::super::{
 };
 use crate::{
     Dtype, Method,
+    kernel_form::{CodesMut, KernelForm, int4, repeat},
     method::{
         half_quadratic::{objective, refine_zero},
         search::{importance_of, least_error},
@@ -170,5 +171,28 @@ impl<R: Rounding> Coding for Int4<R> {
             extend_sign(&mut codes);
             expand(StoredScale, &codes, self.group, &scales, &zeros, decoded);
         }
+    }
+
+    /// Zero points are what the middle code stands for, in BF16, as kernels have it.
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        let format = int4(Span::Group(self.group), "-zp16").filter(|_| R::DTYPE == Dtype::Bf16)?;
+        KernelForm::new(format, matrix, false)
+    }
+
+    fn arrange(&self, columns: usize, parts: &[&[u8]], into: CodesMut<'_>) -> Result<(), Unsuited> {
+        for (code, stored) in into.codes.iter_mut().zip(parts[0]) {
+            *code = stored ^ 0x88;
+        }
+        let (rows, groups) = (into.rows, columns / self.group);
+        for (out, part) in [(into.scales, parts[1]), (into.zeros, parts[2])] {
+            let stored = part.as_chunks::<2>().0;
+            let wide = out.len() / rows.max(1);
+            let mut row = vec![[0; 2]; groups];
+            for (at, out) in out.chunks_exact_mut(wide).enumerate() {
+                row.iter_mut().enumerate().for_each(|(line, to)| *to = stored[line * rows + at]);
+                repeat(&row, out.as_chunks_mut::<2>().0);
+            }
+        }
+        Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use roofline_core::Format;
+
 use super::super::{
     Block, Coding, Matrix, Part, Unsuited,
     grid::Symmetric,
@@ -10,7 +12,8 @@ use super::super::{
 };
 use super::byte_parts;
 use crate::{
-    Method,
+    Dtype, Method,
+    kernel_form::{CodesMut, KernelForm},
     method::search::{importance_of, least_error},
     rounding::{F32, Reciprocal, Rounding},
 };
@@ -80,5 +83,15 @@ impl<R: Rounding> Coding for Int8<R> {
             read_scales::<F32>(stored, &mut scales);
             expand(element(), codes, group, &scales, &zeros, decoded);
         }
+    }
+
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        if self.span == Span::Row { KernelForm::new(Format::INT8, matrix, true) } else { None }
+    }
+
+    fn arrange(&self, _columns: usize, parts: &[&[u8]], mut into: CodesMut<'_>) -> Result<(), Unsuited> {
+        into.codes.copy_from_slice(parts[0]);
+        into.scale(Dtype::F32, parts[1]);
+        Ok(())
     }
 }

@@ -13,7 +13,11 @@ use super::super::{
     scales::{Span, read_scales, write_scales},
 };
 use super::byte_parts;
-use crate::rounding::{Rounding, clamp, nearest};
+use crate::{
+    Dtype,
+    kernel_form::{CodesMut, KernelForm, int4, narrow, repeat},
+    rounding::{Rounding, clamp, nearest},
+};
 
 /// Bytes that hold fewer bits.
 pub(super) struct Intx<R> {
@@ -111,5 +115,26 @@ impl<R: Rounding> Coding for Intx<R> {
             }
             expand(self.element(), codes, group, &scales, &zeros, decoded);
         }
+    }
+
+    /// Up to four bits: what is there in eight has zero points, which kernels of eight bits do not.
+    fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
+        let narrow = R::DTYPE == Dtype::Bf16;
+        let format = int4(self.span, "-zp").filter(|_| self.bits <= 4 && (narrow || self.span == Span::Row))?;
+        KernelForm::new(format, matrix, !narrow)
+    }
+
+    fn arrange(&self, columns: usize, parts: &[&[u8]], mut into: CodesMut<'_>) -> Result<(), Unsuited> {
+        let stored = columns / self.span.length(columns);
+        let groups = into.scales.len() / 2 / into.rows.max(1);
+        let rows = into.codes.chunks_exact_mut(columns.div_ceil(2)).zip(parts[0].chunks_exact(columns));
+        rows.into_iter().try_for_each(|(codes, wide)| narrow(wide, 0x88, codes))?;
+        into.scale(R::DTYPE, parts[1]);
+        let mut spread = vec![0; groups];
+        for (out, zeros) in into.zeros.chunks_exact_mut(groups.div_ceil(2)).zip(parts[2].chunks_exact(stored)) {
+            repeat(zeros, &mut spread);
+            narrow(&spread, 0x88, out)?;
+        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     Layout,
     checkpoint::{SINGLE, tests::write},
     gguf::Header,
+    kernel_form::tests::{same, transposed},
     quantize::{Report, Request, quantize},
     rows::Spare,
     scratch::Scratch,
@@ -114,6 +115,9 @@ fn what_becomes_gguf_comes_back() {
         let back = Checkpoint::open(&file).unwrap_or_else(|error| panic!("{class}: {error}"));
         assert_eq!(back.config["architectures"][0], class);
         assert_eq!(back.config["num_hidden_layers"], 1);
+        let files = back.tokenizer_files().unwrap();
+        let files: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(files, ["tokenizer.json", "tokenizer_config.json"]);
         let (there, here) = (StoredTensor::all(&plain).unwrap(), StoredTensor::all(&back).unwrap());
         let names =
             |all: &[StoredTensor<'_>]| all.iter().map(|one| (one.name.clone(), one.shape.clone())).collect::<Vec<_>>();
@@ -131,6 +135,96 @@ fn what_becomes_gguf_comes_back() {
         }
         let tokenizer: Json = serde_json::from_slice(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
         assert_eq!(tokenizer["model"]["merges"], json!([["a", "b"]]));
+    }
+}
+
+/// Every type that kernels read, in the order of a plain checkpoint: heads of queries and keys, experts one by one.
+#[test]
+fn blocks_are_read_as_they_are() {
+    let tensors: [(&str, &[usize]); 6] = [
+        ("model.embed_tokens.weight", &[3, 256]),
+        ("model.norm.weight", &[256]),
+        ("model.layers.0.self_attn.q_proj.weight", &[256, 256]),
+        ("model.layers.0.self_attn.k_proj.weight", &[128, 256]),
+        ("model.layers.0.mlp.up_proj.weight", &[64, 256]),
+        ("model.layers.0.mlp.down_proj.weight", &[256, 512]),
+    ];
+    let scratch = Scratch::new("blocks");
+    let source = scratch.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let plain = checkpoint(&source, "LlamaForCausalLM", &json!({"hidden_size": 256}), &tensors);
+    let mut seen = std::collections::BTreeSet::new();
+    for plan in [
+        "bf16", "q8_0", "q6_k", "q5_k_m", "q5_1", "q5_0", "q4_k_m", "q4_1", "q4_0", "q3_k_m", "q2_k", "mxfp4a16",
+        "nvfp4a16",
+    ] {
+        let file = scratch.path().join(format!("{plan}.gguf"));
+        run(&plain, Layout::Gguf, plan, &file).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let back = Checkpoint::open(&file).unwrap();
+        for stored in StoredTensor::all(&back).unwrap().into_iter().filter(|one| one.shape.len() == 2) {
+            let format = stored.format().to_lowercase();
+            assert_eq!(
+                stored.kernel_form().map(|form| form.format.to_string()),
+                Some(format.clone()),
+                "{}",
+                stored.name
+            );
+            same(&*stored.into_rows().unwrap(), &format, false);
+            seen.insert(format);
+        }
+    }
+    let all =
+        ["bf16", "mxfp4", "nvfp4", "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0"];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), all);
+}
+
+/// Experts are matrices of their own, or a stack that is turned so that each output of each expert is a row.
+#[test]
+fn blocks_of_experts_are_read_as_they_are() {
+    let stacks: [(&str, &[usize]); 2] = [
+        ("model.layers.0.mlp.experts.gate_up_proj", &[2, 64, 48]),
+        ("model.layers.0.mlp.experts.down_proj", &[2, 32, 64]),
+    ];
+    let apart: [(&str, &[usize]); 2] = [
+        ("model.layers.0.mlp.experts.0.up_proj.weight", &[16, 64]),
+        ("model.layers.0.mlp.experts.1.up_proj.weight", &[16, 64]),
+    ];
+    for (class, more, tensors) in [
+        ("GptOssForCausalLM", json!({"head_dim": 16, "num_local_experts": 2}), &stacks),
+        ("Qwen3MoeForCausalLM", json!({"num_experts": 2}), &apart),
+    ] {
+        for plan in ["bf16", "mxfp4a16"] {
+            let scratch = Scratch::new(&format!("experts-{class}-{plan}"));
+            let source = scratch.path().join("source");
+            std::fs::create_dir(&source).unwrap();
+            let all: Vec<(&str, &[usize])> = ENDS.iter().chain(tensors).copied().collect();
+            let plain = checkpoint(&source, class, &more, &all);
+            let file = scratch.path().join("model.gguf");
+            run(&plain, Layout::Gguf, plan, &file).unwrap_or_else(|error| panic!("{class} {plan}: {error}"));
+            let back = Checkpoint::open(&file).unwrap();
+            let format = plan.trim_end_matches("a16");
+            let all = StoredTensor::all(&back).unwrap();
+            let experts: Vec<_> = all.into_iter().filter(|one| one.name.contains(".experts.")).collect();
+            assert_eq!(experts.len(), 2);
+            for stored in experts {
+                if stored.shape.len() == 3 {
+                    assert_eq!(stored.kernel_form(), None, "{}", stored.name);
+                    let turned = stored.turned().unwrap();
+                    same(&*turned, format, false);
+                    let lying = StoredTensor::all(&back).unwrap().into_iter().find(|one| one.name == stored.name);
+                    transposed(&*lying.unwrap().into_rows().unwrap(), &*turned, 2);
+                } else {
+                    same(&*stored.into_rows().unwrap(), format, false);
+                }
+            }
+            // The numbers of the checkpoint itself lie the other way round, and are read so.
+            for stored in StoredTensor::all(&plain).unwrap().into_iter().filter(|one| one.shape.len() == 3) {
+                same(&*stored.turned().unwrap(), "bf16", false);
+                let turned = stored.turned().unwrap();
+                let (shard, entry) = stored.first();
+                transposed(&crate::rows::Plain::new(shard, entry).unwrap(), &*turned, 2);
+            }
+        }
     }
 }
 
