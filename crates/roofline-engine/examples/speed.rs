@@ -1,0 +1,61 @@
+//! How fast a model of random weights runs: `speed MODEL PLAN [PROMPT [GENERATE [BATCH]]]`.
+
+use std::{error::Error, time::Instant};
+
+use roofline_core::{Format, Model, Plan};
+use roofline_engine::{Engine, Settings, Wanted};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, usual: usize| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (prompt, generate, batch) = (number(2, 512), number(3, 32), number(4, 1));
+    let plan: Plan = arguments[1].parse()?;
+    let values = if arguments[1].starts_with("fp16") { Format::FP16 } else { Format::BF16 };
+    let engine = Engine::random(
+        Model::find(&arguments[0])?,
+        &plan,
+        Settings { chunk: arguments.get(5).and_then(|text| text.parse().ok()), ..Settings::with(values) },
+    )?;
+    let mut session = engine.session(batch, prompt + generate)?;
+    let vocabulary = engine.model.vocabulary.get() as u32;
+    let tokens: Vec<Vec<u32>> = (0..batch as u32)
+        .map(|sequence| (0..prompt as u32).map(|at| (at * 7919 + sequence * 131) % vocabulary).collect())
+        .collect();
+    let start = Instant::now();
+    session.feed(0..batch, &tokens, Wanted::Last)?;
+    let first = start.elapsed().as_secs_f64();
+    report("prefill", &session.take_ran());
+    let mut times = Vec::new();
+    for step in 0..generate as u32 {
+        let next: Vec<Vec<u32>> = (0..batch as u32).map(|sequence| vec![(step * 31 + sequence) % vocabulary]).collect();
+        let start = Instant::now();
+        session.feed(0..batch, &next, Wanted::Last)?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    report("decode", &session.take_ran());
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    println!("weights {:.3} GB, cache {:.3} GB", engine.bytes() as f64 / 1e9, session.cache_bytes() as f64 / 1e9);
+    println!("prefill {:.1} ms, {:.1} tokens/s", first * 1e3, (prompt * batch) as f64 / first);
+    println!(
+        "decode {:.2} ms, {:.2} tokens/s, {:.2} GB/s",
+        median * 1e3,
+        batch as f64 / median,
+        engine.bytes() as f64 / median / 1e9
+    );
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default());
+    Ok(())
+}
+
+fn report(what: &str, ran: &[roofline_engine::Ran]) {
+    let mut sites: Vec<(&str, f64)> = Vec::new();
+    for one in ran {
+        match sites.iter_mut().find(|(site, _)| *site == one.site) {
+            Some((_, sum)) => *sum += one.time.as_secs_f64(),
+            None => sites.push((one.site, one.time.as_secs_f64())),
+        }
+    }
+    let all: Vec<String> = sites.iter().map(|(site, time)| format!("{site} {:.2} ms", time * 1e3)).collect();
+    println!("{what}: {}", all.join(", "));
+}

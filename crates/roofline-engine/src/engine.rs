@@ -1,0 +1,316 @@
+//! A model with its weights, ready to run.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use roofline_core::{
+    Device, Dim, Format, Model, Precision, Role,
+    model::{AttentionLayer, FeedForward, Layer, Lowering, Workload, arithmetic},
+    plan::Assignment,
+    units::{Bytes, Seconds},
+};
+use roofline_isa::Isa;
+use roofline_quant::{Checkpoint, Dtype};
+use roofline_run::cpu::{kernels::elementwise::Activation, machine::Machine};
+
+use crate::{
+    Error, Result,
+    arena::Arena,
+    matrix::{Loading, Tensors},
+    products,
+    session::Session,
+    weights::Weights,
+};
+
+/// How a model runs.
+#[derive(Clone)]
+pub struct Settings {
+    /// Threads.
+    pub threads: usize,
+    /// The widest instructions that may be used.
+    pub isa: Isa,
+    /// The numbers between kernels.
+    pub values: Format,
+    /// The numbers of the cache.
+    pub kv: Format,
+    /// Tokens that a pass takes at once; where nobody says, as many as leave its values a small part of the weights.
+    pub chunk: Option<usize>,
+    /// Whether logits of every token are asked for, which takes room.
+    pub all_logits: bool,
+    /// Whether weights are decoded row by row although there is a kernel for them: slow, and what kernels are held against.
+    pub decode: bool,
+    /// Asked before every step; an error ends the pass.
+    pub stop: Arc<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+/// The gate of gpt-oss's activation function.
+const ALPHA: f32 = 1.702;
+/// Tokens that a pass takes at once, where nobody says: the first of which the values fit their part.
+const CHUNKS: [usize; 4] = [512, 256, 128, 64];
+/// The part of the weights that values of a pass may take besides.
+const PART: f64 = 0.05;
+
+impl Settings {
+    /// All threads of this machine, and the numbers that suit a checkpoint: 16 bit unless it has 32.
+    pub fn for_checkpoint(checkpoint: &Checkpoint) -> Self {
+        let text = |key: &str| checkpoint.config[key].as_str().or(checkpoint.config["text_config"][key].as_str());
+        let values = match text("dtype").or_else(|| text("torch_dtype")) {
+            Some("float32") => Format::FP32,
+            Some("float16") => Format::FP16,
+            Some(_) => Format::BF16,
+            None => usual(checkpoint),
+        };
+        Self::with(values)
+    }
+
+    /// All threads of this machine, with these numbers.
+    pub fn with(values: Format) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            threads,
+            isa: Isa::best(),
+            values,
+            kv: values,
+            chunk: None,
+            all_logits: false,
+            decode: false,
+            stop: Arc::new(|| Ok(())),
+        }
+    }
+}
+
+/// The plain numbers that most of a file is in; BF16 where it is in codes.
+fn usual(checkpoint: &Checkpoint) -> Format {
+    let tensors = checkpoint.tensors();
+    let share = |dtype: Dtype| {
+        let of = tensors.values().filter(|(_, entry)| entry.dtype == dtype);
+        of.map(|(_, entry)| entry.bytes()).sum::<u64>() * 2 > checkpoint.bytes()
+    };
+    if share(Dtype::F16) {
+        Format::FP16
+    } else if share(Dtype::F32) {
+        Format::FP32
+    } else {
+        Format::BF16
+    }
+}
+
+/// A model that runs.
+pub struct Engine<'a> {
+    /// What it is.
+    pub model: Model,
+    /// How it runs.
+    pub settings: Settings,
+    pub(crate) weights: Weights<'a>,
+    /// Tokens that a pass takes at once.
+    pub chunk: usize,
+    /// How long reading the weights took.
+    pub loading: Seconds,
+}
+
+/// What a model will take of a machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Need {
+    /// The weights as they are stored.
+    pub weights: Bytes,
+    /// Keys and values.
+    pub cache: Bytes,
+    /// What the machine has left.
+    pub available: Option<Bytes>,
+}
+
+impl<'a> Engine<'a> {
+    /// Reads a checkpoint's weights. `progress` hears of bytes read, and of how many, and may end it with an error.
+    pub fn load(
+        checkpoint: &'a Checkpoint,
+        settings: Settings,
+        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<Self> {
+        let start = Instant::now();
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        runs(&model)?;
+        let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
+        let tensors = Tensors::new(checkpoint)?;
+        fits(tensors.bytes(), 0)?;
+        let values = products::numbers(settings.values, settings.kv);
+        let loading = Loading {
+            arena: Arena::new()?,
+            decode: settings.decode,
+            isa: settings.isa,
+            threads: settings.threads,
+            values,
+        };
+        let weights = Weights::read(&model, &program, &tensors, &loading, progress)?;
+        let mut engine = Self::of(model, settings, weights)?;
+        engine.loading = Seconds::new(start.elapsed().as_secs_f64());
+        Ok(engine)
+    }
+
+    /// A model with weights that are there already.
+    pub(crate) fn of(model: Model, settings: Settings, weights: Weights<'a>) -> Result<Self> {
+        runs(&model)?;
+        let room = PART * weights.bytes() as f64;
+        let fits = |tokens: &&usize| (**tokens * values_of_a_token(&model, &settings)) as f64 <= room;
+        let chunk = settings.chunk.unwrap_or_else(|| *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[3]));
+        Ok(Self { model, settings, weights, chunk, loading: Seconds::ZERO })
+    }
+
+    /// Room for `sequences` of up to `context` tokens each.
+    pub fn session(&self, sequences: usize, context: usize) -> Result<Session<'_, 'a>> {
+        let dim = |what, size: usize| Dim::new(what, size as u64);
+        let (batch, length) = (dim("batch", sequences)?, dim("context", context)?);
+        let cache = self.model.kv_bytes(batch, length, Dim::ONE, self.settings.kv, roofline_core::format::Sizes::Exact);
+        fits(0, cache.value() as u64)?;
+        Session::new(self, sequences, context)
+    }
+
+    /// Bytes of the weights.
+    pub fn bytes(&self) -> u64 {
+        self.weights.bytes()
+    }
+
+    /// How its weights are stored, in words, and how many bytes are stored so; the most first.
+    pub fn schemes(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<(String, u64)> = Vec::new();
+        for (_, _, matrix) in self.weights.matrices() {
+            let scheme = matrix.scheme();
+            match all.iter_mut().find(|(known, _)| *known == scheme) {
+                Some((_, bytes)) => *bytes += matrix.bytes(),
+                None => all.push((scheme, matrix.bytes())),
+            }
+        }
+        all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        all
+    }
+
+    /// Bytes of weights that no kernel reads as they are stored: their rows are decoded each time they are multiplied.
+    pub fn decoded_bytes(&self) -> u64 {
+        self.weights
+            .matrices()
+            .filter(|(_, _, matrix)| matrix.format().is_none())
+            .map(|(_, _, matrix)| matrix.bytes())
+            .sum()
+    }
+
+    /// What predictions have to know of it: how each weight is stored, what kernels hand to each other, and what is cached.
+    pub fn assignment(&self, device: &Device) -> Result<Assignment> {
+        let mut stored: HashMap<(Role, Option<u64>), Format> = HashMap::new();
+        for (layer, weights, matrix) in self.weights.matrices() {
+            for (weight, format) in weights.iter().zip(std::iter::repeat(matrix.format())) {
+                if let Some(format) = format {
+                    stored.insert((weight.role(), layer.map(|layer| layer as u64)), format);
+                }
+            }
+        }
+        // A tied head is the embedding.
+        if let Some(embedding) = stored.get(&(Role::Embedding, None)).copied() {
+            stored.entry((Role::Head, None)).or_insert(embedding);
+        }
+        let numbers = (self.settings.values, self.settings.kv);
+        let at = |role: Role, layer: Option<u64>| stored.get(&(role, layer)).copied();
+        Ok(Assignment::of_stored(device, &self.model.anatomy, numbers, at)?)
+    }
+
+    /// What products read and write.
+    pub(crate) fn numbers(&self) -> Precision {
+        products::numbers(self.settings.values, self.settings.kv)
+    }
+
+    /// The formats of a step with weights stored so; as the numbers are where rows are decoded.
+    pub(crate) fn precision(&self, role: Role, weights: Option<Format>) -> Precision {
+        let numbers = self.numbers();
+        let output = if matches!(role, Role::Head | Role::Router) { Format::FP32 } else { numbers.output };
+        Precision { weights: weights.unwrap_or(numbers.weights), output, ..numbers }
+    }
+
+    /// The shape of each layer, the first to the last.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = &Layer> {
+        self.model.anatomy.order.iter().map(|shape| &self.model.layers[usize::from(*shape)])
+    }
+
+    /// The shape of one layer.
+    pub(crate) fn shape(&self, layer: usize) -> &Layer {
+        &self.model.layers[usize::from(self.model.anatomy.order[layer])]
+    }
+
+    /// Experts of a layer, and how many a token uses.
+    pub(crate) fn experts(&self, layer: Option<usize>) -> Result<(usize, usize)> {
+        match layer.map(|layer| self.shape(layer).feed_forward) {
+            Some(FeedForward::Experts { experts, active, .. }) => Ok((experts.get() as usize, active.get() as usize)),
+            _ => Err(Error::missing("experts")),
+        }
+    }
+
+    /// The function of its feed-forward blocks.
+    pub(crate) fn activation(&self) -> Result<Activation> {
+        activation(&self.model)
+    }
+}
+
+fn activation(model: &Model) -> Result<Activation> {
+    Ok(match &model.arithmetic.activation {
+        arithmetic::Activation::Silu => Activation::Silu,
+        arithmetic::Activation::GeluTanh => Activation::GeluTanh,
+        arithmetic::Activation::Gelu => Activation::Gelu,
+        arithmetic::Activation::ClampedSwish { limit } => {
+            Activation::ClampedSwish { limit: *limit as f32, alpha: ALPHA }
+        }
+        arithmetic::Activation::Unknown(name) => {
+            return Err(Error::unsupported(&model.name, format!("its activation function is `{name}`")));
+        }
+    })
+}
+
+/// Refuses models that have a part for which there is no kernel, by its name.
+fn runs(model: &Model) -> Result<()> {
+    activation(model)?;
+    for layer in &model.layers {
+        if let AttentionLayer::Latent { .. } = layer.attention {
+            return Err(Error::unsupported(&model.name, "its attention is latent (DeepSeek)"));
+        }
+        if let FeedForward::Experts { shared: Some(_), .. } = layer.feed_forward {
+            return Err(Error::unsupported(&model.name, "it has experts that every token meets"));
+        }
+        if let AttentionLayer::Grouped { rotary_dim, .. } = layer.attention
+            && !rotary_dim.get().is_multiple_of(2)
+        {
+            return Err(Error::unsupported(
+                &model.name,
+                format!("it turns {rotary_dim} features of a head, an odd number"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that a token's values take in a pass: the stream, what attention and the widest feed-forward block hand on, and
+/// a copy of what that reads in the order of its kernel.
+fn values_of_a_token(model: &Model, settings: &Settings) -> usize {
+    let hidden = model.hidden.get();
+    let widest = model.layers.iter().map(|layer| {
+        let (inner, times) = match layer.feed_forward {
+            FeedForward::Dense { inner, .. } => (inner.get(), 1),
+            FeedForward::Experts { inner, active, .. } => (inner.get(), active.get()),
+        };
+        let heads = match layer.attention {
+            AttentionLayer::Grouped { heads, head_dim, .. } => heads.get() * head_dim.get(),
+            AttentionLayer::Latent { heads, value_dim, .. } => heads.get() * value_dim.get(),
+        };
+        4 * inner * times + 4 * heads
+    });
+    let numbers = 4 * hidden + widest.max().unwrap_or(0);
+    (4 * hidden + numbers * u64::from(settings.values.nominal_bits()) / 8) as usize
+}
+
+/// Refuses what the machine has no room for, before any of it is taken.
+fn fits(weights: u64, cache: u64) -> Result<()> {
+    let Some(available) = Machine::detect().available else { return Ok(()) };
+    let needed = Bytes::new((weights + cache) as f64);
+    if needed <= available {
+        return Ok(());
+    }
+    let what = if cache > 0 { "the KV cache" } else { "the weights" };
+    let sum = format!(
+        "{needed} for {what}, {available} available; use fewer bits per weight, a shorter context or a smaller batch"
+    );
+    Err(Error::Memory { what: what.to_owned(), needed, sum: Some(sum) })
+}

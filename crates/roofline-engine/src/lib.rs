@@ -1,0 +1,35 @@
+//! Models that run: a [`Program`](roofline_core::Program) of steps, the weights of a checkpoint, and a processor.
+//!
+//! ```text
+//! Checkpoint ──▶ Weights ─┐
+//! Model ──▶ Program ──────┼──▶ Session ──tokens──▶ logits ──Sampler──▶ tokens ──Tokenizer──▶ text
+//! KV cache ───────────────┘
+//! ```
+
+mod arena;
+mod cache;
+pub mod chat;
+mod engine;
+mod error;
+mod files;
+mod matrix;
+mod names;
+mod products;
+mod random;
+mod routing;
+pub mod sampling;
+mod session;
+pub mod tokenizer;
+mod values;
+mod weights;
+
+pub use chat::{Chat, Message};
+pub use engine::{Engine, Need, Settings};
+pub use error::Error;
+pub use files::NamedFile;
+pub use sampling::{Sampler, Sampling};
+pub use session::{Ran, Session, Wanted};
+pub use tokenizer::Tokenizer;
+
+/// What a call of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
