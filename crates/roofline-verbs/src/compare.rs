@@ -5,6 +5,7 @@ mod judged;
 mod kernel;
 mod picture;
 mod tour;
+mod whole;
 
 pub use judged::{Judged, JudgedSummary, judged};
 pub use kernel::{ComparedKernel, Explained};
@@ -31,12 +32,13 @@ use serde::{Deserialize, Serialize};
 use self::{
     kernel::kernels,
     tour::{squares, tour},
+    whole::whole,
 };
 use crate::{
     Context, Error, Note, Result, calibrate,
     context::files::writable,
     gpu, machine,
-    measure::device_of,
+    measure::{MeasuredPass, Passes, device_of},
     predict::{self, Attention, Ffn, Gemm, Gemv, ModelPass, Operator},
     request::{BackendName, Measuring, Range, Setting, TIERS, list, one_of, with_subjects},
     runner::{Outcome, Runner, ready},
@@ -81,6 +83,9 @@ pub struct Request {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     #[serde(flatten)]
+    pub passes: Passes,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub run: Measuring,
 }
 
@@ -94,6 +99,7 @@ Examples:
   roofline compare
   roofline compare gemv --n 4096 --k 4096
   roofline compare model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
+  roofline compare model ./Llama-3.2-1B                whole passes of a checkpoint
   roofline compare sizes                               does the error change with size?
   roofline compare --from run.jsonl                    analyse a run again, on any machine
   roofline compare --measured points.csv --on gb10     somebody else's measurements";
@@ -203,6 +209,12 @@ pub struct Answer {
     pub comparisons: Vec<ComparedKernel>,
     /// Whole passes, where kernels were counted as often as they run.
     pub passes: Vec<Pass>,
+    /// Models that ran: their passes by the clock, each with its operators.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub whole: Vec<MeasuredPass>,
+    /// Whether somebody had enough before all of them were through.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     pub speedups: Vec<SpeedupPair>,
     /// Each format against 16 bit, for one row and for many.
     pub gains: Vec<Gains>,
@@ -265,6 +277,13 @@ pub fn compare(context: &Context, request: &Request) -> Result<Answer> {
 fn fresh(context: &Context, request: &Request) -> Result<Answer> {
     let on = request.setting().map_or(request.on.as_deref(), Setting::first);
     new_report(request)?;
+    let model = match request.asked() {
+        Asked::Model(asked) => Some(asked),
+        _ => None,
+    };
+    if let (Some(asked), true) = (model, request.passes.wanted(context, model, &request.run)?) {
+        return whole(context, request, asked);
+    }
     ready(context, &request.run, "compare")?;
     let calibration = calibration(context, request, on)?;
     let mut runner = Runner::start(context, &request.run, on, "compare")?;
@@ -409,6 +428,8 @@ impl Answer {
             stack: machine.stack.name(),
             comparisons: kernels(&pairs, machine),
             passes,
+            whole: Vec::new(),
+            stopped: false,
             speedups,
             gains,
             losses,

@@ -94,6 +94,11 @@ impl Context {
         &*self.watcher
     }
 
+    /// The same for those who ask on their own whether to stop.
+    pub fn shared_watcher(&self) -> Arc<dyn Watcher> {
+        Arc::clone(&self.watcher)
+    }
+
     /// Says something that is good to know.
     pub fn note(&self, text: impl Into<String>) {
         self.say(NoteKind::Note, text.into());

@@ -61,6 +61,10 @@ pub enum Error {
     #[cfg(feature = "files")]
     #[error(transparent)]
     Quant(roofline_quant::Error),
+    /// A model could not be run.
+    #[cfg(feature = "hardware")]
+    #[error(transparent)]
+    Engine(roofline_engine::Error),
     /// Whoever asked does not want it any more.
     #[error("cancelled")]
     Cancelled,
@@ -96,6 +100,18 @@ impl From<roofline_quant::Error> for Error {
     }
 }
 
+#[cfg(feature = "hardware")]
+impl From<roofline_engine::Error> for Error {
+    fn from(error: roofline_engine::Error) -> Self {
+        match error {
+            roofline_engine::Error::Core(error) => Self::Input(error),
+            roofline_engine::Error::Checkpoint(error) => error.into(),
+            roofline_engine::Error::Stopped => Self::Cancelled,
+            error => Self::Engine(error),
+        }
+    }
+}
+
 impl Error {
     /// A request that makes no sense.
     pub fn request(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -119,6 +135,8 @@ impl Error {
             Self::Run(error) => error.kind(),
             #[cfg(feature = "files")]
             Self::Quant(error) => error.kind(),
+            #[cfg(feature = "hardware")]
+            Self::Engine(error) => error.kind(),
             Self::Cancelled => "cancelled",
         }
     }
@@ -131,6 +149,8 @@ impl Error {
             Self::Run(_) => false,
             #[cfg(feature = "files")]
             Self::Quant(error) => error.is_input(),
+            #[cfg(feature = "hardware")]
+            Self::Engine(error) => error.is_input(),
             Self::Unmeasured | Self::File { .. } | Self::Cancelled => false,
         }
     }
@@ -147,6 +167,8 @@ impl Error {
             Self::Run(error) => error.hint(),
             #[cfg(feature = "files")]
             Self::Quant(error) => error.hint(),
+            #[cfg(feature = "hardware")]
+            Self::Engine(error) => error.hint(),
             Self::File { .. } | Self::Cancelled => None,
         }
     }

@@ -30,6 +30,8 @@ pub mod devices;
 mod error;
 pub mod formats;
 #[cfg(feature = "hardware")]
+pub mod generate;
+#[cfg(feature = "hardware")]
 pub mod gpu;
 #[cfg(feature = "files")]
 pub mod inspect;
@@ -53,6 +55,8 @@ pub mod recommend;
 pub mod request;
 #[cfg(feature = "hardware")]
 pub mod runner;
+#[cfg(feature = "hardware")]
+mod running;
 #[cfg_attr(not(feature = "hardware"), allow(dead_code, reason = "most of it is for measuring"))]
 mod subjects;
 pub mod sweep;

@@ -1,5 +1,6 @@
 //! How fast does it run: kernels on this machine, checked against a reference and then timed.
 
+mod passes;
 mod saturation;
 mod written;
 
@@ -15,15 +16,18 @@ use roofline_run::{Run, Skipped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::passes::run as run_passes;
+pub use self::passes::{MeasuredOperator, MeasuredPass, Passes};
 pub use self::saturation::{BestRate, Saturation};
 use crate::{
     Context, Error, Note, Result,
-    machine::{Varies, is_native, plans},
-    predict::{self, Subject},
+    machine::{Varies, is_native, machine, plans},
+    predict::{self, ModelPass, Subject},
     request::{BackendName, Measuring, list, with_subjects},
     runner::Runner,
     subjects::{self, Subjects, at_plans, of_model, of_operator, refuse_giants},
     sweep::Shape,
+    this_machine,
 };
 
 /// What is to be measured: a subject, or the shapes that fill a machine.
@@ -58,6 +62,9 @@ pub struct Request {
     pub precision: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
+    pub passes: Passes,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub run: Measuring,
 }
 
@@ -66,6 +73,9 @@ Examples:
   roofline measure gemv --n 4096 --k 4096 --precision fp32,bf16,w8a16,w4a16
   roofline measure attention --heads 32 --kv-heads 8 --head-dim 128 --context 8192
   roofline measure model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
+  roofline measure model ./Llama-3.2-1B                                  whole passes of a checkpoint
+  roofline measure model ./Llama-3.2-1B --beside llama-q8_0.gguf,llama-q4_k_m.gguf --prompt 128,1024
+  roofline measure model llama-3.2-1b --random --precision bf16,w8a16,w4a16 --batches 1,4
   roofline measure --saturate --precision fp32,bf16
   roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`
   roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume";
@@ -82,6 +92,12 @@ pub struct Answer {
     /// The run on disk; a server keeps that to itself.
     pub run: Option<PathBuf>,
     pub measurements: Vec<MeasuredKernel>,
+    /// Whole passes of models that ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<MeasuredPass>,
+    /// Whether somebody had enough before all passes were through.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     pub skipped: Vec<Skipped>,
     /// The highest rates, where those were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,6 +169,13 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
     refuse_both(request)?;
     let file = written::wanted(request)?;
     let subject = request.subject.as_ref().map(predict::Request::subject);
+    let model = match subject {
+        Some(Subject::Model(asked)) => Some(asked),
+        _ => None,
+    };
+    if let (Some(asked), true) = (model, request.passes.wanted(context, model, &request.run)?) {
+        return whole(context, request, asked);
+    }
     let on = request.subject.as_ref().map_or(request.on.as_deref(), |subject| subject.setting().first());
     let mut runner = Runner::start(context, &request.run, on, "measure")?;
     let device = runner.device().clone();
@@ -174,9 +197,33 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
         residency: runner.protocol.residency,
         run: Some(runner.path().to_owned()),
         measurements: outcome.measured.iter().map(|measured| shown(measured, &device)).collect(),
+        passes: Vec::new(),
+        stopped: false,
         skipped: outcome.skipped,
         saturation,
         written_device,
+        notes: context.notes(),
+    })
+}
+
+/// Runs whole passes of a model.
+fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answer> {
+    let device = this_machine::device(context)?;
+    let machine = machine(context, device.clone(), BackendName::Cpu.stack());
+    let outcome = run_passes(context, &request.passes, asked, &request.run, &machine)?;
+    Ok(Answer {
+        subject: outcome.words,
+        device: device.label(),
+        device_name: device.name,
+        backend: BackendName::Cpu,
+        residency: Residency::Cold,
+        run: request.run.out.clone(),
+        measurements: Vec::new(),
+        passes: outcome.passes,
+        stopped: outcome.stopped,
+        skipped: Vec::new(),
+        saturation: None,
+        written_device: None,
         notes: context.notes(),
     })
 }

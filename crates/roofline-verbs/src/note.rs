@@ -50,6 +50,11 @@ pub trait Watcher: Send + Sync {
     fn skipped(&self, _skipped: &roofline_run::Skipped) {}
     /// The last kernel is done.
     fn ends(&self) {}
+    /// Text came out of a model; the answer has all of it.
+    fn piece(&self, _text: &str) {}
+    /// From here on the verb asks often whether to stop, and then answers with what it has: whoever would be ended by an
+    /// interruption need not be.
+    fn heeds(&self) {}
     /// Whether to stop before the next kernel.
     fn cancelled(&self) -> bool {
         false

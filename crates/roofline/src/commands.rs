@@ -8,12 +8,14 @@ pub(crate) mod compare;
 pub(crate) mod devices;
 mod export;
 mod formats;
+mod generate;
 pub(crate) mod inspect;
 mod jetson;
 mod manual;
 mod measure;
 mod models;
 pub(crate) mod monitor;
+mod passes;
 pub(crate) mod plot;
 mod precisions;
 mod predict;
@@ -42,6 +44,7 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Recommend(subject) => recommend::run(context, subject, form),
         Command::Quantize(args) => quantize::run(context, args, form),
         Command::Inspect(args) => inspect::run(context, args, form),
+        Command::Generate(request) => generate::run(context, request, form),
         Command::Plot(args) => plot::run(context, args, form),
         Command::Analyze(request) => emit(&Shown::all(&verbs::analyze::analyze(context, request)?), form),
         Command::Tiling(request) => emit(&Shown::all(&verbs::tiling::tiling(context, request)?), form),

@@ -6,7 +6,10 @@ use roofline_core::wording;
 use roofline_verbs::Error;
 use serde_json::json;
 
-use crate::report::{Format, style};
+use crate::{
+    report::{Format, style},
+    terminal::INTERRUPTED,
+};
 
 /// Why a command did not answer.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(crate) enum Failure {
     Usage { message: String, hint: Option<String> },
     /// The program is not what it should be.
     Check { failed: usize, of: usize },
+    /// Ctrl-C ended it; what there was is told.
+    Interrupted,
     /// Standard output went away, or what goes there could not be written down.
     Output(io::Error),
 }
@@ -48,6 +53,7 @@ impl Failure {
             Self::Verb(error) => wording::flags(&error.to_string()).into_owned(),
             Self::Usage { message, .. } => message.clone(),
             Self::Check { failed, of } => format!("{failed} of {of} checks failed"),
+            Self::Interrupted => "interrupted".to_owned(),
             Self::Output(error) => error.to_string(),
         }
     }
@@ -62,7 +68,9 @@ impl Failure {
         let (kind, hint, code) = match self {
             // Whoever read our output has seen enough (`roofline devices | head -3`).
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Self::Interrupted => return ExitCode::from(INTERRUPTED),
             Self::Output(_) => ("output", None, 1),
+            Self::Verb(Error::Cancelled) => ("cancelled", None, INTERRUPTED),
             Self::Check { .. } => ("check", Some(Self::UNSOUND.to_owned()), 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
             Self::Verb(error) => (error.kind(), error.hint(), if error.is_input() { 2 } else { 1 }),

@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         let hint = "it holds kernels back to narrower instructions; unset it to use all that the processor has";
         return Failure::usage(error.to_string(), hint).report(cli.output.format());
     }
-    let context = Context::local(Arc::new(Home::of_user()), Arc::new(terminal::Terminal::default()));
+    let terminal = terminal::Terminal::of(cli.output.format());
+    let context = Context::local(Arc::new(Home::of_user()), Arc::new(terminal));
     match commands::run(&cli, &context.typed(std::env::args().skip(1).collect())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(cli.output.format()),

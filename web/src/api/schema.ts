@@ -3577,12 +3577,111 @@ export interface components {
             /** @description The run on disk; a server keeps that to itself. */
             readonly run: string | null;
             readonly measurements: readonly components["schemas"]["MeasuredKernel"][];
+            /** @description Whole passes of models that ran. */
+            readonly passes?: readonly components["schemas"]["MeasuredPass"][];
+            /** @description Whether somebody had enough before all passes were through. */
+            readonly stopped?: boolean;
             readonly skipped: readonly components["schemas"]["Skipped"][];
             /** @description The highest rates, where those were asked for. */
             readonly saturation?: components["schemas"]["Saturation"] | null;
             /** @description The device file, where one was asked for. */
             readonly written_device?: string | null;
             readonly notes?: readonly components["schemas"]["Note"][];
+        };
+        /** @description A model that answered prompts of one length, as many at once as a batch has. */
+        readonly MeasuredPass: {
+            readonly model: string;
+            /** @description Where its weights are; none where they are made up. */
+            readonly checkpoint: string | null;
+            /** @description How most of the weights are stored, or the plan that they were made by. */
+            readonly precision: string;
+            /** @description The numbers between kernels, and those of the cache. */
+            readonly values: string;
+            readonly kv: string;
+            /** Format: uint */
+            readonly threads: number;
+            /** Format: uint64 */
+            readonly batch: number;
+            /** Format: uint64 */
+            readonly prompt: number;
+            /**
+             * Format: uint
+             * @description Tokens that followed in each sequence; fewer than asked for where it was stopped.
+             */
+            readonly generated: number;
+            /** Format: double */
+            readonly load_s: number;
+            /**
+             * Format: double
+             * @description From the prompts to the first token of each sequence, the median of some times.
+             */
+            readonly ttft_us: number;
+            /**
+             * Format: double
+             * @description Each further token of all sequences, the median and what 5 % of them went above; none where there is none.
+             */
+            readonly tpot_us: number | null;
+            /** Format: double */
+            readonly tpot_p95_us: number | null;
+            /**
+             * Format: double
+             * @description Further tokens of all sequences over their time.
+             */
+            readonly tokens_per_s: number | null;
+            /**
+             * Format: double
+             * @description Tokens of all prompts over the time to the first token.
+             */
+            readonly prefill_tokens_per_s: number;
+            /** @description What theory says, in the tier that was asked for; none where it speaks of other threads than ran. */
+            readonly tier: components["schemas"]["Tier"];
+            readonly basis: components["schemas"]["Basis"] | null;
+            /** Format: double */
+            readonly predicted_ttft_us: number | null;
+            /** Format: double */
+            readonly ideal_ttft_us: number | null;
+            /**
+             * Format: double
+             * @description `|predicted - measured| / predicted`.
+             */
+            readonly ttft_error_pct: number | null;
+            /** Format: double */
+            readonly predicted_tpot_us: number | null;
+            /** Format: double */
+            readonly ideal_tpot_us: number | null;
+            /** Format: double */
+            readonly tpot_error_pct: number | null;
+            /** @description The most memory that the program held, where the system says, and what theory says of it. */
+            readonly peak_memory_bytes: number | null;
+            readonly predicted_memory_bytes: number | null;
+            readonly weights_bytes: number;
+            readonly cache_bytes: number;
+            /** @description Where the time goes: the kernels of each site of the model, in each phase. */
+            readonly operators: readonly components["schemas"]["MeasuredOperator"][];
+        };
+        /** @description The kernels of one site in one pass, together. */
+        readonly MeasuredOperator: {
+            readonly phase: components["schemas"]["ModelPhase"];
+            readonly site: string;
+            /**
+             * Format: uint64
+             * @description How often it ran.
+             */
+            readonly count: number;
+            /**
+             * Format: double
+             * @description The median over passes.
+             */
+            readonly measured_time_us: number;
+            /** Format: double */
+            readonly predicted_time_us: number | null;
+            /** Format: double */
+            readonly ideal_time_us: number | null;
+            /**
+             * Format: double
+             * @description Measured over predicted.
+             */
+            readonly ratio: number | null;
         };
         /** @description A subject that was not measured, and why. */
         readonly Skipped: {
@@ -3651,6 +3750,10 @@ export interface components {
             readonly comparisons: readonly components["schemas"]["ComparedKernel"][];
             /** @description Whole passes, where kernels were counted as often as they run. */
             readonly passes: readonly components["schemas"]["ComparedPass"][];
+            /** @description Models that ran: their passes by the clock, each with its operators. */
+            readonly whole?: readonly components["schemas"]["MeasuredPass"][];
+            /** @description Whether somebody had enough before all of them were through. */
+            readonly stopped?: boolean;
             readonly speedups: readonly components["schemas"]["SpeedupPair"][];
             /** @description Each format against 16 bit, for one row and for many. */
             readonly gains: readonly components["schemas"]["PrecisionGains"][];

@@ -32,7 +32,7 @@ pub(crate) fn run(context: &Context, args: &CompareArgs, form: Format) -> Result
     if let (Some(path), true) = (&answer.report, form != Format::Text) {
         style::talk("note", &format!("report: {}", path.display()));
     }
-    Ok(())
+    if answer.stopped { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
 /// The comparison, with its page written where it goes. The answer was measured; that its page cannot be kept must not cost

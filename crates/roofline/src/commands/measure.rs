@@ -7,19 +7,44 @@ use roofline_verbs::{
     request::BackendName,
 };
 
+use serde::Serialize;
+
+use super::passes;
 use crate::{
     failure::Failure,
     report::{Align, Format, Report, Section, Shown, Table, emit, number},
 };
 
 pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
-    emit(&Shown::all(&measure(context, request)?), form)
+    let answer = measure(context, request)?;
+    if form == Format::Csv && !answer.passes.is_empty() {
+        emit(&Whole(&answer), form)?;
+    } else {
+        emit(&Shown::all(&answer), form)?;
+    }
+    if answer.stopped { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// An answer whose rows are whole passes.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Whole<'a>(&'a Answer);
+
+impl Report for Whole<'_> {
+    const ROWS: &'static str = "passes";
+
+    fn sections(&self) -> Vec<Section> {
+        Shown::all(self.0).sections()
+    }
 }
 
 impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "measurements";
 
     fn sections(&self) -> Vec<Section> {
+        if !self.passes.is_empty() {
+            return self.whole();
+        }
         let fake = if self.backend == BackendName::Null { ", fake times" } else { "" };
         let heading = format!(
             "{} on {} ({} backend{fake}, {})",
@@ -46,6 +71,14 @@ impl Report for Shown<'_, Answer> {
 }
 
 impl Shown<'_, Answer> {
+    /// Models that ran.
+    fn whole(&self) -> Vec<Section> {
+        let mut sections = vec![Section::Heading(format!("{} on {}", self.subject, self.device_name))];
+        sections.extend(passes::sections(&self.passes));
+        sections.extend(self.run.iter().map(|run| Section::Line(format!("The passes are kept in {}.", run.display()))));
+        sections
+    }
+
     /// What calls cost, where power was watched.
     fn energy(&self) -> Option<Table> {
         let mut table = Table::default()

@@ -1,6 +1,9 @@
 //! A comparison for reading: what matters first, the rest where it is asked for.
 
-use crate::report::{Report, Section, Shown};
+use crate::{
+    commands::passes,
+    report::{Report, Section, Shown},
+};
 use roofline_verbs::{compare::Answer, picture::Picture};
 
 impl Report for Shown<'_, Answer> {
@@ -39,6 +42,7 @@ impl Shown<'_, Answer> {
                 sections.push(Section::Paragraph(text));
             }
         }
+        sections.extend(passes::sections(&self.whole));
         if !self.gains.is_empty() {
             sections.push(Section::Table(self.gains_table()));
         }
