@@ -39,6 +39,10 @@ fuzz_target!(|bytes: &[u8]| {
         if numbers <= MOST {
             let mut out = vec![0.0; numbers];
             rows.read(0..matrix.rows, &mut Spare::default(), &mut out).expect("what was believed is there");
+            if let Some(form) = rows.kernel_form() {
+                let mut room = form.room(matrix.rows);
+                rows.read_codes(0..matrix.rows, room.all()).expect("what was believed is there");
+            }
         }
     }
 });

@@ -1,12 +1,16 @@
 //! Checkpoints whose headers agree with their length and lie about everything else: codes are refused, or decoded
-//! without reading outside of them.
+//! and put into the order of kernels without reading outside of them.
 
 #![no_main]
 
 use std::{fs, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use roofline_quant::{Checkpoint, rows::Spare, stored::StoredTensor};
+use roofline_quant::{
+    Checkpoint,
+    rows::{Rows, Spare},
+    stored::StoredTensor,
+};
 
 /// Decoding more numbers than this finds nothing that decoding these does not.
 const MOST: usize = 1 << 20;
@@ -28,6 +32,9 @@ fuzz_target!(|file: &[u8]| {
     let Ok(checkpoint) = Checkpoint::open(&path) else { return };
     let Ok((all, _)) = StoredTensor::survey(&checkpoint) else { return };
     for stored in all {
+        if let Ok(turned) = stored.turned() {
+            arrange(&*turned);
+        }
         if !stored.is_coded() {
             continue;
         }
@@ -40,6 +47,15 @@ fuzz_target!(|file: &[u8]| {
         if numbers <= MOST {
             let mut out = vec![0.0; numbers];
             rows.read(0..matrix.rows, &mut Spare::default(), &mut out).expect("codes that were believed are there");
+            arrange(&*rows);
         }
     }
 });
+
+/// Integers that are wider than they should be are refused; all else is there.
+fn arrange(rows: &dyn Rows) {
+    let Some(form) = rows.kernel_form() else { return };
+    let mut room = form.room(form.matrix.rows);
+    let _ = rows.read_codes(0..form.matrix.rows, room.all());
+    assert_eq!(rows.tensor_part().expect("what there is once is there").len(), form.tensor);
+}
