@@ -43,6 +43,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "recommend model --help",
             "quantize --help",
             "inspect --help",
+            "generate --help",
             "plot --help",
             "analyze --help",
             "tiling --help",
