@@ -26,8 +26,22 @@ const SIDES: [(u64, u64); 9] = [
 ];
 const QUICK_SIDES: [(u64, u64); 5] = [(256, 1024), (1024, 1280), (2304, 1792), (4608, 3584), (4096, 11008)];
 /// What weights are stored in.
-const PRECISIONS: [&str; 11] =
-    ["fp32", "bf16", "fp16", "w8a16", "w4a16", "int8", "q4_k/bf16", "nf4", "fp8a16", "mxfp4a16", "nvfp4a16"];
+const PRECISIONS: [&str; 14] = [
+    "fp32",
+    "bf16",
+    "fp16",
+    "w8a16",
+    "w4a16",
+    "int8",
+    "q4_k/bf16",
+    "nf4",
+    "fp8a16",
+    "mxfp4a16",
+    "nvfp4a16",
+    "q8_0/bf16",
+    "q6_k/bf16",
+    "q4_0/bf16",
+];
 const QUICK_PRECISIONS: [&str; 6] = ["fp32", "bf16", "w8a16", "w4a16", "int8", "q4_k/bf16"];
 /// Precisions of the full grid that are measured at every number of rows; the others at one row and at 64.
 const MAIN: [&str; 6] = QUICK_PRECISIONS;
