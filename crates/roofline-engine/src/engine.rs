@@ -107,17 +107,6 @@ pub struct Engine<'a> {
     pub loading: Seconds,
 }
 
-/// What a model will take of a machine's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Need {
-    /// The weights as they are stored.
-    pub weights: Bytes,
-    /// Keys and values.
-    pub cache: Bytes,
-    /// What the machine has left.
-    pub available: Option<Bytes>,
-}
-
 impl<'a> Engine<'a> {
     /// Reads a checkpoint's weights. `progress` hears of bytes read, and of how many, and may end it with an error.
     pub fn load(

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Dim, Model, Precision,
+    Model, Precision,
     format::Sizes,
     model::{Lowering, Workload},
     op::ElementwiseKind,
@@ -120,5 +120,4 @@ fn a_layer_of_llama_has_seventeen_steps_and_five_kernels() {
         ]
     );
     assert_eq!(lowered(&model, true).steps().count(), 1 + 32 * 5 + 1);
-    assert_eq!(Dim::ONE.get(), 1);
 }
