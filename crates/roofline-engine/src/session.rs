@@ -1,5 +1,10 @@
 //! Sequences of tokens and their cache: each pass follows the steps of a program.
 
+mod attention;
+mod products;
+mod room;
+mod small;
+
 use std::{
     collections::HashMap,
     ops::Range,
@@ -8,27 +13,24 @@ use std::{
 
 use roofline_core::{
     Dim, Format, Op, Precision, Role,
-    model::{AttentionLayer, FeedForward, Lowering, Workload},
-    op::{self, Cache, ElementwiseKind, ExpertSide},
-    program::{Step, Value, Weight},
+    model::{AttentionLayer, Lowering, Workload},
+    op::{self, ElementwiseKind, ExpertSide},
+    program::{Step, Weight},
 };
 use roofline_run::cpu::{
-    Binding, Pool, Tensor,
+    Binding, Pool,
     kernels::{
-        attention::{Attention, Manner},
-        elementwise::{Elementwise, Heads, Pairs, Rotations, Target},
+        attention::Attention,
+        elementwise::{Elementwise, Rotations},
     },
 };
 
+use self::{
+    attention::{Grouped, grouped},
+    room::Room,
+};
 use crate::{
-    Error, Result,
-    cache::LayerCache,
-    engine::Engine,
-    matrix::Matrix,
-    products::Products,
-    routing::{self, Visit},
-    values::Slot,
-    weights::Held,
+    Error, Result, cache::LayerCache, engine::Engine, matrix::Matrix, products::Products, routing::Visit, weights::Held,
 };
 
 /// Which tokens' logits are wanted.
@@ -78,25 +80,6 @@ pub struct Session<'e, 'a> {
     ran: Vec<Ran>,
 }
 
-/// Values of a pass.
-struct Room {
-    stream: Slot,
-    last: Slot,
-    normed: Slot,
-    projected: Slot,
-    query: Slot,
-    mixed: Slot,
-    attended: Slot,
-    scores: Slot,
-    wide: Slot,
-    inner: Slot,
-    fed: Slot,
-    gathered: Slot,
-    visited: Slot,
-    logits: Slot,
-    apart: Slot,
-}
-
 /// A pass over some sequences.
 #[derive(Clone)]
 struct Pass {
@@ -116,33 +99,6 @@ impl Pass {
     /// Rows that have logits.
     fn heads(&self) -> usize {
         if self.all { self.rows() } else { self.sequences.len() }
-    }
-}
-
-/// The dimensions of a layer's attention.
-#[derive(Clone, Copy)]
-struct Grouped {
-    heads: usize,
-    kv_heads: usize,
-    width: usize,
-    window: Option<usize>,
-}
-
-impl Grouped {
-    fn pitch(&self) -> usize {
-        (self.heads + 2 * self.kv_heads) * self.width
-    }
-
-    fn queries(&self) -> Heads {
-        Heads::dense(self.heads, self.width).within(self.pitch(), 0)
-    }
-
-    fn keys(&self) -> Heads {
-        Heads::dense(self.kv_heads, self.width).within(self.pitch(), self.heads * self.width)
-    }
-
-    fn values(&self) -> Heads {
-        Heads::dense(self.kv_heads, self.width).within(self.pitch(), (self.heads + self.kv_heads) * self.width)
     }
 }
 
@@ -354,377 +310,6 @@ impl<'e, 'a> Session<'e, 'a> {
             last.time += rest;
         }
     }
-
-    /// A product, with the activation function behind it where the step has one.
-    fn linear(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<Vec<Part>> {
-        let Held::Products(matrices) = self.engine.weights.held(layer, step.weights)? else {
-            return Err(Error::missing(step.site));
-        };
-        let Self { products, pool, room, small, .. } = self;
-        let rows = if step.writes == Value::Logits { pass.heads() } else { pass.rows() };
-        // Layers of one model may be of different widths.
-        let expected = match step.op {
-            Op::ActivatedLinear(linear) => {
-                let inner = linear.linear.n.get() as usize;
-                room.inner.widen_to(inner);
-                room.wide.widen_to(if linear.gated { 2 * inner } else { inner });
-                room.wide.width
-            }
-            Op::Linear(linear) => linear.n.get() as usize,
-            _ => 0,
-        };
-        let (input, output) = match step.writes {
-            Value::Query => (&room.normed, &mut room.projected),
-            Value::Attended => (&room.mixed, &mut room.attended),
-            Value::Inner => (&room.normed, &mut room.wide),
-            Value::Fed => (&room.inner, &mut room.fed),
-            Value::Choice => (&room.normed, &mut room.scores),
-            Value::Logits => (&room.normed, &mut room.logits),
-            other => return Err(Error::unsupported(step.site, format!("nothing runs that writes {other:?}"))),
-        };
-        let x = input.tensor(rows);
-        let mut parts: Vec<Part> = matrices.iter().map(Part::of).collect();
-        let width: usize = matrices.iter().map(|matrix| matrix.rows).sum();
-        let gated = matches!(step.op, Op::ActivatedLinear(linear) if linear.gated);
-        if width != expected || width != output.width {
-            return Err(Error::shape(step.site, &[width], &format!("{expected} outputs")));
-        }
-        match &matrices[..] {
-            [matrix] => {
-                let format = output.format;
-                products.run(pool, matrix, x, output.bytes_mut(rows), format)?;
-            }
-            // Gate and way up one behind the other.
-            several if gated => {
-                let bytes = output.format.nominal_bits() as usize / 8;
-                let mut rest = output.part_mut(0..rows);
-                for (matrix, part) in several.iter().zip(&mut parts) {
-                    let start = Instant::now();
-                    let (own, after) = rest.split_at_mut(rows * matrix.rows * bytes);
-                    products.run(pool, matrix, x, own, room.apart.format)?;
-                    rest = after;
-                    part.time += start.elapsed();
-                }
-            }
-            // Queries, keys and values side by side.
-            several => {
-                let mut offset = 0;
-                for (matrix, part) in several.iter().zip(&mut parts) {
-                    let start = Instant::now();
-                    let bytes = rows * matrix.rows * room.apart.format.nominal_bits() as usize / 8;
-                    let own = &mut room.apart.bytes_mut(rows)[..bytes];
-                    products.run(pool, matrix, x, own, output.format)?;
-                    let heads = Heads::dense(1, matrix.rows);
-                    let from = Tensor::plain(output.format, rows, matrix.rows, own);
-                    let to = heads.within(output.width, offset);
-                    small.copy_heads(pool, (from, heads), (output.target(rows), to))?;
-                    offset += matrix.rows;
-                    part.time += start.elapsed();
-                }
-            }
-        }
-        match step.op {
-            Op::ActivatedLinear(linear) => {
-                let function = self.engine.activation()?;
-                let (out, wide) = (room.inner.target(rows), &room.wide);
-                match (linear.gated, matrices.len()) {
-                    (true, 1) => small.gated_pairs(pool, function, Pairs::SideBySide, wide.tensor(rows), out)?,
-                    (true, _) => {
-                        let half = rows * wide.row() / 2;
-                        let both = wide.tensor(rows).codes;
-                        let of = |codes| Tensor::plain(wide.format, rows, wide.width / 2, codes);
-                        small.gated(pool, function, of(&both[..half]), of(&both[half..]), out)?;
-                    }
-                    (false, _) => small.activation(pool, function, wide.tensor(rows), out)?,
-                }
-            }
-            _ if step.writes == Value::Logits => {
-                if let Some(cap) = self.engine.model.arithmetic.logit_cap {
-                    small.soft_cap(pool, room.logits.target(rows), cap as f32)?;
-                }
-            }
-            _ if step.writes == Value::Choice => {
-                let (experts, active) = self.engine.experts(layer)?;
-                let routing = self.engine.model.arithmetic.routing;
-                routing::visits(&room.scores.floats(rows), experts, active, routing, &mut self.visits);
-            }
-            _ => {}
-        }
-        Ok(parts)
-    }
-
-    /// One side of the experts: each sees the rows of its tokens.
-    fn experts(&mut self, pass: &Pass, layer: Option<usize>, step: &Step, op: &op::Experts) -> Result<Vec<Part>> {
-        let Held::Experts { experts, turns } = self.engine.weights.held(layer, step.weights)? else {
-            return Err(Error::missing(step.site));
-        };
-        let Self { products, pool, room, small, visits, .. } = self;
-        let rows = visits.len();
-        let down = op.side == ExpertSide::Down;
-        if !down {
-            room.inner.widen_to(op.n.get() as usize);
-            room.wide.widen_to(2 * op.n.get() as usize);
-        }
-        if !down {
-            let (row, normed) = (room.normed.row(), room.normed.tensor(pass.rows()).codes);
-            for (visit, to) in visits.iter().zip(room.gathered.bytes_mut(rows).chunks_exact_mut(row)) {
-                to.copy_from_slice(&normed[visit.token * row..(visit.token + 1) * row]);
-            }
-        }
-        let (input, output) = if down { (&room.inner, &mut room.visited) } else { (&room.gathered, &mut room.wide) };
-        let mut parts: Vec<Part> = experts.first().map(|own| own.iter().map(Part::of).collect()).unwrap_or_default();
-        for group in visits.chunk_by(|one, other| one.expert == other.expert) {
-            let start = visits.partition_point(|visit| visit.expert < group[0].expert);
-            let own = start..start + group.len();
-            let matrices = experts.get(group[0].expert).ok_or_else(|| Error::missing(step.site))?;
-            let width: usize = matrices.iter().map(|matrix| matrix.rows).sum();
-            if width != output.width {
-                return Err(Error::shape(step.site, &[width], &format!("{} outputs", output.width)));
-            }
-            let x = input.part(own.clone());
-            let format = output.format;
-            match &matrices[..] {
-                [matrix] => products.run(pool, matrix, x, output.part_mut(own), format)?,
-                several => {
-                    let mut offset = 0;
-                    for (matrix, part) in several.iter().zip(&mut parts) {
-                        let start = Instant::now();
-                        let bytes = group.len() * matrix.rows * format.nominal_bits() as usize / 8;
-                        let place = &mut room.apart.bytes_mut(group.len())[..bytes];
-                        products.run(pool, matrix, x, place, format)?;
-                        let heads = Heads::dense(1, matrix.rows);
-                        let from = Tensor::plain(format, group.len(), matrix.rows, place);
-                        let to = heads.within(output.width, offset);
-                        let target = Target::plain(format, output.part_mut(own.clone()));
-                        small.copy_heads(pool, (from, heads), (target, to))?;
-                        offset += matrix.rows;
-                        part.time += start.elapsed();
-                    }
-                }
-            }
-        }
-        if down {
-            let (weights, tokens): (Vec<f32>, Vec<usize>) =
-                visits.iter().map(|visit| (visit.weight, visit.token)).unzip();
-            room.fed.bytes_mut(pass.rows()).fill(0);
-            let target = room.fed.target(pass.rows());
-            small.add_scaled(pool, target, room.visited.tensor(rows), &weights, &tokens)?;
-        } else {
-            let function = self.engine.activation()?;
-            let pairs = if *turns { Pairs::InTurns } else { Pairs::SideBySide };
-            small.gated_pairs(pool, function, pairs, room.wide.tensor(rows), room.inner.target(rows))?;
-        }
-        Ok(parts)
-    }
-
-    /// The cache of a layer, and what its attention is.
-    fn grouped(&self, layer: Option<usize>) -> Result<(usize, Grouped)> {
-        let layer = layer.ok_or_else(|| Error::missing("a layer"))?;
-        Ok((layer, grouped(&self.engine.shape(layer).attention)?))
-    }
-
-    fn attention(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<()> {
-        let (at, shape) = self.grouped(layer)?;
-        let sinks = match step.weights {
-            [Weight::Sinks] => match self.engine.weights.held(layer, step.weights)? {
-                Held::Vectors(vectors) => Some(vectors[0].0.clone()),
-                _ => return Err(Error::missing("sinks")),
-            },
-            _ => None,
-        };
-        let starts: Vec<usize> = pass.sequences.clone().map(|one| self.lengths[one]).collect();
-        let even = starts.windows(2).all(|pair| pair[0] == pair[1]);
-        let groups: Vec<Range<usize>> =
-            if even { vec![pass.sequences.clone()] } else { pass.sequences.clone().map(|one| one..one + 1).collect() };
-        for group in groups {
-            let cache = &self.caches[at];
-            let context = self.lengths[group.start] + pass.new - cache.first[group.start];
-            // Layers of one shape share a plan, but each has sinks of its own.
-            let shared = self.engine.model.anatomy.order[at];
-            let own = if sinks.is_some() { 256 + at } else { usize::from(shared) };
-            let key = (own, group.len(), pass.new == 1);
-            if !self.attentions.contains_key(&key) {
-                let planned = self.plan_attention(&shape, at, group.len(), pass.new == 1, sinks.clone())?;
-                self.attentions.insert(key, planned);
-            }
-            let Some(attention) = self.attentions.get_mut(&key) else { continue };
-            let cache = &self.caches[at];
-            let rows_each = shape.kv_heads * cache.capacity;
-            let (keys, values) =
-                (cache.keys.tensor(group.clone(), rows_each), cache.values.tensor(group.clone(), rows_each));
-            let first = (group.start - pass.sequences.start) * pass.new;
-            let rows = first..first + group.len() * pass.new;
-            let queries = self.room.query.part(rows.clone());
-            let queries = Tensor::plain(queries.format, rows.len() * shape.heads, shape.width, queries.codes);
-            let out = self.room.mixed.part_mut(rows);
-            attention.run_at(&mut self.pool, context, queries, keys, values, out);
-        }
-        Ok(())
-    }
-
-    fn plan_attention(
-        &self,
-        shape: &Grouped,
-        layer: usize,
-        batch: usize,
-        one: bool,
-        sinks: Option<Vec<f32>>,
-    ) -> Result<Attention> {
-        let dim = |size: usize| Dim::new("attention", size as u64);
-        let capacity = self.caches[layer].capacity;
-        let queries = if one { 1 } else { (self.most / self.lengths.len()).clamp(1, capacity) };
-        // A batch of one may have the whole pass to itself.
-        let queries = if one || batch == self.lengths.len() { queries } else { self.most.min(capacity) };
-        let op = op::Attention {
-            batch: dim(batch)?,
-            heads: dim(shape.heads)?,
-            kv_heads: dim(shape.kv_heads)?,
-            head_dim: dim(shape.width)?,
-            value_dim: dim(shape.width)?,
-            queries: dim(queries)?,
-            context: dim(capacity)?,
-            causal: true,
-            window: shape.window.map(dim).transpose()?,
-            cache: Cache::Separate,
-        };
-        let arithmetic = &self.engine.model.arithmetic;
-        let manner = Manner {
-            scale: arithmetic.attention_scale.map(|scale| scale as f32),
-            soft_cap: arithmetic.score_cap.map(|cap| cap as f32),
-            sinks,
-            capacity: Some(capacity),
-        };
-        let threads = self.pool.threads();
-        let numbers = self.engine.numbers();
-        Ok(Attention::plan_on(&op, &numbers, threads, self.engine.settings.isa)?.with(&manner)?)
-    }
-
-    /// Element-wise work: a kernel's own, or what is fused into it.
-    fn small_step(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<()> {
-        let Op::Elementwise(op) = step.op else {
-            return Err(Error::unsupported(step.site, "only element-wise work runs inside of kernels"));
-        };
-        match op.kind {
-            ElementwiseKind::Embedding => self.embedding(pass, step),
-            ElementwiseKind::Norm => self.norm(pass, layer, step),
-            ElementwiseKind::Rope => {
-                let (_, shape) = self.grouped(layer)?;
-                let local = usize::from(shape.window.is_some()).min(self.rotations.len() - 1);
-                let Self { small, pool, room, rotations, .. } = self;
-                let rows = pass.rows();
-                let rotations = &rotations[local];
-                let projected = room.projected.tensor(rows);
-                let dense = Heads::dense(shape.heads, shape.width);
-                let out = (room.query.target(rows), dense);
-                small.rope_heads(pool, (projected, shape.queries()), rotations, &pass.positions, out)?;
-                let keys = room.projected.target(rows);
-                Ok(small.rope_in_place(pool, keys, shape.keys(), rotations, &pass.positions)?)
-            }
-            ElementwiseKind::KvWrite => self.write(pass, layer),
-            ElementwiseKind::Residual => {
-                let Self { small, pool, room, .. } = self;
-                let rows = pass.rows();
-                let added = if step.reads.contains(&Value::Attended) { &room.attended } else { &room.fed };
-                Ok(small.residual_in_place(pool, room.stream.target(rows), added.tensor(rows))?)
-            }
-            kind => Err(Error::unsupported(step.site, format!("{kind:?} runs inside of no kernel"))),
-        }
-    }
-
-    fn embedding(&mut self, pass: &Pass, step: &Step) -> Result<()> {
-        let Held::Products(tables) = self.engine.weights.held(None, step.weights)? else {
-            return Err(Error::missing("the embedding"));
-        };
-        let Self { small, pool, room, .. } = self;
-        let (rows, table) = (pass.rows(), &tables[0]);
-        let vocabulary = self.engine.model.vocabulary.get() as usize;
-        if table.columns != room.stream.width || table.rows < vocabulary {
-            let expected = format!("{vocabulary} rows of {}", room.stream.width);
-            return Err(Error::shape("the embedding", &[table.rows, table.columns], &expected));
-        }
-        if let Some(tensor) = table.tensor().filter(|_| table.factors.is_none()) {
-            small.embedding(pool, tensor, &pass.tokens, room.stream.target(rows))?;
-        } else {
-            let mut row = vec![0.0; table.columns];
-            let out = room.stream.bytes_mut(rows).chunks_exact_mut(4 * table.columns);
-            for (token, out) in pass.tokens.iter().zip(out) {
-                table.row(*token, &mut row)?;
-                for (to, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(&row) {
-                    *to = value.to_le_bytes();
-                }
-            }
-        }
-        let scale = self.engine.model.arithmetic.embedding_scale;
-        if scale != 1.0 {
-            small.scale(pool, room.stream.target(rows), scale as f32)?;
-        }
-        Ok(())
-    }
-
-    fn norm(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<()> {
-        let Held::Vectors(vectors) = self.engine.weights.held(layer, step.weights)? else {
-            return Err(Error::missing(step.site));
-        };
-        let epsilon = self.engine.model.arithmetic.norm_epsilon as f32;
-        let (weight, bias) = (&vectors[0].0[..], vectors[0].1.as_deref());
-        if step.weights == [Weight::QueryNorm, Weight::KeyNorm] {
-            let (_, shape) = self.grouped(layer)?;
-            let Self { small, pool, room, .. } = self;
-            let rows = pass.rows();
-            for (heads, (weight, _)) in [shape.queries(), shape.keys()].into_iter().zip(vectors) {
-                check_length(step.site, weight, heads.width)?;
-                small.norm_in_place(pool, room.projected.target(rows), heads, weight, epsilon)?;
-            }
-            return Ok(());
-        }
-        let Self { small, pool, room, .. } = self;
-        check_length(step.site, weight, room.stream.width)?;
-        let in_place = match step.reads {
-            [Value::Attended] => Some(&mut room.attended),
-            [Value::Fed] => Some(&mut room.fed),
-            _ => None,
-        };
-        if let Some(slot) = in_place {
-            let heads = Heads::dense(1, slot.width);
-            return Ok(small.norm_in_place(pool, slot.target(pass.rows()), heads, weight, epsilon)?);
-        }
-        // Of a chunk's tokens only the last has logits.
-        let last = step.weights == [Weight::FinalNorm] && !pass.all && pass.new > 1;
-        if last {
-            let row = room.stream.row();
-            for sequence in 0..pass.sequences.len() {
-                let from = ((sequence + 1) * pass.new - 1) * row;
-                let own = room.stream.tensor(pass.rows()).codes[from..from + row].to_vec();
-                room.last.part_mut(sequence..sequence + 1).copy_from_slice(&own);
-            }
-        }
-        let (x, rows) = if last { (&room.last, pass.sequences.len()) } else { (&room.stream, pass.rows()) };
-        let out = room.normed.target(rows);
-        if self.engine.model.norms.bias {
-            small.layer_norm(pool, x.tensor(rows), (weight, bias), epsilon, out)?;
-        } else {
-            small.norm(pool, x.tensor(rows), weight, epsilon, out)?;
-        }
-        Ok(())
-    }
-
-    /// New keys and values go to the cache.
-    fn write(&mut self, pass: &Pass, layer: Option<usize>) -> Result<()> {
-        let (at, shape) = self.grouped(layer)?;
-        let Self { small, pool, room, caches, slots, lengths, .. } = self;
-        let cache = &mut caches[at];
-        slots.clear();
-        for sequence in pass.sequences.clone() {
-            cache.advance(sequence, lengths[sequence], pass.new);
-            cache.slots(sequence, lengths[sequence], pass.new, slots);
-        }
-        let x = room.projected.tensor(pass.rows());
-        for (side, heads) in [(&mut cache.keys, shape.keys()), (&mut cache.values, shape.values())] {
-            let target = Target { format: side.format, codes: &mut side.codes, scales: &mut side.scales };
-            small.kv_write_heads(pool, (x, heads), slots, target)?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Session<'_, '_> {
@@ -756,69 +341,5 @@ fn apart(weight: Weight) -> &'static str {
         Weight::ExpertGate => "experts_gate",
         Weight::ExpertUp => "experts_up",
         _ => "up_proj",
-    }
-}
-
-fn check_length(site: &str, weight: &[f32], length: usize) -> Result<()> {
-    if weight.len() == length {
-        return Ok(());
-    }
-    Err(Error::shape(site, &[weight.len()], &format!("{length} numbers")))
-}
-
-fn grouped(layer: &AttentionLayer) -> Result<Grouped> {
-    match *layer {
-        AttentionLayer::Grouped { heads, kv_heads, head_dim, window, .. } => Ok(Grouped {
-            heads: heads.get() as usize,
-            kv_heads: kv_heads.get() as usize,
-            width: head_dim.get() as usize,
-            window: window.map(|window| window.get() as usize),
-        }),
-        AttentionLayer::Latent { .. } => {
-            Err(Error::unsupported("latent attention (DeepSeek)", "there is no kernel over a compressed cache"))
-        }
-    }
-}
-
-impl Room {
-    fn new(engine: &Engine<'_>, rows: usize, sequences: usize) -> Result<Self> {
-        let (model, values) = (&engine.model, engine.settings.values);
-        let hidden = model.hidden.get() as usize;
-        let (mut pitch, mut query, mut wide, mut inner, mut visits, mut experts) = (0, 0, 0, 0, 0, 1);
-        for layer in &model.layers {
-            let shape = grouped(&layer.attention)?;
-            pitch = pitch.max(shape.pitch());
-            query = query.max(shape.heads * shape.width);
-            let (width, gated) = match layer.feed_forward {
-                FeedForward::Dense { inner, gated, .. } => (inner.get() as usize, gated),
-                FeedForward::Experts { inner, gated, active, experts: count, .. } => {
-                    visits = visits.max(active.get() as usize);
-                    experts = experts.max(count.get() as usize);
-                    (inner.get() as usize, gated)
-                }
-            };
-            inner = inner.max(width);
-            wide = wide.max(if gated { 2 * width } else { width });
-        }
-        // Experts see a token several times, but their rows are shorter than a dense block's.
-        let many = rows * visits.max(1);
-        let all = if engine.settings.all_logits { rows } else { sequences };
-        Ok(Self {
-            stream: Slot::new(Format::FP32, rows, hidden)?,
-            last: Slot::new(Format::FP32, sequences, hidden)?,
-            normed: Slot::new(values, rows, hidden)?,
-            projected: Slot::new(values, rows, pitch)?,
-            query: Slot::new(values, rows, query)?,
-            mixed: Slot::new(values, rows, query)?,
-            attended: Slot::new(values, rows, hidden)?,
-            scores: Slot::new(Format::FP32, rows, experts)?,
-            wide: Slot::new(values, many, wide)?,
-            inner: Slot::new(values, many, inner)?,
-            fed: Slot::new(if visits > 0 { Format::FP32 } else { values }, rows, hidden)?,
-            gathered: Slot::new(values, if visits > 0 { many } else { 0 }, hidden)?,
-            visited: Slot::new(values, if visits > 0 { many } else { 0 }, hidden)?,
-            logits: Slot::new(Format::FP32, all, model.vocabulary.get() as usize)?,
-            apart: Slot::new(values, rows, if visits > 0 { pitch.max(wide) } else { pitch })?,
-        })
     }
 }
