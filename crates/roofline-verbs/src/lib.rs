@@ -26,6 +26,7 @@ pub mod chart;
 #[cfg(feature = "hardware")]
 pub mod compare;
 pub mod context;
+pub mod demo;
 pub mod devices;
 mod error;
 pub mod formats;
