@@ -1,5 +1,6 @@
 //! Theory against measurement: error, speed-ups, and what explains the rest.
 
+mod demonstration;
 mod import;
 mod judged;
 mod kernel;
@@ -9,6 +10,7 @@ mod whole;
 
 pub use judged::{Judged, JudgedSummary, judged};
 pub use kernel::{ComparedKernel, Explained};
+pub use tour::Next;
 
 use std::{
     borrow::Cow,
@@ -30,8 +32,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::{
+    demonstration::demonstrated,
     kernel::kernels,
-    tour::{squares, tour},
+    tour::{AFTER_THE_TOUR, squares, tour},
     whole::whole,
 };
 use crate::{
@@ -58,6 +61,11 @@ pub struct Request {
     #[serde(default)]
     #[schemars(skip)]
     pub subject: Option<Subject>,
+    /// The model that comes with the program, whole: in 16, 8 and 4 bit, step by step beside theory
+    #[arg(long, conflicts_with_all = ["from", "measured"])]
+    #[serde(default)]
+    #[schemars(extend("x-local" = true))]
+    pub demo: bool,
     /// Analyse a run that is on disk; nothing is measured
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
@@ -97,6 +105,7 @@ JSON of the form {\"benchmarks\": [{\"kernel_type\": \"gemm\", \"shape\": [m, n,
 
 Examples:
   roofline compare
+  roofline compare --demo                              a whole model, with nothing to download
   roofline compare gemv --n 4096 --k 4096
   roofline compare model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
   roofline compare model ./Llama-3.2-1B                whole passes of a checkpoint
@@ -232,6 +241,9 @@ pub struct Answer {
     pub run: Option<PathBuf>,
     pub report: Option<PathBuf>,
     pub environment: serde_json::Value,
+    /// What to ask after a tour, with what it shows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<Next>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     #[serde(skip)]
@@ -262,6 +274,9 @@ impl CalibrationBasis {
 pub fn compare(context: &Context, request: &Request) -> Result<Answer> {
     if request.from.is_some() && request.measured.is_some() {
         return Err(Error::request("⟨from⟩ and ⟨measured⟩ are two questions", "ask one of them"));
+    }
+    if request.demo {
+        return compare(context, &demonstrated(context, request)?);
     }
     let answer = if let Some(path) = &request.measured {
         imported(context, request, path)?
@@ -305,6 +320,9 @@ fn fresh(context: &Context, request: &Request) -> Result<Answer> {
     answer.run = Some(runner.path().to_owned());
     answer.report = Some(request.report.clone().unwrap_or_else(|| beside(runner.path())));
     answer.environment = serde_json::to_value(&runner.environment).unwrap_or_default();
+    if matches!(request.asked(), Asked::Tour) && context.is_local() {
+        answer.next = AFTER_THE_TOUR.into();
+    }
     answer.made_of = match backend {
         BackendName::Cpu => this_machine::facts(context)?,
         BackendName::Cuda | BackendName::Null => runner.backend.facts(),
@@ -446,6 +464,7 @@ impl Answer {
             notes: Vec::new(),
             on: device.clone(),
             made_of: Vec::new(),
+            next: Vec::new(),
             pairs,
         }
     }

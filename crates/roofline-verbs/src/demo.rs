@@ -8,6 +8,8 @@ use std::{fs, path::PathBuf};
 use roofline_core::Model;
 
 use crate::Result;
+#[cfg(feature = "hardware")]
+use crate::quantize;
 #[cfg(feature = "files")]
 use crate::{Context, Error, context::files::replace};
 
@@ -72,6 +74,21 @@ pub fn checkpoint(context: &Context, path: &Path) -> Result<PathBuf> {
         }
     }
     Ok(folder)
+}
+
+/// The same in a plan's formats, made anew beside it.
+#[cfg(feature = "hardware")]
+pub(crate) fn quantized(context: &Context, plan: &str) -> Result<PathBuf> {
+    let to = checkpoint(context, Path::new(NAME))?.with_file_name(format!("{MODEL}-{plan}"));
+    let request = quantize::Request {
+        model: Some(PathBuf::from(NAME)),
+        plan: Some(plan.to_owned()),
+        to: Some(to.clone()),
+        force: true,
+        ..quantize::Request::default()
+    };
+    quantize::quantize(context, &request)?;
+    Ok(to)
 }
 
 #[cfg(all(test, feature = "files"))]

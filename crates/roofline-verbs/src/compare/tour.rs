@@ -6,6 +6,8 @@ use roofline_core::{
     measurement::Subject as Measurable,
     op::{Attention, Cache},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Squares;
 use crate::{
@@ -13,6 +15,19 @@ use crate::{
     machine::{Varies, is_native, plans},
     subjects::{Subjects, at_plans, refuse_theory},
 };
+
+/// A question that leads on.
+#[derive(Serialize, JsonSchema)]
+pub struct Next {
+    pub command: &'static str,
+    pub shows: &'static str,
+}
+
+/// After kernels come models.
+pub(super) const AFTER_THE_TOUR: [Next; 2] = [
+    Next { command: "roofline compare --demo", shows: "a whole model beside theory, in 16, 8 and 4 bit" },
+    Next { command: "roofline pipeline --demo", shows: "what a narrower format gains and what it costs, measured" },
+];
 
 /// Square matrix-vector products from small to large.
 pub(super) fn squares(context: &Context, asked: &Squares, device: &Device) -> Result<Subjects> {

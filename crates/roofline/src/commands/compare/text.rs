@@ -15,6 +15,8 @@ impl Report for Shown<'_, Answer> {
             sections.extend(self.details());
         }
         sections.extend((!self.all).then(|| Section::Paragraph(self.rest())));
+        sections
+            .extend(self.next.iter().map(|next| Section::Line(format!("Next: `{}`: {}.", next.command, next.shows))));
         sections.extend(self.files().map(Section::Line));
         sections
     }
