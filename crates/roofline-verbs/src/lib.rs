@@ -46,6 +46,8 @@ pub mod monitor;
 pub mod note;
 mod passes;
 pub mod picture;
+#[cfg(feature = "hardware")]
+pub mod pipeline;
 pub mod plot;
 pub mod precisions;
 pub mod predict;

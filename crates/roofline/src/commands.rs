@@ -16,6 +16,7 @@ mod measure;
 mod models;
 pub(crate) mod monitor;
 mod passes;
+mod pipeline;
 pub(crate) mod plot;
 mod precisions;
 mod predict;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Recommend(subject) => recommend::run(context, subject, form),
         Command::Quantize(args) => quantize::run(context, args, form),
         Command::Inspect(args) => inspect::run(context, args, form),
+        Command::Pipeline(request) => pipeline::run(context, request, form),
         Command::Generate(request) => generate::run(context, request, form),
         Command::Plot(args) => plot::run(context, args, form),
         Command::Analyze(request) => emit(&Shown::all(&verbs::analyze::analyze(context, request)?), form),
