@@ -28,7 +28,7 @@ pub use engine::{Engine, Settings};
 pub use error::Error;
 pub use files::NamedFile;
 pub use sampling::{Sampler, Sampling};
-pub use session::{Ran, Session, Wanted};
+pub use session::{LayerOutput, Ran, Session, Wanted};
 pub use tokenizer::Tokenizer;
 
 /// What a call of this crate returns.
