@@ -50,6 +50,8 @@ pub mod plot;
 pub mod precisions;
 pub mod predict;
 #[cfg(feature = "files")]
+pub mod quality;
+#[cfg(feature = "files")]
 pub mod quantize;
 pub mod recommend;
 pub mod request;
