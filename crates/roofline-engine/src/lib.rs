@@ -11,6 +11,7 @@ mod cache;
 pub mod chat;
 mod engine;
 mod error;
+pub mod evaluation;
 mod files;
 mod matrix;
 mod names;

@@ -26,8 +26,12 @@ pub mod chart;
 #[cfg(feature = "hardware")]
 pub mod compare;
 pub mod context;
+#[cfg(feature = "hardware")]
+pub mod demo;
 pub mod devices;
 mod error;
+#[cfg(feature = "hardware")]
+pub mod evaluate;
 pub mod formats;
 #[cfg(feature = "hardware")]
 pub mod generate;

@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Inspect(crate::commands::inspect::InspectArgs),
     /// Text from a model that runs on this machine, as it comes, and how fast
     Generate(Box<roofline_verbs::generate::Request>),
+    /// How well a model predicts a text, and what it lost against the one it was made of
+    Evaluate(Box<crate::commands::evaluate::EvaluateArgs>),
     /// Pictures: the roofline, time against batch or context, shares of the time
     Plot(crate::commands::plot::PlotArgs),
     /// What a measured run achieved: rates, utilisation, distance to the roof

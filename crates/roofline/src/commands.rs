@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 pub(crate) mod compare;
 pub(crate) mod devices;
+pub(crate) mod evaluate;
 mod export;
 mod formats;
 mod generate;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Quantize(args) => quantize::run(context, args, form),
         Command::Inspect(args) => inspect::run(context, args, form),
         Command::Generate(request) => generate::run(context, request, form),
+        Command::Evaluate(args) => evaluate::run(context, args, form),
         Command::Plot(args) => plot::run(context, args, form),
         Command::Analyze(request) => emit(&Shown::all(&verbs::analyze::analyze(context, request)?), form),
         Command::Tiling(request) => emit(&Shown::all(&verbs::tiling::tiling(context, request)?), form),
