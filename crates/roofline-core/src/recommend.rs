@@ -24,7 +24,7 @@ pub use limits::Limits;
 pub use offer::LeftOut;
 pub use operator::{OperatorAdvice, OperatorNeed, RankedPrecision, RecommendationResult, recommend_operator};
 pub use outcome::{Occupancy, Offload, Outcome, Prefill};
-pub use quality::{Cached, Losses, Published, Quality, published};
+pub use quality::{Cached, Losses, Measured, Published, Quality, published};
 pub use sensitivity::{Variation, sensitivity};
 
 use schemars::JsonSchema;

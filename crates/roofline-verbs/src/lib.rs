@@ -26,8 +26,12 @@ pub mod chart;
 #[cfg(feature = "hardware")]
 pub mod compare;
 pub mod context;
+#[cfg(feature = "hardware")]
+pub mod demo;
 pub mod devices;
 mod error;
+#[cfg(feature = "hardware")]
+pub mod evaluate;
 pub mod formats;
 #[cfg(feature = "hardware")]
 pub mod generate;
@@ -51,6 +55,8 @@ pub mod pipeline;
 pub mod plot;
 pub mod precisions;
 pub mod predict;
+#[cfg(feature = "files")]
+pub mod quality;
 #[cfg(feature = "files")]
 pub mod quantize;
 pub mod recommend;

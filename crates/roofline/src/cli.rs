@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Pipeline(Box<roofline_verbs::pipeline::Request>),
     /// Text from a model that runs on this machine, as it comes, and how fast
     Generate(Box<roofline_verbs::generate::Request>),
+    /// How well a model predicts a text, and what it lost against the one it was made of
+    Evaluate(Box<crate::commands::evaluate::EvaluateArgs>),
     /// Pictures: the roofline, time against batch or context, shares of the time
     Plot(crate::commands::plot::PlotArgs),
     /// What a measured run achieved: rates, utilisation, distance to the roof

@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 pub(crate) mod compare;
 pub(crate) mod devices;
+pub(crate) mod evaluate;
 mod export;
 mod formats;
 mod generate;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::run(context, args, form),
         Command::Pipeline(request) => pipeline::run(context, request, form),
         Command::Generate(request) => generate::run(context, request, form),
+        Command::Evaluate(args) => evaluate::run(context, args, form),
         Command::Plot(args) => plot::run(context, args, form),
         Command::Analyze(request) => emit(&Shown::all(&verbs::analyze::analyze(context, request)?), form),
         Command::Tiling(request) => emit(&Shown::all(&verbs::tiling::tiling(context, request)?), form),

@@ -1,7 +1,9 @@
 //! What a plan costs in quality: published where somebody measured it, else estimated from the formats, else unknown.
 
+mod measured;
 mod published;
 
+pub use measured::Measured;
 pub use published::{Cached, Published, published};
 
 use std::{

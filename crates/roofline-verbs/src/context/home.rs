@@ -1,5 +1,6 @@
 //! What the program keeps: the user's devices (`devices/`), this machine's ceilings (`machines/`), calibrations
-//! (`calibrations/`), runs (`runs/`), jobs of a server (`jobs/`) and compiled kernels (`kernels/`).
+//! (`calibrations/`), what evaluations found (`quality/`), runs (`runs/`), jobs of a server (`jobs/`) and compiled kernels
+//! (`kernels/`).
 
 use std::{
     env, fs, io,
