@@ -1,6 +1,7 @@
 //! All of it in a row: which format, written, measured before and after, and what it cost.
 
 mod asked;
+mod lost;
 mod predicting;
 mod recommending;
 mod state;
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    lost::{Evaluation, LayerLoss, PositionLoss, Quality, TokenLoss},
     told::{
         Alternative, Expected, Failed, Forecasts, Found, MeasuredSite, PredictedPlace, Quantized, Recommended, Side,
         Speed, Step, StepName, StepState, WeightLoss,

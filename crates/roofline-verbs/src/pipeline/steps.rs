@@ -1,6 +1,7 @@
 //! The steps, one after the other: each is done, reused or said to be ahead.
 
 mod dry;
+mod evaluating;
 mod measuring;
 
 use std::{fs, path::PathBuf, time::Instant};
@@ -63,6 +64,9 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
     Ok(work.answer())
 }
 
+/// Why nothing is evaluated.
+const NO_TEXT: &str = "there is no text: `⟨text FILE⟩` says what both are evaluated on";
+
 /// What is under way.
 struct Work<'a, 'r> {
     context: &'a Context,
@@ -111,7 +115,8 @@ impl Work<'_, '_> {
         self.step(StepName::Quantize, (!both).then_some(stays), Self::quantize);
         self.step(StepName::MeasureBefore, None, |work| work.measure(false));
         self.step(StepName::MeasureAfter, (!both).then_some(stays), |work| work.measure(true));
-        self.step(StepName::Evaluate, Some("there is no text to evaluate on"), |_| Ok(String::new()));
+        let textless = self.asked.text.is_none().then_some(NO_TEXT);
+        self.step(StepName::Evaluate, (!both).then_some(stays).or(textless), Self::evaluate);
         self.step(StepName::Compare, None, Self::compare);
     }
 
@@ -225,8 +230,8 @@ impl Work<'_, '_> {
             let told = predicting::of_passes((device, name), &before.speed, &after.speed, phase);
             self.state.found.predicted.here = told;
         }
-        let verdict = verdict(&self.state.found, self.asked.request.phase);
-        Ok(verdict.map_or_else(String::new, |verdict| verdict.sentence))
+        let verdict = verdict(&self.state.found, self.asked.request);
+        Ok(verdict.map_or_else(String::new, |verdict| verdict.word))
     }
 
     fn answer(self) -> Answer {
@@ -251,7 +256,7 @@ impl Work<'_, '_> {
             phase: request.phase,
             prompt: self.asked.prompt,
             generate: self.asked.generate,
-            verdict: if done { verdict(&self.state.found, request.phase) } else { None },
+            verdict: if done { verdict(&self.state.found, request) } else { None },
             commands: commands(&self.asked, &self.state),
             found: self.state.found.clone(),
             steps: self.steps,

@@ -6,6 +6,7 @@ use roofline_core::measurement::Phase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lost::{Evaluation, Quality};
 use crate::measure::MeasuredPass;
 
 /// Everything that steps found so far.
@@ -20,6 +21,8 @@ pub struct Found {
     pub before: Option<Side>,
     /// What was written.
     pub after: Option<Side>,
+    /// What the text said of both.
+    pub evaluation: Option<Evaluation>,
     /// This machine: its key and its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_on: Option<(String, String)>,
@@ -139,6 +142,9 @@ pub struct Side {
     pub checkpoint: PathBuf,
     #[serde(flatten)]
     pub speed: Speed,
+    /// None before a text was evaluated.
+    #[serde(flatten)]
+    pub quality: Option<Quality>,
 }
 
 /// How fast it ran.

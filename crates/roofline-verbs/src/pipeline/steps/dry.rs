@@ -8,7 +8,7 @@ use super::{
         recommending::Chosen,
         told::{Expected, PredictedPlace, StepName, StepState},
     },
-    Work,
+    NO_TEXT, Work,
 };
 use crate::{
     Result,
@@ -97,10 +97,7 @@ impl Work<'_, '_> {
 
     fn evaluated(&mut self) {
         match self.asked.text.clone() {
-            None => {
-                let words = "there is no text to evaluate on";
-                self.say(StepName::Evaluate, StepState::Skipped, None, words.to_owned());
-            }
+            None => self.say(StepName::Evaluate, StepState::Skipped, None, NO_TEXT.to_owned()),
             Some(text) => {
                 let words = format!("perplexity, KL divergence and agreement on {}", text.display());
                 self.say(StepName::Evaluate, StepState::Planned, None, words);

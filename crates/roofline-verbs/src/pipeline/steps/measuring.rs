@@ -54,7 +54,7 @@ impl Work<'_, '_> {
             number(speed.ttft_us / 1e3),
             speed.tokens_per_s.map_or_else(|| "no".to_owned(), number)
         );
-        let side = Some(Side { checkpoint: path, speed });
+        let side = Some(Side { checkpoint: path, speed, quality: None });
         if new {
             self.state.found.after = side
         } else {
@@ -64,7 +64,7 @@ impl Work<'_, '_> {
     }
 
     /// The cache that the plan asks for, which is no part of a checkpoint.
-    fn cache(&self, new: bool) -> Option<CacheFormat> {
+    pub(super) fn cache(&self, new: bool) -> Option<CacheFormat> {
         let told = self.state.found.recommendation.as_ref().filter(|_| new)?;
         let kv = told.precision.parse::<Plan>().ok()?.kv()?;
         let known = [

@@ -1,7 +1,7 @@
 //! The answer for reading.
 
 use roofline_verbs::{
-    pipeline::{Answer, Expected, Found, PredictedPlace, Recommended, Side, Step, StepState, Tone as Meant},
+    pipeline::{Answer, Expected, Found, PredictedPlace, Quality, Recommended, Side, Step, StepState, Tone as Meant},
     text::size,
 };
 
@@ -111,6 +111,18 @@ fn sides(before: &Side, after: Option<&Side>, here: &str) -> Table {
     row("each further token", &|side| millis(side.speed.tpot_us));
     row("tokens per second", &|side| side.speed.tokens_per_s.map_or_else(String::new, number));
     row("tokens of a prompt per second", &|side| number(side.speed.prefill_tokens_per_s));
+    let quality =
+        |of: fn(&Quality) -> Option<String>| move |side: &Side| side.quality.as_ref().and_then(of).unwrap_or_default();
+    row("perplexity", &quality(|told| Some(number(told.perplexity))));
+    row(
+        "its 95 % interval",
+        &quality(|told| Some(format!("{} to {}", number(told.perplexity_low?), number(told.perplexity_high?)))),
+    );
+    row("KL divergence, nats", &quality(|told| told.kl_divergence.map(number)));
+    row(
+        "same most probable token",
+        &quality(|told| told.top1_agreement.map(|share| format!("{:.1} %", 100.0 * share))),
+    );
     table
 }
 
