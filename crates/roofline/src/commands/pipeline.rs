@@ -1,20 +1,32 @@
 //! `roofline pipeline`.
 
+mod page;
 mod text;
 
 use roofline_verbs::{
     Context,
+    context::files,
     pipeline::{Answer, Request, pipeline},
 };
 
 use crate::{
     failure::Failure,
-    report::{Format, Shown, emit},
+    report::{Format, Shown, emit, style},
 };
 
 pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
-    let answer = pipeline(context, request)?;
+    let mut answer = pipeline(context, request)?;
+    // What was measured is told, even where its page cannot be kept.
+    let write = |path| files::replace(path, page::page(&Shown::all(&answer)).as_bytes());
+    if let Some(Err(error)) = answer.report.as_deref().map(write) {
+        context.warn(format!("the report is not written: {error}"));
+        answer.report = None;
+        answer.notes.extend(context.notes());
+    }
     emit(&Shown::all(&answer), form)?;
+    if let (Some(path), true) = (&answer.report, form != Format::Text) {
+        style::talk("note", &format!("report: {}", path.display()));
+    }
     ended(&answer)
 }
 

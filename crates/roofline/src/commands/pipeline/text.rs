@@ -80,7 +80,7 @@ impl Shown<'_, Answer> {
     }
 }
 
-fn recommended(told: &Recommended) -> Section {
+pub(super) fn recommended(told: &Recommended) -> Section {
     let mut facts = vec![("plan".to_owned(), told.precision.clone()), ("why".to_owned(), told.reason.clone())];
     if let Some(speedup) = told.predicted_speedup {
         let basis = told.basis.as_ref().map(|basis| format!(" ({basis} terms)")).unwrap_or_default();
@@ -126,7 +126,7 @@ fn sides(before: &Side, after: Option<&Side>, here: &str) -> Table {
     table
 }
 
-fn forecast(place: &PredictedPlace) -> Table {
+pub(super) fn forecast(place: &PredictedPlace) -> Table {
     let mut table = Table::default()
         .column(&format!("predicted on {} ({})", place.device_name, place.basis), Align::Left, 0)
         .column("before", Align::Right, 0)
@@ -141,7 +141,7 @@ fn forecast(place: &PredictedPlace) -> Table {
     table
 }
 
-fn steps(steps: &[Step]) -> Table {
+pub(super) fn steps(steps: &[Step]) -> Table {
     let mut table = Table::default()
         .column("step", Align::Left, 0)
         .column("state", Align::Left, 0)
@@ -157,4 +157,42 @@ fn steps(steps: &[Step]) -> Table {
         ]);
     }
     table.without_empty_columns()
+}
+
+/// Plans that were not chosen.
+pub(super) fn others(told: &Recommended) -> Table {
+    let mut table = Table::default()
+        .column("plan", Align::Left, 0)
+        .column("speed-up", Align::Right, 0)
+        .column("memory", Align::Right, 0)
+        .column("perplexity", Align::Left, 0)
+        .column("why not", Align::Left, 0);
+    for other in &told.alternatives {
+        table.row([
+            other.precision.as_str().into(),
+            other.predicted_speedup.map_or_else(String::new, |speedup| format!("{speedup:.2}x")).into(),
+            size(other.predicted_memory_bytes).into(),
+            other.quality.as_str().into(),
+            other.why_not.as_str().into(),
+        ]);
+    }
+    table
+}
+
+/// Where the time of a model went.
+pub(super) fn sites(side: &Side) -> Table {
+    let mut table = Table::default()
+        .column(&format!("{}: operator", side.speed.format), Align::Left, 0)
+        .column("phase", Align::Left, 0)
+        .column("measured us", Align::Right, 0)
+        .column("predicted us", Align::Right, 0);
+    for site in &side.speed.sites {
+        table.row([
+            site.site.as_str().into(),
+            site.phase.to_string().into(),
+            number(site.measured_time_us).into(),
+            site.predicted_time_us.map_or_else(String::new, number).into(),
+        ]);
+    }
+    table
 }
