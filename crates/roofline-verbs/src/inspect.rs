@@ -7,7 +7,7 @@ pub use roofline_quant::inspect::Inspection as Answer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Result, demo};
 
 /// Where it is.
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
@@ -32,5 +32,5 @@ pub fn inspect(context: &Context, request: &Request) -> Result<Answer> {
     if !context.is_local() {
         return Err(Error::Path { what: "checkpoint", name: request.path.display().to_string() });
     }
-    Ok(roofline_quant::inspect::inspect(&request.path)?)
+    Ok(roofline_quant::inspect::inspect(&demo::checkpoint(context, &request.path)?)?)
 }

@@ -26,7 +26,6 @@ pub mod chart;
 #[cfg(feature = "hardware")]
 pub mod compare;
 pub mod context;
-#[cfg(feature = "hardware")]
 pub mod demo;
 pub mod devices;
 mod error;

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Error, Result,
+    Context, Error, Result, demo,
     request::list,
     text::{number, size},
 };
@@ -213,7 +213,7 @@ impl Request {
             None if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
             None => Layout::of_plan(&plan),
         };
-        let mut checkpoint = Checkpoint::open(model)?;
+        let mut checkpoint = Checkpoint::open(&demo::checkpoint(context, model)?)?;
         for asked in &self.lora {
             let (folder, scale) = adapter(asked)?;
             checkpoint.merge(folder, scale)?;

@@ -14,7 +14,7 @@ use roofline_run::cpu::machine::Machine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, Error, Result, text::size};
+use crate::{Context, Error, Result, demo, text::size};
 
 /// Most threads of a run.
 const THREADS: u16 = 1024;
@@ -125,7 +125,7 @@ impl Opened {
         if !context.is_local() {
             return Err(Error::Path { what: "model", name: path.display().to_string() });
         }
-        let checkpoint = Checkpoint::open(path)?;
+        let checkpoint = Checkpoint::open(&demo::checkpoint(context, path)?)?;
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         Ok(Self { checkpoint, model })
     }
@@ -217,9 +217,12 @@ pub(crate) fn room(model: &Model, weights: Bytes, sequences: usize, context: usi
     Err(Refusal::Memory { what: model.name.clone(), needed, sum: Some(sum) }.into())
 }
 
-/// A path, where a name is that of weights which lie here: a folder with a file of weights, or such a file.
+/// A path, where a name is that of weights which lie here: a folder with a file of weights, or such a file, or the demo.
 pub(crate) fn weights_at(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
+    if demo::is_meant(path) {
+        return Some(path.to_owned());
+    }
     let is_weights = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         [".gguf", ".safetensors", ".safetensors.index.json", ".bin.index.json", ".bin", ".pt", ".pth"]
