@@ -171,7 +171,7 @@ fn window(
             sums.layers(&own.layers, &other.layers);
         }
         if wanted == Wanted::All {
-            let targets = &tokens[range.start + 1..range.end + 1];
+            let targets = &tokens[range.start + 1..=range.end];
             match other {
                 None => sums.alone(range.start + 1, &alone(pool, &own.logits, targets)?),
                 Some(other) => sums.beside(range.start + 1, &beside(pool, &own.logits, &other.logits, targets)?),

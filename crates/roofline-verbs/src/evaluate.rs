@@ -2,6 +2,7 @@
 
 mod figures;
 mod models;
+pub mod pictures;
 mod plans;
 mod state;
 mod text;

@@ -75,24 +75,21 @@ impl<'t> Pieces<'t> {
     fn settle(&mut self, last: bool) -> Result<()> {
         let mut placed = self.placed()?;
         if !self.held.is_empty() {
-            let begin = match meeting(&self.held, &placed) {
-                Some((before, after)) => {
-                    self.tokens.extend(self.held[..before].iter().map(|(token, _)| *token));
-                    after
-                }
+            let begin = if let Some((before, after)) = meeting(&self.held, &placed) {
+                self.tokens.extend(self.held[..before].iter().map(|(token, _)| *token));
+                after
+            } else {
                 // No two cuts agree, as in a line of one letter without end: the text is cut between two tokens.
-                None => {
-                    let cut = self.held[self.held.len() / 2..].iter().find(|(_, place)| {
-                        place.checked_sub(self.start).is_some_and(|at| at > 0 && self.text.is_char_boundary(at))
-                    });
-                    let place = cut.map_or(self.start, |(_, place)| *place);
-                    let before = self.held.iter().take_while(|(_, at)| *at < place);
-                    self.tokens.extend(before.map(|(token, _)| *token));
-                    self.text.drain(..place - self.start);
-                    self.start = place;
-                    placed = self.placed()?;
-                    0
-                }
+                let cut = self.held[self.held.len() / 2..].iter().find(|(_, place)| {
+                    place.checked_sub(self.start).is_some_and(|at| at > 0 && self.text.is_char_boundary(at))
+                });
+                let place = cut.map_or(self.start, |(_, place)| *place);
+                let before = self.held.iter().take_while(|(_, at)| *at < place);
+                self.tokens.extend(before.map(|(token, _)| *token));
+                self.text.drain(..place - self.start);
+                self.start = place;
+                placed = self.placed()?;
+                0
             };
             placed.drain(..begin);
         }
@@ -145,7 +142,8 @@ mod tests {
     /// A text with words, numbers, indentation, letters of several bytes and lines without a space.
     fn text() -> String {
         let line = "The quick brown fox jumps over 13 lazy dogs; größer als 2.5e-3 — 漢字かな交じり文 🦀🦀.\n\n    if x == 0:\n\t\treturn \"ok\"\n";
-        (0..40).map(|at| format!("{at} {line}{}", "=".repeat(at % 7 * 5))).collect()
+        let lines: Vec<String> = (0..40).map(|at| format!("{at} {line}{}", "=".repeat(at % 7 * 5))).collect();
+        lines.concat()
     }
 
     /// Whatever the pieces, the tokens are those of the whole text, for every family of tokenizers.

@@ -43,7 +43,7 @@ fn windows_are_passes() {
     for (index, told) in all.iter().enumerate() {
         let own = windows.tokens(index);
         assert_eq!(own[0], 1);
-        let logits = engine.session(1, 16).unwrap().feed(0..1, &[own.clone()], Wanted::All).unwrap();
+        let logits = engine.session(1, 16).unwrap().feed(0..1, std::slice::from_ref(&own), Wanted::All).unwrap();
         let nll = |position: usize| {
             let row = &logits[(position - 1) * 131..position * 131];
             row::score(row, own[position]).unwrap().nll

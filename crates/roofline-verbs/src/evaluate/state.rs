@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{Seek, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::PathBuf,
 };
 
@@ -18,6 +18,8 @@ const FOLDER: &str = "evaluations";
 pub(super) struct State {
     path: PathBuf,
     file: File,
+    /// Bytes of whole lines.
+    length: u64,
 }
 
 impl State {
@@ -46,20 +48,26 @@ impl State {
                 kept += line.len() as u64;
             }
             // What was written in part is written again.
-            let cut = file.set_len(kept).and_then(|()| file.seek(std::io::SeekFrom::Start(kept)));
+            let cut = file.set_len(kept).and_then(|()| file.seek(SeekFrom::Start(kept)));
             cut.map_err(Error::file(&path))?;
         }
-        Ok(Some((Self { path, file }, windows)))
+        Ok(Some((Self { path, file, length: kept }, windows)))
     }
 
-    /// One more window.
+    /// One more window. One that does not fit on the disk leaves those before it as they are.
     pub(super) fn add(&mut self, score: &WindowScore) -> Result<()> {
-        let write = || {
-            let line = serde_json::to_string(score)? + "\n";
-            self.file.write_all(line.as_bytes())
-        };
-        let mut write = write;
-        write().map_err(Error::file(&self.path))
+        let written = serde_json::to_string(score).map_err(io::Error::from).and_then(|line| {
+            self.file.write_all((line + "\n").as_bytes())?;
+            self.file.stream_position()
+        });
+        match written {
+            Ok(length) => self.length = length,
+            Err(error) => {
+                let _ = self.file.set_len(self.length);
+                return Err(Error::File { path: self.path.clone(), error });
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is left to go on with.

@@ -1,10 +1,14 @@
 //! `roofline evaluate`.
 
 mod lost;
+mod page;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use roofline_verbs::{
     Context,
+    context::files,
     evaluate::{Answer, Evaluated, Request, evaluate},
 };
 
@@ -23,7 +27,14 @@ pub(crate) struct EvaluateArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &EvaluateArgs, form: Format) -> Result<(), Failure> {
-    let answer = evaluate(context, &args.request)?;
+    let mut answer = evaluate(context, &args.request)?;
+    // The answer was computed; that its page cannot be kept must not cost it.
+    let write = |path: &PathBuf| files::replace(path, page::page(&Shown::all(&answer)).as_bytes());
+    if let Some(Err(error)) = answer.report.as_ref().map(write) {
+        context.warn(format!("the page is not written: {error}"));
+        answer.report = None;
+        answer.notes.extend(context.notes());
+    }
     // One model is one row; plans are rows of their own.
     if form == Format::Csv && answer.plans.is_empty() {
         let (names, cells) = csv::row(&answer);
@@ -94,10 +105,25 @@ impl Report for Shown<'_, Answer> {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let heading = match &self.original {
+        let mut sections = vec![Section::Heading(self.heading()), Section::Facts(self.all_facts())];
+        if !self.plans.is_empty() {
+            sections.push(Section::Table(plans(&self.plans)));
+        }
+        sections.extend(lost::sections(&self.evaluated, self.all));
+        sections.extend(self.report.iter().map(|path| Section::Line(format!("Page: {}", path.display()))));
+        sections
+    }
+}
+
+impl Shown<'_, Answer> {
+    fn heading(&self) -> String {
+        match &self.original {
             Some(original) => format!("{} against {}, on {}", self.evaluated.model, original.model, self.text.name),
             None => format!("{} on {}", self.evaluated.model, self.text.name),
-        };
+        }
+    }
+
+    fn all_facts(&self) -> Vec<(String, String)> {
         let mut all = facts(&self.evaluated);
         if let Some(original) = &self.original {
             let text = within(original.perplexity, original.perplexity_low, original.perplexity_high, four);
@@ -112,16 +138,9 @@ impl Report for Shown<'_, Answer> {
             number(self.evaluated.seconds)
         );
         all.push(("computed with".to_owned(), numbers));
-        let mut sections = vec![Section::Heading(heading), Section::Facts(all)];
-        if !self.plans.is_empty() {
-            sections.push(Section::Table(plans(&self.plans)));
-        }
-        sections.extend(lost::sections(&self.evaluated, self.all));
-        sections
+        all
     }
-}
 
-impl Shown<'_, Answer> {
     fn text_words(&self) -> String {
         let Answer { text, window, stride, windows, .. } = &**self;
         format!(

@@ -45,7 +45,7 @@ fn layers(told: &Evaluated) -> Table {
 }
 
 /// The `count` weights with the largest error; all of them in their own order.
-fn weights(all: &[WeightError], count: usize) -> Table {
+pub(super) fn weights(all: &[WeightError], count: usize) -> Table {
     let mut table = Table::default()
         .column("weight", Align::Left, 0)
         .column("stored as", Align::Left, 2)
@@ -69,7 +69,7 @@ fn weights(all: &[WeightError], count: usize) -> Table {
     table
 }
 
-fn positions(told: &Evaluated) -> Table {
+pub(super) fn positions(told: &Evaluated) -> Table {
     let mut table = Table::default()
         .column("positions", Align::Right, 0)
         .column("tokens", Align::Right, 1)
@@ -86,7 +86,7 @@ fn positions(told: &Evaluated) -> Table {
     table
 }
 
-fn tokens(told: &Evaluated) -> Table {
+pub(super) fn tokens(told: &Evaluated) -> Table {
     let mut table = Table::default()
         .column("before", Align::Left, 3)
         .column("token", Align::Left, 0)
