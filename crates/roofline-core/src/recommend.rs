@@ -66,6 +66,8 @@ pub struct Need<'a> {
     pub dollars_per_hour: Option<f64>,
     /// What must hold.
     pub limits: &'a Limits,
+    /// What evaluations of these weights found.
+    pub measured: &'a [Measured],
 }
 
 /// Nothing must hold.
@@ -84,6 +86,7 @@ impl<'a> Need<'a> {
             goal: Goal::default(),
             dollars_per_hour: None,
             limits: &NO_LIMITS,
+            measured: &[],
         }
     }
 }

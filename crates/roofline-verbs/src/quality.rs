@@ -31,13 +31,11 @@ pub fn fingerprint(checkpoint: &Checkpoint) -> Result<String> {
     let mut files: Vec<(&Path, File)> = Vec::new();
     for (name, (shard, entry)) in checkpoint.tensors() {
         bytes.extend(format!("{name} {} {:?}\n", entry.dtype, entry.shape).into_bytes());
-        let at = match files.iter().position(|(path, _)| *path == shard.path) {
-            Some(at) => at,
-            None => {
-                files.push((&shard.path, File::open(&shard.path).map_err(Error::file(&shard.path))?));
-                files.len() - 1
-            }
-        };
+        let known = files.iter().position(|(path, _)| *path == shard.path);
+        let at = known.unwrap_or(files.len());
+        if known.is_none() {
+            files.push((&shard.path, File::open(&shard.path).map_err(Error::file(&shard.path))?));
+        }
         sample(&mut files[at].1, shard, entry, &mut bytes).map_err(Error::file(&shard.path))?;
     }
     Ok(format!("{:016x}", fnv1a(&bytes)))

@@ -66,10 +66,13 @@ fn format(stored: &StoredTensor<'_>) -> Option<Format> {
     (stored.bytes() as f64 >= FEWER * said).then_some(form.format)
 }
 
+/// Bits, and whether they are a float's.
+type Number = (u64, bool);
+
 /// What a configuration says of activations.
 struct Inputs {
-    /// Weights' bits and whether they are floats, and the same of the activations that they meet.
-    groups: Vec<((u64, bool), Option<(u64, bool)>)>,
+    /// Weights, and the activations that they meet.
+    groups: Vec<(Number, Option<Number>)>,
     /// Activations are stored as the weights are.
     alike: bool,
     /// Somebody else's words, which are not read.
@@ -105,10 +108,7 @@ impl Inputs {
         );
         let own = (u64::from(weights.nominal_bits()), float);
         let mut found = self.groups.iter().filter(|(group, _)| *group == own).map(|(_, inputs)| *inputs);
-        let first = match found.next() {
-            None => return Ok(self.alike.then_some(weights)),
-            Some(first) => first,
-        };
+        let Some(first) = found.next() else { return Ok(self.alike.then_some(weights)) };
         if found.any(|other| other != first) {
             return Err("several");
         }

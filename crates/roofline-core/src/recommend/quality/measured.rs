@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Format, Result};
+use super::Quality;
+use crate::{Error, Format, Model, Plan, Result};
 
 /// What an evaluation found: a model stored in one way beside its original.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,5 +64,110 @@ impl Measured {
         }
         let reason = "a perplexity, an interval or a share is none that an evaluation finds";
         Err(Error::Shape(format!("measured quality of `{}`: {reason}", self.signature)))
+    }
+}
+
+/// What was measured that fits a plan.
+pub(super) struct Found<'a> {
+    /// Of its weights and activations, with a cache of 16 bit.
+    alone: Option<&'a Measured>,
+    /// Of the same with its narrow cache.
+    both: Option<&'a Measured>,
+    /// Of the narrow cache, beside weights of 16 bit.
+    cache: Option<&'a Measured>,
+}
+
+/// What a narrow cache was measured to cost.
+pub(super) enum Cache {
+    /// Beside what the weights cost.
+    Apart(Quality),
+    /// Together with the weights, of which nothing else is known.
+    Together(Quality),
+}
+
+impl<'a> Found<'a> {
+    /// What fits a plan on a model, and its cache if that is narrow.
+    pub(super) fn of(all: &'a [Measured], model: &Model, plan: &Plan, algorithm: &str, narrow: Option<Format>) -> Self {
+        let find = |signature: Option<&String>, cache: Option<Format>| {
+            let fits = |found: &&Measured| Some(&found.signature) == signature && found.cache == cache;
+            all.iter().filter(fits).max_by_key(|found| found.weight(algorithm))
+        };
+        // Signatures of plans that nothing is compared with are not worth writing.
+        if all.is_empty() {
+            return Self { alone: None, both: None, cache: None };
+        }
+        let (own, wide) = (plan.signature(&model.anatomy), Plan::sixteen().signature(&model.anatomy));
+        Self {
+            alone: find(own.as_ref(), None),
+            both: narrow.and_then(|kv| find(own.as_ref(), Some(kv))),
+            cache: narrow.and_then(|kv| find(wide.as_ref(), Some(kv))),
+        }
+    }
+
+    /// What weights and activations cost.
+    pub(super) fn weights(&self) -> Option<Quality> {
+        self.alone.map(Quality::from)
+    }
+
+    /// What the cache costs, beside weights that are `sure` to lose nothing or beside others.
+    pub(super) fn cache(&self, sure: bool) -> Option<Cache> {
+        Some(match (self.alone, self.both) {
+            _ if sure => Cache::Apart(apart(self.both?)),
+            // Together they are what was measured of both.
+            (Some(alone), Some(both)) => {
+                let beyond = |both: f64, alone: f64| (1.0 + both) / (1.0 + alone) - 1.0;
+                let (one, other) = (beyond(both.low, alone.low), beyond(both.high, alone.high));
+                let change = beyond(both.change(), alone.change());
+                let Quality::Measured { tokens, text, method, date, .. } = Quality::from(both) else { return None };
+                Cache::Apart(Quality::Measured {
+                    change,
+                    low: one.min(other).min(change),
+                    high: one.max(other).max(change),
+                    kl_divergence: None,
+                    top1_agreement: None,
+                    tokens,
+                    text,
+                    method,
+                    date,
+                    cache: None,
+                })
+            }
+            (None, Some(both)) => Cache::Together(both.into()),
+            (_, None) => Cache::Apart(apart(self.cache?)),
+        })
+    }
+}
+
+/// What was measured of a cache alone.
+fn apart(found: &Measured) -> Quality {
+    (&Measured { cache: None, ..found.clone() }).into()
+}
+
+impl Measured {
+    /// How well it fits codes that `algorithm` chooses: measured of these, then of any that needed no data; then by how much
+    /// was read, and lately.
+    fn weight(&self, algorithm: &str) -> (bool, bool, u64, &str) {
+        let method = self.method.as_deref();
+        let same = method == Some(algorithm);
+        let without_data = method.is_none_or(|method| matches!(method, "rtn" | "mse"));
+        (same, without_data, self.tokens, &self.date)
+    }
+}
+
+impl From<&Measured> for Quality {
+    fn from(found: &Measured) -> Self {
+        let Measured { low, high, kl_divergence, top1_agreement, tokens, cache, .. } = *found;
+        Self::Measured {
+            change: found.change(),
+            low,
+            high,
+            kl_divergence,
+            top1_agreement,
+            tokens,
+            text: found.text.clone(),
+            method: found.method.clone(),
+            date: found.date.clone(),
+            cache,
+        }
     }
 }
