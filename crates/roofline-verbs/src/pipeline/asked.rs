@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{Request, StepName};
 use crate::{
-    Context, Error, Result,
+    Context, Error, Result, demo,
     request::ModelName,
     running::{Opened, weights_at, within},
 };
@@ -29,13 +29,40 @@ pub(super) fn generated() -> Dim {
     Dim::new("generate", 32).unwrap_or(Dim::ONE)
 }
 
+/// What both are evaluated on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    File(PathBuf),
+    /// What comes with the demo.
+    Own,
+}
+
+impl Text {
+    /// Its file, where it has one or will have one in that folder.
+    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Own => folder.join("evaluation.txt"),
+        }
+    }
+
+    fn identity(&self) -> String {
+        match self {
+            Self::File(path) => identity(path),
+            Self::Own => format!("the demo's ({:016x})", fnv1a(demo::text().as_bytes())),
+        }
+    }
+}
+
 /// A request that can be done, as far as that is known before.
 pub(super) struct Asked<'r> {
     pub(super) request: &'r Request,
     pub(super) path: PathBuf,
     pub(super) opened: Opened,
+    /// Whether it is the model that comes along, which has a text of its own.
+    pub(super) demo: bool,
     /// The text, where there is one.
-    pub(super) text: Option<PathBuf>,
+    pub(super) text: Option<Text>,
     pub(super) prompt: u64,
     pub(super) generate: u64,
 }
@@ -45,11 +72,16 @@ impl<'r> Asked<'r> {
         if request.resume && request.force {
             return Err(Error::request("⟨resume⟩ goes on and ⟨force⟩ starts again", "say one of them"));
         }
-        let path = model(context, request)?;
+        let demo = request.demo || request.model.as_deref().is_some_and(demo::is_meant);
+        let path = if demo { demo::checkpoint(context, Path::new(demo::NAME))? } else { model(context, request)? };
         let opened = Opened::open(context, &path)?;
-        if let Some(text) = &request.text {
-            readable(text)?;
-        }
+        let text = match &request.text {
+            Some(path) => {
+                readable(path)?;
+                Some(Text::File(path.clone()))
+            }
+            None => demo.then_some(Text::Own),
+        };
         let generate = request.generate.get();
         let prompt = match (request.prompt, opened.model.max_context) {
             (Some(prompt), _) => prompt.get(),
@@ -57,7 +89,7 @@ impl<'r> Asked<'r> {
             (None, None) => PROMPT,
         };
         within(&opened.model, (prompt + generate) as usize)?;
-        Ok(Self { request, path, opened, text: request.text.clone(), prompt, generate })
+        Ok(Self { request, path, opened, demo, text, prompt, generate })
     }
 
     /// The model as verbs are asked about it: its folder, else what the file says of itself.
@@ -108,7 +140,7 @@ impl<'r> Asked<'r> {
                 [("quick", quick.to_string()), ("threads", threads)].into_iter().chain(lengths()).collect()
             }
             StepName::Evaluate | StepName::Compare => vec![
-                ("text", word(self.text.as_deref().map(identity))),
+                ("text", word(self.text.as_ref().map(Text::identity))),
                 ("tokens of the text", word(tokens.map(|tokens| tokens.to_string()))),
                 ("quick", quick.to_string()),
             ],
@@ -118,12 +150,8 @@ impl<'r> Asked<'r> {
     }
 }
 
-/// Where the original's weights are.
+/// Where the original's weights are, where they do not come along.
 fn model(context: &Context, request: &Request) -> Result<PathBuf> {
-    if request.demo {
-        let hint = "name a checkpoint's folder";
-        return Err(Error::request("this build has no demo model", hint));
-    }
     let Some(path) = &request.model else {
         return Err(Error::request("no model was named", "name a checkpoint's folder, or say ⟨demo⟩"));
     };

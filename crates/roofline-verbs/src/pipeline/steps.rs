@@ -4,7 +4,11 @@ mod dry;
 mod evaluating;
 mod measuring;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use roofline_core::Plan;
 
@@ -18,7 +22,7 @@ use super::{
     verdict::verdict,
 };
 use crate::{
-    Context, Error, Note, Result,
+    Context, Error, Note, Result, demo,
     quantize::{self, quantize},
     running::Opened,
     text::{number, size},
@@ -163,6 +167,7 @@ impl Work<'_, '_> {
         let asked = self.asked.request;
         let mut words: Vec<String> = match self.context.command() {
             Some(typed) => typed.iter().filter(|word| !flags.contains(&word.as_str())).cloned().collect(),
+            None if self.asked.demo => vec!["pipeline".to_owned(), "--demo".to_owned()],
             None => vec!["pipeline".to_owned(), self.asked.path.display().to_string()],
         };
         if asked.to.is_none() || self.context.command().is_none() {
@@ -257,7 +262,7 @@ impl Work<'_, '_> {
             prompt: self.asked.prompt,
             generate: self.asked.generate,
             verdict: if done { verdict(&self.state.found, request) } else { None },
-            commands: commands(&self.asked, &self.state),
+            commands: commands(&self.asked, &self.state, &self.folder),
             found: self.state.found.clone(),
             steps: self.steps,
             error: self.failed,
@@ -270,9 +275,9 @@ impl Work<'_, '_> {
 }
 
 /// What to type to do each step alone.
-fn commands(asked: &Asked<'_>, state: &State) -> Vec<String> {
+fn commands(asked: &Asked<'_>, state: &State, folder: &Path) -> Vec<String> {
     let Some(told) = &state.found.recommendation else { return Vec::new() };
-    let model = quoted(&asked.path.display().to_string());
+    let model = if asked.demo { demo::NAME.to_owned() } else { quoted(&asked.path.display().to_string()) };
     let request = asked.request;
     let tokens = asked.prompt + asked.generate;
     let mut lines = Vec::new();
@@ -289,7 +294,7 @@ fn commands(asked: &Asked<'_>, state: &State) -> Vec<String> {
         let lengths = format!("--prompt {} --generate {}", asked.prompt, asked.generate);
         lines.push(format!("roofline measure model {model} --beside {target} {lengths}"));
         if let Some(text) = &asked.text {
-            let text = quoted(&text.display().to_string());
+            let text = quoted(&text.path(folder).display().to_string());
             lines.push(format!("roofline evaluate {target} --against {model} --text {text}"));
         }
     }

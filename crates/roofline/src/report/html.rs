@@ -53,7 +53,10 @@ pub(crate) fn body(sections: &[Section]) -> String {
             format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>())
         }
         Section::Paragraph(text) | Section::Line(text) => format!("<p>{}</p>\n", prose(text)),
-        Section::Code(lines) => format!("<pre>{}</pre>\n", escape(&lines.join("\n"))),
+        Section::Code(lines) => {
+            let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+            format!("<pre>{}</pre>\n", lines.join("\n"))
+        }
         Section::Picture(picture) => format!(
             "<div class=\"light\">{}</div>\n<div class=\"dark\">{}</div>\n",
             picture.svg(Theme::Light),
@@ -145,6 +148,8 @@ mod tests {
                     <p class=\"first\">Off by &lt;2&gt; %, run <code>roofline calibrate</code>.</p>\n\
                     <p><span class=\"name\">Insight:</span> one `odd</p>\n</div>";
         assert!(page.contains(lead), "{page}");
+        let page = html("t", &[Section::Code(vec!["one".to_owned(), "two < 3".to_owned()])]);
+        assert!(page.contains("<pre>one\ntwo &lt; 3</pre>"), "{page}");
         let folded = Section::Folded("<more>".to_owned(), vec![Section::Paragraph("rest".to_owned())]);
         let page = html("t", &[folded]);
         assert!(page.contains("<details><summary>&lt;more&gt;</summary>\n<p>rest</p>\n</details>"), "{page}");

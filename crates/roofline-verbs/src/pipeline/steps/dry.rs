@@ -99,7 +99,7 @@ impl Work<'_, '_> {
         match self.asked.text.clone() {
             None => self.say(StepName::Evaluate, StepState::Skipped, None, NO_TEXT.to_owned()),
             Some(text) => {
-                let words = format!("perplexity, KL divergence and agreement on {}", text.display());
+                let words = format!("perplexity, KL divergence and agreement on {}", text.path(&self.folder).display());
                 self.say(StepName::Evaluate, StepState::Planned, None, words);
             }
         }

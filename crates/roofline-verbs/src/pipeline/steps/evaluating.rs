@@ -1,13 +1,20 @@
 //! What it costs in quality: the new model against the original, on a text.
 
+use std::path::PathBuf;
+
 use roofline_core::Dim;
 
 use super::{
-    super::lost::{Evaluation, Quality},
+    super::{
+        asked::Text,
+        lost::{Evaluation, Quality},
+    },
     Work,
 };
 use crate::{
     Error, Result,
+    context::files::replace,
+    demo,
     evaluate::{self, evaluate},
     running::Numbers,
     text::number,
@@ -21,11 +28,12 @@ impl Work<'_, '_> {
     pub(super) fn evaluate(&mut self) -> Result<String> {
         let asked = self.asked.request;
         let made = self.state.found.quantized.as_ref().map(|made| made.checkpoint.clone());
-        let few = asked.quick || asked.demo;
+        let few = asked.quick || self.asked.demo;
+        let text = self.text()?;
         let request = evaluate::Request {
             model: made.ok_or_else(|| Error::request("nothing was written", ""))?,
             against: Some(self.asked.path.clone()),
-            text: self.asked.text.clone(),
+            text,
             tokens: asked.tokens.or(if few { Some(Dim::new("tokens", FEW)?) } else { None }),
             resume: asked.resume,
             numbers: Numbers { kv: self.cache(true), threads: asked.threads, ..Numbers::default() },
@@ -51,5 +59,15 @@ impl Work<'_, '_> {
         }
         found.evaluation = Some(Evaluation::from(told));
         Ok(words)
+    }
+
+    /// The file of the text; that of the demo is put beside the report, so that everything can be done again with it.
+    fn text(&self) -> Result<Option<PathBuf>> {
+        let Some(text) = &self.asked.text else { return Ok(None) };
+        let path = text.path(&self.folder);
+        if *text == Text::Own {
+            replace(&path, demo::text().as_bytes())?;
+        }
+        Ok(Some(path))
     }
 }

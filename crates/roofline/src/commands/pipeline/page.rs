@@ -144,9 +144,7 @@ fn before_and_after(told: &Answer) -> String {
             Some((side.speed.ttft_us, millis(side.speed.ttft_us)))
         }),
         pair("Size of the weights", "less is better", &|side| bytes(side.speed.weights_bytes)),
-        pair("Most memory that was held", "less is better; the program itself is in it", &|side| {
-            side.speed.peak_memory_bytes.and_then(bytes)
-        }),
+        pair("Most memory that was held", "less is better", &|side| side.speed.peak_memory_bytes.and_then(bytes)),
         pair("Perplexity", "less is better", &|side| {
             side.quality.as_ref().map(|told| {
                 let range = told.perplexity_low.zip(told.perplexity_high);

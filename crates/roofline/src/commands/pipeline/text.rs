@@ -141,6 +141,11 @@ pub(super) fn forecast(place: &PredictedPlace) -> Table {
     table
 }
 
+/// Seconds, to hundredths where they are few.
+fn brief(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{seconds:.2}") } else { format!("{seconds:.0}") }
+}
+
 pub(super) fn steps(steps: &[Step]) -> Table {
     let mut table = Table::default()
         .column("step", Align::Left, 0)
@@ -152,7 +157,7 @@ pub(super) fn steps(steps: &[Step]) -> Table {
         table.row([
             step.name.words().into(),
             step.state.name().into(),
-            step.seconds.map_or_else(String::new, |seconds| format!("{about}{}", number(seconds))).into(),
+            step.seconds.map_or_else(String::new, |seconds| format!("{about}{}", brief(seconds))).into(),
             step.words.as_str().into(),
         ]);
     }

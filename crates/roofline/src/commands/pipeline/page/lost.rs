@@ -10,6 +10,8 @@ use crate::report::{html::escape, number};
 
 /// Tokens that are shown.
 const TOKENS: usize = 8;
+/// Differences of decibels below which colours would tell more than there is.
+const RANGE: f64 = 6.0;
 /// Layers that a heat map has room for.
 const LAYERS: usize = 48;
 
@@ -77,7 +79,7 @@ fn heat(weights: &[WeightLoss]) -> String {
         let own: Vec<f64> = known().filter(|(l, r, _)| *l == layer && *r == role).map(|(.., snr)| snr).collect();
         // Of several matrices of one role, the noisiest.
         let Some(snr) = own.into_iter().reduce(f64::min) else { return "<td></td>".to_owned() };
-        let heat = if high > low { 60.0 * (high - snr) / (high - low) } else { 0.0 };
+        let heat = 60.0 * (high - snr) / (high - low).max(RANGE);
         format!("<td style=\"--h:{heat:.0}%\">{snr:.1}</td>")
     };
     let row = |role: &&str| {
@@ -87,7 +89,7 @@ fn heat(weights: &[WeightLoss]) -> String {
     let head: String = (0..=last).map(|layer| format!("<th>{layer}</th>")).collect();
     let rows: String = roles.iter().map(row).collect();
     format!(
-        "<h3>Weights by role and layer <small class=\"note\">signal to noise in decibel, the noisiest are marked</small></h3>\n\
+        "<h3>Weights by role and layer <small>signal to noise in decibel, the noisiest are marked</small></h3>\n\
          <div class=\"wide heat\"><table><thead><tr><th></th>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     )
 }
