@@ -10,12 +10,13 @@ describe("the quality of a plan", () => {
     const words: Record<Quality["kind"], string> = {
       exact: lossOf(plan({ kind: "exact" }, null, 0)),
       released: lossOf(plan({ kind: "released" }, null, 0)),
+      measured: lossOf(plan({ kind: "measured", change: 0.012, low: 0.01, high: 0.014, kl_divergence: null, top1_agreement: null, tokens: 1000, text: "a book", method: "mse", date: "2026-01-31", cache: null }, null, 0.014)),
       published: lossOf(plan({ kind: "published", change: 0.012, method: "AWQ", source: "a paper" }, null, 0.012)),
       elsewhere: lossOf(plan({ kind: "elsewhere", change: 0.012, source: "a paper" }, null, 0.012)),
       estimated: lossOf(plan({ kind: "estimated", low: 0.01, high: 0.02 }, null, 0.02)),
       unknown: lossOf(plan({ kind: "unknown" }, null, null)),
     };
-    expect(words).toEqual({ exact: "as 16 bit", released: "as released", published: "+1.2 % published", elsewhere: "+1.2 % published of others", estimated: "+1 to 2 %", unknown: "unknown" });
+    expect(words).toEqual({ exact: "as 16 bit", released: "as released", measured: "+1.2 % measured", published: "+1.2 % published", elsewhere: "+1.2 % published of others", estimated: "+1 to 2 %", unknown: "unknown" });
   });
 
   it("is on the axis where the model is as its makers released it", () => {

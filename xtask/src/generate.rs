@@ -44,6 +44,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "quantize --help",
             "inspect --help",
             "generate --help",
+            "evaluate --help",
             "plot --help",
             "analyze --help",
             "tiling --help",

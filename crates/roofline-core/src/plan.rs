@@ -16,10 +16,12 @@ mod assignment;
 mod file;
 mod mix;
 mod selector;
+mod signature;
 
 pub use assignment::{Assignment, Kernel};
 pub use mix::Mix;
 pub use selector::{Layers, Selector, matches};
+pub use signature::{held, signature};
 
 use std::{fmt, str::FromStr};
 

@@ -24,7 +24,7 @@ pub use limits::Limits;
 pub use offer::LeftOut;
 pub use operator::{OperatorAdvice, OperatorNeed, RankedPrecision, RecommendationResult, recommend_operator};
 pub use outcome::{Occupancy, Offload, Outcome, Prefill};
-pub use quality::{Cached, Losses, Published, Quality, published};
+pub use quality::{Cached, Losses, Measured, Published, Quality, published};
 pub use sensitivity::{Variation, sensitivity};
 
 use schemars::JsonSchema;
@@ -66,6 +66,8 @@ pub struct Need<'a> {
     pub dollars_per_hour: Option<f64>,
     /// What must hold.
     pub limits: &'a Limits,
+    /// What evaluations of these weights found.
+    pub measured: &'a [Measured],
 }
 
 /// Nothing must hold.
@@ -84,6 +86,7 @@ impl<'a> Need<'a> {
             goal: Goal::default(),
             dollars_per_hour: None,
             limits: &NO_LIMITS,
+            measured: &[],
         }
     }
 }

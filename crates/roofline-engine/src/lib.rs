@@ -11,6 +11,7 @@ mod cache;
 pub mod chat;
 mod engine;
 mod error;
+pub mod evaluation;
 mod files;
 mod matrix;
 mod names;
@@ -28,7 +29,7 @@ pub use engine::{Engine, Settings};
 pub use error::Error;
 pub use files::NamedFile;
 pub use sampling::{Sampler, Sampling};
-pub use session::{Ran, Session, Wanted};
+pub use session::{LayerOutput, Ran, Session, Wanted};
 pub use tokenizer::Tokenizer;
 
 /// What a call of this crate returns.

@@ -1,6 +1,7 @@
 //! Sequences of tokens and their cache: each pass follows the steps of a program.
 
 mod attention;
+mod layers;
 mod products;
 mod room;
 mod small;
@@ -25,8 +26,10 @@ use roofline_run::cpu::{
     },
 };
 
+pub use self::layers::LayerOutput;
 use self::{
     attention::{Grouped, grouped},
+    layers::Kept,
     room::Room,
 };
 use crate::{
@@ -78,6 +81,7 @@ pub struct Session<'e, 'a> {
     visits: Vec<Visit>,
     slots: Vec<usize>,
     ran: Vec<Ran>,
+    kept: Kept,
 }
 
 /// A pass over some sequences.
@@ -149,6 +153,7 @@ impl<'e, 'a> Session<'e, 'a> {
             visits: Vec::new(),
             slots: Vec::new(),
             ran: Vec::new(),
+            kept: Kept::default(),
         })
     }
 
@@ -227,9 +232,13 @@ impl<'e, 'a> Session<'e, 'a> {
         let program = self.engine.model.program(workload, lowering)?;
         self.rotations.iter_mut().for_each(|rotations| rotations.grow(longest));
         let pass = Pass { sequences: sequences.clone(), new, tokens, positions, all };
-        for (layer, step) in program.steps() {
+        let mut steps = program.steps().peekable();
+        while let Some((layer, step)) = steps.next() {
             (self.engine.settings.stop)()?;
             self.step(&pass, layer, step)?;
+            if let Some(layer) = layer.filter(|own| steps.peek().is_none_or(|(next, _)| *next != Some(*own))) {
+                self.keep_layer(&pass, layer);
+            }
         }
         for sequence in sequences {
             self.lengths[sequence] += new;

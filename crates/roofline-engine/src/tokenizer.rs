@@ -80,6 +80,35 @@ impl Tokenizer {
         }
     }
 
+    /// The tokens of a text alone, each with the byte where what it stands for begins.
+    pub(crate) fn places(&self, text: &str) -> Result<Vec<(u32, usize)>> {
+        let placed = guarded(|| {
+            let encoding = self.inner.encode(text, false)?;
+            Ok(encoding.get_ids().iter().zip(encoding.get_offsets()).map(|(id, (start, _))| (*id, *start)).collect())
+        });
+        let placed: Vec<(u32, usize)> = placed.map_err(|reason| Error::Text { action: "encode the text", reason })?;
+        match (self.limit, placed.iter().map(|(id, _)| *id).max()) {
+            (Some(vocabulary), Some(id)) if id as usize >= vocabulary => Err(Error::Token { id, vocabulary }),
+            _ => Ok(placed),
+        }
+    }
+
+    /// The token that the file puts before a text, if it puts one there.
+    pub fn beginning(&self) -> Result<Option<u32>> {
+        let (with, without) = (self.encode("a", true)?, self.encode("a", false)?);
+        Ok(with.first().copied().filter(|_| with.len() > without.len() && !with.starts_with(&without)))
+    }
+
+    /// The first token that another tokenizer has another text for, and both texts. Tokens that only one of them names
+    /// are let be: vocabularies are padded.
+    pub fn difference(&self, other: &Self) -> Option<(u32, String, String)> {
+        let last = self.vocabulary().min(other.vocabulary()) as u32;
+        (0..last).find_map(|id| {
+            let (own, others) = (self.inner.id_to_token(id)?, other.inner.id_to_token(id)?);
+            (own != others).then_some((id, own, others))
+        })
+    }
+
     /// The text of tokens, without the special ones. Tokens that the file does not name have no text.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         guarded(|| self.inner.decode(ids, true)).map_err(|reason| Error::Text { action: "decode the tokens", reason })

@@ -29,6 +29,8 @@ pub mod context;
 pub mod demo;
 pub mod devices;
 mod error;
+#[cfg(feature = "hardware")]
+pub mod evaluate;
 pub mod formats;
 #[cfg(feature = "hardware")]
 pub mod generate;
@@ -47,9 +49,13 @@ pub mod monitor;
 pub mod note;
 mod passes;
 pub mod picture;
+#[cfg(feature = "hardware")]
+pub mod pipeline;
 pub mod plot;
 pub mod precisions;
 pub mod predict;
+#[cfg(feature = "files")]
+pub mod quality;
 #[cfg(feature = "files")]
 pub mod quantize;
 pub mod recommend;

@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use roofline_core::{Dim, Format, Model, format::Sizes, units::Bytes};
-use roofline_engine::{Engine, Error as Refusal, Settings};
+use roofline_engine::{Engine, Error as Refusal, NamedFile, Settings, Tokenizer};
 use roofline_quant::Checkpoint;
 use roofline_run::cpu::machine::Machine;
 use schemars::JsonSchema;
@@ -100,7 +100,8 @@ impl Numbers {
         })
     }
 
-    fn threads(&self) -> Result<usize> {
+    /// How many threads.
+    pub(crate) fn threads(&self) -> Result<usize> {
         match self.threads {
             None => Ok(thread::available_parallelism().map_or(1, usize::from)),
             Some(threads) if (1..=THREADS).contains(&threads) => Ok(threads.into()),
@@ -127,6 +128,20 @@ impl Opened {
         let checkpoint = Checkpoint::open(&demo::checkpoint(context, path)?)?;
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         Ok(Self { checkpoint, model })
+    }
+
+    /// The files that say how it speaks.
+    pub(crate) fn files(&self) -> Result<Vec<NamedFile>> {
+        let mut files = self.checkpoint.tokenizer_files()?;
+        // A GGUF file has its configuration made of its metadata; a folder has it beside its weights.
+        files.push(("config.json".to_owned(), self.checkpoint.config.to_string().into_bytes()));
+        Ok(files)
+    }
+
+    /// The tokenizer among those files, if there is one.
+    pub(crate) fn tokenizer(&self, files: &[NamedFile]) -> Result<Option<Tokenizer>> {
+        let vocabulary = self.model.vocabulary.get() as usize;
+        Ok(Tokenizer::from_files(files)?.map(|one| one.for_vocabulary(vocabulary)).transpose()?)
     }
 
     /// How it runs, where nobody says.

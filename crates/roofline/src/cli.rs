@@ -89,8 +89,12 @@ pub(crate) enum Command {
     Quantize(Box<crate::commands::quantize::QuantizeArgs>),
     /// What a checkpoint holds: tensors, formats, bits per weight, what is suspicious
     Inspect(crate::commands::inspect::InspectArgs),
+    /// All of it in a row: recommend, quantize, measure and evaluate, with one report
+    Pipeline(Box<roofline_verbs::pipeline::Request>),
     /// Text from a model that runs on this machine, as it comes, and how fast
     Generate(Box<roofline_verbs::generate::Request>),
+    /// How well a model predicts a text, and what it lost against the one it was made of
+    Evaluate(Box<crate::commands::evaluate::EvaluateArgs>),
     /// Pictures: the roofline, time against batch or context, shares of the time
     Plot(crate::commands::plot::PlotArgs),
     /// What a measured run achieved: rates, utilisation, distance to the roof

@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 pub(crate) mod compare;
 pub(crate) mod devices;
+pub(crate) mod evaluate;
 mod export;
 mod formats;
 mod generate;
@@ -16,6 +17,7 @@ mod measure;
 mod models;
 pub(crate) mod monitor;
 mod passes;
+mod pipeline;
 pub(crate) mod plot;
 mod precisions;
 mod predict;
@@ -44,7 +46,9 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Recommend(subject) => recommend::run(context, subject, form),
         Command::Quantize(args) => quantize::run(context, args, form),
         Command::Inspect(args) => inspect::run(context, args, form),
+        Command::Pipeline(request) => pipeline::run(context, request, form),
         Command::Generate(request) => generate::run(context, request, form),
+        Command::Evaluate(args) => evaluate::run(context, args, form),
         Command::Plot(args) => plot::run(context, args, form),
         Command::Analyze(request) => emit(&Shown::all(&verbs::analyze::analyze(context, request)?), form),
         Command::Tiling(request) => emit(&Shown::all(&verbs::tiling::tiling(context, request)?), form),

@@ -22,6 +22,11 @@ pub(crate) enum Failure {
     Check { failed: usize, of: usize },
     /// Ctrl-C ended it; what there was is told.
     Interrupted,
+    /// Something failed, and the answer says what.
+    Told {
+        /// Whether the input was wrong.
+        input: bool,
+    },
     /// Standard output went away, or what goes there could not be written down.
     Output(io::Error),
 }
@@ -54,6 +59,7 @@ impl Failure {
             Self::Usage { message, .. } => message.clone(),
             Self::Check { failed, of } => format!("{failed} of {of} checks failed"),
             Self::Interrupted => "interrupted".to_owned(),
+            Self::Told { .. } => "failed".to_owned(),
             Self::Output(error) => error.to_string(),
         }
     }
@@ -69,6 +75,7 @@ impl Failure {
             // Whoever read our output has seen enough (`roofline devices | head -3`).
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Interrupted => return ExitCode::from(INTERRUPTED),
+            Self::Told { input } => return ExitCode::from(if input { 2 } else { 1 }),
             Self::Output(_) => ("output", None, 1),
             Self::Verb(Error::Cancelled) => ("cancelled", None, INTERRUPTED),
             Self::Check { .. } => ("check", Some(Self::UNSOUND.to_owned()), 1),

@@ -2,7 +2,7 @@
 //! made for reading. stdout carries data, stderr talk.
 
 pub(crate) mod csv;
-mod html;
+pub(crate) mod html;
 pub(crate) mod style;
 mod table;
 

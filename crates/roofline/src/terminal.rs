@@ -3,7 +3,7 @@
 use std::{
     io::{self, IsTerminal, Write},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, Once, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -31,12 +31,14 @@ pub(crate) struct Terminal {
     streams: bool,
     /// Whether somebody has seen enough.
     enough: Arc<AtomicBool>,
+    /// Signals are waited for once, however many verbs of a row heed them: two who wait would take one Ctrl-C for two.
+    heeding: Once,
 }
 
 impl Terminal {
     /// Somebody who gets answers in this form.
     pub(crate) fn of(form: Format) -> Self {
-        Self { bar: Mutex::default(), streams: form == Format::Text, enough: Arc::default() }
+        Self { bar: Mutex::default(), streams: form == Format::Text, enough: Arc::default(), heeding: Once::new() }
     }
 
     /// The bar, begun where there is none.
@@ -89,8 +91,10 @@ impl Watcher for Terminal {
     }
 
     fn heeds(&self) {
-        let enough = Arc::clone(&self.enough);
-        thread::spawn(move || interrupted(&enough));
+        self.heeding.call_once(|| {
+            let enough = Arc::clone(&self.enough);
+            thread::spawn(move || interrupted(&enough));
+        });
     }
 
     fn cancelled(&self) -> bool {

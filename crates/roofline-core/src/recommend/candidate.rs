@@ -193,8 +193,8 @@ impl Maker<'_> {
             if !divides(&self.graph, &assignment) {
                 continue;
             }
-            let losses = quality::losses(model, &plan, &assignment, &self.graph);
             let (algorithm, bits) = (algorithm(&plan, &assignment, &names), narrowest(&plan, &assignment));
+            let losses = quality::losses((model, self.need.measured), (&plan, algorithm), &assignment, &self.graph);
             let (assignment, pace) = (Arc::new(assignment), pace(self.need.machine, names.keys()));
             self.all.push(Candidate { plan, known_as: names, algorithm, losses, pace, assignment, bits });
         }

@@ -1,7 +1,10 @@
-//! What a plan costs in quality: published where somebody measured it, else estimated from the formats, else unknown.
+//! What a plan costs in quality: measured where an evaluation of these weights found it, else published where somebody
+//! measured the model, else estimated from the formats, else unknown.
 
+mod measured;
 mod published;
 
+pub use measured::Measured;
 pub use published::{Cached, Published, published};
 
 use std::{
@@ -12,6 +15,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::measured::{Cache, Found};
 use super::runtime::bare;
 use crate::{
     Format, Graph, Model, Plan, Precision, Role,
@@ -30,6 +34,29 @@ pub enum Quality {
     Exact,
     /// As the model's makers released it: nothing is lost.
     Released,
+    /// Measured here, of these very weights.
+    Measured {
+        /// Share by which the perplexity rises.
+        change: f64,
+        /// The least of it, with 95 % confidence.
+        low: f64,
+        /// The most of it, with 95 % confidence.
+        high: f64,
+        /// From the original's probabilities to the model's, in nats per token.
+        kl_divergence: Option<f64>,
+        /// The share of tokens of which both think the same one likeliest.
+        top1_agreement: Option<f64>,
+        /// Tokens that were scored.
+        tokens: u64,
+        /// What text they are of.
+        text: String,
+        /// The algorithm that chose the codes, where that is known.
+        method: Option<String>,
+        /// When, as `2026-01-31`.
+        date: String,
+        /// The narrow cache that is counted in, where it was not measured apart.
+        cache: Option<Format>,
+    },
     /// Measured and published for this model.
     Published {
         /// Share by which the perplexity rises.
@@ -57,6 +84,8 @@ impl Quality {
     pub fn worst(&self) -> Option<f64> {
         match self {
             Self::Exact | Self::Released => Some(0.0),
+            // Nobody gains by rounding: what looks like it is chance.
+            Self::Measured { high, .. } => Some(high.max(0.0)),
             Self::Published { change, .. } | Self::Elsewhere { change, .. } => Some(*change),
             Self::Estimated(change) => Some(change.high),
             Self::Unknown => None,
@@ -70,7 +99,7 @@ impl Quality {
 pub struct Losses {
     /// What weights and activations cost.
     pub quality: Quality,
-    /// What the cache costs; none where it has 16 bit.
+    /// What the cache costs; none where it has 16 bit, and where what was measured of the weights counts it in.
     pub cache_quality: Option<Quality>,
     /// The largest rise of the perplexity that has to be reckoned with, by both; none where it is unknown.
     #[serde(rename = "loss")]
@@ -85,11 +114,26 @@ impl Losses {
     }
 }
 
-/// What a plan loses on a model; `graph` is any pass of it.
-pub(super) fn losses(model: &Model, plan: &Plan, assignment: &Assignment, graph: &Graph) -> Losses {
+/// What a plan loses on a model of which that was measured, if its codes are chosen by `algorithm`; `graph` is any pass of it.
+pub(super) fn losses(
+    (model, measured): (&Model, &[Measured]),
+    (plan, algorithm): (&Plan, &str),
+    assignment: &Assignment,
+    graph: &Graph,
+) -> Losses {
     let kv = assignment.kv();
-    let cache_quality = (kv.nominal_bits() < 16).then(|| cached(model, kv));
-    Losses::new(weights(model, plan, assignment, graph), cache_quality)
+    let narrow = (kv.nominal_bits() < 16).then_some(kv);
+    let guessed = weights(model, plan, assignment, graph);
+    let found = Found::of(measured, model, plan, algorithm, narrow);
+    // What loses nothing by what it is needs no proof.
+    let sure = matches!(guessed, Quality::Exact | Quality::Released);
+    let quality = found.weights().filter(|_| !sure).unwrap_or(guessed);
+    let Some(kv) = narrow else { return Losses::new(quality, None) };
+    match found.cache(sure) {
+        Some(Cache::Apart(cache)) => Losses::new(quality, Some(cache)),
+        Some(Cache::Together(both)) => Losses::new(both, None),
+        None => Losses::new(quality, Some(cached(model, kv))),
+    }
 }
 
 /// What a narrow cache costs. Formats of eight bits cost models about the same, so that what was published of some stands for
@@ -198,7 +242,7 @@ mod tests {
         let (model, plan) = (Model::find(model).unwrap(), plan.parse::<Plan>().unwrap());
         let graph = model.graph(Workload::decode(1, 1).unwrap(), Lowering::default()).unwrap();
         let assignment = plan.on(&b200, Some(&model.anatomy)).unwrap();
-        losses(&model, &plan, &assignment, &graph)
+        losses((&model, &[]), (&plan, "rtn"), &assignment, &graph)
     }
 
     #[test]

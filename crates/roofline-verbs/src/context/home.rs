@@ -1,5 +1,6 @@
 //! What the program keeps: the user's devices (`devices/`), this machine's ceilings (`machines/`), calibrations
-//! (`calibrations/`), runs (`runs/`), jobs of a server (`jobs/`) and compiled kernels (`kernels/`).
+//! (`calibrations/`), what evaluations found (`quality/`), runs (`runs/`), jobs of a server (`jobs/`) and compiled kernels
+//! (`kernels/`).
 
 use std::{
     env, fs, io,
@@ -22,6 +23,8 @@ use crate::{Error, Result};
 #[derive(Default)]
 pub struct Home {
     kept: bool,
+    /// The folder of all folders, where it is not the user's.
+    place: Option<PathBuf>,
     /// Devices that exist as long as this process: a server's callers describe them.
     pub(super) lent: RwLock<Vec<Device>>,
     pub(super) read: Mutex<Option<Read>>,
@@ -34,6 +37,11 @@ impl Home {
         Self { kept: true, ..Self::default() }
     }
 
+    /// One in that folder.
+    pub fn at(place: impl Into<PathBuf>) -> Self {
+        Self { kept: true, place: Some(place.into()), ..Self::default() }
+    }
+
     /// None: nothing is kept, and nothing is read.
     pub fn none() -> Self {
         Self::default()
@@ -43,6 +51,9 @@ impl Home {
     pub fn folder(&self, name: &str) -> Option<PathBuf> {
         if !self.kept {
             return None;
+        }
+        if let Some(place) = &self.place {
+            return Some(place.join(name));
         }
         if let Some(own) = env::var_os("ROOFLINE_CONFIG_DIR").filter(|value| !value.is_empty()) {
             return Some(PathBuf::from(own).join(name));

@@ -25,11 +25,8 @@ pub(super) struct Prompt {
 impl Prompt {
     /// `text` by the tokenizer of the model, or the tokens of the request.
     pub(super) fn of(request: &Request, text: Option<String>, opened: &Opened) -> Result<Self> {
-        let mut files = opened.checkpoint.tokenizer_files()?;
-        // A GGUF file has its configuration made of its metadata; a folder has it beside its weights.
-        files.push(("config.json".to_owned(), opened.checkpoint.config.to_string().into_bytes()));
-        let vocabulary = opened.model.vocabulary.get() as usize;
-        let tokenizer = Tokenizer::from_files(&files)?.map(|one| one.for_vocabulary(vocabulary)).transpose()?;
+        let files = opened.files()?;
+        let tokenizer = opened.tokenizer(&files)?;
         let tokens = match (text, &tokenizer) {
             (None, _) => request.tokens.clone(),
             (Some(text), Some(tokenizer)) if request.chat => {

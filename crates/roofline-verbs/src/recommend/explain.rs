@@ -7,7 +7,7 @@ use roofline_core::{
     recommend::{Demand, Need, Quality, Recommendation},
 };
 
-use super::words::{energy_source, loss, work};
+use super::words::{energy_source, kinds, loss_with_source, work};
 use crate::Result;
 
 /// Operators that are named.
@@ -92,8 +92,15 @@ pub(crate) fn steps(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Stri
         roofline_core::quality::SENSITIVE
     );
     let losses = &best.candidate.losses;
-    let estimate = if matches!(losses.quality, Quality::Estimated(_)) { estimate } else { String::new() };
-    steps.push(format!("What it costs. Perplexity: {}.{estimate}", loss(losses)));
+    let how = match losses.quality {
+        Quality::Estimated(_) => estimate,
+        Quality::Measured { .. } => {
+            " It was measured on these weights; what is reckoned with is the upper end of its interval.".to_owned()
+        }
+        _ => String::new(),
+    };
+    let kinds = kinds(&advice.outcomes);
+    steps.push(format!("What it costs. Perplexity: {}.{how} {kinds}.", loss_with_source(losses)));
     steps.push(format!("Energy: {}.", energy_source(device)));
     let rivals: Vec<String> = advice
         .outcomes

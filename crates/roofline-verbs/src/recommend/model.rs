@@ -5,15 +5,18 @@ use roofline_core::{
     device::Origin,
     energy::Energy,
     recommend::{
-        Demand, Goal, Limits, Need, Outcome, Published, Recommendation, Variation, published, recommend as search,
-        sensitivity,
+        Demand, Goal, Limits, Measured, Need, Outcome, Published, Recommendation, Variation, published,
+        recommend as search, sensitivity,
     },
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Machined, ModelWish, explain};
-use crate::{Context, Error, Note, Result, request::Phase};
+use crate::{
+    Context, Error, Note, Result,
+    request::{ModelName, Phase},
+};
 
 /// The advice, with what it rests on.
 #[derive(Serialize, JsonSchema)]
@@ -96,6 +99,23 @@ fn commands(_: &Outcome, _: &ModelWish) -> Vec<String> {
     Vec::new()
 }
 
+/// What evaluations found of the weights that a name leads to: none where it is a name alone, or a folder without weights.
+#[cfg(feature = "files")]
+fn measured(context: &Context, asked: &ModelName) -> Vec<Measured> {
+    let weights = || {
+        let path = std::path::Path::new(asked.text()?);
+        let checkpoint = roofline_quant::Checkpoint::open(path).ok()?;
+        crate::quality::fingerprint(&checkpoint).ok()
+    };
+    let weights = if context.is_local() { weights() } else { None };
+    weights.map_or_else(Vec::new, |weights| crate::quality::known(context, &weights))
+}
+
+#[cfg(not(feature = "files"))]
+fn measured(_: &Context, _: &ModelName) -> Vec<Measured> {
+    Vec::new()
+}
+
 /// What belongs together is there together.
 fn check(asked: &ModelWish) -> Result<()> {
     let ModelWish { phase, prompt, generate, goal, price, .. } = asked;
@@ -120,6 +140,7 @@ struct Question<'a> {
     demand: Demand,
     goal: Goal,
     limits: Limits,
+    measured: Vec<Measured>,
 }
 
 impl<'a> Question<'a> {
@@ -128,6 +149,7 @@ impl<'a> Question<'a> {
         Ok(Self {
             asked,
             model: context.model(&asked.model)?,
+            measured: measured(context, &asked.model),
             place: Machined::of(context, &asked.place)?,
             demand: match (asked.phase, asked.prompt, asked.generate) {
                 (Some(Phase::Prefill), ..) => Demand::Prefill { prompt: length },
@@ -168,6 +190,7 @@ impl<'a> Question<'a> {
             goal: self.goal,
             dollars_per_hour: self.asked.price,
             limits: &self.limits,
+            measured: &self.measured,
             ..Need::new(&self.model, &place.machine)
         }
     }

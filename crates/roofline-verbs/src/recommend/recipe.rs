@@ -131,8 +131,7 @@ mod tests {
     use roofline_core::{
         Machine, Model, Registry,
         machine::Stack,
-        predict::Tier,
-        recommend::{Demand, Goal, Limits, Need, recommend},
+        recommend::{Limits, Need, recommend},
     };
 
     use super::*;
@@ -145,17 +144,7 @@ mod tests {
         let mut seen = 0;
         for key in ["b200", "h200", "jetson_orin_nano", "apple_m2", "tpu_v5e"] {
             let machine = Machine::new(Registry::builtin().find(key).unwrap().into_owned(), Stack::Roofline);
-            let need = Need {
-                model: &model,
-                machine: &machine,
-                tier: Tier::Expected,
-                batch: None,
-                devices: None,
-                demand: Demand::Decode { context: 4096 },
-                goal: Goal::Latency,
-                dollars_per_hour: None,
-                limits: &limits,
-            };
+            let need = Need { limits: &limits, ..Need::new(&model, &machine) };
             for outcome in recommend(&need).unwrap().outcomes {
                 let commands = commands(&outcome, "M");
                 assert!(!commands.is_empty() && commands.iter().all(|line| !line.contains("printf")));

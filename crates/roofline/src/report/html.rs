@@ -4,7 +4,7 @@ use roofline_verbs::picture::Theme;
 
 use super::{Lead, Section, Tone, table::Table};
 
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--muted:#5f6c7b;--line:#dfe4ea;--back:#fff;--row:#f6f8fa;\
 --good:#00795a;--fair:#9a5b00;--bad:#b4420a}\
 @media(prefers-color-scheme:dark){:root{--ink:#e7ebf0;--muted:#9ba7b4;--line:#2a323c;--back:#12161c;--row:#1b2129;\
@@ -38,7 +38,8 @@ pub(crate) fn html(title: &str, sections: &[Section]) -> String {
     page + "</body>\n</html>\n"
 }
 
-fn body(sections: &[Section]) -> String {
+/// Sections without the page around them.
+pub(crate) fn body(sections: &[Section]) -> String {
     let part = |section: &Section| match section {
         Section::Heading(heading) => format!("<h2>{}</h2>\n", escape(heading)),
         Section::Lead(found) => lead(found),
@@ -52,7 +53,10 @@ fn body(sections: &[Section]) -> String {
             format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>())
         }
         Section::Paragraph(text) | Section::Line(text) => format!("<p>{}</p>\n", prose(text)),
-        Section::Code(lines) => format!("<pre>{}</pre>\n", escape(&lines.join("\n"))),
+        Section::Code(lines) => {
+            let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+            format!("<pre>{}</pre>\n", lines.join("\n"))
+        }
         Section::Picture(picture) => format!(
             "<div class=\"light\">{}</div>\n<div class=\"dark\">{}</div>\n",
             picture.svg(Theme::Light),
@@ -81,7 +85,7 @@ fn lead(Lead { word, tone, facts }: &Lead) -> String {
 }
 
 /// A sentence, in which what stands between backticks is to be typed.
-fn prose(text: &str) -> String {
+pub(crate) fn prose(text: &str) -> String {
     let escaped = escape(text);
     let parts: Vec<&str> = escaped.split('`').collect();
     // Where one is left over, none of them is a pair.
@@ -112,7 +116,8 @@ fn rows(table: &Table) -> String {
     format!("<div class=\"wide\"><table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table></div>\n")
 }
 
-fn escape(text: &str) -> String {
+/// Text that stays text.
+pub(crate) fn escape(text: &str) -> String {
     super::style::printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -143,6 +148,8 @@ mod tests {
                     <p class=\"first\">Off by &lt;2&gt; %, run <code>roofline calibrate</code>.</p>\n\
                     <p><span class=\"name\">Insight:</span> one `odd</p>\n</div>";
         assert!(page.contains(lead), "{page}");
+        let page = html("t", &[Section::Code(vec!["one".to_owned(), "two < 3".to_owned()])]);
+        assert!(page.contains("<pre>one\ntwo &lt; 3</pre>"), "{page}");
         let folded = Section::Folded("<more>".to_owned(), vec![Section::Paragraph("rest".to_owned())]);
         let page = html("t", &[folded]);
         assert!(page.contains("<details><summary>&lt;more&gt;</summary>\n<p>rest</p>\n</details>"), "{page}");

@@ -19,7 +19,8 @@ export function dotOf(plan: Outcome): Dot {
     ["memory", bytes(plan.memory.total)],
     ["perplexity", lossOf(plan)],
   ] as const;
-  const alone = quality.kind === "estimated" && plan.cache_quality === null ? quality : null;
+  const interval = quality.kind === "estimated" || quality.kind === "measured" ? quality : null;
+  const alone = plan.cache_quality === null ? interval : null;
   return {
     key: keyOf(plan),
     x: plan.time,
@@ -62,6 +63,8 @@ function said(quality: Quality): string {
       return "as 16 bit";
     case "released":
       return "as released";
+    case "measured":
+      return `${quality.change < 0 ? "-" : "+"}${digits(Math.abs(quality.change) * 100, 2)} % measured`;
     case "elsewhere":
       return `+${digits(quality.change * 100, 2)} % published of others`;
     case "estimated":
