@@ -38,6 +38,9 @@ pub struct Settings {
     pub all_logits: bool,
     /// Whether weights are decoded row by row although there is a kernel for them: slow, and what kernels are held against.
     pub decode: bool,
+    /// Whether inputs of products are rounded where the checkpoint says so, as those who run it do; without, what is left is
+    /// what its weights alone have lost.
+    pub round_inputs: bool,
     /// Asked before every step; an error ends the pass.
     pub stop: Arc<dyn Fn() -> Result<()> + Send + Sync>,
 }
@@ -73,6 +76,7 @@ impl Settings {
             chunk: None,
             all_logits: false,
             decode: false,
+            round_inputs: true,
             stop: Arc::new(|| Ok(())),
         }
     }
@@ -118,7 +122,7 @@ impl<'a> Engine<'a> {
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         runs(&model)?;
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
-        let tensors = Tensors::new(checkpoint)?;
+        let tensors = Tensors::new(checkpoint, settings.round_inputs)?;
         fits(tensors.bytes(), 0)?;
         let values = products::numbers(settings.values, settings.kv);
         let loading = Loading {
@@ -169,6 +173,11 @@ impl<'a> Engine<'a> {
         }
         all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         all
+    }
+
+    /// Whether inputs of a product are rounded.
+    pub(crate) fn rounds(&self) -> bool {
+        self.weights.matrices().any(|(_, _, matrix)| matrix.inputs.is_some())
     }
 
     /// Bytes of weights that no kernel reads as they are stored: their rows are decoded each time they are multiplied.
