@@ -101,6 +101,21 @@ impl Inputs {
         Self { single: true, ..self }
     }
 
+    /// What is called so in predictions, with scales as if inputs reached 7 where such are stored; none for formats that are
+    /// no codes, or that no checkpoint has for inputs.
+    pub fn of(format: Format) -> Option<Self> {
+        let known = [
+            Self::new(Number::Int(8), Scales::Token),
+            Self::new(Number::E4m3, Scales::Token),
+            Self::new(Number::E4m3, Scales::Stored(7.0 / E4M3_MAX)),
+            Self::new(Number::E4m3, Scales::Group(128)),
+            Self::new(Number::E2m1, Scales::Local(16, E4M3_MAX * E2M1_MAX / 7.0)),
+            Self::new(Number::E2m1, Scales::Powers),
+            Self::new(Number::E4m3, Scales::Powers),
+        ];
+        known.into_iter().find(|inputs| inputs.format() == Some(format))
+    }
+
     /// What predictions call it; none where they have no name for it.
     pub fn format(&self) -> Option<Format> {
         Some(match (self.number, self.scales) {

@@ -177,9 +177,10 @@ impl Module<'_, '_> {
         }
         let scale = self.stored(&["input_scale"])?;
         let four = self.tensors.contains_key(format!("{}.weight_scale_2", self.name).as_str());
-        let inputs = match four {
-            true => Inputs::new(Number::E2m1, Scales::Local(16, 1.0 / scale)),
-            false => Inputs::new(Number::E4m3, Scales::Stored(scale)),
+        let inputs = if four {
+            Inputs::new(Number::E2m1, Scales::Local(16, 1.0 / scale))
+        } else {
+            Inputs::new(Number::E4m3, Scales::Stored(scale))
         };
         Ok(Some(inputs.in_single()))
     }

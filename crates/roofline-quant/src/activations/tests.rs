@@ -94,7 +94,7 @@ fn inputs_are_rounded_as_the_library_does() {
 #[test]
 fn what_is_no_number_stays_none() {
     for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let mut row = vec![1.0f32; 32];
+        let mut row = [1.0f32; 32];
         row[20] = bad;
         let from: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut to = vec![0; from.len()];
