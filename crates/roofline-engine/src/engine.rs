@@ -38,6 +38,9 @@ pub struct Settings {
     pub all_logits: bool,
     /// Whether weights are decoded row by row although there is a kernel for them: slow, and what kernels are held against.
     pub decode: bool,
+    /// Whether inputs of products are rounded where the checkpoint says so, as those who run it do; without, what is left is
+    /// what its weights alone have lost.
+    pub round_inputs: bool,
     /// Asked before every step; an error ends the pass.
     pub stop: Arc<dyn Fn() -> Result<()> + Send + Sync>,
 }
@@ -73,6 +76,7 @@ impl Settings {
             chunk: None,
             all_logits: false,
             decode: false,
+            round_inputs: true,
             stop: Arc::new(|| Ok(())),
         }
     }
@@ -105,6 +109,8 @@ pub struct Engine<'a> {
     pub chunk: usize,
     /// How long reading the weights took.
     pub loading: Seconds,
+    /// What the checkpoint wants otherwise than it is done here, in words.
+    pub notes: Vec<String>,
 }
 
 impl<'a> Engine<'a> {
@@ -118,7 +124,7 @@ impl<'a> Engine<'a> {
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         runs(&model)?;
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
-        let tensors = Tensors::new(checkpoint)?;
+        let tensors = Tensors::new(checkpoint, settings.round_inputs)?;
         fits(tensors.bytes(), 0)?;
         let values = products::numbers(settings.values, settings.kv);
         let loading = Loading {
@@ -130,6 +136,7 @@ impl<'a> Engine<'a> {
         };
         let weights = Weights::read(&model, &program, &tensors, &loading, progress)?;
         let mut engine = Self::of(model, settings, weights)?;
+        engine.notes = otherwise(checkpoint, &engine.settings);
         engine.loading = Seconds::new(start.elapsed().as_secs_f64());
         Ok(engine)
     }
@@ -140,7 +147,7 @@ impl<'a> Engine<'a> {
         let room = PART * weights.bytes() as f64;
         let fits = |tokens: &&usize| (**tokens * values_of_a_token(&model, &settings)) as f64 <= room;
         let chunk = settings.chunk.unwrap_or_else(|| *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[3]));
-        Ok(Self { model, settings, weights, chunk, loading: Seconds::ZERO })
+        Ok(Self { model, settings, weights, chunk, loading: Seconds::ZERO, notes: Vec::new() })
     }
 
     /// Room for `sequences` of up to `context` tokens each.
@@ -169,6 +176,11 @@ impl<'a> Engine<'a> {
         }
         all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         all
+    }
+
+    /// Whether inputs of a product are rounded.
+    pub(crate) fn rounds(&self) -> bool {
+        self.weights.matrices().any(|(_, _, matrix)| matrix.inputs.is_some())
     }
 
     /// Bytes of weights that no kernel reads as they are stored: their rows are decoded each time they are multiplied.
@@ -233,6 +245,27 @@ impl<'a> Engine<'a> {
     pub(crate) fn activation(&self) -> Result<Activation> {
         activation(&self.model)
     }
+}
+
+/// What a checkpoint's configuration wants and nothing here does.
+fn otherwise(checkpoint: &Checkpoint, settings: &Settings) -> Vec<String> {
+    let wanted = &checkpoint.config["quantization_config"];
+    let mut notes = Vec::new();
+    let cache = &wanted["kv_cache_scheme"];
+    if !cache.is_null() {
+        let (bits, kind) = (cache["num_bits"].as_u64().unwrap_or(8), cache["type"].as_str().unwrap_or("int"));
+        notes.push(format!(
+            "the checkpoint wants a cache of {bits}-bit {kind} numbers with scales that it stores; it is kept in {} here",
+            settings.kv
+        ));
+    }
+    if wanted["load_in_8bit"] == true || wanted["_load_in_8bit"] == true {
+        notes.push(
+            "bitsandbytes rounds inputs of such weights to INT8, but for the largest; here they are multiplied as they are"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 fn activation(model: &Model) -> Result<Activation> {

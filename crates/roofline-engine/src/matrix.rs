@@ -9,7 +9,7 @@ use std::{
 use roofline_core::{Dim, Format, Precision, op::Linear};
 use roofline_isa::Isa;
 use roofline_quant::{
-    Checkpoint,
+    Checkpoint, Inputs,
     coding::Matrix as Shape,
     kernel_form::{CodesMut, KernelForm},
     rows::{Rows, Spare},
@@ -44,6 +44,8 @@ struct Lying<'a> {
     scheme: String,
     shape: Vec<usize>,
     rows: Arc<dyn Rows + 'a>,
+    /// How the inputs of its product are rounded.
+    inputs: Option<Inputs>,
 }
 
 /// A weight matrix: a row per output.
@@ -55,6 +57,8 @@ pub(crate) struct Matrix<'a> {
     pub(crate) factors: Option<Vec<f32>>,
     /// What is added to them.
     pub(crate) bias: Option<Vec<f32>>,
+    /// How inputs are rounded before they are multiplied, where the checkpoint says so.
+    pub(crate) inputs: Option<Inputs>,
 }
 
 enum Stored<'a> {
@@ -75,7 +79,9 @@ impl<'a> Matrix<'a> {
         };
         // What there is once per tensor cannot be there twice.
         let single = others.is_empty() || one.tensor == 0;
-        single && others.iter().all(|source| tensors.form(&source.name).is_some_and(|own| same(&own)))
+        let inputs = |source: &Source| tensors.0.get(&source.name).and_then(|lying| lying.inputs);
+        let read = others.iter().all(|source| inputs(source) == inputs(first));
+        single && read && others.iter().all(|source| tensors.form(&source.name).is_some_and(|own| same(&own)))
     }
 
     /// Reads rows of one tensor, or of several that are stored [alike](Self::alike), one below the other.
@@ -100,17 +106,18 @@ impl<'a> Matrix<'a> {
         let tensor = if one.tensor > 0 { tensors.get(name)?.rows.tensor_part()? } else { Vec::new() };
         let stored = Stored::Codes { format: one.format, codes, scales, zeros, tensor };
         let factors = one.row_factors.then_some(factors);
-        Ok(Self { rows, columns: one.matrix.columns, stored, factors, bias: None })
+        let inputs = tensors.get(name)?.inputs;
+        Ok(Self { rows, columns: one.matrix.columns, stored, factors, bias: None, inputs })
     }
 
     /// Rows that are decoded as they are needed.
     fn by_rows(tensors: &Tensors<'a>, source: &Source) -> Result<Self> {
-        let Lying { scheme, rows, .. } = tensors.get(&source.name)?;
+        let Lying { scheme, rows, inputs, .. } = tensors.get(&source.name)?;
         let (scheme, rows) = (scheme.clone(), Arc::clone(rows));
         let (columns, count) = (rows.matrix().columns, source.rows.len());
         let bytes = rows.stored() * count as u64 / rows.matrix().rows.max(1) as u64;
         let stored = Stored::Rows { scheme, bytes, rows, first: source.rows.start };
-        Ok(Self { rows: count, columns, stored, factors: None, bias: None })
+        Ok(Self { rows: count, columns, stored, factors: None, bias: None, inputs: *inputs })
     }
 
     /// A matrix that is there already, in the layout of kernels.
@@ -122,6 +129,7 @@ impl<'a> Matrix<'a> {
             stored: Stored::Codes { format, codes, scales, zeros, tensor },
             factors: None,
             bias: None,
+            inputs: None,
         }
     }
 
@@ -167,11 +175,15 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// How it is stored, in words.
+    /// How it is stored, in words, and what its inputs are rounded to.
     pub(crate) fn scheme(&self) -> String {
-        match &self.stored {
+        let stored = match &self.stored {
             Stored::Codes { format, .. } => format.to_string(),
             Stored::Rows { scheme, .. } => scheme.clone(),
+        };
+        match self.inputs {
+            Some(inputs) => format!("{stored}, inputs rounded to {inputs}"),
+            None => stored,
         }
     }
 
@@ -210,16 +222,20 @@ fn read_bands(stored: &dyn Rows, rows: &Range<usize>, into: CodesMut<'_>, thread
 }
 
 impl<'a> Tensors<'a> {
-    pub(crate) fn new(checkpoint: &'a Checkpoint) -> Result<Self> {
+    /// The tensors of a checkpoint; `rounded` says whether inputs are rounded where it says so.
+    pub(crate) fn new(checkpoint: &'a Checkpoint, rounded: bool) -> Result<Self> {
+        let stored = StoredTensor::all(checkpoint)?;
+        let inputs = if rounded { Inputs::all(checkpoint, &stored)? } else { BTreeMap::new() };
         let mut all = BTreeMap::new();
-        for stored in StoredTensor::all(checkpoint)? {
+        for stored in stored {
             let (name, scheme, shape) = (stored.name.clone(), stored.format().to_owned(), stored.shape.clone());
             // Stacks of experts lie with their inputs first, and are multiplied with their outputs first.
             let stack = shape.len() == 3;
             let rows: Arc<dyn Rows + 'a> =
                 if stack { Arc::new(Upright::new(stored)?) } else { Arc::from(stored.into_rows()?) };
             let shape = if stack { vec![rows.matrix().rows, rows.matrix().columns] } else { shape };
-            all.insert(name, Lying { scheme, shape, rows });
+            let inputs = inputs.get(&name).copied();
+            all.insert(name, Lying { scheme, shape, rows, inputs });
         }
         Ok(Self(all))
     }

@@ -17,6 +17,7 @@ use roofline_core::{
     plan::Stored,
     program::{Step, Weight},
 };
+use roofline_quant::Inputs;
 
 /// Rows that differ; a matrix repeats them. A prime, so that no two neighbours of any power of two are alike.
 const DISTINCT: usize = 61;
@@ -135,7 +136,9 @@ impl Random<'_> {
     fn torn(&self, weights: &[Weight], columns: usize) -> bool {
         (0..self.model.anatomy.order.len()).any(|layer| {
             let format = |weight: &Weight| self.format(weight.role(), Some(layer), columns);
-            weights.iter().any(|weight| format(weight) != format(&weights[0]))
+            let inputs = |weight: &Weight| self.inputs(weight.role(), Some(layer), columns);
+            let differs = |one: &Weight| format(one) != format(&weights[0]) || inputs(one) != inputs(&weights[0]);
+            weights.iter().any(differs)
         })
     }
 
@@ -171,6 +174,15 @@ impl Random<'_> {
         }
     }
 
+    /// What the plan rounds the inputs of a role to.
+    fn inputs(&self, role: Role, layer: Option<usize>, columns: usize) -> Option<Inputs> {
+        let layers = self.model.anatomy.order.len() as u64;
+        let stored = self.plan.at(role, layer.map(|layer| layer as u64), layers, None);
+        let Stored::As(spec) = stored else { return None };
+        let inputs = spec.formats().activations.and_then(Inputs::of);
+        inputs.filter(|inputs| self.settings.round_inputs && role != Role::Embedding && inputs.fits(columns))
+    }
+
     fn matrix(&mut self, role: Role, layer: Option<usize>, rows: usize, columns: usize) -> Result<Matrix<'static>> {
         let format = self.format(role, layer, columns);
         let spread = (3.0 / columns as f32).sqrt();
@@ -187,6 +199,9 @@ impl Random<'_> {
             Ok::<_, Error>(all)
         };
         let parts = [fill(&encoded.codes)?, fill(&encoded.scales)?, fill(&encoded.zeros)?];
-        Ok(Matrix::of(format, rows, columns, parts, encoded.tensor.clone()))
+        let inputs = self.inputs(role, layer, columns);
+        let mut matrix = Matrix::of(format, rows, columns, parts, encoded.tensor.clone());
+        matrix.inputs = inputs;
+        Ok(matrix)
     }
 }

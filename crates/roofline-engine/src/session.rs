@@ -1,6 +1,7 @@
 //! Sequences of tokens and their cache: each pass follows the steps of a program.
 
 mod attention;
+mod inputs;
 mod layers;
 mod products;
 mod room;

@@ -14,7 +14,7 @@ pub(crate) mod golden;
 pub mod gptq;
 pub(crate) mod grid;
 mod integer;
-mod micro;
+pub(crate) mod micro;
 pub mod mlx;
 mod numbers;
 mod nvfp4;

@@ -11,6 +11,7 @@
 
 #![allow(clippy::inline_always, reason = "what a kernel calls must be compiled with the kernel's instructions")]
 
+pub mod activations;
 pub mod checkpoint;
 pub mod coding;
 pub mod container;
@@ -48,6 +49,7 @@ pub mod torchao;
 mod verify;
 mod workspace;
 
+pub use activations::Inputs;
 pub use checkpoint::Checkpoint;
 pub use container::Container;
 pub use dtype::Dtype;

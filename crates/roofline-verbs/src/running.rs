@@ -175,8 +175,9 @@ impl Opened {
     }
 }
 
-/// How most bytes of a model's weights are stored. Those that no kernel reads as they are stored are said: they cost time.
+/// How most bytes of a model's weights are stored. What its checkpoint wants otherwise is said; those that no kernel reads as they are stored are said: they cost time.
 pub(crate) fn format(context: &Context, engine: &Engine<'_>) -> String {
+    engine.notes.iter().for_each(|note| context.warn(note.clone()));
     let decoded = engine.decoded_bytes();
     if decoded > 0 {
         let share = 100.0 * decoded as f64 / engine.bytes().max(1) as f64;

@@ -12,7 +12,7 @@ use roofline_run::cpu::{
     kernels::elementwise::{Heads, Pairs, Target},
 };
 
-use super::{Part, Pass, Session};
+use super::{Part, Pass, Session, inputs::given};
 use crate::{Error, Result, routing, weights::Held};
 
 impl Session<'_, '_> {
@@ -43,7 +43,7 @@ impl Session<'_, '_> {
             Value::Logits => (&room.normed, &mut room.logits),
             other => return Err(Error::unsupported(step.site, format!("nothing runs that writes {other:?}"))),
         };
-        let x = input.tensor(rows);
+        let (x, mut last) = (input.tensor(rows), None);
         let mut parts: Vec<Part> = matrices.iter().map(Part::of).collect();
         let width: usize = matrices.iter().map(|matrix| matrix.rows).sum();
         let gated = matches!(step.op, Op::ActivatedLinear(linear) if linear.gated);
@@ -53,6 +53,7 @@ impl Session<'_, '_> {
         match &matrices[..] {
             [matrix] => {
                 let format = output.format;
+                let x = given(pool, matrix, x, &mut room.rounded, &mut last)?;
                 products.run(pool, matrix, x, output.bytes_mut(rows), format)?;
             }
             // Gate and way up one behind the other.
@@ -62,6 +63,7 @@ impl Session<'_, '_> {
                 for (matrix, part) in several.iter().zip(&mut parts) {
                     let start = Instant::now();
                     let (own, after) = rest.split_at_mut(rows * matrix.rows * bytes);
+                    let x = given(pool, matrix, x, &mut room.rounded, &mut last)?;
                     products.run(pool, matrix, x, own, room.apart.format)?;
                     rest = after;
                     part.time += start.elapsed();
@@ -74,6 +76,7 @@ impl Session<'_, '_> {
                     let start = Instant::now();
                     let bytes = rows * matrix.rows * room.apart.format.nominal_bits() as usize / 8;
                     let own = &mut room.apart.bytes_mut(rows)[..bytes];
+                    let x = given(pool, matrix, x, &mut room.rounded, &mut last)?;
                     products.run(pool, matrix, x, own, output.format)?;
                     let heads = Heads::dense(1, matrix.rows);
                     let from = Tensor::plain(output.format, rows, matrix.rows, own);
@@ -148,16 +151,20 @@ impl Session<'_, '_> {
             if width != output.width {
                 return Err(Error::shape(step.site, &[width], &format!("{} outputs", output.width)));
             }
-            let x = input.part(own.clone());
+            let (x, mut last) = (input.part(own.clone()), None);
             let format = output.format;
             match &matrices[..] {
-                [matrix] => products.run(pool, matrix, x, output.part_mut(own), format)?,
+                [matrix] => {
+                    let x = given(pool, matrix, x, &mut room.rounded, &mut last)?;
+                    products.run(pool, matrix, x, output.part_mut(own), format)?;
+                }
                 several => {
                     let mut offset = 0;
                     for (matrix, part) in several.iter().zip(&mut parts) {
                         let start = Instant::now();
                         let bytes = group.len() * matrix.rows * format.nominal_bits() as usize / 8;
                         let place = &mut room.apart.bytes_mut(group.len())[..bytes];
+                        let x = given(pool, matrix, x, &mut room.rounded, &mut last)?;
                         products.run(pool, matrix, x, place, format)?;
                         let heads = Heads::dense(1, matrix.rows);
                         let from = Tensor::plain(format, group.len(), matrix.rows, place);

@@ -22,6 +22,8 @@ pub(super) struct Room {
     pub(super) visited: Slot,
     pub(super) logits: Slot,
     pub(super) apart: Slot,
+    /// Inputs that were rounded for a product.
+    pub(super) rounded: Slot,
 }
 
 impl Room {
@@ -62,6 +64,7 @@ impl Room {
             gathered: Slot::new(values, if visits > 0 { many } else { 0 }, hidden)?,
             visited: Slot::new(values, if visits > 0 { many } else { 0 }, hidden)?,
             logits: Slot::new(Format::FP32, all, model.vocabulary.get() as usize)?,
+            rounded: Slot::new(values, if engine.rounds() { many } else { 0 }, hidden.max(query).max(inner))?,
             apart: Slot::new(values, rows, if visits > 0 { pitch.max(wide) } else { pitch })?,
         })
     }

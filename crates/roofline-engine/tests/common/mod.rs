@@ -9,6 +9,7 @@ use roofline_quant::{
     checkpoint::Shard,
     rows::{Plain, Rows, Spare},
 };
+use serde_json::json;
 
 /// A small model of a family.
 pub struct Fixture {
@@ -82,10 +83,61 @@ pub fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
             let value = if shape.len() == 1 { 1.0 + noise } else { noise };
             data.extend_from_slice(&((value.to_bits() >> 16) as u16).to_le_bytes());
         }
-        let entry = serde_json::json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, data.len()]});
+        let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, data.len()]});
         header.insert(name.clone(), entry);
     }
     let header = serde_json::to_vec(&header).unwrap();
     let file = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
     std::fs::write(path, file).unwrap();
+}
+
+/// Writes a random model whose matrices are wide enough for every block: a dense one, or one of experts.
+pub fn model(folder: &Path, family: &str) {
+    let (hidden, inner, heads, kv_heads, width, vocabulary, layers) = (256, 512, 4, 2, 64, 320, 2);
+    let mut config = json!({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
+        "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": width, "vocab_size": vocabulary, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "max_position_embeddings": 64, "tie_word_embeddings": false, "torch_dtype": "bfloat16"});
+    let mut tensors = vec![
+        ("model.embed_tokens.weight".to_owned(), vec![vocabulary, hidden], 1.0),
+        ("model.norm.weight".to_owned(), vec![hidden], 0.0),
+        ("lm_head.weight".to_owned(), vec![vocabulary, hidden], 0.2),
+    ];
+    for layer in 0..layers {
+        let mut add = |name: &str, shape: Vec<usize>| {
+            // Norms that are not one: of few numbers, many would lie exactly between two codes.
+            let spread = if shape.len() == 1 { 0.1 } else { 1.5 / (shape[1] as f32).sqrt() };
+            tensors.push((format!("model.layers.{layer}.{name}.weight"), shape, spread));
+        };
+        add("input_layernorm", vec![hidden]);
+        add("post_attention_layernorm", vec![hidden]);
+        add("self_attn.q_proj", vec![heads * width, hidden]);
+        add("self_attn.k_proj", vec![kv_heads * width, hidden]);
+        add("self_attn.v_proj", vec![kv_heads * width, hidden]);
+        add("self_attn.o_proj", vec![hidden, heads * width]);
+        if family == "mixtral" {
+            add("block_sparse_moe.gate", vec![4, hidden]);
+            for expert in 0..4 {
+                add(&format!("block_sparse_moe.experts.{expert}.w1"), vec![inner, hidden]);
+                add(&format!("block_sparse_moe.experts.{expert}.w2"), vec![hidden, inner]);
+                add(&format!("block_sparse_moe.experts.{expert}.w3"), vec![inner, hidden]);
+            }
+        } else {
+            add("mlp.gate_proj", vec![inner, hidden]);
+            add("mlp.up_proj", vec![inner, hidden]);
+            add("mlp.down_proj", vec![hidden, inner]);
+        }
+    }
+    if family == "mixtral" {
+        let more = json!({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
+            "num_experts_per_tok": 2});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    }
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/llama").join(name);
+        std::fs::copy(from, folder.join(name)).unwrap();
+    }
+    write_safetensors(&folder.join("model.safetensors"), &tensors);
 }

@@ -82,7 +82,7 @@ impl<M, R> Microscaled<M, R> {
 }
 
 /// The E8M0 byte for weights up to `peak`.
-fn exponent<M: Micro, R: Rounding>(peak: f32) -> u8 {
+pub(crate) fn exponent<M: Micro, R: Rounding>(peak: f32) -> u8 {
     let byte = (R::exponent(peak) - M::EXPONENT).clamp(0, 254) as u8;
     if R::round(power_of_two(byte)) == 0.0 { 127 } else { byte }
 }
