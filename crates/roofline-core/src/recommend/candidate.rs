@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     Demand, Goal, Need,
     offer::{LeftOut, Offer, Offers, offers},
-    quality::{self, Losses},
+    quality::{self, Known, Losses},
     runtime::{Runtime, bare, caches, runtimes},
 };
 use crate::{
@@ -66,7 +66,8 @@ pub(super) fn candidates(need: &Need<'_>) -> Result<Candidates> {
         return Err(nobody(need, device));
     }
     let graph = need.model.graph(Workload::decode(1, 1)?, Lowering::default())?;
-    let mut maker = Maker { need, graph, caches: formats(device), open, all: Vec::new() };
+    let known = Known::of(need.model, need.measured, device, &graph);
+    let mut maker = Maker { need, known, graph, caches: formats(device), open, all: Vec::new() };
     for offer in &offers {
         let loads: Vec<_> = there.iter().copied().filter(|runtime| runtime.loads(offer.key, device)).collect();
         maker.add(&Plan::of(offer.spec.clone()), &loads);
@@ -166,6 +167,7 @@ fn pace<'n>(machine: &Machine, names: impl Iterator<Item = &'n &'static str>) ->
 
 struct Maker<'a> {
     need: &'a Need<'a>,
+    known: Known<'a>,
     graph: Graph,
     caches: Vec<Format>,
     open: bool,
@@ -194,7 +196,7 @@ impl Maker<'_> {
                 continue;
             }
             let (algorithm, bits) = (algorithm(&plan, &assignment, &names), narrowest(&plan, &assignment));
-            let losses = quality::losses((model, self.need.measured), (&plan, algorithm), &assignment, &self.graph);
+            let losses = quality::losses(&self.known, (&plan, algorithm), &assignment, &self.graph);
             let (assignment, pace) = (Arc::new(assignment), pace(self.need.machine, names.keys()));
             self.all.push(Candidate { plan, known_as: names, algorithm, losses, pace, assignment, bits });
         }

@@ -221,6 +221,25 @@ fn the_method_that_is_advised_counts_first() {
     assert!(matches!(place.quality("w4a16"), Quality::Measured { change, .. } if (change - 0.05).abs() < 1e-9));
 }
 
+/// What one format was measured to cost says what others will: a coefficient of the model's own in place of all models'.
+#[test]
+fn what_was_measured_narrows_what_is_estimated() {
+    let place = Place::new("coefficient");
+    let range = |quality: Quality| match quality {
+        Quality::Estimated(change) => (change.low, change.high),
+        other => panic!("{other:?}"),
+    };
+    let before = range(place.quality("int4-g32"));
+    // INT4 in groups of 128 has t = 0.111: a factor of 30, far above all models'.
+    let sharp = Measured { low: 0.44, high: 0.46, ..place.found("w4a16", 14.5) };
+    keep(&place.context(), &sharp).unwrap();
+    let after = range(place.quality("int4-g32"));
+    assert!(after.0 > before.1, "{before:?} {after:?}");
+    // Of noise nothing is learned.
+    keep(&place.context(), &Measured { low: -0.01, ..sharp }).unwrap();
+    assert_eq!(range(place.quality("int4-g32")), before);
+}
+
 /// A cache is told apart where the weights were measured without it, and counted in where not.
 #[test]
 fn caches_are_kept_apart() {

@@ -87,7 +87,7 @@ pub(crate) fn steps(need: &Need<'_>, advice: &Recommendation) -> Result<Vec<Stri
     }
     let estimate = format!(
         " Every format rounds; the estimate takes the error t of the format on Gaussian weights and {} to {} times t squared, \
-         which is what published models lost.",
+         which is what published models lost, or what other formats were measured to cost these very weights.",
         roofline_core::quality::ROBUST,
         roofline_core::quality::SENSITIVE
     );
