@@ -100,7 +100,7 @@ fn figures_in_every_form() {
     let csv = String::from_utf8(place.run(&["--csv"]).stdout).unwrap();
     let mut rows = csv.lines();
     assert!(rows.next().unwrap().contains("perplexity,") && rows.count() == 1, "{csv}");
-    let plans = String::from_utf8(place.run(&["--csv", "--plan", "w8a16,q8_0"]).stdout).unwrap();
+    let plans = String::from_utf8(place.run(&["--csv", "--plan", "w8a16", "--method", "rtn,mse"]).stdout).unwrap();
     assert_eq!(plans.lines().count(), 3, "{plans}");
     let markdown = String::from_utf8(place.run(&["--md", "--plan", "w8a16"]).stdout).unwrap();
     assert!(markdown.contains("| w8a16"), "{markdown}");
@@ -112,7 +112,7 @@ fn figures_in_every_form() {
 fn a_page_of_what_was_lost() {
     let place = Place::new("page");
     let page = place.0.join("lost.html");
-    let asked = ["--against", LLAMA, "--html", page.to_str().unwrap()];
+    let asked = ["--plan", "w8a16", "--html", page.to_str().unwrap()];
     let output = place.run(&asked);
     assert!(output.status.success(), "{}", said(&output));
     let html = fs::read_to_string(&page).unwrap();

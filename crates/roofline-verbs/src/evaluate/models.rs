@@ -147,7 +147,9 @@ impl Subject {
         let identity = self.identity(&models, &engine, other.as_ref());
         let (totals, state) = self.scores(context, request, &engine, other.as_ref(), &identity.to_string())?;
         let mut own = totals.own(self.window, facts(context, model, &engine));
-        own.worst = totals.worst.iter().map(|one| self.shown(tokenizer, one)).collect::<Result<_>>()?;
+        // What both see alike is no difference.
+        let differing = totals.worst.iter().filter(|one| one.kl > 0.0);
+        own.worst = differing.map(|one| self.shown(tokenizer, one)).collect::<Result<_>>()?;
         let original_told =
             original.zip(other.as_ref()).map(|(opened, other)| totals.original(facts(context, opened, other)));
         if let Some(original) = original {

@@ -35,8 +35,11 @@ pub fn plans(told: &Answer) -> Option<Picture> {
 
 /// The divergence by position in a window.
 fn positions(told: &Evaluated) -> Option<Lines> {
+    // Where windows overlap, the first positions are those of the first window alone, and say little.
+    let most = told.positions.iter().map(|one| one.tokens).max()?;
+    let known = told.positions.iter().filter(|one| 4 * one.tokens >= most);
     let points: Option<Vec<(f64, f64)>> =
-        told.positions.iter().map(|one| Some(((one.from + one.to - 1) as f64 / 2.0, one.kl_divergence?))).collect();
+        known.map(|one| Some(((one.from + one.to - 1) as f64 / 2.0, one.kl_divergence?))).collect();
     let points = points.filter(|points| points.iter().any(|(_, kl)| *kl > 0.0))?;
     Some(Lines {
         title: "Where in a window".to_owned(),

@@ -147,7 +147,7 @@ impl Shown<'_, Answer> {
             "{} of {} tokens scored, in {windows} windows of {window}, {stride} apart{}",
             self.evaluated.tokens,
             text.tokens,
-            if self.bos.is_some() { ", each begun anew" } else { "" }
+            if self.bos.is_some() { ", each begun by the BOS token" } else { "" }
         )
     }
 }
