@@ -134,8 +134,8 @@ impl Subject {
             Ok(settings)
         };
         // A narrow cache is a part of what is judged: the original keeps its own.
-        let plain = Numbers { kv: None, ..request.numbers.clone() };
-        let settings = (load(model, &request.numbers)?, original.map(|one| load(one, &plain)).transpose()?);
+        let others = Numbers { kv: None, ..request.numbers.clone() };
+        let settings = (load(model, &request.numbers)?, original.map(|one| load(one, &others)).transpose()?);
         let engine = model.load(context, settings.0)?;
         let other = match (original, settings.1) {
             (Some(original), Some(settings)) => Some(original.load(context, settings)?),

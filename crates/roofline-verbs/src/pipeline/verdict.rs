@@ -135,7 +135,7 @@ pub(super) fn verdict(found: &Found, request: &Request) -> Option<Verdict> {
 impl Facts {
     fn loses(&self) -> bool {
         // What is no number is no model any more.
-        self.change.is_some_and(|(change, ..)| !(change <= self.allowed))
+        self.change.is_some_and(|(change, ..)| change.is_nan() || change > self.allowed)
     }
 
     /// Whether it costs something that has to be said before what it brings; what may be too much is such a thing.
