@@ -186,6 +186,3 @@ pub struct Answer {
 pub fn pipeline(context: &Context, request: &Request) -> Result<Answer> {
     steps::run(context, request)
 }
-
-#[cfg(test)]
-mod tests;

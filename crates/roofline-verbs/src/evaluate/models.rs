@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Evaluated, Request, TextFacts, TokenError, figures::Totals, state::State, text::Source, weights};
 use crate::{
     Context, Error, Result, quality,
-    running::{Opened, format, within},
+    running::{Numbers, Opened, format, within},
 };
 
 /// Tokens that are seen together, where nobody says.
@@ -125,15 +125,17 @@ impl Subject {
         plan: Option<(&Plan, Method)>,
     ) -> Result<Run> {
         let start = Instant::now();
-        let load = |opened: &'_ Opened| -> Result<_> {
-            let mut settings = request.numbers.settings(context, &opened.usual())?;
+        let load = |opened: &'_ Opened, numbers: &Numbers| -> Result<_> {
+            let mut settings = numbers.settings(context, &opened.usual())?;
             settings.all_logits = true;
             let vocabulary = opened.model.vocabulary.get() as usize;
             settings.chunk = settings.chunk.or(Some(evaluation::chunk(vocabulary, self.window)));
             opened.fits(1, self.window, &settings)?;
             Ok(settings)
         };
-        let settings = (load(model)?, original.map(load).transpose()?);
+        // A narrow cache is a part of what is judged: the original keeps its own.
+        let others = Numbers { kv: None, ..request.numbers.clone() };
+        let settings = (load(model, &request.numbers)?, original.map(|one| load(one, &others)).transpose()?);
         let engine = model.load(context, settings.0)?;
         let other = match (original, settings.1) {
             (Some(original), Some(settings)) => Some(original.load(context, settings)?),

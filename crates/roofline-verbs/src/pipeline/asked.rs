@@ -109,9 +109,8 @@ impl<'r> Asked<'r> {
 
     /// Where everything goes.
     pub(super) fn folder(&self, plan: &str) -> PathBuf {
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() || "._".contains(letter) { letter } else { '-' };
-        let named =
-            || PathBuf::from(format!("{}-{plan}", self.opened.checkpoint.name()).replace(|l| plain(l) != l, "-"));
+        let odd = |letter: char| !letter.is_ascii_alphanumeric() && !"._-".contains(letter);
+        let named = || PathBuf::from(format!("{}-{plan}", self.opened.checkpoint.name()).replace(odd, "-"));
         self.request.to.clone().unwrap_or_else(|| Path::new(".").join(named()))
     }
 

@@ -121,7 +121,7 @@ impl Work<'_, '_> {
         self.step(StepName::MeasureAfter, (!both).then_some(stays), |work| work.measure(true));
         let textless = self.asked.text.is_none().then_some(NO_TEXT);
         self.step(StepName::Evaluate, (!both).then_some(stays).or(textless), Self::evaluate);
-        self.step(StepName::Compare, None, Self::compare);
+        self.step(StepName::Compare, None, |work| Ok(work.compare()));
     }
 
     /// One step: skipped where there is a reason, reused where an earlier run did it, ahead where one before failed.
@@ -227,7 +227,7 @@ impl Work<'_, '_> {
     }
 
     /// What theory says of what ran.
-    fn compare(&mut self) -> Result<String> {
+    fn compare(&mut self) -> String {
         let found = &self.state.found;
         let here = self.here.as_ref().or(found.measured_on.as_ref());
         if let (Some(before), Some(after), Some((device, name))) = (&found.before, &found.after, here) {
@@ -236,7 +236,7 @@ impl Work<'_, '_> {
             self.state.found.predicted.here = told;
         }
         let verdict = verdict(&self.state.found, self.asked.request);
-        Ok(verdict.map_or_else(String::new, |verdict| verdict.word))
+        verdict.map_or_else(String::new, |verdict| verdict.word)
     }
 
     fn answer(self) -> Answer {

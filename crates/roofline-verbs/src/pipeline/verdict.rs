@@ -14,6 +14,8 @@ use crate::{recommend::Goal, text::size};
 /// Below this a new model is slower, above the other it is faster; between them nobody would notice.
 const SLOWER: f64 = 0.97;
 const FASTER: f64 = 1.05;
+/// Below this the phase that nobody asked for pays too much.
+const MUCH_SLOWER: f64 = 0.8;
 /// A rise of the perplexity that is a price; and what is too much, where nobody says, as `recommend` has it.
 const PRICE: f64 = 0.05;
 const TOO_MUCH: f64 = 0.15;
@@ -67,6 +69,8 @@ struct Facts {
     allowed: f64,
     /// How often both think the same most probable.
     agreement: Option<f64>,
+    /// How many times as fast the other phase is.
+    other: Option<f64>,
 }
 
 /// How many times as fast the second is.
@@ -89,7 +93,15 @@ pub(super) fn verdict(found: &Found, request: &Request) -> Option<Verdict> {
     let less = |ratio: Option<f64>| ratio.map(|ratio| ratio - 1.0);
     let change = told.and_then(|told| Some((told.ratio? - 1.0, less(told.ratio_low), less(told.ratio_high))));
     let agreement = after.quality.as_ref().and_then(|told| told.top1_agreement);
-    let facts = Facts { phase, goal: request.goal, speedup: ratio(before, after, phase), change, allowed, agreement };
+    let facts = Facts {
+        phase,
+        goal: request.goal,
+        speedup: ratio(before, after, phase),
+        change,
+        allowed,
+        agreement,
+        other: ratio(before, after, other),
+    };
     let (word, tone) = facts.judged();
     let share = |(before, after): (u64, u64)| after as f64 / before as f64;
     let weights = (before.speed.weights_bytes, after.speed.weights_bytes);
@@ -110,7 +122,7 @@ pub(super) fn verdict(found: &Found, request: &Request) -> Option<Verdict> {
         points,
         speedup: facts.speedup,
         predicted_speedup: found.predicted.here.as_ref().and_then(|here| here.speedup),
-        other_speedup: ratio(before, after, other),
+        other_speedup: facts.other,
         perplexity_change: change.map(|(change, ..)| change),
         perplexity_change_low: change.and_then(|(_, low, _)| low),
         perplexity_change_high: change.and_then(|(.., high)| high),
@@ -123,7 +135,7 @@ pub(super) fn verdict(found: &Found, request: &Request) -> Option<Verdict> {
 impl Facts {
     fn loses(&self) -> bool {
         // What is no number is no model any more.
-        self.change.is_some_and(|(change, ..)| !(change <= self.allowed))
+        self.change.is_some_and(|(change, ..)| change.is_nan() || change > self.allowed)
     }
 
     /// Whether it costs something that has to be said before what it brings; what may be too much is such a thing.
@@ -149,6 +161,7 @@ impl Facts {
                 None if faster => ("FASTER, QUALITY UNKNOWN", Tone::Fair),
                 None => ("NO FASTER, QUALITY UNKNOWN", Tone::Fair),
                 Some(_) if self.costs() => ("AT A PRICE", Tone::Fair),
+                Some(_) if faster && self.other.is_some_and(|other| other < MUCH_SLOWER) => ("MIXED", Tone::Fair),
                 Some(_) if faster => ("WORTH IT", Tone::Good),
                 Some(_) if small => ("SMALLER", Tone::Good),
                 Some(_) => ("SMALLER, BUT NO FASTER", Tone::Fair),
@@ -231,6 +244,7 @@ mod tests {
             change,
             allowed: 0.15,
             agreement: None,
+            other: None,
         };
         let (word, tone) = facts.judged();
         (word, tone, facts.points().remove(0))
@@ -253,6 +267,23 @@ mod tests {
         assert_eq!(told(2.0, None), ("FASTER, QUALITY UNKNOWN", Tone::Fair, false, false));
     }
 
+    /// Tokens that are faster while prompts are slower are half of a success, and that is said.
+    #[test]
+    fn the_other_phase_counts() {
+        let facts = |other| Facts {
+            phase: Phase::Decode,
+            goal: Goal::Latency,
+            speedup: Some(2.0),
+            change: Some((0.0, Some(-0.01), Some(0.01))),
+            allowed: 0.15,
+            agreement: Some(0.99),
+            other: Some(other),
+        };
+        assert_eq!(facts(0.5).judged(), ("MIXED", Tone::Fair));
+        assert!(facts(0.5).points().contains(&"A prompt takes 2.00 times as long".to_owned()));
+        assert_eq!((facts(1.0).judged().0, facts(1.0).points().len()), ("WORTH IT", 2));
+    }
+
     /// A perplexity that stays while predictions change is luck.
     #[test]
     fn models_that_disagree_are_no_success() {
@@ -263,6 +294,7 @@ mod tests {
             change: Some((0.0, Some(-0.01), Some(0.01))),
             allowed: 0.15,
             agreement: Some(agreement),
+            other: None,
         };
         assert_eq!(facts(0.95).judged().0, "WORTH IT");
         assert_eq!(facts(0.5).judged().0, "AT A PRICE");
@@ -278,6 +310,7 @@ mod tests {
             change: Some((0.01, Some(low), Some(high))),
             allowed: 0.15,
             agreement: None,
+            other: None,
         };
         assert!(facts(-0.01, 0.03).quality().contains("chance"));
         assert!(!facts(0.005, 0.03).quality().contains("chance"));

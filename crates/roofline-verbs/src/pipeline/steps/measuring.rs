@@ -56,9 +56,9 @@ impl Work<'_, '_> {
         );
         let side = Some(Side { checkpoint: path, speed, quality: None });
         if new {
-            self.state.found.after = side
+            self.state.found.after = side;
         } else {
-            self.state.found.before = side
+            self.state.found.before = side;
         }
         Ok(words)
     }

@@ -78,7 +78,7 @@ fn lead(verdict: &Verdict) -> String {
     };
     let mut points = verdict.points.iter().map(|point| format!("{}.", prose(point)));
     let first = points.next().unwrap_or_default();
-    let rest: String = points.map(|point| format!("<p>{point}</p>\n")).collect();
+    let rest = points.map(|point| format!("<p>{point}</p>\n")).collect::<Vec<_>>().concat();
     format!(
         "<div class=\"lead {class}\">\n<p class=\"word\">{}</p>\n<p class=\"first\">{first}</p>\n{rest}</div>\n",
         escape(&verdict.word)

@@ -97,7 +97,7 @@ fn millis(micros: Option<f64>) -> String {
 /// A row for each figure: before, after, and how they compare.
 fn sides(before: &Side, after: Option<&Side>, here: &str) -> Table {
     let mut table = Table::default()
-        .column(&format!("measured on {here}"), Align::Left, 0)
+        .column(format!("measured on {here}"), Align::Left, 0)
         .column("before", Align::Right, 0)
         .column("after", Align::Right, 0);
     let mut row = |name: &str, of: &dyn Fn(&Side) -> String| {
@@ -128,7 +128,7 @@ fn sides(before: &Side, after: Option<&Side>, here: &str) -> Table {
 
 pub(super) fn forecast(place: &PredictedPlace) -> Table {
     let mut table = Table::default()
-        .column(&format!("predicted on {} ({})", place.device_name, place.basis), Align::Left, 0)
+        .column(format!("predicted on {} ({})", place.device_name, place.basis), Align::Left, 0)
         .column("before", Align::Right, 0)
         .column("after", Align::Right, 0);
     let mut row = |name: &str, of: &dyn Fn(&Expected) -> String| {
@@ -187,7 +187,7 @@ pub(super) fn others(told: &Recommended) -> Table {
 /// Where the time of a model went.
 pub(super) fn sites(side: &Side) -> Table {
     let mut table = Table::default()
-        .column(&format!("{}: operator", side.speed.format), Align::Left, 0)
+        .column(format!("{}: operator", side.speed.format), Align::Left, 0)
         .column("phase", Align::Left, 0)
         .column("measured us", Align::Right, 0)
         .column("predicted us", Align::Right, 0);

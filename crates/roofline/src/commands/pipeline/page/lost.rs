@@ -65,7 +65,7 @@ fn heat(weights: &[WeightLoss]) -> String {
     let mut roles: Vec<&str> = Vec::new();
     known().for_each(|(_, role, _)| {
         if !roles.contains(&role) {
-            roles.push(role)
+            roles.push(role);
         }
     });
     let last = known().map(|(layer, ..)| layer).max();
@@ -86,7 +86,8 @@ fn heat(weights: &[WeightLoss]) -> String {
         let cells: String = (0..=last).map(|layer| cell(role, layer)).collect();
         format!("<tr><th>{}</th>{cells}</tr>\n", escape(role))
     };
-    let head: String = (0..=last).map(|layer| format!("<th>{layer}</th>")).collect();
+    let head: Vec<String> = (0..=last).map(|layer| format!("<th>{layer}</th>")).collect();
+    let head = head.concat();
     let rows: String = roles.iter().map(row).collect();
     format!(
         "<h3>Weights by role and layer <small>signal to noise in decibel, the noisiest are marked</small></h3>\n\
