@@ -6,6 +6,12 @@ use roofline_core::hash::fnv1a;
 use serde::Deserialize;
 
 use super::{pattern::matches, *};
+use crate::{
+    Checkpoint,
+    checkpoint::{SINGLE, tests::write},
+    scratch::Scratch,
+    stored::StoredTensor,
+};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -129,4 +135,89 @@ fn patterns_match_as_python_does() {
     for pattern in ["(?!model).*", r"\bmodel", "(model", "a*?", "[a", "x{2,3}"] {
         assert_eq!(matches(pattern, module), None, "{pattern}");
     }
+}
+
+/// Three products in FP8 and one that is kept, with what a configuration says and a stored scale of 0.5, or none.
+fn said(
+    scratch: &Scratch,
+    config: serde_json::Value,
+    scale: Option<&'static str>,
+) -> Result<Vec<(String, Inputs)>, String> {
+    let one = vec![0x3f, 0x80, 0, 0].into_iter().rev().collect::<Vec<u8>>();
+    let mut tensors = vec![("lm_head.weight".to_owned(), Dtype::Bf16, vec![2, 64], vec![0; 256])];
+    for module in ["layers.0.a", "layers.0.b", "layers.1.a"] {
+        tensors.push((format!("{module}.weight"), Dtype::F8E4M3, vec![2, 64], vec![0; 128]));
+        tensors.push((format!("{module}.weight_scale"), Dtype::F32, vec![1], one.clone()));
+        if let Some(part) = scale {
+            tensors.push((format!("{module}.{part}"), Dtype::F32, vec![1], 0.5f32.to_le_bytes().to_vec()));
+        }
+    }
+    let tensors: Vec<_> =
+        tensors.iter().map(|(name, dtype, shape, bytes)| (&**name, *dtype, &shape[..], bytes.clone())).collect();
+    write(&scratch.path().join(SINGLE), &tensors);
+    let config = serde_json::json!({ "quantization_config": config }).to_string();
+    std::fs::write(scratch.path().join("config.json"), config).unwrap();
+    let checkpoint = Checkpoint::open(scratch.path()).unwrap();
+    let stored = StoredTensor::all(&checkpoint).unwrap();
+    let all = Inputs::all(&checkpoint, &stored).map_err(|error| error.to_string())?;
+    Ok(all.into_iter().collect())
+}
+
+#[test]
+fn configurations_say_which_inputs_are_rounded() {
+    let scratch = Scratch::new("inputs");
+    let compressed = |groups: serde_json::Value| serde_json::json!({ "quant_method": "compressed-tensors", "config_groups": groups });
+    let token = serde_json::json!({ "num_bits": 8, "type": "float", "strategy": "token", "dynamic": true });
+    let fixed = serde_json::json!({ "num_bits": 8, "type": "float", "strategy": "tensor" });
+    let one = |inputs: &serde_json::Value| {
+        compressed(serde_json::json!({ "g": { "targets": ["Linear"], "input_activations": inputs } }))
+    };
+    let names = |all: Vec<(String, Inputs)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    // The head is kept: it is in no codes.
+    let all = said(&scratch, one(&token), None).unwrap();
+    assert!(all.iter().all(|(_, inputs)| *inputs == Inputs::new(Number::E4m3, Scales::Token)));
+    assert_eq!(names(all), ["layers.0.a.weight", "layers.0.b.weight", "layers.1.a.weight"]);
+    let all = said(&scratch, one(&fixed), Some("input_scale")).unwrap();
+    assert_eq!(all[2].1, Inputs::new(Number::E4m3, Scales::Stored(0.5)));
+    assert_eq!(said(&scratch, one(&serde_json::Value::Null), None).unwrap(), []);
+    // Names go before patterns, and those before classes.
+    let several = compressed(serde_json::json!({
+        "rest": { "targets": ["Linear"], "input_activations": null },
+        "pattern": { "targets": [r"re:.*layers\.0\..*"], "input_activations": token },
+        "name": { "targets": ["model.layers.0.b"], "input_activations": fixed },
+    }));
+    let all = said(&scratch, several, Some("input_scale")).unwrap();
+    assert_eq!(all[0], ("layers.0.a.weight".to_owned(), Inputs::new(Number::E4m3, Scales::Token)));
+    assert_eq!(all[1], ("layers.0.b.weight".to_owned(), Inputs::new(Number::E4m3, Scales::Stored(0.5))));
+    assert_eq!(all.len(), 2);
+    // Other libraries.
+    let fp8 = |scheme: &str| serde_json::json!({ "quant_method": "fp8", "activation_scheme": scheme });
+    let all = said(&scratch, fp8("static"), Some("input_scale")).unwrap();
+    assert_eq!(all[0].1, Inputs::new(Number::E4m3, Scales::Stored(0.5)).in_single());
+    assert_eq!(said(&scratch, fp8("dynamic"), None).unwrap()[0].1.scales, Scales::Token);
+    let modelopt = serde_json::json!({ "quant_method": "modelopt" });
+    assert_eq!(said(&scratch, modelopt.clone(), None).unwrap(), []);
+    assert_eq!(said(&scratch, modelopt, Some("input_scale")).unwrap()[0].1.scales, Scales::Stored(0.5));
+    // What is not understood is an error that names the weight, never another model.
+    for (config, why) in [
+        (one(&fixed), "a scale that is missing: `input_scale`"),
+        (
+            one(&serde_json::json!({ "num_bits": 6, "type": "float", "strategy": "token", "dynamic": true })),
+            "a way that",
+        ),
+        (one(&serde_json::json!({ "type": "float", "group_size": 48, "dynamic": true })), "has 64 inputs"),
+        (fp8("sometimes"), "an unknown activation scheme"),
+    ] {
+        let error = said(&scratch, config, None).unwrap_err();
+        assert!(error.starts_with("weight `layers.0.a.weight`: ") && error.contains(why), "{error}");
+    }
+}
+
+/// What predictions call by a name is what that name makes.
+#[test]
+fn names_of_formats_come_back() {
+    for format in [Format::INT8, Format::FP8, Format::FP8.in_tensors(), Format::NVFP4, Format::MXFP4, Format::MXFP8] {
+        assert_eq!(Inputs::of(format).unwrap().format(), Some(format));
+    }
+    assert_eq!(Inputs::of(Format::BF16), None);
 }
