@@ -30,6 +30,7 @@ from transformers import AutoModelForCausalLM
 DEMO = Path(__file__).resolve().parents[3] / "crates/roofline-verbs/data/demo"
 FOLDERS = ["bf16", "w4a16", "int8", "fp8", "nvfp4a16"]
 FILES = ["q8_0", "q4_0", "q4_k_m"]
+NUMBERS = {"FP32": torch.float32, "BF16": torch.bfloat16}
 # Share by which perplexities may differ.
 BOUND = 0.005
 # Whose activations are rounded, too.
@@ -81,19 +82,23 @@ class Scores:
 
 
 def rounds_inputs(model):
-    """Whether a product of the model rounds what enters it: its output is not that of its weights alone."""
+    """Whether a product of the model rounds what enters it: its output is not that of its weights alone. Eight bits move it by half a
+    percent and more, weights that the library rounds to BF16 on the way by a fifth."""
     layer = model.model.layers[0].self_attn.q_proj
     x = torch.randn(4, layer.in_features, generator=torch.Generator().manual_seed(1)).to(layer.weight.dtype)
     with torch.no_grad():
         plain = torch.nn.functional.linear(x, layer.weight)
-        return ((layer(x) - plain).norm() / plain.norm()).item() > 1e-3
+        return ((layer(x) - plain).norm() / plain.norm()).item() > 3e-3
 
 
 def by_transformers(folder, dtype, spans):
     """Logits of every window; a first pass decompresses what is stored."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map="cpu").eval()
-    with torch.inference_mode():
+    # compressed-tensors makes BF16 of four-bit floats, whatever it is asked for.
+    four = "nvfp4" in str(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if four else dtype, device_map="cpu").eval()
+    with torch.no_grad():
         model(torch.tensor([spans[0][0][:8]]))
+        model = model.to(dtype)
         yield rounds_inputs(model)
         for own, *_ in spans:
             yield model(torch.tensor([own])).logits[0].float()
@@ -191,7 +196,7 @@ def row(checks, plan, library, theirs, own):
     if own is not None:
         line |= {"ours": own[key], "difference": own[key] / theirs[key] - 1}
         line |= {"our_kl": own.get("kl_divergence"), "our_top1": own.get("top1_agreement")}
-        checks.check(f"{plan} by {library}", abs(line["difference"]) <= BOUND, f"{own[key]:.4f} is not {theirs[key]:.4f}")
+        checks.check(f"{plan} by {library}", abs(line["difference"]) <= BOUND, f"ours {own[key]:.4f}, theirs {theirs[key]:.4f}")
     return line
 
 
@@ -219,6 +224,7 @@ def arguments():
     parser.add_argument("--formats", nargs="+", default=FOLDERS + FILES)
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--bytes", type=int, help="only so much of the text")
+    parser.add_argument("--numbers", nargs="+", default=list(NUMBERS), choices=NUMBERS, help="what transformers computes in")
     parser.add_argument("--values", help="the numbers between our kernels: bf16 or fp32")
     parser.add_argument("--quantize", help="the program that quantizes, where BINARY is `-`")
     parser.add_argument("--out", type=Path, help="the same as JSON")
@@ -260,16 +266,18 @@ def main():
             wide = quantized(maker, asked.model, "gguf-bf16", asked.folder)
             before = original("llama.cpp", lambda wide=wide: by_llama_cpp(wide, spans, asked.window))
             model = LlamaCpp(path, asked.window)
-            checks.check(f"{plan}: the same tokens", model.tokens(content) == ids, "llama.cpp cuts the text elsewhere")
+            same = model.tokens(content) == ids
+            checks.check(f"{plan}: tokens of llama.cpp", same, "the tokenizer's" if same else "it cuts the text elsewhere")
             model.close()
             lines.append(row(checks, plan, "llama.cpp", scored(by_llama_cpp(path, spans, asked.window), spans, before), own))
         else:
-            for name, dtype in (("FP32", torch.float32), ("BF16", torch.bfloat16)):
+            for name in asked.numbers:
+                dtype = NUMBERS[name]
                 before = original(name, lambda dtype=dtype: list(by_transformers(asked.model, dtype, spans))[1:])
                 logits = by_transformers(path, dtype, spans)
                 rounds = next(logits)
                 expected = plan in ACTIVATIONS
-                checks.check(f"{plan}: activations in {name}", rounds == expected, f"rounded: {rounds}, not {expected}")
+                checks.check(f"{plan}: activations in {name}", rounds == expected, "rounded" if rounds else "as they are")
                 lines.append(row(checks, plan, f"transformers, {name}", scored(logits, spans, before), own))
         print(f"{plan}: {time.time() - begun:.0f} s", flush=True)
     del quietly
