@@ -23,3 +23,24 @@ pub(super) fn demonstrated(context: &Context, request: &Request) -> Result<Reque
     let subject = Some(Subject::Model(ModelPass { setting: Setting { tier: request.tier, ..asked.setting }, ..asked }));
     Ok(Request { demo: false, subject, tier: None, passes, ..request.clone() })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{context::Home, note::Nobody, request::from_json};
+
+    #[test]
+    fn what_it_cannot_be_asked_with() {
+        let refused = |body: serde_json::Value| {
+            let context = Context::local(Arc::new(Home::none()), Arc::new(Nobody));
+            demonstrated(&context, &from_json(body).unwrap()).err().unwrap().to_string()
+        };
+        let gemv = json!({ "demo": true, "subject": "gemv", "n": 4096, "k": 4096 });
+        assert!(refused(gemv).contains("has its own subject"));
+        assert!(refused(json!({ "demo": true, "precision": "w4a16" })).contains("has its own plans"));
+        // It is unpacked, so there must be a place for it.
+        assert!(refused(json!({ "demo": true })).contains("no folder"));
+    }
+}
