@@ -51,6 +51,9 @@ const ALPHA: f32 = 1.702;
 const CHUNKS: [usize; 4] = [512, 256, 128, 64];
 /// The part of the weights that values of a pass may take besides.
 const PART: f64 = 0.05;
+/// Bytes that they may take whatever the weights are: small models have many kernels for little work, and threads that wait
+/// for each other after every one.
+const LEAST: f64 = 16e6;
 
 impl Settings {
     /// All threads of this machine, and the numbers that suit a checkpoint: 16 bit unless it has 32.
@@ -144,7 +147,7 @@ impl<'a> Engine<'a> {
     /// A model with weights that are there already.
     pub(crate) fn of(model: Model, settings: Settings, weights: Weights<'a>) -> Result<Self> {
         runs(&model)?;
-        let room = PART * weights.bytes() as f64;
+        let room = (PART * weights.bytes() as f64).max(LEAST);
         let fits = |tokens: &&usize| (**tokens * values_of_a_token(&model, &settings)) as f64 <= room;
         let chunk = settings.chunk.unwrap_or_else(|| *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[3]));
         Ok(Self { model, settings, weights, chunk, loading: Seconds::ZERO, notes: Vec::new() })

@@ -198,25 +198,22 @@ impl<'e, 'a> Session<'e, 'a> {
         // Chunks of about one length: a short last one would use its kernels badly.
         let each = (self.most / sequences.len()).max(1);
         let each = new.div_ceil(new.div_ceil(each).max(1)).max(1);
-        let mut logits = Vec::new();
-        let mut parts: Vec<Vec<f32>> = vec![Vec::new(); sequences.len()];
+        let all = wanted == Wanted::All;
+        let mut logits = vec![0.0; if all { sequences.len() * new * vocabulary } else { 0 }];
         for start in (0..new).step_by(each) {
             let end = (start + each).min(new);
             let part: Vec<&[u32]> = tokens.iter().map(|own| &own[start..end]).collect();
-            let last = end == new;
-            let all = wanted == Wanted::All;
             self.pass(sequences.clone(), &part, all)?;
             if all {
-                let rows = self.room.logits.floats((end - start) * sequences.len());
-                for (own, rows) in parts.iter_mut().zip(rows.chunks(vocabulary * (end - start))) {
-                    own.extend_from_slice(rows);
+                let rows = self.room.logits.tensor((end - start) * sequences.len()).codes.as_chunks::<4>().0;
+                for (own, rows) in logits.chunks_mut(new * vocabulary).zip(rows.chunks((end - start) * vocabulary)) {
+                    for (to, bytes) in own[start * vocabulary..].iter_mut().zip(rows) {
+                        *to = f32::from_le_bytes(*bytes);
+                    }
                 }
-            } else if last {
+            } else if end == new {
                 logits = self.room.logits.floats(sequences.len());
             }
-        }
-        if wanted == Wanted::All {
-            logits = parts.concat();
         }
         Ok(logits)
     }

@@ -140,7 +140,7 @@ fn patterns_match_as_python_does() {
 /// Three products in FP8 and one that is kept, with what a configuration says and a stored scale of 0.5, or none.
 fn said(
     scratch: &Scratch,
-    config: serde_json::Value,
+    config: &serde_json::Value,
     scale: Option<&'static str>,
 ) -> Result<Vec<(String, Inputs)>, String> {
     let one = vec![0x3f, 0x80, 0, 0].into_iter().rev().collect::<Vec<u8>>();
@@ -174,30 +174,30 @@ fn configurations_say_which_inputs_are_rounded() {
     };
     let names = |all: Vec<(String, Inputs)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     // The head is kept: it is in no codes.
-    let all = said(&scratch, one(&token), None).unwrap();
+    let all = said(&scratch, &one(&token), None).unwrap();
     assert!(all.iter().all(|(_, inputs)| *inputs == Inputs::new(Number::E4m3, Scales::Token)));
     assert_eq!(names(all), ["layers.0.a.weight", "layers.0.b.weight", "layers.1.a.weight"]);
-    let all = said(&scratch, one(&fixed), Some("input_scale")).unwrap();
+    let all = said(&scratch, &one(&fixed), Some("input_scale")).unwrap();
     assert_eq!(all[2].1, Inputs::new(Number::E4m3, Scales::Stored(0.5)));
-    assert_eq!(said(&scratch, one(&serde_json::Value::Null), None).unwrap(), []);
+    assert_eq!(said(&scratch, &one(&serde_json::Value::Null), None).unwrap(), []);
     // Names go before patterns, and those before classes.
     let several = compressed(serde_json::json!({
         "rest": { "targets": ["Linear"], "input_activations": null },
         "pattern": { "targets": [r"re:.*layers\.0\..*"], "input_activations": token },
         "name": { "targets": ["model.layers.0.b"], "input_activations": fixed },
     }));
-    let all = said(&scratch, several, Some("input_scale")).unwrap();
+    let all = said(&scratch, &several, Some("input_scale")).unwrap();
     assert_eq!(all[0], ("layers.0.a.weight".to_owned(), Inputs::new(Number::E4m3, Scales::Token)));
     assert_eq!(all[1], ("layers.0.b.weight".to_owned(), Inputs::new(Number::E4m3, Scales::Stored(0.5))));
     assert_eq!(all.len(), 2);
     // Other libraries.
     let fp8 = |scheme: &str| serde_json::json!({ "quant_method": "fp8", "activation_scheme": scheme });
-    let all = said(&scratch, fp8("static"), Some("input_scale")).unwrap();
+    let all = said(&scratch, &fp8("static"), Some("input_scale")).unwrap();
     assert_eq!(all[0].1, Inputs::new(Number::E4m3, Scales::Stored(0.5)).in_single());
-    assert_eq!(said(&scratch, fp8("dynamic"), None).unwrap()[0].1.scales, Scales::Token);
+    assert_eq!(said(&scratch, &fp8("dynamic"), None).unwrap()[0].1.scales, Scales::Token);
     let modelopt = serde_json::json!({ "quant_method": "modelopt" });
-    assert_eq!(said(&scratch, modelopt.clone(), None).unwrap(), []);
-    assert_eq!(said(&scratch, modelopt, Some("input_scale")).unwrap()[0].1.scales, Scales::Stored(0.5));
+    assert_eq!(said(&scratch, &modelopt, None).unwrap(), []);
+    assert_eq!(said(&scratch, &modelopt, Some("input_scale")).unwrap()[0].1.scales, Scales::Stored(0.5));
     // What is not understood is an error that names the weight, never another model.
     for (config, why) in [
         (one(&fixed), "a scale that is missing: `input_scale`"),
@@ -208,7 +208,7 @@ fn configurations_say_which_inputs_are_rounded() {
         (one(&serde_json::json!({ "type": "float", "group_size": 48, "dynamic": true })), "has 64 inputs"),
         (fp8("sometimes"), "an unknown activation scheme"),
     ] {
-        let error = said(&scratch, config, None).unwrap_err();
+        let error = said(&scratch, &config, None).unwrap_err();
         assert!(error.starts_with("weight `layers.0.a.weight`: ") && error.contains(why), "{error}");
     }
 }
