@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use roofline_core::Plan;
+use roofline_core::{Dim, Plan};
 
 use super::{
     Answer, Request,
@@ -292,10 +292,23 @@ fn commands(asked: &Asked<'_>, state: &State, folder: &Path) -> Vec<String> {
         let target = quoted(&made.checkpoint.display().to_string());
         lines.push(format!("roofline quantize {model} --plan '{}' --method {} --to {target}", made.plan, made.method));
         let lengths = format!("--prompt {} --generate {}", asked.prompt, asked.generate);
-        lines.push(format!("roofline measure model {model} --beside {target} {lengths}"));
+        // The plan's cache is said to whoever runs the checkpoint.
+        let kv = made.plan.parse::<Plan>().ok().and_then(|plan| plan.kv()).map(|kv| kv.to_string());
+        let kv = kv.map(|kv| format!(" --kv {}", kv.split('-').next().unwrap_or(&kv)));
+        match &kv {
+            None => lines.push(format!("roofline measure model {model} --beside {target} {lengths}")),
+            Some(kv) => lines.extend([
+                format!("roofline measure model {model} {lengths}"),
+                format!("roofline measure model {target} {lengths}{kv}"),
+            ]),
+        }
         if let Some(text) = &asked.text {
             let text = quoted(&text.path(folder).display().to_string());
-            lines.push(format!("roofline evaluate {target} --against {model} --text {text}"));
+            let few = (request.quick || asked.demo).then_some(evaluating::FEW);
+            let tokens = request.tokens.map(Dim::get).or(few);
+            let tokens = tokens.map(|tokens| format!(" --tokens {tokens}")).unwrap_or_default();
+            let kv = kv.unwrap_or_default();
+            lines.push(format!("roofline evaluate {target} --against {model} --text {text}{tokens}{kv}"));
         }
     }
     lines
