@@ -172,7 +172,14 @@ impl Facts {
     /// Quality and speed, the worse of them first.
     fn points(&self) -> Vec<String> {
         let (quality, pace) = (self.quality(), self.pace());
-        if self.loses() || (!self.slower() && self.costs()) { vec![quality, pace] } else { vec![pace, quality] }
+        let quality_first = self.loses() || (!self.slower() && self.costs());
+        let mut points = if quality_first { vec![quality, pace] } else { vec![pace, quality] };
+        // What was not asked for pays, too.
+        if let Some(other) = self.other.filter(|other| *other < SLOWER) {
+            let what = if self.phase == Phase::Decode { "A prompt" } else { "Each further token" };
+            points.push(format!("{what} takes {:.2} times as long", 1.0 / other));
+        }
+        points
     }
 
     fn pace(&self) -> String {
