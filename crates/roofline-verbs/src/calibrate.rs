@@ -180,6 +180,23 @@ pub(crate) fn keep(context: &Context, calibration: &Calibration, device: &Device
     context.home().keep("calibrations", &format!("{}.{}", device.label(), calibration.stack), calibration)
 }
 
+/// A short calibration for somebody who has none, in a run of its own, and kept.
+pub(crate) fn short(context: &Context, run: &Measuring, device: &Device) -> Result<Calibration> {
+    context.home().can_keep("calibrations")?;
+    context.note("this machine is not calibrated yet: a short calibration comes first");
+    let short = Measuring { quick: true, energy: false, out: None, resume: false, ..run.clone() };
+    let calibration = measured(&mut Runner::start(context, &short, None, "calibrate")?, &short)?;
+    keep(context, &calibration, device)?;
+    if calibration.quality.doubtful() {
+        let off = calibration.quality.mean * 100.0;
+        context.warn(format!(
+            "the short calibration is off by {off:.0} % on shapes it never saw, so it can carry no verdict: close other \
+             programs and run `⟨roofline calibrate⟩`, which measures longer"
+        ));
+    }
+    Ok(calibration)
+}
+
 /// Measures the grid and fits to it. Kernels are measured again at the end: that is how far the machine itself is from one
 /// time to the next. Where there is time, a processor's are all measured twice, a minute apart, and fitted to the middle of
 /// both: what neighbours take away, they take for seconds.

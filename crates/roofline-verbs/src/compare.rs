@@ -346,20 +346,8 @@ fn calibration(context: &Context, asked: &Request, on: Option<&str>) -> Result<O
     if kept.is_some() || backend == BackendName::Null || small || asked.run.warm {
         return Ok(kept);
     }
-    context.home().can_keep("calibrations")?;
-    context.note("this machine is not calibrated yet: a short calibration comes first");
-    let (backend, quick, energy, out, resume) = (Some(backend), true, false, None, false);
-    let short = Measuring { backend, quick, energy, out, resume, ..asked.run.clone() };
-    let calibration = calibrate::measured(&mut Runner::start(context, &short, None, "calibrate")?, &short)?;
-    calibrate::keep(context, &calibration, &device)?;
-    if calibration.quality.doubtful() {
-        let off = calibration.quality.mean * 100.0;
-        context.warn(format!(
-            "the short calibration is off by {off:.0} % on shapes it never saw, so it can carry no verdict: close other \
-             programs and run `⟨roofline calibrate⟩`, which measures longer"
-        ));
-    }
-    Ok(Some(Cow::Owned(calibration)))
+    let run = Measuring { backend: Some(backend), ..asked.run.clone() };
+    Ok(Some(Cow::Owned(calibrate::short(context, &run, &device)?)))
 }
 
 /// Compares a run that is on disk.
