@@ -30,7 +30,7 @@ pub use sensitivity::{Variation, sensitivity};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Machine, Model, Plan, Result, device::Room, predict::Tier};
+use crate::{Format, Machine, Model, Plan, Result, device::Room, predict::Tier};
 use search::Search;
 
 /// What is asked. [`Need::new`] has an answer to everything but the model and the machine:
@@ -68,6 +68,9 @@ pub struct Need<'a> {
     pub limits: &'a Limits,
     /// What evaluations of these weights found.
     pub measured: &'a [Measured],
+    /// Whether the kernels of the machine read weights in a format as they are stored, where that is known: what is decoded
+    /// row by row is slow, and nobody forecasts it.
+    pub reads: Option<fn(Format) -> bool>,
 }
 
 /// Nothing must hold.
@@ -87,6 +90,7 @@ impl<'a> Need<'a> {
             dollars_per_hour: None,
             limits: &NO_LIMITS,
             measured: &[],
+            reads: None,
         }
     }
 }

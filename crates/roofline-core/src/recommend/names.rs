@@ -1,6 +1,6 @@
 //! Names that are allowed or denied, and what they mean for a plan.
 
-use super::{Candidate, Limits};
+use super::{Candidate, Need};
 use crate::{Device, Error, Format, Plan, Result, format::Element, plan::Mix};
 
 /// Something that a plan is made of.
@@ -20,7 +20,7 @@ impl Part {
     }
 }
 
-/// The parts of a plan that are narrow.
+/// The parts of a plan's weights that are narrow.
 fn parts(plan: &Plan, narrow_base: bool) -> Vec<Part> {
     let base = plan.mix().map_or_else(
         || plan.precision().and_then(|precision| precision.formats().weights),
@@ -32,12 +32,11 @@ fn parts(plan: &Plan, narrow_base: bool) -> Vec<Part> {
         .rules()
         .iter()
         .map(|rule| Part { name: rule.precision.canonical().to_owned(), format: rule.precision.formats().weights });
-    let kv = plan.kv().map(|kv| Part { name: kv.to_string(), format: Some(kv) });
-    base.into_iter().chain(rules).chain(kv).collect()
+    base.into_iter().chain(rules).collect()
 }
 
 impl Candidate {
-    fn named_parts(&self) -> Vec<Part> {
+    fn weights(&self) -> Vec<Part> {
         let narrow = self.plan.mix().is_some()
             || self
                 .plan
@@ -45,6 +44,12 @@ impl Candidate {
                 .and_then(|precision| precision.formats().weights)
                 .is_none_or(|format| format.nominal_bits() < 16);
         parts(&self.plan, narrow)
+    }
+
+    /// The same and its cache.
+    fn named_parts(&self) -> Vec<Part> {
+        let kv = self.plan.kv().map(|kv| Part { name: kv.to_string(), format: Some(kv) });
+        self.weights().into_iter().chain(kv).collect()
     }
 
     /// Whether a name stands for it or for a part of it: a precision, a recipe, a format of weights or of the cache, or the
@@ -64,7 +69,12 @@ impl Candidate {
     }
 
     /// Why names and units forbid it.
-    pub(super) fn refusal(&self, limits: &Limits) -> Option<String> {
+    pub(super) fn refusal(&self, need: &Need<'_>) -> Option<String> {
+        let limits = need.limits;
+        let unread = |format: &Format| need.reads.is_some_and(|reads| !reads(*format));
+        if let Some(format) = self.weights().iter().filter_map(|part| part.format).find(unread) {
+            return Some(format!("has weights in {format}, which no kernel here reads as they are stored"));
+        }
         if let Some(denied) = limits.deny.iter().find(|name| self.has(name)) {
             return Some(format!("has {denied}, which is denied"));
         }

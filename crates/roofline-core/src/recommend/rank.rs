@@ -46,7 +46,7 @@ pub(super) fn refusal(need: &Need<'_>, candidate: &Candidate, promise: &Promise)
     if let (Some(missing), Some(capacity)) = (promise.memory.missing(), promise.memory.capacity) {
         return Some(format!("needs {missing} more than the {capacity} there are"));
     }
-    if let Some(reason) = candidate.refusal(limits) {
+    if let Some(reason) = candidate.refusal(need) {
         return Some(reason);
     }
     if let Some(limit) = limits.quality_loss {

@@ -98,6 +98,22 @@ fn every_kind_of_device_has_several_plans_and_the_smallest_leads_by_memory() {
     }
 }
 
+/// A plan whose weights would be decoded row by row is not one that the forecast speaks of.
+#[test]
+fn what_no_kernel_reads_is_refused() {
+    let (model, h200) = (Model::find("llama-3-8b").unwrap(), machine("h200"));
+    let need = Need { reads: Some(|format| format != Format::FP8), ..Need::new(&model, &h200) };
+    let advice = recommend(&need).unwrap();
+    let refused = |name: &str| {
+        let outcome = advice.outcomes.iter().find(|outcome| outcome.candidate.plan.to_string() == name);
+        outcome.unwrap().refused.clone()
+    };
+    assert_eq!(refused("fp8").unwrap(), "has weights in fp8-e4m3, which no kernel here reads as they are stored");
+    assert!(refused("bf16,ffn=fp8").is_some());
+    // A cache is no weight.
+    assert_eq!((refused("w4a16"), refused("w4a16,kv=fp8-e4m3")), (None, None));
+}
+
 #[test]
 fn limits_bite_and_say_so() {
     let refused = |limits: Limits| advise("llama-3-8b", "h200", &within(limits));

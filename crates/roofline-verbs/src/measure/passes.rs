@@ -66,7 +66,7 @@ pub struct MeasuredPass {
     /// Each further token of all sequences, the median and what 5 % of them went above; none where there is none.
     pub tpot_us: Option<f64>,
     pub tpot_p95_us: Option<f64>,
-    /// Further tokens of all sequences over their time.
+    /// Further tokens of all sequences in the time of one: of the median, so that both say the same.
     pub tokens_per_s: Option<f64>,
     /// Tokens of all prompts over the time to the first token.
     pub prefill_tokens_per_s: f64,
@@ -259,7 +259,6 @@ impl Work<'_> {
         let ttft = timed.first();
         let steps: Vec<Seconds> = timed.steps.iter().map(|step| step.time).collect();
         let others = Summary::of(&steps);
-        let total: f64 = steps.iter().map(|time| time.value()).sum();
         let predicted_ttft = theory.map(|theory| theory.prefill.time(tier));
         let predicted_tpot = theory.map(|theory| theory.decode.time(tier)).filter(|_| others.is_some());
         let tpot = others.as_ref().map(|times| times.median);
@@ -272,12 +271,12 @@ impl Work<'_> {
             threads: engine.settings.threads,
             batch: batch as u64,
             prompt: prompt as u64,
-            generated: timed.steps.len(),
+            generated: timed.generated(),
             load_s: engine.loading.value(),
             ttft_us: ttft.micros(),
             tpot_us: tpot.map(Seconds::micros),
             tpot_p95_us: others.as_ref().map(|times| times.p95.micros()),
-            tokens_per_s: others.map(|times| (batch * times.samples) as f64 / total),
+            tokens_per_s: tpot.map(|time| batch as f64 / time.value()),
             prefill_tokens_per_s: (batch * prompt) as f64 / ttft.value(),
             tier,
             basis: theory.map(|theory| theory.basis),

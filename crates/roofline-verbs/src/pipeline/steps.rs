@@ -22,10 +22,13 @@ use super::{
     verdict::verdict,
 };
 use crate::{
-    Context, Error, Note, Result, demo,
+    Context, Error, Note, Result, calibrate, demo,
+    machine::calibration,
     quantize::{self, quantize},
+    request::{BackendName, Measuring},
     running::Opened,
     text::{number, size},
+    this_machine,
 };
 
 pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
@@ -41,7 +44,10 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
     let start = Instant::now();
     let mut chosen = match earlier {
         Some(told) => Chosen { told, preview: None },
-        None => choose(context, &asked, &mut notes)?,
+        None => {
+            calibrated(context, request)?;
+            choose(context, &asked, &mut notes)?
+        }
     };
     let folder = asked.folder(&chosen.told.precision);
     let mut state = State::open(&folder, &asked)?;
@@ -66,6 +72,20 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
     work.recommended(reused, start.elapsed().as_secs_f64());
     work.go_through(&chosen.told);
     Ok(work.answer())
+}
+
+/// A plan for this machine is chosen by what it was measured to do: where nobody calibrated it, that comes first, unless
+/// there is no time for it.
+fn calibrated(context: &Context, request: &Request) -> Result<()> {
+    if request.on != "this" || request.quick || request.dry_run || request.threads.is_some() {
+        return Ok(());
+    }
+    let device = this_machine::device(context)?;
+    if calibration(context, &device, BackendName::Cpu.stack()).is_none() {
+        let run = Measuring { backend: Some(BackendName::Cpu), ..Measuring::default() };
+        calibrate::short(context, &run, &device)?;
+    }
+    Ok(())
 }
 
 /// Why nothing is evaluated.

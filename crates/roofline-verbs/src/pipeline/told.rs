@@ -26,6 +26,9 @@ pub struct Found {
     /// This machine: its key and its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_on: Option<(String, String)>,
+    /// What the caches of its last level hold together, where the system says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_cache_bytes: Option<u64>,
 }
 
 /// The plan, and why.

@@ -114,6 +114,10 @@ pub(super) fn verdict(found: &Found, request: &Request) -> Option<Verdict> {
     );
     let mut points = facts.points();
     points.push(smaller);
+    points.extend(
+        cached(before.speed.weights_bytes, before.speed.cache_bytes, found.processor_cache_bytes)
+            .filter(|_| facts.gains_nothing()),
+    );
     points.extend(against_theory(found, facts.speedup));
     Some(Verdict {
         word: word.to_owned(),
@@ -143,6 +147,11 @@ impl Facts {
         let too_much = |high: Option<f64>| high.is_some_and(|high| high > self.allowed);
         self.change.is_some_and(|(change, _, high)| change > PRICE || too_much(high))
             || self.agreement.is_some_and(|share| share < AGREEMENT)
+    }
+
+    /// Whether fewer bytes did not make further tokens faster, which is what they are expected to do.
+    fn gains_nothing(&self) -> bool {
+        self.phase == Phase::Decode && self.speedup.is_some_and(|speedup| speedup < FASTER)
     }
 
     fn slower(&self) -> bool {
@@ -209,6 +218,18 @@ impl Facts {
         let same = self.agreement.map(same).unwrap_or_default();
         format!("The perplexity changes by {}{}{limit}{note}{same}", percent(change), range.unwrap_or_default())
     }
+}
+
+/// Why fewer bytes win nothing where even the original is never read from memory.
+fn cached(weights: u64, keys_and_values: u64, cache: Option<u64>) -> Option<String> {
+    let (bytes, cache) = (weights + keys_and_values, cache?);
+    (bytes <= cache).then(|| {
+        let (bytes, cache) = (size(bytes), size(cache));
+        format!(
+            "Even the original, {bytes} with its keys and values, fits this processor's cache of {cache} and is not read \
+             from memory: fewer bytes pay for models that do not fit"
+        )
+    })
 }
 
 /// How right the prediction was.
@@ -305,6 +326,24 @@ mod tests {
         };
         assert_eq!(facts(0.95).judged().0, "WORTH IT");
         assert_eq!(facts(0.5).judged().0, "AT A PRICE");
+    }
+
+    /// Fewer bytes win nothing where none come from memory, and only then is that the reason.
+    #[test]
+    fn what_fits_the_cache_is_said() {
+        let facts = |phase, speedup| Facts {
+            phase,
+            goal: Goal::Latency,
+            speedup: Some(speedup),
+            change: None,
+            allowed: 0.15,
+            agreement: None,
+            other: None,
+        };
+        assert!(facts(Phase::Decode, 1.0).gains_nothing() && facts(Phase::Decode, 0.8).gains_nothing());
+        assert!(!facts(Phase::Decode, 1.2).gains_nothing() && !facts(Phase::Prefill, 0.8).gains_nothing());
+        assert!(cached(10, 6, Some(16)).is_some() && cached(10, 6, Some(15)).is_none());
+        assert!(cached(10, 6, None).is_none());
     }
 
     /// A change whose interval has both signs may be none.

@@ -1,7 +1,7 @@
 //! Advice on a model.
 
 use roofline_core::{
-    Device, Dim, Model, Plan,
+    Device, Dim, Format, Model, Plan,
     device::Origin,
     energy::Energy,
     recommend::{
@@ -12,7 +12,7 @@ use roofline_core::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Machined, ModelWish, explain};
+use super::{Machined, ModelWish, Place, explain};
 use crate::{
     Context, Error, Note, Result,
     request::{ModelName, Phase},
@@ -116,6 +116,18 @@ fn measured(_: &Context, _: &ModelName) -> Vec<Measured> {
     Vec::new()
 }
 
+/// What the kernels of this machine's processor read: those are ours, so it is known.
+#[cfg(feature = "hardware")]
+fn reads(place: &Place) -> Option<fn(Format) -> bool> {
+    let ours = place.on.as_deref() == Some("this") && place.stack == roofline_core::machine::Stack::Roofline;
+    ours.then_some(roofline_run::cpu::kernels::linear::reads)
+}
+
+#[cfg(not(feature = "hardware"))]
+fn reads(_: &Place) -> Option<fn(Format) -> bool> {
+    None
+}
+
 /// What belongs together is there together.
 fn check(asked: &ModelWish) -> Result<()> {
     let ModelWish { phase, prompt, generate, goal, price, .. } = asked;
@@ -141,6 +153,7 @@ struct Question<'a> {
     goal: Goal,
     limits: Limits,
     measured: Vec<Measured>,
+    reads: Option<fn(Format) -> bool>,
 }
 
 impl<'a> Question<'a> {
@@ -150,6 +163,7 @@ impl<'a> Question<'a> {
             asked,
             model: context.model(&asked.model)?,
             measured: measured(context, &asked.model),
+            reads: reads(&asked.place),
             place: Machined::of(context, &asked.place)?,
             demand: match (asked.phase, asked.prompt, asked.generate) {
                 (Some(Phase::Prefill), ..) => Demand::Prefill { prompt: length },
@@ -191,6 +205,7 @@ impl<'a> Question<'a> {
             dollars_per_hour: self.asked.price,
             limits: &self.limits,
             measured: &self.measured,
+            reads: self.reads,
             ..Need::new(&self.model, &place.machine)
         }
     }

@@ -66,6 +66,13 @@ enum Kernel {
 /// Rows of `x` up to which decoding in registers beats packing.
 pub(crate) const THIN_ROWS: usize = 16;
 
+/// Whether kernels read weights in a format as they are stored, in rows of any usual length.
+pub fn reads(format: Format) -> bool {
+    // Whole blocks of every format there is.
+    const ROW: usize = 4096;
+    Stored::new(format, ROW).is_ok()
+}
+
 impl Product {
     /// Chooses the kernel for a shape and a precision, and takes the memory it needs, for at most `threads` threads.
     pub fn plan(isa: Isa, shape: Linear, precision: &Precision, threads: usize) -> Result<Self, Unsupported> {

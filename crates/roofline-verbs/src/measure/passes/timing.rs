@@ -17,6 +17,9 @@ use crate::Result;
 const PROMPTS: usize = 5;
 /// How long prompts are repeated, where nobody says.
 const BUDGET: f64 = 10.0;
+/// Tokens of a small model are over in milliseconds, which says more about the moment than about the model: answers are
+/// repeated until their tokens took this long.
+const ANSWERS: f64 = 0.5;
 
 /// Sequences, the tokens of their prompts, and those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,30 +68,37 @@ pub(super) fn timed(engine: &Engine<'_>, pass: Pass, quick: bool, budget: Option
         stopped: false,
     };
     let budget = Duration::from_secs_f64(budget.unwrap_or(if quick { 0.25 } else { BUDGET }));
+    let answers = ANSWERS.min(budget.as_secs_f64());
     let start = Instant::now();
-    while timed.prompts.is_empty() || (timed.prompts.len() < PROMPTS && start.elapsed() < budget) {
-        runner.session.clear();
-        match runner.prompt(&mut tokens, prompt) {
-            Ok(sample) => timed.prompts.push(sample),
-            // Without a prompt there is nothing to tell.
-            Err(Refusal::Stopped) if !timed.prompts.is_empty() => {
-                timed.stopped = true;
-                return Ok(timed);
-            }
-            Err(error) => return Err(error.into()),
+    let mut rounds = || -> Result<(), Refusal> {
+        while timed.prompts.is_empty() || (timed.prompts.len() < PROMPTS && start.elapsed() < budget) {
+            runner.session.clear();
+            timed.prompts.push(runner.prompt(&mut tokens, prompt)?);
         }
-    }
-    for _ in 0..generate {
-        match runner.step(&mut tokens) {
-            Ok(sample) => timed.steps.push(sample),
-            Err(Refusal::Stopped) => {
-                timed.stopped = true;
+        for answer in 0.. {
+            if answer > 0 {
+                runner.session.clear();
+                timed.prompts.push(runner.prompt(&mut tokens, prompt)?);
+            }
+            for _ in 0..generate {
+                timed.steps.push(runner.step(&mut tokens)?);
+            }
+            let took: f64 = timed.steps.iter().map(|step| step.time.value()).sum();
+            if took >= answers || start.elapsed() >= budget || generate == 0 {
                 break;
             }
-            Err(error) => return Err(error.into()),
         }
+        Ok(())
+    };
+    match rounds() {
+        Ok(()) => Ok(timed),
+        // Without a prompt there is nothing to tell.
+        Err(Refusal::Stopped) if !timed.prompts.is_empty() => {
+            timed.stopped = true;
+            Ok(timed)
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(timed)
 }
 
 /// A session at work.
@@ -147,6 +157,11 @@ impl Tokens {
 }
 
 impl Timed {
+    /// Tokens that followed a prompt: fewer than were asked for where somebody had enough.
+    pub(super) fn generated(&self) -> usize {
+        self.steps.len().min(self.pass.generate)
+    }
+
     /// The median of the prompts.
     pub(super) fn first(&self) -> Seconds {
         median(self.prompts.iter().map(|sample| sample.time))
@@ -201,7 +216,8 @@ impl Timed {
 
     fn observed(&self, phase: Phase, label: &str) -> Vec<Observation> {
         let samples = self.samples(phase);
-        let Some(middle) = samples.get(samples.len() / 2) else { return Vec::new() };
+        let round = if phase == Phase::Decode { self.generated() } else { samples.len() };
+        let Some(middle) = samples.get(round / 2) else { return Vec::new() };
         // Steps of one kind, by their places in a pass.
         let mut kinds: Vec<Vec<usize>> = Vec::new();
         for (at, ran) in middle.ran.iter().enumerate() {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Tokens that are enough for a first look.
-pub(super) const FEW: u64 = 16_384;
+pub(super) const FEW: u64 = 8192;
 
 impl Work<'_, '_> {
     /// Evaluates both in one go. An evaluation that was interrupted is gone on with.

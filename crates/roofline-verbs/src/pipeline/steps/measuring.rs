@@ -26,6 +26,8 @@ impl Work<'_, '_> {
         let device = this_machine::device(self.context)?;
         let here = (device.label(), device.name.clone());
         self.state.found.measured_on = Some(here.clone());
+        self.state.found.processor_cache_bytes =
+            this_machine::machine().last_level_cache().map(|bytes| bytes.value() as u64);
         self.here = Some(here);
         let machine = machine(self.context, device, BackendName::Cpu.stack());
         let path = if new {

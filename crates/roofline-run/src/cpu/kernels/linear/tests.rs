@@ -328,3 +328,13 @@ fn what_has_no_kernel_is_refused_in_words() {
     assert_eq!(why("nf4", "int8"), "nf4 blocks of 64 straddle rows of 200 elements");
     assert_eq!(why("fp8", "int8"), "no processor kernel multiplies fp8-e4m3 weights with int8 activations");
 }
+
+/// What `recommend` may propose for a processor is what its kernels read.
+#[test]
+fn formats_that_are_read_as_they_are_stored() {
+    let known = |name: &str| reads(name.parse().unwrap());
+    assert!(
+        ["bf16", "int8", "int4-g128", "int4-g32-zp", "nf4", "nvfp4", "q4_k", "q6_k", "int3-g64"].into_iter().all(known)
+    );
+    assert!(!known("int8-g128") && !known("fp8-e5m2"));
+}
