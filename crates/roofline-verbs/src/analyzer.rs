@@ -12,9 +12,11 @@ mod charts;
 mod counted;
 mod pass;
 mod place;
+mod quantization;
 mod roof;
 mod run;
 mod sheet;
+mod speed;
 mod table;
 mod torchao;
 
@@ -25,9 +27,11 @@ pub use charts::{Chart, ChartAnswer, MeasuredPoint, TheoryPoint};
 pub use counted::{Components, Traffic};
 pub use pass::{KernelFigures, Pass, PassAnswer};
 pub use place::Place;
+pub use quantization::{Quantization, QuantizationAnswer};
 pub use roof::{Roof, RoofAnswer};
 pub use run::{Run, RunAnswer};
 pub use sheet::{DeviceSheet, ModelSheet, Sheet, SheetAnswer};
+pub use speed::{Speed, SpeedAnswer, TimedWay, Way};
 pub use table::{Row, Table, TableAnswer};
 pub use torchao::{Torchao, TorchaoAnswer};
 
@@ -57,6 +61,10 @@ pub enum Request {
     Benchmark(Benchmark),
     /// The roofline with those passes and measured points
     Chart(Chart),
+    /// Times of one thing done in several ways, as rates
+    Speed(Speed),
+    /// Which format for one product, in short
+    Quantization(Quantization),
     /// What torchao makes of a precision
     Torchao(Torchao),
 }
@@ -74,6 +82,8 @@ pub enum Answer {
     Batches(Box<BatchesAnswer>),
     Benchmark(Box<BenchmarkAnswer>),
     Chart(Box<ChartAnswer>),
+    Speed(SpeedAnswer),
+    Quantization(Box<QuantizationAnswer>),
     Torchao(TorchaoAnswer),
 }
 
@@ -88,7 +98,9 @@ pub fn analyzer(context: &Context, request: &Request) -> Result<Answer> {
         Request::Batches(asked) => Answer::Batches(Box::new(asked.answer(context)?)),
         Request::Benchmark(asked) => Answer::Benchmark(Box::new(asked.answer(context)?)),
         Request::Chart(asked) => Answer::Chart(Box::new(asked.answer(context)?)),
-        Request::Torchao(asked) => Answer::Torchao(asked.answer()?),
+        Request::Speed(asked) => Answer::Speed(asked.answer()?),
+        Request::Quantization(asked) => Answer::Quantization(Box::new(asked.answer(context)?)),
+        Request::Torchao(asked) => Answer::Torchao(asked.answer()),
     })
 }
 

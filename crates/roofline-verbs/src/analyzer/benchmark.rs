@@ -11,6 +11,7 @@ use super::{
     place::{Found, Place, one},
     roof::tera,
     run::{FIRST_TOKEN, seconds},
+    speed::mean_and_spread,
 };
 use crate::{
     Context, Error, Note, Result,
@@ -100,15 +101,8 @@ impl Found {
     fn benchmarked(&self, timed: &Timed, first: Option<&Benchmarked>) -> Result<Benchmarked> {
         let (batch, prompt, generate) = (timed.batch_size.get(), timed.prompt_len.get(), timed.gen_tokens.get());
         let passes = self.passes(batch, prompt, generate)?;
-        for time in &timed.times {
-            seconds(*time)?;
-        }
-        let count = timed.times.len() as f64;
-        let mean = (!timed.times.is_empty()).then(|| timed.times.iter().sum::<f64>() / count);
-        let spread = mean.map(|mean| {
-            let squares: f64 = timed.times.iter().map(|time| (time - mean).powi(2)).sum();
-            (squares / (count - 1.0).max(1.0)).sqrt()
-        });
+        let timed_as = mean_and_spread(&timed.times)?;
+        let (mean, spread) = (timed_as.map(|timed| timed.0), timed_as.map(|timed| timed.1));
         let tokens = batch * generate;
         let rate = mean.map(|mean| tokens as f64 / mean);
         let first = first.and_then(|first| Some((first.batch_size, first.tokens_per_sec?)));

@@ -161,10 +161,10 @@ impl Chart {
         let batch = self.batch_size.get();
         let analysis = Analysis {
             subtitle: format!(
-                "{}, batch {batch}, {}, {}",
+                "{}, batch {batch}; {peak} TFLOP/s {}, {}",
                 found.precision,
-                device.memory.bandwidth,
-                found.math.label()
+                found.math.label(),
+                device.memory.bandwidth
             ),
             peak,
             ridge: ridge.value(),

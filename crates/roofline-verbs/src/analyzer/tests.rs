@@ -255,3 +255,56 @@ fn every_model_of_the_registry() {
         assert!(answer["operational_intensity"].as_f64().unwrap() > 0.1, "{}", model.key);
     }
 }
+
+/// A PNG of 150 pixels to the inch, and nothing in the place of another file unless that is wanted.
+#[test]
+fn pictures_are_written() {
+    let folder = std::env::temp_dir().join(format!("roofline-analyzer-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("roofline.png");
+    let context =
+        || Context::local(std::sync::Arc::new(crate::context::Home::none()), std::sync::Arc::new(crate::note::Nobody));
+    let points =
+        json!([{ "name": "My Model", "oi": 150, "tflops": 12 }, { "name": "decode", "oi": 1.1, "tflops": 0.2 }]);
+    let chart = |force: bool| {
+        let body = json!({ "subject": "chart", "on": "t4", "measured_points": points, "save_path": path, "force": force,
+            "figsize": [3, 2] });
+        analyzer(&context(), &from_json(body).unwrap())
+    };
+    assert!(chart(false).is_ok());
+    let written = std::fs::read(&path).unwrap();
+    // The first chunk of a PNG: width and height.
+    let side = |at: usize| u32::from_be_bytes(written[at..at + 4].try_into().unwrap());
+    assert_eq!((side(16), side(20)), (450, 300));
+    assert!(chart(false).is_err() && chart(true).is_ok());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn speeds_are_over_the_baseline_or_nothing() {
+    let runs = json!([{ "label": "FP16", "tokens": 10, "times": [2.0, 2.0] }, { "label": "INT4", "tokens": 10, "times": [1.0] }]);
+    let rows = |baseline: &str| ask(json!({ "subject": "speed", "runs": runs, "baseline": baseline }))["rows"].clone();
+    assert_eq!((&rows("FP16")[1]["speedup"], &rows("FP16")[0]["tokens_per_sec"]), (&json!(2.0), &json!(5.0)));
+    assert_eq!(rows("FP32")[1]["speedup"], Value::Null);
+    assert!(try_ask(json!({ "subject": "speed", "runs": [{ "label": "x", "tokens": 1, "times": [-1.0] }] })).is_err());
+}
+
+/// Decode on an Orin Nano waits for memory, so four bits are fastest; a device of 8 GB wants them for a prompt, too.
+#[test]
+fn a_format_for_a_product() {
+    let advice = |hardware: &str, phase: &str, limit: Option<f64>| {
+        ask(json!({ "subject": "quantization", "hardware": hardware, "phase": phase, "memory_limit_gb": limit }))
+    };
+    let edge = advice("jetson_orin_nano", "decode", Some(8.0));
+    assert_eq!(
+        (&edge["precision"], &edge["torchao"], &edge["memory_bound"]),
+        (&json!("w4a16"), &json!("INT4"), &json!(true))
+    );
+    assert!(edge["predicted_speedup"].as_f64().unwrap() > 3.5);
+    assert_eq!(advice("jetson_orin_nano", "prefill", Some(8.0))["torchao"], "INT4");
+    let prompt = advice("jetson_orin_nano", "prefill", None);
+    assert_eq!(prompt["memory_bound"], false);
+    assert_ne!(prompt["torchao"], "INT4", "{prompt}");
+    assert_eq!(advice("h100", "prefill", None)["precision"], "fp8", "{prompt}");
+    assert!(try_ask(json!({ "subject": "quantization", "hardware": "h100", "memory_limit_gb": 0 })).is_err());
+}

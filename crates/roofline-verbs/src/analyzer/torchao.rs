@@ -4,8 +4,6 @@ use roofline_core::precision::PrecisionSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-
 /// A precision by any of its names.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Torchao {
@@ -23,18 +21,22 @@ pub struct TorchaoAnswer {
     pub bits: Option<u32>,
 }
 
+/// What torchao has for a precision, and the bits of its weights. What is no precision has no weights to store; whoever
+/// applies one goes on without.
+pub(super) fn mapped(precision: &str) -> (Option<&'static str>, Option<u32>) {
+    let weights = precision.trim().to_lowercase().parse::<PrecisionSpec>().ok().map(|spec| spec.formats().weights);
+    let bits = weights.map(|format| format.map_or(16, |format| format.nominal_bits()));
+    let mapped = match bits {
+        Some(4) => Some("INT4"),
+        Some(8) => Some("INT8"),
+        _ => None,
+    };
+    (mapped, bits)
+}
+
 impl Torchao {
-    #[expect(clippy::unnecessary_wraps, reason = "every subject answers alike")]
-    pub(super) fn answer(&self) -> Result<TorchaoAnswer> {
-        let name = self.precision.trim();
-        // What is no precision has no weights to store; whoever applies one goes on without.
-        let weights = name.to_lowercase().parse::<PrecisionSpec>().ok().map(|spec| spec.formats().weights);
-        let bits = weights.map(|format| format.map_or(16, |format| format.nominal_bits()));
-        let mapped = match bits {
-            Some(4) => Some("INT4"),
-            Some(8) => Some("INT8"),
-            _ => None,
-        };
-        Ok(TorchaoAnswer { precision: name.to_owned(), mapped, bits })
+    pub(super) fn answer(&self) -> TorchaoAnswer {
+        let (mapped, bits) = mapped(&self.precision);
+        TorchaoAnswer { precision: self.precision.trim().to_owned(), mapped, bits }
     }
 }

@@ -105,7 +105,7 @@ impl Analysis {
         let inside = |pass: &&Pass| drawable(pass.intensity) && drawable(pass.rate);
         let points = || self.passes.iter().filter(inside);
         let x = Axis::log(points().map(|pass| pass.intensity).chain([0.1, 1e4, self.ridge * 4.0]), 1.0);
-        let foot = (self.peak / 1000.0).min(0.1);
+        let foot = (self.peak / 50.0).min(0.1);
         let y = Axis::log(points().map(|pass| pass.rate).chain([foot, 2.0 * self.peak]), 1.0);
         (x, y)
     }

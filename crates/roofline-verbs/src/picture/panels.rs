@@ -52,6 +52,12 @@ struct Level {
 
 const GAP: f64 = 44.0;
 
+/// A time and its spread, to the same place.
+fn spread(time: f64, spread: f64) -> String {
+    let digits = if time < 0.1 { 4 } else { 2 };
+    format!("{time:.digits$} ± {spread:.digits$}")
+}
+
 impl Panels {
     /// The picture for a background.
     pub fn drawing(&self, theme: Theme) -> Drawing {
@@ -63,7 +69,7 @@ impl Panels {
             x: EDGE + column * (width + GAP),
             y: top + row * tall,
             width,
-            height: tall - 14.0,
+            height: tall - 8.0,
         };
         let plain = |value: fn(&PanelRun) -> f64, color| {
             let column =
@@ -85,7 +91,7 @@ impl Panels {
         let time = |run: &PanelRun| Column {
             parts: vec![(run.seconds, colors.series(4))],
             spread: run.spread,
-            text: format!("{} ± {}", figure(run.seconds), figure(run.spread)),
+            text: spread(run.seconds, run.spread),
         };
         let times: Vec<Column> = self.runs.iter().map(time).collect();
         self.panel(&mut canvas, area(0.0, 1.0), "Time, s (± standard deviation)", &times, &[]);
