@@ -4,6 +4,7 @@ use roofline_core::{
     Device, Dim, Format, Math, Model,
     format::Sizes,
     model::{AttentionLayer, FeedForward},
+    units::Watts,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,7 @@ impl DeviceSheet {
             peak_int8_tops: peak(Math::Int8),
             memory_bandwidth_gb_s: device.memory.bandwidth.value() / 1e9,
             memory_gb: device.memory.capacity.map(|capacity| capacity.value() / 1e9),
-            tdp_w: device.tdp.map(|power| power.value()),
+            tdp_w: device.tdp.map(Watts::value),
             ridge_point: ridge(&device, math)?.value(),
             key: device.label(),
             name: device.name,

@@ -1,6 +1,6 @@
 //! What torchao makes of a precision: it stores weights of linear layers as INT4 in groups or as INT8 per channel.
 
-use roofline_core::precision::PrecisionSpec;
+use roofline_core::{Format, precision::PrecisionSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct TorchaoAnswer {
 /// applies one goes on without.
 pub(super) fn mapped(precision: &str) -> (Option<&'static str>, Option<u32>) {
     let weights = precision.trim().to_lowercase().parse::<PrecisionSpec>().ok().map(|spec| spec.formats().weights);
-    let bits = weights.map(|format| format.map_or(16, |format| format.nominal_bits()));
+    let bits = weights.map(|format| format.map_or(16, Format::nominal_bits));
     let mapped = match bits {
         Some(4) => Some("INT4"),
         Some(8) => Some("INT8"),

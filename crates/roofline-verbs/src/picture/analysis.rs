@@ -193,7 +193,7 @@ impl Analysis {
                 let y = area.y + 6.0 + (at as f64 + 0.5) * ROW;
                 match key {
                     Key::Line(color, width, stroke) => {
-                        canvas.line(&[(x, y), (x + KEY - 7.0, y)], color, *width, *stroke)
+                        canvas.line(&[(x, y), (x + KEY - 7.0, y)], color, *width, *stroke);
                     }
                     Key::Mark(glyph, color) => {
                         let paint = Paint { color, background: colors.background, hollow: false };

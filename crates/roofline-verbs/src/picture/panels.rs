@@ -137,7 +137,7 @@ impl Panels {
         let wide = (0.62 * step).min(64.0);
         for (at, (column, run)) in columns.iter().zip(&self.runs).enumerate() {
             let middle = rect.x + (at as f64 + 0.5) * step;
-            self.bar(canvas, &frame, (middle, wide), column, &run.label);
+            bar(canvas, &frame, (middle, wide), column, &run.label);
             let name = font::fit(&run.label, SMALL, step - 4.0);
             canvas.text((middle, rect.bottom() + 16.0), SMALL, Anchor::Middle, colors.muted, &name);
         }
@@ -149,27 +149,27 @@ impl Panels {
             canvas.haloed((rect.right() - 4.0, height - 5.0), SMALL, Anchor::End, colors.series(1), &level.label);
         }
     }
+}
 
-    fn bar(&self, canvas: &mut Canvas, frame: &Frame, (middle, wide): Spot, column: &Column, name: &str) {
-        let colors = canvas.colors;
-        let mut end = 0.0;
-        for (value, color) in column.parts.iter().filter(|part| part.0.is_finite() && part.0 > 0.0) {
-            let (top, bottom) = (frame.up(end + value), frame.up(end));
-            let rect = Rect { x: middle - wide / 2.0, y: top, width: wide, height: (bottom - top).max(0.5) };
-            let tooltip = format!("{name}: {}", column.text);
-            canvas.shape(Shape::Block { rect, rounding: 2.0, color, opacity: None, tooltip });
-            end += value;
+fn bar(canvas: &mut Canvas, frame: &Frame, (middle, wide): Spot, column: &Column, name: &str) {
+    let colors = canvas.colors;
+    let mut end = 0.0;
+    for (value, color) in column.parts.iter().filter(|part| part.0.is_finite() && part.0 > 0.0) {
+        let (top, bottom) = (frame.up(end + value), frame.up(end));
+        let rect = Rect { x: middle - wide / 2.0, y: top, width: wide, height: (bottom - top).max(0.5) };
+        let tooltip = format!("{name}: {}", column.text);
+        canvas.shape(Shape::Block { rect, rounding: 2.0, color, opacity: None, tooltip });
+        end += value;
+    }
+    if column.spread > 0.0 {
+        let (low, high) = (frame.up((end - column.spread).max(0.0)), frame.up(end + column.spread));
+        canvas.line(&[(middle, low), (middle, high)], colors.ink, 1.4, Stroke::default());
+        for height in [low, high] {
+            canvas.line(&[(middle - 6.0, height), (middle + 6.0, height)], colors.ink, 1.4, Stroke::default());
         }
-        if column.spread > 0.0 {
-            let (low, high) = (frame.up((end - column.spread).max(0.0)), frame.up(end + column.spread));
-            canvas.line(&[(middle, low), (middle, high)], colors.ink, 1.4, Stroke::default());
-            for height in [low, high] {
-                canvas.line(&[(middle - 6.0, height), (middle + 6.0, height)], colors.ink, 1.4, Stroke::default());
-            }
-        }
-        let above = frame.up(end + column.spread) - 5.0;
-        if font::width(&column.text, SMALL) < 1.7 * wide {
-            canvas.haloed((middle, above), SMALL, Anchor::Middle, colors.ink, &column.text);
-        }
+    }
+    let above = frame.up(end + column.spread) - 5.0;
+    if font::width(&column.text, SMALL) < 1.7 * wide {
+        canvas.haloed((middle, above), SMALL, Anchor::Middle, colors.ink, &column.text);
     }
 }
