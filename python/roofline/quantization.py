@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from importlib import import_module
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from ._result import Result, Rows, ask
@@ -88,12 +89,8 @@ def _four_bits(made: Callable[..., Any], group_size: int, device: Optional[str])
     """Ways to ask for 4 bits, the one for the device first: how they are packed changed between versions."""
     if device == "cpu":
 
-        def opaque() -> Any:
-            from torchao.prototype.int4_opaque_tensor import Int4WeightOnlyOpaqueTensorConfig
-
-            return Int4WeightOnlyOpaqueTensorConfig(group_size=group_size)
-
-        yield opaque
+        for home in ("torchao.prototype.quantization.int4", "torchao.prototype.int4_opaque_tensor"):
+            yield lambda home=home: import_module(home).Int4WeightOnlyOpaqueTensorConfig(group_size=group_size)
         yield lambda: made(group_size=group_size, int4_packing_format="opaque")
     else:
         yield lambda: made(group_size=group_size, int4_packing_format="tile_packed_to_4d")
@@ -106,7 +103,7 @@ def _first(ways: Iterable[Callable[[], Any]]) -> Any:
     for way in ways:
         try:
             return way()
-        except (ImportError, TypeError, ValueError) as error:
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
             last = error
     raise TypeError(f"this torchao takes no such configuration: {last}")
 
