@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._native import __version__
 from .errors import RooflineError
 
 __all__ = ["RooflineError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """The analyzer, quantization of live models and their like, imported when they are asked for."""
+    from ._names import find
+
+    return find(name)

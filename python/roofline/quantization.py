@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from functools import partial
 from importlib import import_module
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
@@ -31,6 +32,11 @@ PUBLISHERS = {
     "phi-2": "microsoft/phi-2",
     "mistral-7b-instruct-v0.2": "mistralai/Mistral-7B-Instruct-v0.2",
 }
+#: Where torchao keeps the 4-bit weights that a processor multiplies, the newest place first.
+PROCESSOR_CONFIGS = (
+    ("torchao.prototype.quantization.int4", "PrototypeInt4WeightOnlyConfig"),
+    ("torchao.prototype.int4_opaque_tensor", "Int4WeightOnlyOpaqueTensorConfig"),
+)
 
 
 class Recommendation(Result):
@@ -89,12 +95,16 @@ def _four_bits(made: Callable[..., Any], group_size: int, device: Optional[str])
     """Ways to ask for 4 bits, the one for the device first: how they are packed changed between versions."""
     if device == "cpu":
 
-        for home in ("torchao.prototype.quantization.int4", "torchao.prototype.int4_opaque_tensor"):
-            yield lambda home=home: import_module(home).Int4WeightOnlyOpaqueTensorConfig(group_size=group_size)
+        for home, name in PROCESSOR_CONFIGS:
+            yield partial(_made_in, home, name, group_size)
         yield lambda: made(group_size=group_size, int4_packing_format="opaque")
     else:
         yield lambda: made(group_size=group_size, int4_packing_format="tile_packed_to_4d")
     yield lambda: made(group_size=group_size)
+
+
+def _made_in(home: str, name: str, group_size: int) -> Any:
+    return getattr(import_module(home), name)(group_size=group_size)
 
 
 def _first(ways: Iterable[Callable[[], Any]]) -> Any:

@@ -73,6 +73,7 @@ pub(crate) const VERBS: &[Verb] = &[
     verb!(generate, true),
     verb!(pipeline, true),
     verb!(analyze, false),
+    verb!(analyzer, false),
     verb!(inspect, false),
     verb!(plot, false, plot::plot, |context, request, _| plot::picture(context, request).into_iter().collect()),
     verb!(tiling, false),

@@ -110,7 +110,7 @@ impl Place {
         } else {
             self.unit(&device)?
         };
-        let machine = machine(context, device, Stack::Roofline).counting(sizes);
+        let machine = machine(context, with_vectors(context, device, math), Stack::Roofline).counting(sizes);
         Ok(Found { model, machine, plan, precision, math })
     }
 
@@ -133,6 +133,23 @@ impl Place {
             format!("it has {}", units.join(", ")),
         ))
     }
+}
+
+/// The device with a rate for element-wise kernels, where it is only rates and nobody gave that one: such kernels wait for
+/// memory, so any rate of the chip's size does.
+fn with_vectors(context: &Context, mut device: Device, math: Math) -> Device {
+    if device.origin == Origin::Flags
+        && device.peaks.of(Math::Fp32).is_none()
+        && let Some(peak) = device.peaks.of(math)
+    {
+        context.note(format!(
+            "{} has no FP32 peak: element-wise kernels, which wait for memory, are taken to run at its {} peak",
+            device.name,
+            math.label()
+        ));
+        device.peaks.set(Math::Fp32, peak);
+    }
+    device
 }
 
 /// One format for every number.

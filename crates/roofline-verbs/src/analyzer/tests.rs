@@ -180,6 +180,9 @@ fn own_devices_and_models() {
     let sheet = with(json!({ "subject": "sheet" }));
     assert_eq!((&sheet["device"]["ridge_point"], &sheet["device"]["name"]), (&json!(100.0), &json!("Mine")));
     assert_eq!((&sheet["model"]["num_kv_heads"], &sheet["model"]["head_dim"]), (&json!(4), &json!(64)));
+    let table = with(json!({ "subject": "table" }));
+    assert_eq!(table["recommendations"].as_array().unwrap().len(), 6);
+    assert!(table["notes"].to_string().contains("no FP32 peak"));
     let chart = with(json!({ "subject": "chart", "measured_points": [{ "name": "a <b>", "oi": 50, "tflops": 2 }] }));
     assert_eq!(chart["title"], "Roofline Analysis: Tiny on Mine");
     assert_eq!((chart["practical_tflops"].as_f64(), chart["points"].as_array().unwrap().len()), (Some(7.0), 10));
