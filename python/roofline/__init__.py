@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._native import __version__
 from .errors import RooflineError
 
 __all__ = ["RooflineError", "__version__"]
+
+if TYPE_CHECKING:
+    from .analyzer import *  # noqa: F403
+    from .benchmark import *  # noqa: F403
+    from .configs import *  # noqa: F403
+    from .hardware import *  # noqa: F403
+    from .quantization import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

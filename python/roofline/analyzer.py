@@ -1,6 +1,6 @@
 """The roofline analyzer: where a model's passes stand under the roof of a GPU.
 
->>> analyzer = RooflineAnalyzer(gpu_specs=T4Specs(), model_config=MistralConfig())
+>>> analyzer = RooflineAnalyzer(gpu_specs="T4", model_config="mistral-7b")
 >>> round(analyzer.get_operational_intensity(seq_len=512, phase="prefill"), 1)
 493.9
 
@@ -14,9 +14,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._result import Chart, Result, Rows, ask
 from .configs import MistralConfig, ModelConfig
-from .hardware import GPUSpecs, T4Specs
+from .hardware import GPUSpecs
 
-__all__ = ["Analysis", "RooflineAnalyzer", "Summary", "T4Specs", "MistralConfig", "quick_analysis"]
+__all__ = ["Analysis", "RooflineAnalyzer", "Summary", "quick_analysis"]
 
 Path = Union[str, "os.PathLike[str]"]
 

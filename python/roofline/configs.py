@@ -6,6 +6,19 @@ from typing import Any, Dict, Optional
 
 from ._result import Sheet, ask
 
+__all__ = [
+    "CustomModelConfig",
+    "Llama2_13BConfig",
+    "Llama2_70BConfig",
+    "Llama2_7BConfig",
+    "Llama3_70BConfig",
+    "Llama3_8BConfig",
+    "LlamaConfig",
+    "MistralConfig",
+    "ModelConfig",
+    "get_model_config",
+]
+
 
 class ModelConfig(Sheet):
     """A model.
@@ -59,7 +72,9 @@ class ModelConfig(Sheet):
         return ModelConfig(label, config=fields)
 
     def _facts(self) -> Dict[str, Any]:
-        return ask("sheet", {"on": "t4", **self.place})["model"]
+        # A device is beside the point, and naming one keeps this machine's from being looked for.
+        facts: Dict[str, Any] = ask("sheet", {"on": "t4", **self.place})["model"]
+        return facts
 
 
 def _is_plain(value: Any) -> bool:

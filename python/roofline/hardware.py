@@ -9,6 +9,21 @@ from typing import Any, Dict, Optional
 
 from ._result import Sheet, ask
 
+__all__ = [
+    "A100Specs",
+    "A100_40GBSpecs",
+    "A100_80GBSpecs",
+    "CustomGPUSpecs",
+    "GPUSpecs",
+    "H100Specs",
+    "H200Specs",
+    "L4Specs",
+    "RTX4090Specs",
+    "T4Specs",
+    "V100Specs",
+    "get_gpu_specs",
+]
+
 
 class GPUSpecs(Sheet):
     """A GPU.
@@ -44,7 +59,8 @@ class GPUSpecs(Sheet):
         super().__init__(place)
 
     def _facts(self) -> Dict[str, Any]:
-        return ask("sheet", self.place)["device"]
+        facts: Dict[str, Any] = ask("sheet", self.place)["device"]
+        return facts
 
 
 class T4Specs(GPUSpecs):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import struct
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -332,3 +334,15 @@ def test_import_needs_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
     with pytest.raises(AttributeError, match="no_such_name"):
         roofline.no_such_name
+
+
+def test_example(tmp_path, capsys):
+    path = Path(__file__).resolve().parents[2] / "examples" / "basic_analysis.py"
+    if not path.is_file():
+        pytest.skip("the examples are not beside the tests")
+    runpy.run_path(str(path))["main"](str(tmp_path / "roofline.svg"))
+    out = capsys.readouterr().out
+    assert "prefill at 512 tokens: compute-bound" in out and "Speculative decoding" in out
+    # Llama 3 has a larger vocabulary, and so more bytes to read for each token.
+    assert "Mistral 7B v0.1   14.55 GB" in out and "Llama 3 8B        16.13 GB" in out
+    assert (tmp_path / "roofline.svg").is_file()
