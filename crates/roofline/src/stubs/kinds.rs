@@ -83,13 +83,18 @@ fn literal(schema: &Value) -> Option<String> {
     Some(if values.iter().any(|value| value.is_null()) { format!("Optional[{literal}]") } else { literal })
 }
 
-/// One of some types, each of them once.
+/// One of some types, each of them once; texts that are spelled out together.
 fn union(kinds: impl Iterator<Item = String>) -> String {
-    let mut all: Vec<String> = Vec::new();
+    let (mut all, mut texts): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for kind in kinds {
-        if !all.contains(&kind) {
-            all.push(kind);
+        match kind.strip_prefix("Literal[").and_then(|rest| rest.strip_suffix(']')) {
+            Some(spelled) => texts.push(spelled.to_owned()),
+            None if all.contains(&kind) => {}
+            None => all.push(kind),
         }
+    }
+    if !texts.is_empty() {
+        all.push(format!("Literal[{}]", texts.join(", ")));
     }
     if all.iter().any(|kind| kind == "Any") {
         return "Any".to_owned();
@@ -140,23 +145,24 @@ fn gathered(schema: &Value, known: &Map<String, Value>, fields: &mut BTreeMap<St
     if let (Some(target), true) = (reference(schema).and_then(|name| known.get(name)), object) {
         gathered(target, known, fields);
     }
+    // Forms that are all objects make one class: whoever asks knows which of them is told.
     if let Some(forms) = alternatives(schema) {
-        let tagged = forms.iter().all(|form| form["properties"].is_object());
-        if tagged {
+        let found = forms.iter().map(|form| resolved(form, known)).collect::<Vec<_>>();
+        if object || found.iter().all(|form| gathered(form, known, &mut BTreeMap::new())) {
             object = true;
-            for form in forms {
+            for form in found {
                 gathered(form, known, fields);
-            }
-        } else if object {
-            for form in forms {
-                let target = reference(form).and_then(|name| known.get(name)).unwrap_or(form);
-                gathered(target, known, fields);
             }
         }
     }
     for part in schema["allOf"].as_array().into_iter().flatten() {
-        let target = reference(part).and_then(|name| known.get(name)).unwrap_or(part);
-        object |= gathered(target, known, fields);
+        object |= gathered(resolved(part, known), known, fields);
     }
     object
+}
+
+/// What a schema refers to, where it is nothing but a reference.
+fn resolved<'s>(schema: &'s Value, known: &'s Map<String, Value>) -> &'s Value {
+    let target = reference(schema).filter(|_| schema.get("properties").is_none()).and_then(|name| known.get(name));
+    target.unwrap_or(schema)
 }
