@@ -77,7 +77,7 @@ pub(crate) const VERBS: &[Verb] = &[
     verb!(inspect, false),
     verb!(plot, false, plot::plot, |context, request, _| plot::picture(context, request).into_iter().collect()),
     verb!(tiling, false),
-    verb!(chart, false, verbs::chart::chart, |context, request, _| roofline(context, request)),
+    verb!(chart, false, verbs::chart::chart, |context, request, answer| prediction(context, request, &answer.prediction)),
     verb!(devices, true),
     verb!(models, false),
     verb!(formats, false),
@@ -121,11 +121,6 @@ fn advice(_: &Context, _: &recommend::Request, answer: &recommend::Answer) -> Ve
     }
 }
 
-fn prediction(context: &Context, request: &predict::Request, _: &predict::Answer) -> Vec<Picture> {
-    roofline(context, request)
-}
-
-/// The roofline of what was predicted.
-fn roofline(_context: &Context, _request: &predict::Request) -> Vec<Picture> {
-    Vec::new()
+fn prediction(context: &Context, request: &predict::Request, answer: &predict::Answer) -> Vec<Picture> {
+    predict::pictures(context, request, answer).unwrap_or_default()
 }
