@@ -19,6 +19,21 @@ class Answer:
     def save(self, path: Any, dark: bool = False) -> None: ...
     def _repr_html_(self) -> str: ...
 
+class PredictAnswer(Answer):
+    active_parameters: float
+    device: str
+    estimates: Union[List[OperatorEstimate], List[PassEstimate]]
+    max_context: Optional[int]
+    model: str
+    model_name: str
+    notes: List[Note]
+    operator: OperatorShape
+    parameters: float
+    ships_in: Optional[str]
+    sizes: Sizes
+    subject: str
+    unavailable: List[Unavailable]
+
 class OperatorPrediction(Answer):
     estimates: List[OperatorEstimate]
     notes: List[Note]
@@ -39,7 +54,7 @@ class OperatorShape(Answer):
     hidden: int
     inner: int
     k: int
-    kind: Union[Literal["gemv"], Literal["gemm"], Literal["attention"], Literal["ffn"]]
+    kind: Literal["gemv", "gemm", "attention", "ffn"]
     kv_heads: int
     m: int
     n: int
@@ -332,7 +347,7 @@ class MeasurementWarning(Answer):
     clock_ratio: float
     confidence_pct: float
     discarded: int
-    kind: Union[Literal["above_roofline"], Literal["noisy"], Literal["few_samples"], Literal["throttled"], Literal["low_clock"], Literal["interrupted"], Literal["too_fast"], Literal["not_cold"]]
+    kind: Literal["above_roofline", "noisy", "few_samples", "throttled", "low_clock", "interrupted", "too_fast", "not_cold"]
     overhead_pct: float
     preemptions: int
     ratio: float
@@ -491,7 +506,7 @@ class ComparedKernel(Answer):
 
 class Explained(Answer):
     clock_ratio: float
-    kind: Union[Literal["cache_resident"], Literal["wrong_peak"], Literal["emulated"], Literal["launch_overhead"], Literal["throttled"], Literal["noisy_neighbour"], Literal["sparse_peak"], Literal["slow_kernel"], Literal["unexplained"]]
+    kind: Literal["cache_resident", "wrong_peak", "emulated", "launch_overhead", "throttled", "noisy_neighbour", "sparse_peak", "slow_kernel", "unexplained"]
     of_roof: float
     overhead_us: float
     ratio: float
@@ -581,6 +596,21 @@ class Next(Answer):
     command: str
     shows: str
 
+class CalibrateAnswer(Answer):
+    device: str
+    device_name: str
+    forgotten: str
+    notes: List[Note]
+    provenance: str
+    quality: CalibrationQuality
+    rows: Union[List[Term], List[ErrorsOf]]
+    seed: int
+    skipped: int
+    stack: str
+    terms: CalibrationTerms
+    uncovered: int
+    worst: List[WorstKernel]
+
 class Calibrated(Answer):
     device: str
     device_name: str
@@ -590,6 +620,21 @@ class Calibrated(Answer):
     rows: List[Term]
     stack: str
     terms: CalibrationTerms
+
+class CalibrationTerms(Answer):
+    families: List[GpuFamilyTerms]
+    lanes: List[GpuLaneTerms]
+    launch_s: float
+    overlap: float
+    pack: List[CpuPack]
+    ramp_s: float
+    rates: List[CpuRate]
+    read_bytes_per_s: float
+    thin_rows: Union[int, ThinRows]
+    touch: List[CpuTouch]
+    units: int
+    unpack: List[CpuUnpack]
+    write_bytes_per_s: float
 
 class CpuTerms(Answer):
     launch_s: float
@@ -697,6 +742,16 @@ class WorstKernel(Answer):
     kernel: str
     measured_us: float
 
+class SweepAnswer(Answer):
+    backend: Optional[BackendName]
+    best: List[BestOfShape]
+    device: str
+    notes: List[Note]
+    points: Union[List[ModelPoint], List[ShapePoint]]
+    residency: Optional[Residency]
+    run: Optional[str]
+    skipped: List[str]
+
 class ModelSweep(Answer):
     notes: List[Note]
     points: List[ModelPoint]
@@ -789,6 +844,34 @@ class BestOfShape(Answer):
     shape: str
     speedup: float
 
+class RecommendAnswer(Answer):
+    batch: int
+    commands: List[str]
+    demand: ModelDemand
+    device: str
+    device_name: str
+    explanation: Optional[List[str]]
+    goal: RecommendationGoal
+    k: int
+    left_out: List[LeftOutPlan]
+    m: int
+    model: str
+    modes: List[InMode]
+    n: int
+    notes: List[Note]
+    outcomes: List[PlanOutcome]
+    plan: Union[Plan, Optional[Plan]]
+    power_mode: Optional[str]
+    prefill: Optional[PrefillOutcome]
+    published: List[PublishedPerplexity]
+    ranked: List[RankedPrecision]
+    reason: str
+    recommendation: RecommendationResult
+    room: Optional[DeviceRoom]
+    sensitivity: List[ChoiceVariation]
+    tier: Tier
+    warnings: List[str]
+
 class ProductAdvice(Answer):
     commands: List[str]
     device: str
@@ -869,12 +952,12 @@ class InMode(Answer):
 
 class PredictedEnergy(Answer):
     joules: float
-    kind: Union[Literal["fitted"], Literal["at_limit"]]
+    kind: Literal["fitted", "at_limit"]
 
 class ModelDemand(Answer):
     context: int
     generate: int
-    kind: Union[Literal["decode"], Literal["prefill"], Literal["request"]]
+    kind: Literal["decode", "prefill", "request"]
     prompt: int
 
 class PlanOutcome(Answer):
@@ -921,7 +1004,7 @@ class PlanQuality(Answer):
     change: float
     date: str
     high: float
-    kind: Union[Literal["exact"], Literal["released"], Literal["measured"], Literal["published"], Literal["elsewhere"], Literal["estimated"], Literal["unknown"]]
+    kind: Literal["exact", "released", "measured", "published", "elsewhere", "estimated", "unknown"]
     kl_divergence: Optional[float]
     low: float
     method: Union[Optional[str], str]
@@ -973,6 +1056,31 @@ class PublishedPerplexity(Answer):
     model: str
     plan: str
     source: str
+
+class QuantizeAnswer(Answer):
+    adapters: List[MergedAdapter]
+    bits_per_parameter: float
+    bits_per_weight: float
+    bytes_after: int
+    bytes_before: int
+    companions: List[List[Any]]
+    files: List[List[Any]]
+    layout: str
+    left: List[LeftTensors]
+    memory_bytes: int
+    method: str
+    model: str
+    notes: List[str]
+    perplexity_change: Optional[PerplexityChange]
+    plan: Plan
+    quantized: List[PlannedWeights]
+    relative_squared_error: float
+    room: DiskRoom
+    schemes: List[ListedPlan]
+    target: str
+    time: QuantizeTime
+    verified: bool
+    weights: List[QuantizedWeight]
 
 class QuantizeReport(Answer):
     adapters: List[MergedAdapter]
@@ -1675,7 +1783,7 @@ class AttentionLayer(Answer):
     head_dim: int
     heads: int
     input_bias: bool
-    kind: Union[Literal["grouped"], Literal["latent"]]
+    kind: Literal["grouped", "latent"]
     kv_heads: int
     output_bias: bool
     plain_dim: int
@@ -1693,7 +1801,7 @@ class FeedForward(Answer):
     experts: int
     gated: bool
     inner: int
-    kind: Union[Literal["dense"], Literal["experts"]]
+    kind: Literal["dense", "experts"]
     router_bias: bool
     shared: Optional[int]
 
@@ -1789,42 +1897,36 @@ class MonitorAnswer(Answer):
     time: str
     total_energy_j: Optional[float]
 
-PredictAnswer = Union[OperatorPrediction, ModelPrediction]
-KeyValueSource = Union[Literal["separate"], Literal["latent"], Literal["expanded"]]
+KeyValueSource = Literal["separate", "latent", "expanded"]
 Sizes = Literal["exact", "nominal"]
 Plan = str
 Format = str
-Math = Union[Literal["fp64"], Literal["fp64_tensor"], Literal["fp32"], Literal["fp32_matrix"], Literal["tf32"], Literal["fp16"], Literal["fp16_fp16acc"], Literal["bf16"], Literal["fp8"], Literal["fp8_fp16acc"], Literal["fp6"], Literal["fp4"], Literal["int16"], Literal["int8"], Literal["int8_dp4a"], Literal["int4"]]
+Math = Literal["fp64", "fp64_tensor", "fp32", "fp32_matrix", "tf32", "fp16", "fp16_fp16acc", "bf16", "fp8", "fp8_fp16acc", "fp6", "fp4", "int16", "int8", "int8_dp4a", "int4"]
 Tier = Literal["ideal", "expected"]
-Basis = Union[Literal["calibrated"], Literal["published"], Literal["transferred"], Literal["prior"]]
-SpeedupReason = Union[Literal["bytes"], Literal["peak"], Literal["crossover"], Literal["mixed"]]
-OperatorClass = Union[Literal["gemm"], Literal["attention"], Literal["elementwise"], Literal["network"]]
-NoteKind = Union[Literal["note"], Literal["warning"]]
-ModelPhase = Union[Literal["decode"], Literal["prefill"]]
+Basis = Literal["calibrated", "published", "transferred", "prior"]
+SpeedupReason = Literal["bytes", "peak", "crossover", "mixed"]
+OperatorClass = Literal["gemm", "attention", "elementwise", "network"]
+NoteKind = Literal["note", "warning"]
+ModelPhase = Literal["decode", "prefill"]
 BackendName = Literal["cpu", "cuda", "null"]
-Residency = Union[Literal["cold"], Literal["warm"]]
-ExpertSide = Union[Literal["gated_up"], Literal["up"], Literal["down"]]
-ElementwiseKind = Union[Literal["norm"], Literal["rope"], Literal["residual"], Literal["kv_write"], Literal["embedding"], Literal["gated_activation"], Literal["activation"]]
-KernelPath = Union[Literal["native"], Literal["fused_dequant"], Literal["cast_emulated"]]
-ComparisonStatus = Union[Literal["OK"], Literal["HIGH"]]
-ComparisonGrade = Union[Literal["good"], Literal["fair"], Literal["poor"]]
-ComparisonVerdict = Union[Literal["excellent"], Literal["good"], Literal["mixed"], Literal["investigate"], Literal["undecided"]]
-KernelFamily = Union[Literal["thin"], Literal["tiled"], Literal["decode"], Literal["prefill"], Literal["elementwise"]]
-CalibrateAnswer = Union[Calibrated, Validation, Answer]
-CalibrationTerms = Union[CpuTerms, GpuTerms]
-SweepAnswer = Union[ModelSweep, ShapeSweep]
-RecommendAnswer = Union[ProductAdvice, RecommendedModel]
-RecommendationGoal = Union[Literal["latency"], Literal["throughput"], Literal["memory"], Literal["energy"], Literal["cost"]]
-QuantizeAnswer = Union[QuantizeReport, QuantizePreview, Schemes]
-LeftReason = Union[Literal["rule"], Literal["plan"], Literal["no_product"], Literal["tower"], Literal["stack"], Literal["transposed"], Literal["vector"], Literal["no_role"]]
-End = Union[Literal["length"], Literal["end_of_text"], Literal["stopped"]]
+Residency = Literal["cold", "warm"]
+ExpertSide = Literal["gated_up", "up", "down"]
+ElementwiseKind = Literal["norm", "rope", "residual", "kv_write", "embedding", "gated_activation", "activation"]
+KernelPath = Literal["native", "fused_dequant", "cast_emulated"]
+ComparisonStatus = Literal["OK", "HIGH"]
+ComparisonGrade = Literal["good", "fair", "poor"]
+ComparisonVerdict = Literal["excellent", "good", "mixed", "investigate", "undecided"]
+KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
+RecommendationGoal = Literal["latency", "throughput", "memory", "energy", "cost"]
+LeftReason = Literal["rule", "plan", "no_product", "tower", "stack", "transposed", "vector", "no_role"]
+End = Literal["length", "end_of_text", "stopped"]
 PipelineTone = Literal["good", "fair", "bad"]
 PipelineStepName = Literal["inspect", "recommend", "quantize", "measure_before", "measure_after", "evaluate", "compare"]
-PipelineStepState = Union[Literal["done", "failed"], Literal["reused"], Literal["planned"], Literal["skipped"]]
-PlotKind = Union[Literal["roofline"], Literal["batch"], Literal["context"], Literal["shares"]]
-DeviceKind = Union[Literal["gpu"], Literal["soc"], Literal["npu"], Literal["tpu"], Literal["cpu"], Literal["custom"]]
-DeviceConfidence = Union[Literal["datasheet"], Literal["derived"], Literal["secondary"], Literal["user"]]
-BlockScaling = Union[Literal["mx"], Literal["nvfp4"]]
-DeviceOrigin = Union[Literal["builtin"], Literal["user"], Literal["flags"], Literal["modified"]]
+PipelineStepState = Literal["done", "failed", "reused", "planned", "skipped"]
+PlotKind = Literal["roofline", "batch", "context", "shares"]
+DeviceKind = Literal["gpu", "soc", "npu", "tpu", "cpu", "custom"]
+DeviceConfidence = Literal["datasheet", "derived", "secondary", "user"]
+BlockScaling = Literal["mx", "nvfp4"]
+DeviceOrigin = Literal["builtin", "user", "flags", "modified"]
 StoredMethod = str
-GpuThrottle = Union[Literal["gpu_idle"], Literal["applications_clocks_setting"], Literal["sw_power_cap"], Literal["hw_slowdown"], Literal["sync_boost"], Literal["sw_thermal_slowdown"], Literal["hw_thermal_slowdown"], Literal["hw_power_brake_slowdown"], Literal["display_clock_setting"]]
+GpuThrottle = Literal["gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"]

@@ -37,7 +37,8 @@ class Command:
         """The answer, or what is said instead."""
         done = self.run(*words)
         if done.returncode == 0:
-            return json.loads(done.stdout)
+            # A sweep may be long: it is a point on each line.
+            return [json.loads(line) for line in done.stdout.splitlines()] if words[0] == "sweep" else json.loads(done.stdout)
         said: List[str] = done.stderr.strip().splitlines()
         return json.loads(said[-1])
 

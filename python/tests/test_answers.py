@@ -25,7 +25,8 @@ def test_fields_are_attributes(answer: roofline.Answer) -> None:
     assert isinstance(first.expected_time_us, float) and first.ideal_time_us <= first.expected_time_us
     assert "estimates" in answer and list(answer) == answer.keys() and len(answer) == len(answer.keys())
     assert answer.get("nothing", 7) == 7
-    assert answer.notes == []
+    assert "calibration" in answer.notes[0].text and answer.notes[0].kind == "note"
+    assert roofline.devices("h200").notes == []
     assert "estimates" in dir(answer)
     with pytest.raises(AttributeError, match="did you mean `estimates`"):
         answer.estimate
@@ -102,12 +103,12 @@ def test_every_function_asks_its_verb() -> None:
     assert roofline.quantize(list=True).schemes
 
 
-def test_quantize_and_evaluate(tmp_path: pathlib.Path) -> None:
+def test_quantize_and_evaluate(tmp_path: pathlib.Path, root: pathlib.Path) -> None:
     written = roofline.quantize("demo", plan="q4_0", to=tmp_path / "demo.gguf", as_="gguf")
     assert written.bytes_after < written.bytes_before and (tmp_path / "demo.gguf").exists()
     with pytest.raises(roofline.RooflineError, match="there already"):
         roofline.quantize("demo", plan="q4_0", to=tmp_path / "demo.gguf")
-    lost = roofline.evaluate(tmp_path / "demo.gguf", against="demo", tokens=512)
+    lost = roofline.evaluate(tmp_path / "demo.gguf", against="demo", text=root / "README.md", tokens=512)
     assert lost.ratio > 0.5 and lost.original.perplexity > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
@@ -10,8 +11,7 @@ from typing import Iterator, Tuple
 
 import pytest
 
-from conftest import ROOT
-
+ROOT = pathlib.Path(os.environ.get("ROOFLINE_ROOT", pathlib.Path(__file__).parents[2]))
 PAGES = ["README.md", "docs/guide/python.md"]
 
 

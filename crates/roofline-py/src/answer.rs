@@ -121,7 +121,8 @@ impl<'py> Serializer for Objects<'py> {
 
     /// JSON has the shortest digits that tell it from other numbers of 32 bit, and those are read as 64 bit.
     fn serialize_f32(self, value: f32) -> Made<'py> {
-        self.serialize_f64(value.to_string().parse().unwrap_or_else(|_| value.into()))
+        let digits = serde_json::to_string(&value).ok().and_then(|digits| digits.parse().ok());
+        self.serialize_f64(digits.unwrap_or_else(|| value.into()))
     }
 
     fn serialize_f64(self, value: f64) -> Made<'py> {

@@ -9,14 +9,23 @@ use roofline_verbs::Error;
 /// `roofline.RooflineError`, with the message and the hint that every other face shows.
 pub(crate) fn raised(py: Python<'_>, message: &str, hint: Option<&str>, kind: &str) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let message = wording::arguments(message);
-    let hint = hint.map(wording::arguments);
-    let made = CLASS
-        .import(py, "roofline.errors", "RooflineError")
-        .and_then(|class| class.call1((message.as_ref(), hint.as_deref(), kind)));
+    let message = shortened(&wording::arguments(message));
+    let hint = hint.map(|hint| shortened(&wording::arguments(hint)));
+    let made =
+        CLASS.import(py, "roofline.errors", "RooflineError").and_then(|class| class.call1((message, hint, kind)));
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,
+    }
+}
+
+/// The longest text of an error. Texts hold what was asked, and that may be of any size.
+const LONGEST: usize = 4000;
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -77,7 +77,11 @@ pub(crate) const VERBS: &[Verb] = &[
     verb!(inspect, false),
     verb!(plot, false, plot::plot, |context, request, _| plot::picture(context, request).into_iter().collect()),
     verb!(tiling, false),
-    verb!(chart, false, verbs::chart::chart, |context, request, answer| prediction(context, request, &answer.prediction)),
+    verb!(chart, false, verbs::chart::chart, |context, request, answer| prediction(
+        context,
+        request,
+        &answer.prediction
+    )),
     verb!(devices, true),
     verb!(models, false),
     verb!(formats, false),

@@ -56,11 +56,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
 }
 
 const FUNCTIONS: &[Function] = &[
-    function!(
-        predict,
-        &["subject", "model"],
-        &[(OPERATORS, "OperatorPrediction"), (&["model"], "ModelPrediction")]
-    ),
+    function!(predict, &["subject", "model"], &[(OPERATORS, "OperatorPrediction"), (&["model"], "ModelPrediction")]),
     function!(measure, &["subject", "model"]),
     function!(compare, &["subject", "model"]),
     function!(calibrate, &[]),

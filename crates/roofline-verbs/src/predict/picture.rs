@@ -78,9 +78,8 @@ fn points(row: &Row<'_>) -> Vec<Point> {
         measured: false,
     };
     let computing = row.operators.iter().filter(|one| one.prediction.ideal.work.flops.value() > 0.0);
-    let mut points: Vec<Point> = computing
-        .map(|one| point(format!("{} {}", one.site, row.series), class(one.class), &one.prediction))
-        .collect();
+    let mut points: Vec<Point> =
+        computing.map(|one| point(format!("{} {}", one.site, row.series), class(one.class), &one.prediction)).collect();
     // One operator is the whole.
     if points.len() != 1 {
         points.push(point(format!("all {}", row.series), Class::Total, row.total));
