@@ -134,7 +134,7 @@ class Answer:
 
         return json.dumps(self._fields, indent=indent, ensure_ascii=False, allow_nan=False)
 
-    def rows(self) -> List[Dict[str, Any]]:
+    def to_rows(self) -> List[Dict[str, Any]]:
         """What it is about, one flat dictionary for each estimate, measurement, plan or device."""
         name = _main(self._fields)
         items = self._fields[name] if name else [self._fields]
@@ -146,7 +146,7 @@ class Answer:
             import pandas
         except ImportError as error:
             raise ImportError("to_pandas() needs pandas: pip install pandas") from error
-        return pandas.DataFrame(self.rows())
+        return pandas.DataFrame(self.to_rows())
 
     def to_arrow(self) -> Any:
         """Its rows as a `pyarrow.Table`."""
@@ -154,7 +154,7 @@ class Answer:
             import pyarrow
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from error
-        return pyarrow.Table.from_pylist(self.rows())
+        return pyarrow.Table.from_pylist(self.to_rows())
 
     def pictures(self, dark: bool = False) -> List[str]:
         """Its pictures as SVG; none where there is nothing to see."""

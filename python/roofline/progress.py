@@ -15,7 +15,7 @@ def watcher(wanted: Union[bool, Watch, None]) -> Optional[Watch]:
     if wanted is False or (wanted is None and not _at_terminal()):
         return None
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         return None
     return Bar(tqdm)

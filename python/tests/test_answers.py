@@ -42,8 +42,8 @@ def test_it_can_be_given_away(answer: roofline.Answer) -> None:
     plain["estimates"].clear()
     assert len(answer.estimates) == 2
     assert pickle.loads(pickle.dumps(answer)) == answer
-    assert [row["precision"] for row in answer.rows()] == ["bf16", "w4a16"]
-    assert answer.rows()[0]["formats.weights"] == "bf16"
+    assert [row["precision"] for row in answer.to_rows()] == ["bf16", "w4a16"]
+    assert answer.to_rows()[0]["formats.weights"] == "bf16"
 
 
 def test_tables(answer: roofline.Answer) -> None:

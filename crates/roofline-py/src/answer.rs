@@ -60,7 +60,7 @@ impl<'py> Objects<'py> {
     }
 
     fn fields(self, variant: Option<&'static str>) -> Fields<'py> {
-        Fields { objects: self, fields: PyDict::new(self.0), name: None, variant }
+        Fields { objects: self, held: PyDict::new(self.0), name: None, variant }
     }
 
     /// A value under the name of the variant that it is of.
@@ -238,7 +238,7 @@ impl<'py> List<'py> {
 /// A dictionary that is being filled.
 struct Fields<'py> {
     objects: Objects<'py>,
-    fields: Bound<'py, PyDict>,
+    held: Bound<'py, PyDict>,
     /// The key whose value comes next.
     name: Option<Bound<'py, PyString>>,
     variant: Option<&'static str>,
@@ -248,11 +248,11 @@ impl<'py> Fields<'py> {
     fn put<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Broken> {
         let value = value.serialize(self.objects)?;
         // The same few names over and over: one object for each.
-        Ok(self.fields.set_item(PyString::intern(self.objects.0, name), value)?)
+        Ok(self.held.set_item(PyString::intern(self.objects.0, name), value)?)
     }
 
     fn done(self) -> Made<'py> {
-        self.objects.of_variant(self.fields.into_any(), self.variant)
+        self.objects.of_variant(self.held.into_any(), self.variant)
     }
 }
 
@@ -268,7 +268,7 @@ impl<'py> SerializeMap for Fields<'py> {
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Broken> {
         let name = self.name.take().ok_or_else(|| Broken::custom("a value without a key"))?;
-        Ok(self.fields.set_item(name, value.serialize(self.objects)?)?)
+        Ok(self.held.set_item(name, value.serialize(self.objects)?)?)
     }
 
     fn end(self) -> Made<'py> {

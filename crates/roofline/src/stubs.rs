@@ -32,6 +32,8 @@ struct Function {
     answer: fn(&mut SchemaGenerator) -> Value,
     /// The answers to requests of some subjects, where not all have the same.
     answers: &'static [(&'static [&'static str], &'static str)],
+    /// A field that decides which of two answers there is: the one with it, and the one without.
+    decides: Option<(&'static str, &'static str, &'static str)>,
 }
 
 const OPERATORS: &[&str] = &["gemv", "gemm", "attention", "ffn"];
@@ -47,6 +49,7 @@ macro_rules! function {
             request: || schema::<verbs::$name::Request>(Caller::Here),
             answer: of::<verbs::$name::Answer>,
             answers: $answers,
+            decides: None,
         }
     };
 }
@@ -60,7 +63,7 @@ const FUNCTIONS: &[Function] = &[
     function!(measure, &["subject", "model"]),
     function!(compare, &["subject", "model"]),
     function!(calibrate, &[]),
-    function!(sweep, &["models"]),
+    Function { decides: Some(("models", "ModelSweep", "ShapeSweep")), ..function!(sweep, &["models"]) },
     function!(
         recommend,
         &["subject", "model"],
@@ -127,7 +130,7 @@ class Answer:
     def keys(self) -> List[str]: ...
     def to_dict(self) -> Dict[str, Any]: ...
     def to_json(self, indent: Optional[int] = None) -> str: ...
-    def rows(self) -> List[Dict[str, Any]]: ...
+    def to_rows(self) -> List[Dict[str, Any]]: ...
     def to_pandas(self) -> Any: ...
     def to_arrow(self) -> Any: ...
     def pictures(self, dark: bool = False) -> List[str]: ...
@@ -139,16 +142,34 @@ class Answer:
 /// A function, once for each form of its request.
 fn signatures(function: &Function, answer: &Value, known: &Map<String, Value>) -> String {
     let request = (function.request)();
-    let forms: Vec<&Value> = request["oneOf"].as_array().map_or_else(|| vec![request], |forms| forms.iter().collect());
     let whole = kind(answer, known, "answers.");
-    let signature = |form: &&Value| {
+    let of_subject = |form: &Value| {
         let subject = form["properties"]["subject"]["const"].as_str();
         let special = function.answers.iter().find(|(subjects, _)| subject.is_some_and(|one| subjects.contains(&one)));
-        let told = special.map_or_else(|| whole.clone(), |(_, name)| format!("answers.{name}"));
-        let overload = if forms.len() > 1 { "@overload\n" } else { "" };
+        special.map_or_else(|| whole.clone(), |(_, name)| format!("answers.{name}"))
+    };
+    let forms: Vec<(Value, String)> = match (function.decides, request["oneOf"].as_array()) {
+        (Some((field, with, without)), _) => decided(request, field, with, without).into(),
+        (None, Some(forms)) => forms.iter().map(|form| (form.clone(), of_subject(form))).collect(),
+        (None, None) => vec![(request.clone(), whole.clone())],
+    };
+    let overload = if forms.len() > 1 { "@overload\n" } else { "" };
+    let signature = |(form, told): &(Value, String)| {
         format!("{overload}def {}({}) -> {told}: ...\n", function.name, arguments(function, form))
     };
     forms.iter().map(signature).collect()
+}
+
+/// A request with a field that it must have, and the same without it.
+fn decided(request: &Value, field: &str, with: &str, without: &str) -> [(Value, String); 2] {
+    let (mut given, mut left_out) = (request.clone(), request.clone());
+    let mut required = given["required"].as_array().cloned().unwrap_or_default();
+    required.push(field.into());
+    given["required"] = required.into();
+    if let Some(fields) = left_out["properties"].as_object_mut() {
+        fields.shift_remove(field);
+    }
+    [(given, format!("answers.{with}")), (left_out, format!("answers.{without}"))]
 }
 
 /// The arguments of one form: those with a place first, then by name.
