@@ -346,3 +346,13 @@ def test_example(tmp_path, capsys):
     # Llama 3 has a larger vocabulary, and so more bytes to read for each token.
     assert "Mistral 7B v0.1   14.55 GB" in out and "Llama 3 8B        16.13 GB" in out
     assert (tmp_path / "roofline.svg").is_file()
+
+
+def test_the_guide(tmp_path, monkeypatch):
+    page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "analyzer.md"
+    if not page.is_file():
+        pytest.skip("the guide is not beside the tests")
+    first = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(first, {})
+    assert png_size(tmp_path / "roofline.png") == (1800, 1200)
