@@ -1,5 +1,5 @@
 //! What the program says of itself, so that no page can disagree with it: the pages of `docs/reference/`, the pictures,
-//! every block of the README and the guides that starts with `$ roofline`, and the types of the page.
+//! every block of the README and the guides that starts with `$ roofline`, and the types of the page and of the Python package.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::{cargo, checkpoint, root, run, serve, step, works};
+use crate::{checkpoint, python, root, run, serve, step, works};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
@@ -103,7 +103,7 @@ const GUIDES: &[&str] = &[
 ];
 
 pub(crate) fn generate(mode: Mode) -> Result<(), String> {
-    run(&mut cargo(&["build", "--quiet", "--locked", "--package", "roofline"]))?;
+    run(&mut python::program())?;
     let folder = root().join("docs/reference");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for (file, title, commands) in PAGES {
@@ -121,6 +121,10 @@ pub(crate) fn generate(mode: Mode) -> Result<(), String> {
         let old = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let page = if *file == WITH_CHECKPOINT { beside_a_checkpoint(&old)? } else { with_examples(&old, &roofline)? };
         settle(&path, &page, mode)?;
+    }
+    for module in ["verbs", "answers"] {
+        let stubs = roofline(&format!("openapi --python {module}"))?;
+        settle(&root().join(format!("python/roofline/{module}.pyi")), &stubs, mode)?;
     }
     types(mode)
 }

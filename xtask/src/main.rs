@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask test`, `cargo xtask kernels`, `cargo xtask oracle [--heavy]`, `cargo xtask generate [--check]`,
-//! `cargo xtask serve`, `cargo xtask bench`.
+//! `cargo xtask python`, `cargo xtask serve`, `cargo xtask bench`.
 
 mod bench;
 mod checkpoint;
@@ -7,6 +7,7 @@ mod generate;
 mod kernels;
 mod machines;
 mod oracle;
+mod python;
 mod serve;
 mod test;
 
@@ -24,12 +25,16 @@ Usage: cargo xtask CHORE
   oracle [--heavy]    the checkpoints the program writes, compared with a reference in Python, or loaded by the libraries
                       themselves, family by family (10 GB of packages and half an hour)
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
+  python              the Python package: its wheel, installed into an empty environment, and its tests
   serve [ARGUMENTS]   build the page, then start a server that has it: `roofline serve ARGUMENTS`
   bench               estimates per second, and the time from process start to answer";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let Some(code) = python::in_place_of_cargo(&words) {
+        return code;
+    }
     let result = match words[..] {
         ["test"] => test::test(),
         ["kernels"] => kernels::kernels(),
@@ -37,6 +42,7 @@ fn main() -> ExitCode {
         ["oracle", "--heavy"] => oracle::heavy(),
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),
+        ["python"] => python::python(),
         ["bench"] => bench::bench(),
         ["serve", ref arguments @ ..] => serve::serve(arguments),
         _ => {

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::{cargo, root, run, step};
+use crate::{python, root, run, step};
 
 /// Runs `tools/oracle/cheap.py` on the debug build.
 pub(crate) fn oracle() -> Result<(), String> {
@@ -47,7 +47,7 @@ pub(crate) fn heavy() -> Result<(), String> {
 
 /// The debug build of the program.
 fn program() -> Result<PathBuf, String> {
-    run(&mut cargo(&["build", "--package", "roofline", "--locked"]))?;
+    run(&mut python::program())?;
     Ok(target().join("debug").join(format!("roofline{EXE_SUFFIX}")))
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::{cargo, generate, kernels, machines, oracle, root, run, serve, step, works};
+use crate::{cargo, generate, kernels, machines, oracle, python, root, run, serve, step, works};
 
 pub(crate) fn test() -> Result<(), String> {
     if works(&mut cargo(&["fmt", "--version"])) {
@@ -37,6 +37,7 @@ pub(crate) fn test() -> Result<(), String> {
     on_a_gpu(&with_compiler)?;
     machines::instruction_sets()?;
     oracle::oracle()?;
+    python::python()?;
     step("documentation tests");
     run(&mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
     step("documentation");
@@ -153,7 +154,7 @@ fn browser() -> Result<(), String> {
         return Ok(());
     }
     step("the page in a browser");
-    run(&mut cargo(&["build", "--quiet", "--locked", "--package", "roofline"]))?;
+    run(&mut python::program())?;
     let program = root().join("target/debug/roofline");
     let program =
         std::env::var_os("CARGO_TARGET_DIR").map_or(program, |folder| PathBuf::from(folder).join("debug/roofline"));

@@ -152,6 +152,13 @@ impl Op {
         })
     }
 
+    /// The bytes of the weights that one run reads: of experts, those that the tokens are likely to choose.
+    pub fn weight_bytes(&self, precision: &Precision, sizes: Sizes) -> Bytes {
+        self.weights().map_or(Bytes::ZERO, |matrix| {
+            precision.weights.bytes(Shape::matrix(matrix.n, matrix.k), sizes) * matrix.read
+        })
+    }
+
     /// The unit that does the work.
     pub fn math(&self, precision: &Precision) -> Math {
         match self {

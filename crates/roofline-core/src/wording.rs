@@ -57,6 +57,47 @@ pub fn fields(text: &str) -> Cow<'_, str> {
     })
 }
 
+/// As a call in Python has it: `on="h200"`, and `roofline.devices("this", measure=True)` for another question.
+pub fn arguments(text: &str) -> Cow<'_, str> {
+    spelled(text, |word| match word {
+        Word::Field(name, None) => argument(name),
+        Word::Field(name, Some(value)) => format!("{}={}", argument(name), literal(value)),
+        Word::Verb(verb) => call(verb),
+    })
+}
+
+/// The name of an argument in Python, where some words are taken.
+pub fn argument(name: &str) -> String {
+    let name = name.replace('-', "_");
+    if matches!(name.as_str(), "as" | "from" | "in" | "is" | "with" | "for") { name + "_" } else { name }
+}
+
+/// A number stays one, and so does a word that only stands for what is to be written.
+fn literal(value: &str) -> String {
+    let stands = value.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_');
+    if stands || value.parse::<f64>().is_ok() { value.to_owned() } else { format!("\"{value}\"") }
+}
+
+/// A line of the command line as a call. What only the command line can do stays one.
+fn call(line: &str) -> String {
+    let mut words = line.split_whitespace().peekable();
+    let Some(verb) = words.next() else { return "roofline".to_owned() };
+    if (verb, words.peek()) == ("devices", Some(&"add")) {
+        return format!("roofline {line}");
+    }
+    let mut arguments = Vec::new();
+    while let Some(word) = words.next() {
+        arguments.push(match word.strip_prefix("--") {
+            None => literal(word),
+            Some(flag) => match words.next_if(|next| !next.starts_with("--")) {
+                Some(value) => format!("{}={}", argument(flag), literal(value)),
+                None => format!("{}=True", argument(flag)),
+            },
+        });
+    }
+    format!("roofline.{verb}({})", arguments.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +112,21 @@ mod tests {
         assert!(fields("leave `⟨max_shard_size⟩` out").contains("`max_shard_size`"));
         assert_eq!(flags("⟨max_shard_size 5GB⟩"), "--max-shard-size 5GB");
         assert_eq!(fields("⟨as gguf⟩"), "as: gguf");
+        assert_eq!(
+            arguments("⟨as gguf⟩, ⟨window 4⟩, ⟨to FOLDER⟩ or ⟨from⟩"),
+            "as_=\"gguf\", window=4, to=FOLDER or from_"
+        );
+    }
+
+    #[test]
+    fn python_calls() {
+        assert_eq!(arguments("see `⟨roofline devices⟩`"), "see `roofline.devices()`");
+        assert_eq!(arguments("⟨roofline devices this --measure⟩"), "roofline.devices(\"this\", measure=True)");
+        assert_eq!(
+            arguments("⟨roofline measure gemv --n 4096 --k 4096 --on h200⟩"),
+            "roofline.measure(\"gemv\", n=4096, k=4096, on=\"h200\")"
+        );
+        assert_eq!(arguments("⟨roofline devices add FILE⟩"), "roofline devices add FILE");
     }
 
     /// Texts hold what users wrote, which may be anything.

@@ -20,6 +20,7 @@
 #![allow(missing_docs, reason = "fields of answers are named for what they hold; what is not plain has a sentence")]
 
 pub mod analyze;
+pub mod analyzer;
 #[cfg(feature = "hardware")]
 pub mod calibrate;
 pub mod chart;

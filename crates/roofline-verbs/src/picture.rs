@@ -3,6 +3,7 @@
 //! A picture is plain data and computes nothing but where its lines meet. Labels may come from model files, so whatever
 //! they hold is escaped, and a value that cannot be drawn (not finite, or not positive on a logarithmic axis) is left out.
 
+mod analysis;
 mod axis;
 mod canvas;
 mod cells;
@@ -13,6 +14,7 @@ mod labels;
 mod legend;
 mod lines;
 mod outline;
+mod panels;
 mod pareto;
 mod raster;
 mod roofline;
@@ -21,9 +23,11 @@ mod shares;
 mod theme;
 mod times;
 
+pub use analysis::{Analysis, Pass, PassKind};
 pub use drawing::Drawing;
 pub use file::write;
 pub use lines::{Lines, Series};
+pub use panels::{PanelRun, Panels};
 pub use pareto::{Pareto, Spotted};
 pub use roofline::{Ceiling, Class, Memory, Point, Roofline};
 pub use roofs::{ceilings, shown};

@@ -2,9 +2,11 @@
 
 mod model;
 mod operator;
+mod picture;
 
 pub use model::{ModelPrediction, PassEstimate, RequestEstimate};
 pub use operator::{OperatorEstimate, OperatorPrediction, OperatorShape};
+pub use picture::pictures;
 pub(crate) use {
     model::{lowerings, tokens, workload},
     operator::{shape, varies},

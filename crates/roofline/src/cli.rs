@@ -131,7 +131,11 @@ pub(crate) enum Command {
     },
     /// The HTTP interface as an OpenAPI document on standard output, to make clients of
     #[command(after_help = "Example:\n  roofline openapi > roofline.json && npx openapi-typescript roofline.json")]
-    Openapi,
+    Openapi {
+        /// The same schemas as stubs of the Python package
+        #[arg(long, value_enum, value_name = "MODULE", hide = true)]
+        python: Option<crate::stubs::Module>,
+    },
     /// The manual page on standard output
     #[command(after_help = "Example:\n  roofline man | man -l -\n  roofline man predict-gemv | man -l -")]
     Man {

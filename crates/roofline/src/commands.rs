@@ -63,7 +63,8 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Serve(args) => crate::server::serve(args),
         Command::Remote(args) => remote::run(args),
         Command::Completions { shell } => manual::completions(*shell),
-        Command::Openapi => print(&(crate::server::document().to_string() + "\n")),
+        Command::Openapi { python: Some(module) } => print(&crate::stubs::stubs(*module)),
+        Command::Openapi { python: None } => print(&(crate::server::document().to_string() + "\n")),
         Command::Man { command } => manual::manual(command.as_deref()),
     }
 }

@@ -7,6 +7,7 @@ mod commands;
 mod failure;
 mod report;
 mod server;
+mod stubs;
 mod terminal;
 
 use std::{process::ExitCode, sync::Arc};

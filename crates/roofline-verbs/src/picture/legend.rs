@@ -33,6 +33,7 @@ pub(super) enum Glyph {
     Triangle,
     Circle,
     Diamond,
+    Star,
 }
 
 /// How a point is painted.
@@ -50,6 +51,7 @@ impl Glyph {
             Self::Square => &[(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)],
             Self::Triangle => &[(-1.12, -0.8), (1.12, -0.8), (0.0, 1.15)],
             Self::Diamond => &[(-1.3, 0.0), (0.0, -1.3), (1.3, 0.0), (0.0, 1.3)],
+            Self::Star => &STAR,
             Self::Circle => return None,
         };
         Some(corners.iter().map(|(across, up)| (x + across * radius, y - up * radius)).collect())
@@ -62,6 +64,20 @@ impl Paint {
         if self.hollow { (self.background, self.color, 1.8) } else { (self.color, self.background, 0.8) }
     }
 }
+
+/// A star of five points, which needs to be larger than the others to weigh as much.
+const STAR: [Spot; 10] = [
+    (0.0, 1.7),
+    (0.38, 0.53),
+    (1.62, 0.53),
+    (0.62, -0.2),
+    (1.0, -1.38),
+    (0.0, -0.65),
+    (-1.0, -1.38),
+    (-0.62, -0.2),
+    (-1.62, 0.53),
+    (-0.38, 0.53),
+];
 
 /// The opacity of what lets the background through.
 pub(super) const FAINT: f64 = 0.3;

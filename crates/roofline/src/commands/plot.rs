@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, args: &PlotArgs, form: Format) -> Result<()
         None => emit(&Shown::all(&plot(context, &args.request)?), form),
         Some(path) if form == Format::Text => {
             let drawing = picture(context, &args.request)?.drawing(args.request.theme);
-            Ok(picture::write(context, &drawing, path, args.scale.get(), args.force)?)
+            Ok(picture::write(context, &drawing, path, args.scale.get() as f64, args.force)?)
         }
         Some(path) => {
             let hint = "leave out --out for the points, or the flag for the picture";

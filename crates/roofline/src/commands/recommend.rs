@@ -67,7 +67,7 @@ pub(crate) fn run(context: &Context, subject: &RecommendSubject, form: Format) -
         (Answer::Model(told), RecommendSubject::Model(args)) => {
             let picture = pareto(&told);
             if let Some(path) = &args.out {
-                write(context, &picture.drawing(args.theme), path, 2, args.force)?;
+                write(context, &picture.drawing(args.theme), path, 2.0, args.force)?;
             }
             let report = if args.all { Shown::all(&*told) } else { Shown::best(&*told) };
             emit_with(&report, args.plot.then_some(picture), form)
