@@ -3,7 +3,7 @@
     python tools/demo/quality.py target/release/roofline > table.md
 
 Every plan is quantized and evaluated on the demo's text by `roofline evaluate`, with every method that suits it; nothing is computed
-here but the place of a measured change in the range that was estimated. Estimates are asked for first, with folders of their own: once
+here but where the measured change and divergence lie beside the middle of the range that was estimated, all in nats. Estimates are asked for first, with folders of their own: once
 a plan was evaluated, what was measured is what `recommend` says.
 """
 
@@ -52,10 +52,10 @@ def row(plan, estimate):
     cells += [f"{percent(change)} ({percent(plan['ratio_low'] - 1)} to {percent(plan['ratio_high'] - 1)})"]
     cells += [f"{plan['kl_divergence']:.5f}", f"{100 * plan['top1_agreement']:.1f} %"]
     if estimate is None or plan["method"] != "rtn":
-        return cells + ["", ""]
+        return cells + ["", "", ""]
     low, high = estimate
-    off = change / math.sqrt(low * high)
-    return cells + [f"{percent(low)} to {percent(high)}", f"{off:.2f}x" if change > 0 else "none"]
+    middle = math.log1p(low) ** 0.5 * math.log1p(high) ** 0.5
+    return cells + [f"{percent(low)} to {percent(high)}", f"{math.log(plan['ratio']) / middle:.2f}", f"{plan['kl_divergence'] / middle:.2f}"]
 
 
 def main():
@@ -71,8 +71,8 @@ def main():
         methods = ",".join(["rtn", *asked.methods])
         answer = told(asked.binary, home, "evaluate", "demo", "--plan", ",".join(asked.plans), "--method", methods, *few)
     print(f"{answer['tokens']} tokens, perplexity of the original {answer['perplexity']:.2f}\n")
-    print("| plan | method | MB | perplexity | change, 95 % | KL, nats | same first token | estimated change | measured over its middle |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("| plan | method | MB | perplexity | change, 95 % | KL, nats | same first token | estimated change | change over its middle | KL over its middle |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for plan in answer["plans"]:
         print("| " + " | ".join(row(plan, known.get(plan["plan"]))) + " |")
 
