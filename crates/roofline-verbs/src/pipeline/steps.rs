@@ -42,12 +42,11 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
     };
     let reused = earlier.is_some();
     let start = Instant::now();
-    let mut chosen = match earlier {
-        Some(told) => Chosen { told, preview: None },
-        None => {
-            calibrated(context, request)?;
-            choose(context, &asked, &mut notes)?
-        }
+    let mut chosen = if let Some(told) = earlier {
+        Chosen { told, preview: None }
+    } else {
+        calibrated(context, request)?;
+        choose(context, &asked, &mut notes)?
     };
     let folder = asked.folder(&chosen.told.precision);
     let mut state = State::open(&folder, &asked)?;
