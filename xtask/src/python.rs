@@ -48,10 +48,14 @@ pub(crate) fn python() -> Result<(), String> {
     pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "--import-mode=importlib"]);
     pytest.arg(root().join("python/tests")).env("ROOFLINE_BIN", program).env("ROOFLINE_ROOT", root());
     run(pytest.current_dir(&place))?;
-    step("the Python package: types of the examples");
-    let mut mypy = Command::new(&installed);
-    mypy.args(["-m", "mypy", "--strict", "--cache-dir"]).arg(folder.join("mypy")).args(examples()?);
-    run(mypy.current_dir(&place))
+    step("the Python package: types, its own and those of the examples");
+    let mypy = || {
+        let mut mypy = Command::new(&installed);
+        mypy.args(["-m", "mypy", "--strict", "--cache-dir"]).arg(folder.join("mypy")).current_dir(&place);
+        mypy
+    };
+    run(mypy().args(["--package", "roofline"]))?;
+    run(mypy().args(examples()?))
 }
 
 /// The examples of the package.

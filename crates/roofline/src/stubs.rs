@@ -95,7 +95,7 @@ pub(crate) fn stubs(module: Module) -> String {
         Module::Answers => format!("{ANSWERS}{}", classes(&known)),
         Module::Verbs => {
             let functions: Vec<String> =
-                FUNCTIONS.iter().zip(&answers).map(|(function, answer)| signatures(function, answer, &known)).collect();
+                FUNCTIONS.iter().zip(&answers).map(|(function, answer)| signatures(function, answer)).collect();
             format!("{VERBS}{}", functions.join("\n"))
         }
     }
@@ -140,9 +140,9 @@ class Answer:
 "#;
 
 /// A function, once for each form of its request.
-fn signatures(function: &Function, answer: &Value, known: &Map<String, Value>) -> String {
+fn signatures(function: &Function, answer: &Value) -> String {
     let request = (function.request)();
-    let whole = kind(answer, known, "answers.");
+    let whole = kind(answer, "answers.");
     let of_subject = |form: &Value| {
         let subject = form["properties"]["subject"]["const"].as_str();
         let special = function.answers.iter().find(|(subjects, _)| subject.is_some_and(|one| subjects.contains(&one)));

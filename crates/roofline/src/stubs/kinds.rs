@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 const TAKEN: [&str; 8] = ["as", "class", "for", "from", "global", "in", "is", "with"];
 
 /// The type of a value that is told.
-pub(super) fn kind(schema: &Value, known: &Map<String, Value>, prefix: &str) -> String {
+pub(super) fn kind(schema: &Value, prefix: &str) -> String {
     if let Some(name) = reference(schema) {
         return format!("{prefix}{name}");
     }
     if let Some(forms) = alternatives(schema) {
-        return union(forms.iter().map(|form| kind(form, known, prefix)));
+        return union(forms.iter().map(|form| kind(form, prefix)));
     }
     if let Some(literal) = literal(schema) {
         return literal;
     }
     union(names(schema).into_iter().map(|name| match name {
-        "array" => format!("List[{}]", kind(&schema["items"], known, prefix)),
+        "array" => format!("List[{}]", kind(&schema["items"], prefix)),
         "object" => "Answer".to_owned(),
         name => plain(name).to_owned(),
     }))
@@ -129,7 +129,7 @@ pub(super) fn classes(known: &Map<String, Value>) -> String {
     // What is only another name stands after what it names.
     for (name, schema) in known {
         if !gathered(schema, known, &mut BTreeMap::new()) {
-            let _ = writeln!(text, "{name} = {}", kind(schema, known, ""));
+            let _ = writeln!(text, "{name} = {}", kind(schema, ""));
         }
     }
     text
@@ -139,7 +139,7 @@ pub(super) fn classes(known: &Map<String, Value>) -> String {
 fn gathered(schema: &Value, known: &Map<String, Value>, fields: &mut BTreeMap<String, Vec<String>>) -> bool {
     let mut object = schema["properties"].is_object();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        fields.entry(name.clone()).or_default().push(kind(field, known, ""));
+        fields.entry(name.clone()).or_default().push(kind(field, ""));
     }
     // A reference beside other fields, or among the forms of a tagged value, is a part of it.
     if let (Some(target), true) = (reference(schema).and_then(|name| known.get(name)), object) {
