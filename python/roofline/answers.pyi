@@ -1331,6 +1331,7 @@ class PipelineAnswer(Answer):
     parameters: int
     phase: ModelPhase
     predicted: PipelineForecasts
+    processor_cache_bytes: Optional[int]
     prompt: int
     quantized: Optional[PipelineQuantized]
     recommendation: Optional[PipelineRecommendation]

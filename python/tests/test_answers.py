@@ -119,3 +119,12 @@ def test_import_is_quick_and_needs_nothing() -> None:
     )
     run = lambda: float(subprocess.check_output([sys.executable, "-c", code]))  # noqa: E731
     assert min(run() for _ in range(7)) < 0.05
+
+
+def test_pages_that_nobody_writes_are_refused(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.html"
+    with pytest.raises(roofline.RooflineError, match="no page is written"):
+        roofline.evaluate("demo", html=page)
+    with pytest.raises(roofline.RooflineError, match="no page is written"):
+        roofline.compare("gemv", n=64, k=64, backend="null", on="h200", report=page)
+    assert not page.exists()

@@ -2298,7 +2298,7 @@ export interface components {
             readonly algorithm: string;
             /** @description What weights and activations cost. */
             readonly quality: components["schemas"]["PlanQuality"];
-            /** @description What the cache costs; none where it has 16 bit. */
+            /** @description What the cache costs; none where it has 16 bit, and where what was measured of the weights counts it in. */
             readonly cache_quality: components["schemas"]["PlanQuality"] | null;
             /**
              * Format: double
@@ -2426,6 +2426,47 @@ export interface components {
             readonly kind: "released";
         } | {
             /** @constant */
+            readonly kind: "measured";
+            /**
+             * Format: double
+             * @description Share by which the perplexity rises.
+             */
+            readonly change: number;
+            /**
+             * Format: double
+             * @description The least of it, with 95 % confidence.
+             */
+            readonly low: number;
+            /**
+             * Format: double
+             * @description The most of it, with 95 % confidence.
+             */
+            readonly high: number;
+            /**
+             * Format: double
+             * @description From the original's probabilities to the model's, in nats per token.
+             */
+            readonly kl_divergence: number | null;
+            /**
+             * Format: double
+             * @description The share of tokens of which both think the same one likeliest.
+             */
+            readonly top1_agreement: number | null;
+            /**
+             * Format: uint64
+             * @description Tokens that were scored.
+             */
+            readonly tokens: number;
+            /** @description What text they are of. */
+            readonly text: string;
+            /** @description The algorithm that chose the codes, where that is known. */
+            readonly method: string | null;
+            /** @description When, as `2026-01-31`. */
+            readonly date: string;
+            /** @description The narrow cache that is counted in, where it was not measured apart. */
+            readonly cache: components["schemas"]["Format"] | null;
+        } | {
+            /** @constant */
             readonly kind: "published";
             /**
              * Format: double
@@ -2457,12 +2498,12 @@ export interface components {
         readonly PerplexityChange: {
             /**
              * Format: double
-             * @description The share for a model as robust as Llama-2-7B.
+             * @description The share for a model as robust as any.
              */
             readonly low: number;
             /**
              * Format: double
-             * @description The share for a model as sensitive as Llama-3-8B.
+             * @description The share for a model as sensitive as any.
              */
             readonly high: number;
         };
@@ -3625,7 +3666,7 @@ export interface components {
             readonly tpot_p95_us: number | null;
             /**
              * Format: double
-             * @description Further tokens of all sequences over their time.
+             * @description Further tokens of all sequences in the time of one: of the median, so that both say the same.
              */
             readonly tokens_per_s: number | null;
             /**
@@ -3771,6 +3812,8 @@ export interface components {
             readonly run: string | null;
             readonly report: string | null;
             readonly environment: unknown;
+            /** @description What to ask after a tour, with what it shows. */
+            readonly next?: readonly components["schemas"]["Next"][];
             readonly notes?: readonly components["schemas"]["Note"][];
         };
         /** @description A pass of a model at one precision. */
@@ -4033,6 +4076,11 @@ export interface components {
         };
         /** @description Kernels that share their code, and so their efficiency. */
         readonly KernelFamily: "thin" | "tiled" | "decode" | "prefill" | "elementwise";
+        /** @description A question that leads on. */
+        readonly Next: {
+            readonly command: string;
+            readonly shows: string;
+        };
     };
     responses: never;
     parameters: never;

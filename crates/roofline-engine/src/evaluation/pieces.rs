@@ -141,7 +141,7 @@ mod tests {
 
     /// A text with words, numbers, indentation, letters of several bytes and lines without a space.
     fn text() -> String {
-        let line = "The quick brown fox jumps over 13 lazy dogs; größer als 2.5e-3 — 漢字かな交じり文 🦀🦀.\n\n    if x == 0:\n\t\treturn \"ok\"\n";
+        let line = "The quick brown fox jumps over 13 lazy dogs; größere 2.5e-3 — 漢字かな交じり文 🦀🦀.\n\n    if x == 0:\n\t\treturn \"ok\"\n";
         let lines: Vec<String> = (0..40).map(|at| format!("{at} {line}{}", "=".repeat(at % 7 * 5))).collect();
         lines.concat()
     }
