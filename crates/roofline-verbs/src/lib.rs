@@ -72,6 +72,7 @@ pub mod text;
 #[cfg(feature = "hardware")]
 pub mod this_machine;
 pub mod tiling;
+pub mod trace;
 
 pub use context::Context;
 pub use error::{Error, Result};
