@@ -60,6 +60,7 @@ pub mod quality;
 #[cfg(feature = "files")]
 pub mod quantize;
 pub mod recommend;
+pub mod region;
 pub mod request;
 #[cfg(feature = "hardware")]
 pub mod runner;
