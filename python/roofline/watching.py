@@ -174,7 +174,10 @@ def from_transformers(model: Any) -> Dict[str, Any]:
         raise RooflineError(f"{kind} has no configuration", "give a `transformers` model, its `config`, or a dictionary")
     weights = _weights(model)
     if weights is not None:
+        # The name that a configuration has for it changed.
         fields["torch_dtype"] = weights
+        if "dtype" in fields:
+            fields["dtype"] = weights
     return fields
 
 
@@ -208,7 +211,7 @@ def _energy(cuda: Any) -> Optional[float]:
         look = ask("monitor", {"gpu": int(cuda.current_device())}, False)
     except RooflineError:
         return None
-    return _number(look.status.get("total_energy"))
+    return _number(look.get("total_energy_j"))
 
 
 def _placed(fields: Dict[str, Any], named: bool) -> Answer:

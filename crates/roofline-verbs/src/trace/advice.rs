@@ -45,15 +45,15 @@ fn beyond(row: &TracedOperator) -> Option<String> {
     let (of_roof, bound, beyond) = (row.of_roof?, row.bound?, row.beyond_roof_us?);
     let worst = row.shapes.first()?;
     let standing = format!(
-        "`{}` takes {:.0} % of the time at {:.0} % of its roof, {} ms beyond it; most of it is {} in {}",
+        "`{}` takes {:.0} % of the time at {} % of its roof, {} ms beyond it; most of it is {} in {}",
         row.operator,
         row.share * 100.0,
-        of_roof * 100.0,
+        if of_roof < 0.095 { number(of_roof * 100.0) } else { format!("{:.0}", of_roof * 100.0) },
         number(beyond / 1e3),
         worst.shape,
         worst.precision
     );
-    let launch = worst.ideal_time_us < 5.0 && of_roof < GOOD;
+    let launch = worst.ideal_time_us < 5.0 && worst.median_us < 30.0 && of_roof < GOOD;
     let remedy = match bound {
         _ if of_roof > 1.02 => {
             return Some(format!(

@@ -50,6 +50,24 @@ fn a_processor_by_its_operators() {
     assert_eq!(answer.observations.len(), answer.operators.iter().map(|row| row.shapes.len()).sum::<usize>());
 }
 
+/// A layer of 4096 x 4096 over one row and causal attention, in BF16 on an H200, recorded by torch 2.11: cuBLASLt splits
+/// the product into two kernels, and cuDNN clears memory for its attention. All of it belongs to an operator.
+#[test]
+fn a_gpu_that_was_recorded() {
+    let answer = asked(include_bytes!("fixtures/gpu.json"), None).unwrap();
+    assert_eq!((answer.source, answer.unattributed.kernels), (Profiler::Torch, 0));
+    let (addmm, attention) = (row(&answer, "aten::addmm"), row(&answer, "aten::_cudnn_attention_forward"));
+    assert_eq!((addmm.calls, addmm.kernels, addmm.bound), (1, 2, Some(Bound::Memory)));
+    assert!(addmm.kernel_names[0].starts_with("nvjet_sm90_tst"), "{:?}", addmm.kernel_names);
+    // 33.6 MB in the time of both kernels.
+    let bytes = addmm.gb_s.unwrap() * 1e3 * addmm.time_us;
+    assert!((bytes - 33.57e6).abs() < 0.01e6, "{bytes}");
+    assert_eq!((attention.calls, attention.kernels, attention.shapes[0].precision.as_str()), (1, 4, "bf16"));
+    assert_eq!(answer.operators.len(), 2);
+    assert!(answer.occupations[0].idle_share > 0.9);
+    assert!(answer.first[0].starts_with("GPU 0 waits"), "{:?}", answer.first);
+}
+
 fn event(cat: &str, name: &str, ts: f64, dur: f64, args: &Value) -> Value {
     json!({ "ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args })
 }
