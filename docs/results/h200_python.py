@@ -1,14 +1,15 @@
 """Regions, traces and quantization of a live model on a GPU, as one JSON of figures.
 
-    PYTHONPATH=wheel python docs/results/h200_python.py [--on h200] [--layers 16] [--out figures.json]
+    PYTHONPATH=wheel python docs/results/h200_python.py [--on h200] [--layers 16] [--prompt 2048] [--out figures.json]
 
-It needs torch with CUDA and transformers; torchao is used where it is there. The model is a Llama of about a billion
+It needs torch and transformers, and means a GPU, though it runs without; torchao is used where it is there. The model is a Llama of about a billion
 parameters with random weights, so that nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
@@ -21,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import roofline
 
-PROMPT = 2048
+PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 REPEATS = 5
 
 
@@ -39,17 +40,23 @@ def model_of(layers: int) -> Any:
         tie_word_embeddings=True,
     )
     torch.manual_seed(0)
-    with torch.device("cuda"):
+    with torch.device(PLACE):
         return LlamaForCausalLM(config).to(torch.bfloat16).eval()
 
 
-def counts(model: Any, on: str, phase: str) -> Dict[str, float]:
+def counts(model: Any, on: str, phase: str, prompt: int) -> Dict[str, float]:
     """What a pass has to compute and to move, by `roofline predict`."""
     answer = roofline.predict(
-        "model", roofline.from_transformers(model), on=on, precision="bf16", phase=phase, batch=1, context=PROMPT
+        "model", roofline.from_transformers(model), on=on, precision="bf16", phase=phase, batch=1, context=prompt
     )
     estimate = answer.estimates[0]
     return {"flops": float(estimate.flops), "bytes": float(estimate.bytes)}
+
+
+def settle() -> None:
+    """Waits for all that was started."""
+    if PLACE == "cuda":
+        torch.cuda.synchronize()
 
 
 def watched(name: str, run: Any, on: str, **work: float) -> Dict[str, Any]:
@@ -72,17 +79,22 @@ def steady(name: str, run: Any, on: str, seconds: float = 1.5) -> Dict[str, Any]
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             run()
-            torch.cuda.synchronize()
+            settle()
             passes += 1
     return dict(region.to_dict(), passes=passes)
 
 
 def traced(run: Any, on: str) -> Dict[str, Any]:
     """One pass under `torch.profiler`: by the live profiler, and by its file."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
-        run()
-        torch.cuda.synchronize()
+    def profiled() -> Any:
+        with torch.profiler.profile(record_shapes=True) as profiler:
+            run()
+            settle()
+        return profiler
+
+    profiled()
+    live = roofline.torch.profile(profiled(), on=on)
+    profiler = profiled()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace.json.gz")
         profiler.export_chrome_trace(path)
@@ -94,6 +106,7 @@ def traced(run: Any, on: str) -> Dict[str, Any]:
     rows = [{field: row[field] for field in kept} for row in answer.to_dict()["operators"][:12]]
     return {
         "trace_bytes": size,
+        "live": {"time_us": live.time_us, "operators": len(live.operators)},
         "read_s": read,
         "time_us": answer.time_us,
         "known_share": answer.known_share,
@@ -120,19 +133,20 @@ def quantized(layers: int, tokens: Any, on: str) -> Dict[str, Any]:
                 told["error"] = f"{type(error).__name__}: {error}"[:300]
         figures[precision] = told
         del model
-        torch.cuda.empty_cache()
+        gc.collect()
     return figures
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", default="h200")
     parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--prompt", type=int, default=2048)
     parser.add_argument("--out")
     asked = parser.parse_args()
     model = model_of(asked.layers)
-    tokens = torch.randint(0, 128256, (1, PROMPT), device="cuda")
+    tokens = torch.randint(0, 128256, (1, asked.prompt), device=PLACE)
     cache = model(tokens, use_cache=True).past_key_values
 
     def prefill() -> None:
@@ -140,23 +154,23 @@ def main() -> None:
 
     def decode() -> None:
         model(tokens[:, :1], past_key_values=cache, use_cache=True)
-        cache.crop(PROMPT)
+        cache.crop(-1)
 
     figures: Dict[str, Any] = {
         "roofline": roofline.__version__,
         "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name(),
+        "place": torch.cuda.get_device_name() if PLACE == "cuda" else PLACE,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "dtype": roofline.from_transformers(model).get("torch_dtype"),
     }
     for name, run in (("prefill", prefill), ("decode", decode)):
         figures[name] = {
-            "region": watched(name, run, asked.on, **counts(model, asked.on, name)),
+            "region": watched(name, run, asked.on, **counts(model, asked.on, name, asked.prompt)),
             "steady": steady(name, run, asked.on),
             "trace": traced(run, asked.on),
         }
     del model, cache
-    torch.cuda.empty_cache()
+    gc.collect()
     figures["quantization"] = quantized(asked.layers, tokens, asked.on)
     text = json.dumps(figures, indent=1)
     if asked.out:

@@ -14,6 +14,7 @@ import tempfile
 from typing import Any, Optional
 
 from .answers import Answer
+from .errors import RooflineError
 from .verbs import ask
 
 __all__ = ["profile"]
@@ -24,7 +25,8 @@ def profile(trace: Any, on: Optional[str] = None, *, progress: Any = None) -> An
 
     ``trace`` is a file (JSON, .json.gz, or an export of ``ncu --csv``) or a ``torch.profiler.profile`` that has stopped.
     ``on`` is the device it was made on; left out, the one that the trace names. ``record_shapes=True`` gives operators a
-    roof. The answer has ``operators``, ``occupations``, ``unattributed`` and ``first``.
+    roof. A profiler gives its trace away once: to keep it, export it and name the file. The answer has ``operators``,
+    ``occupations``, ``unattributed`` and ``first``.
     """
     if isinstance(trace, (str, bytes, os.PathLike)):
         return _asked(os.fspath(trace), on, progress)
@@ -34,7 +36,12 @@ def profile(trace: Any, on: Optional[str] = None, *, progress: Any = None) -> An
         raise TypeError(f"profile() takes the path of a trace or a torch.profiler.profile, not {kind}")
     with tempfile.TemporaryDirectory(prefix="roofline-") as folder:
         path = os.path.join(folder, "trace.json")
-        export(path)
+        try:
+            export(path)
+        except (AssertionError, RuntimeError) as error:
+            hint = "a profiler writes its trace once, when it has stopped; name the file where it is written already"
+            why = str(error) or "it has not stopped"
+            raise RooflineError(f"the profiler does not give its trace: {why}", hint) from error
         return _asked(path, on, progress)
 
 

@@ -72,6 +72,15 @@ def test_a_live_profiler_is_exported_and_nothing_stays() -> None:
     assert not pathlib.Path(profiler.path).exists()
 
 
+def test_a_profiler_that_gave_its_trace_away() -> None:
+    def refuse(path: str) -> None:
+        raise RuntimeError("Trace is already saved.")
+
+    with pytest.raises(roofline.RooflineError, match="already saved") as raised:
+        roofline.torch.profile(types.SimpleNamespace(export_chrome_trace=refuse), on="h200")
+    assert "once" in raised.value.hint
+
+
 def test_compare_has_the_same_trace(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(TRACE), encoding="utf-8")
