@@ -159,7 +159,7 @@ def watch(
 
 
 def from_transformers(model: Any) -> Dict[str, Any]:
-    """A `transformers` model, or its configuration, as every function here takes one: ``predict("model", from_transformers(m))``.
+    """A `transformers` model, or its configuration, as every function here takes a model.
 
     The result is what its ``config.json`` holds. Of a live model the weights' own type counts, not what the configuration
     says of it.

@@ -86,7 +86,7 @@ pub struct Answer {
 }
 
 /// All calls of an operator, or of a kernel that belongs to none that is known.
-#[derive(Clone, Serialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, JsonSchema)]
 pub struct TracedOperator {
     pub operator: String,
     /// Whether the name is an operator's; a kernel's own otherwise.
@@ -286,26 +286,7 @@ impl Answer {
 
 impl TracedOperator {
     fn named(operator: String, attributed: bool) -> Self {
-        Self {
-            operator,
-            attributed,
-            calls: 0,
-            kernels: 0,
-            time_us: 0.0,
-            share: 0.0,
-            known_time_us: 0.0,
-            ideal_time_us: None,
-            expected_time_us: None,
-            basis: None,
-            tflops: None,
-            gb_s: None,
-            of_roof: None,
-            of_bandwidth: None,
-            bound: None,
-            beyond_roof_us: None,
-            kernel_names: Vec::new(),
-            shapes: Vec::new(),
-        }
+        Self { operator, attributed, ..Self::default() }
     }
 }
 
