@@ -38,11 +38,13 @@ from .verbs import (
 )
 
 if TYPE_CHECKING:
+    from . import torch as torch
     from .analyzer import *  # noqa: F403
     from .benchmark import *  # noqa: F403
     from .configs import *  # noqa: F403
     from .hardware import *  # noqa: F403
     from .quantization import *  # noqa: F403
+    from .watching import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ LAZY: Dict[str, str] = {
             "Recommendation apply_quantization benchmark_transformer get_quantize_config map_precision_to_torchao "
             "recommend_quantization run_pipeline"
         ),
+        "watching": "Region from_transformers watch",
     }.items()
     for name in names.split()
 }
@@ -31,6 +32,8 @@ def find(name: str) -> Any:
     """What a name stands for."""
     from importlib import import_module
 
+    if name == "torch":
+        return import_module(".torch", __package__)
     if name not in LAZY:
         raise AttributeError(f"module 'roofline' has no attribute {name!r}")
     return getattr(import_module("." + LAZY[name], __package__), name)

@@ -25,12 +25,19 @@ _ROWS = (
     "tilings",
     "weights",
     "tensors",
+    "operators",
 )
 """Lists that are what an answer is about, the first that is there."""
 
 _COLUMNS = (
     "key",
     "name",
+    "operator",
+    "calls",
+    "time_us",
+    "share",
+    "of_roof",
+    "bound",
     "model",
     "device",
     "shape",

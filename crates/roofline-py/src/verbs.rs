@@ -77,6 +77,8 @@ pub(crate) const VERBS: &[Verb] = &[
     verb!(inspect, false),
     verb!(plot, false, plot::plot, |context, request, _| plot::picture(context, request).into_iter().collect()),
     verb!(tiling, false),
+    verb!(trace, true),
+    verb!(region, false),
     verb!(chart, false, verbs::chart::chart, |context, request, answer| prediction(
         context,
         request,

@@ -6,6 +6,7 @@ mod judged;
 mod kernel;
 mod picture;
 mod tour;
+mod traced;
 mod whole;
 
 pub use judged::{Judged, JudgedSummary, judged};
@@ -35,6 +36,7 @@ use self::{
     demonstration::demonstrated,
     kernel::kernels,
     tour::{AFTER_THE_TOUR, squares, tour},
+    traced::traced,
     whole::whole,
 };
 use crate::{
@@ -46,7 +48,7 @@ use crate::{
     request::{BackendName, Measuring, Range, Setting, TIERS, list, one_of, with_subjects},
     runner::{Outcome, Runner, ready},
     subjects::{of_model, of_operator, refuse_giant_model, refuse_giants},
-    this_machine,
+    this_machine, trace,
 };
 
 /// Sizes of one comparison that somebody elsewhere asks for.
@@ -74,7 +76,11 @@ pub struct Request {
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub measured: Option<PathBuf>,
-    /// The device that --measured was made on, that --from is to be judged by, or that the null backend plays
+    /// Analyse what a profiler recorded: kernels by operator, against the roof, and what to do first
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "from", "measured"])]
+    #[schemars(extend("x-local" = true))]
+    pub trace: Option<PathBuf>,
+    /// The device that --measured or --trace was made on, that --from is to be judged by, or that the null backend plays
     #[arg(long, value_name = "DEVICE")]
     pub on: Option<String>,
     /// Plans of the tour, as `predict` takes them
@@ -103,6 +109,9 @@ Without a subject it is a tour of this machine: what it is made of, what theory 
 A file of measurements made elsewhere (--measured) is a CSV with the columns m, n, k, precision and time_us, or
 JSON of the form {\"benchmarks\": [{\"kernel_type\": \"gemm\", \"shape\": [m, n, k], \"precision\": ..., \"measured_time_us\": ...}]}.
 
+What a profiler recorded (--trace) is what torch.profiler's export_chrome_trace writes (.json, .json.gz; record_shapes=True
+gives operators their roof), or a table of `ncu --csv`.
+
 Examples:
   roofline compare
   roofline compare --demo                              a whole model, with nothing to download
@@ -111,7 +120,8 @@ Examples:
   roofline compare model ./Llama-3.2-1B                whole passes of a checkpoint
   roofline compare sizes                               does the error change with size?
   roofline compare --from run.jsonl                    analyse a run again, on any machine
-  roofline compare --measured points.csv --on gb10     somebody else's measurements";
+  roofline compare --measured points.csv --on gb10     somebody else's measurements
+  roofline compare --trace trace.json.gz --on h200     kernels of a PyTorch program by operator";
 
 /// What is measured and compared.
 #[derive(Subcommand, Clone, Debug, Deserialize, JsonSchema)]
@@ -221,6 +231,9 @@ pub struct Answer {
     /// Models that ran: their passes by the clock, each with its operators.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub whole: Vec<MeasuredPass>,
+    /// What a profiler recorded, by operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<trace::Answer>,
     /// Whether somebody had enough before all of them were through.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
@@ -272,13 +285,17 @@ impl CalibrationBasis {
 
 /// Predictions beside measurements. Where its report would go is in the answer; whoever shows it writes it.
 pub fn compare(context: &Context, request: &Request) -> Result<Answer> {
-    if request.from.is_some() && request.measured.is_some() {
-        return Err(Error::request("⟨from⟩ and ⟨measured⟩ are two questions", "ask one of them"));
+    let files = [("from", &request.from), ("measured", &request.measured), ("trace", &request.trace)];
+    let mut files = files.iter().filter(|(_, file)| file.is_some()).map(|(name, _)| name);
+    if let (Some(one), Some(other)) = (files.next(), files.next()) {
+        return Err(Error::request(format!("⟨{one}⟩ and ⟨{other}⟩ are two questions"), "ask one of them"));
     }
     if request.demo {
         return compare(context, &demonstrated(context, request)?);
     }
-    let answer = if let Some(path) = &request.measured {
+    let answer = if let Some(path) = &request.trace {
+        traced(context, request, path)?
+    } else if let Some(path) = &request.measured {
         imported(context, request, path)?
     } else if let Some(path) = &request.from {
         from_run(context, request, path)?
@@ -435,6 +452,7 @@ impl Answer {
             comparisons: kernels(&pairs, machine),
             passes,
             whole: Vec::new(),
+            trace: None,
             stopped: false,
             speedups,
             gains,

@@ -60,6 +60,7 @@ pub mod quality;
 #[cfg(feature = "files")]
 pub mod quantize;
 pub mod recommend;
+pub mod region;
 pub mod request;
 #[cfg(feature = "hardware")]
 pub mod runner;
@@ -72,6 +73,7 @@ pub mod text;
 #[cfg(feature = "hardware")]
 pub mod this_machine;
 pub mod tiling;
+pub mod trace;
 
 pub use context::Context;
 pub use error::{Error, Result};

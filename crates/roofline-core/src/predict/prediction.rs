@@ -78,7 +78,7 @@ impl Prediction {
 
     /// The same `count` times.
     #[must_use]
-    pub(crate) fn times(self, count: u64) -> Self {
+    pub fn times(self, count: u64) -> Self {
         Self { ideal: self.ideal.times(count), expected: self.expected.times(count) }
     }
 }

@@ -4,6 +4,7 @@ mod explanation;
 mod page;
 mod table;
 mod text;
+mod trace;
 
 use clap::Args;
 use roofline_verbs::{
@@ -28,7 +29,11 @@ pub(crate) struct CompareArgs {
 
 pub(crate) fn run(context: &Context, args: &CompareArgs, form: Format) -> Result<(), Failure> {
     let answer = answer(context, &args.request)?;
-    emit(&if args.all { Shown::all(&answer) } else { Shown::best(&answer) }, form)?;
+    match &answer.trace {
+        // The rows of a trace are its operators.
+        Some(trace) if form == Format::Csv => emit(&Shown::of(trace, args.all), form)?,
+        _ => emit(&Shown::of(&answer, args.all), form)?,
+    }
     if let (Some(path), true) = (&answer.report, form != Format::Text) {
         style::talk("note", &format!("report: {}", path.display()));
     }

@@ -1,12 +1,15 @@
 //! The report as one HTML file that needs nothing else: the sentences and pictures first, in both themes, then the tables
 //! and the environment, folded.
 
+use super::trace;
 use crate::report::{Section, Shown, html};
 use roofline_verbs::compare::Answer;
 
 pub(super) fn page(compared: &Shown<'_, Answer>) -> String {
-    let mut sections = compared.essence();
-    sections.extend(compared.details());
+    let mut sections = trace::sections(compared, true).unwrap_or_else(|| compared.essence());
+    if !compared.pairs.is_empty() {
+        sections.extend(compared.details());
+    }
     let environment = facts(&compared.environment);
     if !environment.is_empty() {
         sections.push(Section::Folded("Environment".to_owned(), vec![Section::Facts(environment)]));

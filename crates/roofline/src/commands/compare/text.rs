@@ -1,7 +1,7 @@
 //! A comparison for reading: what matters first, the rest where it is asked for.
 
 use crate::{
-    commands::passes,
+    commands::{compare::trace, passes},
     report::{Report, Section, Shown},
 };
 use roofline_verbs::{compare::Answer, picture::Picture};
@@ -10,6 +10,10 @@ impl Report for Shown<'_, Answer> {
     const ROWS: &'static str = "comparisons";
 
     fn sections(&self) -> Vec<Section> {
+        if let Some(mut sections) = trace::sections(self, self.all) {
+            sections.extend(self.files().map(Section::Line));
+            return sections;
+        }
         let mut sections = self.essence();
         if self.all {
             sections.extend(self.details());
