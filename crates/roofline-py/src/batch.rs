@@ -12,13 +12,12 @@ use pyo3::{
 use roofline_core::{machine::Basis, wording};
 use roofline_verbs::{
     batch::{Answer, Column, Names, Request, batch},
-    request::{ModelName, from_json},
+    request::ModelName,
 };
-use serde_json::Value;
 
 use crate::{
     answer,
-    failure::{of_verb, raised},
+    failure::raised,
     question::{kind_of, text, value_of},
     work,
 };
@@ -67,11 +66,7 @@ fn word(value: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
 
 /// A name, or what is in a `config.json`.
 fn model(value: &Bound<'_, PyAny>, name: &str) -> PyResult<ModelName> {
-    match value_of(value, name, 0)? {
-        Value::String(name) => Ok(ModelName::Name(name)),
-        config @ Value::Object(_) => from_json(config).map_err(|error| of_verb(value.py(), &error)),
-        _ => Err(refused(value, name, "texts")),
-    }
+    serde_json::from_value(value_of(value, name, 0)?).map_err(|_| refused(value, name, "texts"))
 }
 
 fn refused(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {

@@ -8,7 +8,7 @@ use std::{
 
 use roofline_core::{
     Dim, Error as Core, Graph, Machine, Model, Plan,
-    machine::Basis,
+    machine::{Basis, Stack},
     model::{Lowering, Workload},
     plan::Assignment,
     predict::Tier,
@@ -110,7 +110,7 @@ fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Foun
         models: found(context, model, "model", |name| context.model(name).map(Arc::new).map_err(|error| why(&error)))?,
         machines: found(context, on, "device", |name| {
             let device = context.device(name.trim()).map_err(|error| why(&error))?;
-            Ok(Arc::new(machine::machine(context, device, machine_stack())))
+            Ok(Arc::new(machine::machine(context, device, Stack::default())))
         })?,
         plans: found_or(context, precision, None, |text| one_plan(text).map(Some))?,
         phases: found_or(context, phase, Phase::Decode, |text| text.trim().parse().map_err(|error: Core| why(&error)))?,
@@ -138,11 +138,6 @@ fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Foun
         at.push(place);
     }
     Ok((lines, Column::Rows(at)))
-}
-
-/// Whose kernels: those that `predict` speaks of where nobody says which.
-fn machine_stack() -> roofline_core::machine::Stack {
-    crate::request::Setting::default().stack
 }
 
 /// What the names of a column stand for, each looked up once; a name that is left out is an error of its rows.
