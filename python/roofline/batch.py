@@ -29,64 +29,80 @@ class BatchAnswer(Answer):
     @property
     def expected_time_us(self) -> "array[float]":
         """The time that is likely."""
-        return self._column("expected_time_us")
+        return self._array("expected_time_us")
 
     @property
     def lo_us(self) -> "array[float]":
         """The lower end of the range that nine of ten measurements should lie in."""
-        return self._column("lo_us")
+        return self._array("lo_us")
 
     @property
     def hi_us(self) -> "array[float]":
         """The upper end of that range."""
-        return self._column("hi_us")
+        return self._array("hi_us")
 
     @property
     def ideal_time_us(self) -> "array[float]":
         """The least time: the ideal roofline."""
-        return self._column("ideal_time_us")
+        return self._array("ideal_time_us")
 
     @property
     def tokens_per_s(self) -> "array[float]":
         """Tokens per second, in the tier that was asked for."""
-        return self._column("tokens_per_s")
+        return self._array("tokens_per_s")
 
     @property
     def memory_bytes(self) -> "array[float]":
         """Weights, cache and what is in flight."""
-        return self._column("memory_bytes")
+        return self._array("memory_bytes")
 
     @property
     def fits(self) -> List[Optional[bool]]:
         """Whether the device has as much memory; `None` where nobody said how much it has."""
-        return self._column("fits")  # type: ignore[no-any-return]
+        fits: List[Optional[bool]] = self._columns()["fits"]
+        return fits
 
     @property
     def basis(self) -> List[Optional[str]]:
         """Where the expected time comes from."""
-        return self._column("basis")  # type: ignore[no-any-return]
+        return self._texts("basis")
 
     @property
     def error(self) -> List[Optional[str]]:
         """Why a row has no forecast."""
-        return self._column("error")  # type: ignore[no-any-return]
+        return self._texts("error")
 
-    def _column(self, name: str) -> Any:
-        return self._fields[name]
+    @property
+    def notes(self) -> List[Dict[str, str]]:
+        """What is said beside it."""
+        notes: List[Dict[str, str]] = self._columns()["notes"]
+        return notes
+
+    def _array(self, name: str) -> "array[float]":
+        numbers: "array[float]" = self._columns()[name]
+        return numbers
+
+    def _texts(self, name: str) -> List[Optional[str]]:
+        texts: List[Optional[str]] = self._columns()[name]
+        return texts
+
+    def _columns(self) -> Dict[str, Any]:
+        fields: Dict[str, Any] = object.__getattribute__(self, "_fields")
+        return fields
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        return self._columns()[name]
 
     def get(self, name: str, default: Any = None) -> Any:
         """A column, or `default` where there is none of that name."""
-        return self._fields.get(name, default)
+        return self._columns().get(name, default)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return (BatchAnswer, (self._fields,))
+        return (BatchAnswer, (self._columns(),))
 
     def to_dict(self) -> Dict[str, Any]:
         """The columns as lists, to keep and to change."""
-        return {name: list(self._fields[name]) for name in (*_NUMBERS, *_LISTS)}
+        return {name: list(self._columns()[name]) for name in (*_NUMBERS, *_LISTS)}
 
     def to_json(self, indent: Optional[int] = None) -> str:
         """The columns as JSON, which has `null` where a row has no number."""
@@ -109,8 +125,8 @@ class BatchAnswer(Answer):
             import pandas
         except ImportError as error:
             raise ImportError("to_pandas() needs pandas: pip install pandas") from error
-        numbers = {name: numpy.asarray(self._fields[name]) for name in _NUMBERS}
-        return pandas.DataFrame({**numbers, **{name: self._fields[name] for name in _LISTS}})
+        numbers = {name: numpy.asarray(self._columns()[name]) for name in _NUMBERS}
+        return pandas.DataFrame({**numbers, **{name: self._columns()[name] for name in _LISTS}})
 
     def to_arrow(self) -> Any:
         """The columns as a `pyarrow.Table`, whose numbers are those of this answer and no copy."""
@@ -118,13 +134,13 @@ class BatchAnswer(Answer):
             import pyarrow
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from error
-        rows = len(self._fields["error"])
+        rows = len(self._columns()["error"])
         columns = {
-            name: pyarrow.Array.from_buffers(pyarrow.float64(), rows, [None, pyarrow.py_buffer(self._fields[name])])
+            name: pyarrow.Array.from_buffers(pyarrow.float64(), rows, [None, pyarrow.py_buffer(self._columns()[name])])
             for name in _NUMBERS
         }
         types = {"fits": pyarrow.bool_(), "basis": pyarrow.string(), "error": pyarrow.string()}
-        columns.update({name: pyarrow.array(self._fields[name], types[name]) for name in _LISTS})
+        columns.update({name: pyarrow.array(self._columns()[name], types[name]) for name in _LISTS})
         return pyarrow.table(columns)
 
     def __repr__(self) -> str:
@@ -137,10 +153,10 @@ class BatchAnswer(Answer):
 
     def _short(self) -> List[List[str]]:
         names = ("expected_time_us", "lo_us", "hi_us", "tokens_per_s", "fits", "basis", "error")
-        count = len(self._fields["error"])
+        count = len(self._columns()["error"])
         rows = [list(names)]
         for row in range(min(count, _MOST_ROWS)):
-            rows.append([_cell(self._fields[name][row]) for name in names])
+            rows.append([_cell(self._columns()[name][row]) for name in names])
         widths = [max(len(row[at]) for row in rows) for at in range(len(names))]
         table = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in rows]
         return [[f"{count} forecasts"], *table, *([[f"... {count - _MOST_ROWS} more"]] if count > _MOST_ROWS else [])]
@@ -265,9 +281,9 @@ def _view(name: str, value: Any) -> Optional[memoryview]:
     """The memory of a column of plain numbers, where it has some that can be looked at."""
     if isinstance(value, (int, float, list, tuple, range)):
         return None
-    for attempt in (lambda: memoryview(value), lambda: memoryview(value.to_numpy())):
+    for whole in (True, False):
         try:
-            view = attempt()
+            view = memoryview(value if whole else value.to_numpy())
         except Exception:  # noqa: BLE001 - whatever a library says, the column is then read as a list
             continue
         if view.format in _PLAIN:
