@@ -88,6 +88,7 @@ fn numbers(columns: &Bound<'_, PyDict>, name: &str) -> PyResult<Column<f64>> {
 }
 
 /// Numbers of any kind as 64 bit. What is not exact in those is far beyond every dimension, and stays so.
+#[expect(clippy::cast_lossless, reason = "one way for all kinds of numbers")]
 fn read(letter: &str, width: usize, bytes: &[u8]) -> Option<Vec<f64>> {
     macro_rules! of {
         ($number:ty) => {

@@ -199,12 +199,11 @@ impl Known {
         let model = Arc::clone(self.models[at as usize].as_ref().map_err(Arc::clone)?);
         let machine = Arc::clone(self.machines[on as usize].as_ref().map_err(Arc::clone)?);
         let own;
-        let plan = match self.plans[precision as usize].as_ref().map_err(Arc::clone)? {
-            Some(plan) => plan,
-            None => {
-                own = plans(&[], Varies::Model(&model), &machine.device).map_err(|error| why(&error))?;
-                own.first().ok_or_else(|| Reason::from("the device has no plan"))?
-            }
+        let plan = if let Some(plan) = self.plans[precision as usize].as_ref().map_err(Arc::clone)? {
+            plan
+        } else {
+            own = plans(&[], Varies::Model(&model), &machine.device).map_err(|error| why(&error))?;
+            own.first().ok_or_else(|| Reason::from("the device has no plan"))?
         };
         let assignment = plan.on(&machine.device, Some(&model.anatomy)).map_err(|error| why(&error))?;
         let phase = self.phases[phase as usize].clone()?;
