@@ -40,6 +40,7 @@ from .verbs import (
 if TYPE_CHECKING:
     from . import torch as torch
     from .analyzer import *  # noqa: F403
+    from .batch import *  # noqa: F403
     from .benchmark import *  # noqa: F403
     from .configs import *  # noqa: F403
     from .hardware import *  # noqa: F403

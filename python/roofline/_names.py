@@ -9,6 +9,7 @@ LAZY: Dict[str, str] = {
     name: module
     for module, names in {
         "analyzer": "Analysis RooflineAnalyzer Summary quick_analysis",
+        "batch": "BatchAnswer predict_batch",
         "benchmark": "BenchmarkResults InferenceBenchmark",
         "configs": (
             "CustomModelConfig Llama2_13BConfig Llama2_70BConfig Llama2_7BConfig Llama3_70BConfig Llama3_8BConfig "

@@ -13,6 +13,17 @@ const RUNS: usize = 300;
 pub(crate) fn bench() -> Result<(), String> {
     step("estimates (divan)");
     run(&mut cargo(&["bench", "--quiet", "--locked", "--package", "roofline-core", "--bench", "estimates"]))?;
+    step("rows of a batch (divan)");
+    run(&mut cargo(&[
+        "bench",
+        "--quiet",
+        "--locked",
+        "--package",
+        "roofline-verbs",
+        "--no-default-features",
+        "--bench",
+        "batch",
+    ]))?;
     step("from process start to answer");
     run(&mut cargo(&["build", "--quiet", "--profile", "dist", "--locked", "--package", "roofline"]))?;
     let program = root().join("target/dist/roofline");

@@ -15,7 +15,7 @@ const CARGO: &str = "XTASK_CARGO";
 /// What builds and tests the package. Newer ones may find more, and then no change of ours would have broken it.
 const TOOLS: &str = "maturin==1.16.0 mypy==1.18.2 pytest==8.4.2 tqdm==4.67.1";
 /// What the package meets where it is installed, and does without where it is not.
-const GUESTS: &str = "numpy pandas pyarrow nbclient ipykernel";
+const GUESTS: &str = "numpy pandas pyarrow polars duckdb nbclient ipykernel";
 
 /// Builds the wheel, installs it into an empty environment and tests it there.
 pub(crate) fn python() -> Result<(), String> {

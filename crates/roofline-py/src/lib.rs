@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod batch;
 mod failure;
 mod home;
 mod question;
@@ -21,7 +22,7 @@ mod _native {
 
     #[pymodule_export]
     use super::reply::Reply;
-    use super::{question, verbs, work};
+    use super::{batch, question, verbs, work};
 
     /// The version of the program that answers.
     #[pymodule_export]
@@ -59,5 +60,12 @@ mod _native {
         let verb = verbs::named(py, verb)?;
         let fields = question::fields(request)?;
         work::answer(py, verb, fields, progress)
+    }
+
+    /// A whole-model forecast for each row of columns. Numbers come and go as bytes, names as a list of those that there are
+    /// and the bytes of which of them each row has; nothing is made for a row.
+    #[pyfunction]
+    fn predict_batch<'py>(py: Python<'py>, columns: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        batch::predict(py, columns)
     }
 }

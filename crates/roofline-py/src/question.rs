@@ -39,7 +39,7 @@ fn object(dictionary: &Bound<'_, PyDict>, within: &str, depth: usize) -> PyResul
 }
 
 /// `name` is the field of the request that holds it.
-fn value_of(value: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
+pub(crate) fn value_of(value: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
     if depth > DEEPEST {
         let message = format!("`{name}` is nested too deeply, or holds itself");
         return Err(raised(value.py(), &message, Some(&format!("{DEEPEST} levels at most")), "usage"));
@@ -114,7 +114,7 @@ fn float(value: &Bound<'_, PyAny>, number: f64, name: &str) -> PyResult<Value> {
 }
 
 /// A text that UTF-8 can hold.
-fn text(text: &Bound<'_, PyString>, name: &str) -> PyResult<String> {
+pub(crate) fn text(text: &Bound<'_, PyString>, name: &str) -> PyResult<String> {
     text.to_cow().map(Cow::into_owned).map_err(|error| {
         if !error.is_instance_of::<PyUnicodeEncodeError>(text.py()) {
             return error;
@@ -126,6 +126,6 @@ fn text(text: &Bound<'_, PyString>, name: &str) -> PyResult<String> {
 }
 
 /// The type of an object, in words.
-fn kind_of(value: &Bound<'_, PyAny>) -> String {
+pub(crate) fn kind_of(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "of an unknown type".to_owned(), |name| format!("of type {name}"))
 }

@@ -20,21 +20,22 @@ use std::{
 
 use pyo3::{prelude::*, types::PyDict};
 use roofline_core::wording;
-use roofline_verbs::{Context, Error, Note, Result as VerbResult, Watcher, note::Nobody};
+use roofline_verbs::{Context, Error, Note, Result as VerbResult, Watcher, context::Home, note::Nobody};
 use serde_json::{Map, Value};
 
 use crate::{
     failure::{of_panic, of_verb, raised},
     home,
-    reply::{Reply, Told},
-    verbs::{Asked, Verb},
+    reply::Reply,
+    verbs::Verb,
 };
 
 /// How often whoever waits looks up.
 const LOOK: Duration = Duration::from_millis(50);
 
 type Panic = Box<dyn Any + Send>;
-type Outcome = Result<VerbResult<Box<dyn Told>>, Panic>;
+/// What became of work: it answered, it refused, or it failed.
+type Outcome<T> = Result<VerbResult<T>, Panic>;
 
 /// The answer of a verb.
 pub(crate) fn answer(
@@ -49,15 +50,26 @@ pub(crate) fn answer(
     let read = catch_unwind(AssertUnwindSafe(|| (verb.read)(fields, Arc::clone(&home))));
     let asked = read.map_err(|panic| of_panic(py, &*panic))?.map_err(|error| of_verb(py, &error))?;
     let outcome = if slow {
-        let events = Arc::new(Events::default());
-        let context = Context::local(home, Arc::clone(&events) as Arc<dyn Watcher>);
-        beside(py, asked, context, &events, progress)?
+        beside(py, asked, home, progress)?
     } else {
         let context = Context::local(home, Arc::new(Nobody));
         py.detach(|| attempt(asked, &context))
     };
+    told(py, outcome).map(Reply::new)
+}
+
+/// The answer of work that may take long and tells nothing on its way.
+pub(crate) fn long<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(&Context) -> VerbResult<T> + Send + 'static,
+) -> PyResult<T> {
+    let outcome = beside(py, work, home::of(py), None)?;
+    told(py, outcome)
+}
+
+fn told<T>(py: Python<'_>, outcome: Outcome<T>) -> PyResult<T> {
     match outcome {
-        Ok(Ok(told)) => Ok(Reply::new(told)),
+        Ok(Ok(told)) => Ok(told),
         Ok(Err(error)) => Err(of_verb(py, &error)),
         Err(panic) => Err(of_panic(py, &*panic)),
     }
@@ -70,19 +82,20 @@ fn names_this(fields: &Map<String, Value>) -> bool {
         || !fields.contains_key("on")
 }
 
-fn attempt(asked: Asked, context: &Context) -> Outcome {
+fn attempt<T>(asked: impl FnOnce(&Context) -> VerbResult<T>, context: &Context) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(|| asked(context)))
 }
 
 /// Waits for work on another thread.
-fn beside(
+fn beside<T: Send + 'static>(
     py: Python<'_>,
-    asked: Asked,
-    context: Context,
-    events: &Arc<Events>,
+    asked: impl FnOnce(&Context) -> VerbResult<T> + Send + 'static,
+    home: Arc<Home>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Outcome> {
-    let (sender, receiver) = sync_channel::<Outcome>(1);
+) -> PyResult<Outcome<T>> {
+    let events = Arc::new(Events::default());
+    let context = Context::local(home, Arc::clone(&events) as Arc<dyn Watcher>);
+    let (sender, receiver) = sync_channel::<Outcome<T>>(1);
     let work = move || {
         // Nobody hears it where whoever asked has gone.
         let _ = sender.send(attempt(asked, &context));

@@ -21,6 +21,7 @@
 
 pub mod analyze;
 pub mod analyzer;
+pub mod batch;
 #[cfg(feature = "hardware")]
 pub mod calibrate;
 pub mod chart;

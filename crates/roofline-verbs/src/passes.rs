@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use roofline_core::{
-    Machine, Model, Plan,
-    model::Lowering,
+    Graph, Machine, Model, Plan,
+    model::{Footprint, Lowering, Workload},
     plan::Assignment,
     predict::{Figures, Forecast, KernelFigures, Ratios, Tier, forecast},
     units::Bytes,
@@ -46,6 +46,42 @@ pub struct ModelPoint {
     /// Its kernels, where a picture shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<KernelFigures>,
+}
+
+/// A model on a machine by formats that are known. A prediction, a point of a sweep and a row of a batch are all told by it,
+/// so that none can differ from another.
+#[derive(Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) machine: &'a Machine,
+    pub(crate) assignment: &'a Assignment,
+    pub(crate) lowering: Lowering,
+    pub(crate) phase: Phase,
+    pub(crate) tier: Tier,
+}
+
+/// What every pass is asked: how long, how many tokens, how much memory, and whether there is as much.
+pub(crate) struct Told {
+    pub(crate) forecast: Forecast,
+    pub(crate) footprint: Footprint,
+    pub(crate) tokens_per_s: f64,
+    pub(crate) fits: Option<bool>,
+}
+
+impl Setup<'_> {
+    /// Of the graph of a workload.
+    pub(crate) fn told(&self, graph: &Graph, workload: Workload) -> roofline_core::Result<Told> {
+        let Self { model, machine, assignment, lowering, phase, tier } = *self;
+        let forecast = forecast(graph, assignment, machine)?;
+        let footprint = model.footprint_of(graph, workload, lowering.ranks, assignment, machine.sizes);
+        let tokens = tokens(phase, workload.sequences.get(), workload.context.get());
+        Ok(Told {
+            tokens_per_s: tokens / forecast.total.time(tier).value(),
+            fits: machine.device.room().map(|room| footprint.total() <= room.for_models()),
+            forecast,
+            footprint,
+        })
+    }
 }
 
 /// What is gone through, but for batches and contexts.
@@ -141,17 +177,16 @@ impl Line {
         batch: u64,
         context: u64,
     ) -> roofline_core::Result<(ModelPoint, Forecast)> {
-        let Self { model, machine, tier, phase, .. } = self;
+        let Self { model, machine, assignment, lowering, tier, phase, .. } = self;
         let workload = workload(*phase, batch, context)?;
-        let graph = model.graph(workload, self.lowering)?;
-        let told = forecast(&graph, &self.assignment, machine)?;
+        let graph = model.graph(workload, *lowering)?;
+        let setup = Setup { model, machine, assignment, lowering: *lowering, phase: *phase, tier: *tier };
+        let Told { forecast: told, footprint, tokens_per_s, fits } = setup.told(&graph, workload)?;
         let baseline = match self.baseline.map(|at| &lines[at]) {
             Some(first) if first.plan == self.plan => Some(told.total),
             Some(first) => forecast(&graph, &first.assignment, &first.machine).ok().map(|first| first.total),
             None => None,
         };
-        let footprint = model.footprint_of(&graph, workload, self.lowering.ranks, &self.assignment, machine.sizes);
-        let room = machine.device.room();
         let point = ModelPoint {
             model: model.key.clone(),
             device: self.device.clone(),
@@ -165,11 +200,11 @@ impl Line {
             context,
             figures: Figures::of_forecast(&told, *tier, machine),
             ratios: Ratios::of(&told.total, baseline.as_ref(), *tier),
-            tokens_per_s: tokens(*phase, batch, context) / told.total.time(*tier).value(),
+            tokens_per_s,
             weight_bytes: footprint.weights,
             kv_bytes: footprint.kv,
             memory_bytes: footprint.total(),
-            fits: room.map(|room| footprint.total() <= room.for_models()),
+            fits,
             operators: Vec::new(),
         };
         Ok((point, told))

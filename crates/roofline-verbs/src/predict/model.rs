@@ -8,7 +8,7 @@ use roofline_core::{
     machine::Basis,
     model::{Lowering, Shortfall, Workload},
     plan::Assignment,
-    predict::{Bound, Figures, KernelFigures, Prediction, Ratios, Tier, Weaker, forecast},
+    predict::{Bound, Figures, KernelFigures, Prediction, Ratios, Tier, Weaker},
     request::{Request, timeline},
     units::{Bytes, Seconds},
 };
@@ -19,6 +19,7 @@ use super::{ModelPass, Unavailable};
 use crate::{
     Context, Note, Result,
     machine::{Case, Varies, cases},
+    passes::{Setup, Told},
     request::{Lower, Phase},
 };
 
@@ -213,10 +214,10 @@ impl Pass<'_> {
         let assignment = plan.on(device, Some(&model.anatomy))?;
         let workload = workload(phase, batch, context)?;
         let graph = model.graph(workload, lowering)?;
-        let forecast = forecast(&graph, &assignment, machine)?;
+        let setup = Setup { model, machine, assignment: &assignment, lowering, phase, tier };
+        let Told { forecast, footprint, tokens_per_s, fits } = setup.told(&graph, workload)?;
         let total = forecast.total;
         let Prediction { ideal, expected } = total;
-        let footprint = model.footprint_of(&graph, workload, lowering.ranks, &assignment, sizes);
         let decode = Workload::decode(batch, context)?;
         let (ranks, kv) = (lowering.ranks, assignment.kv());
         let read = model.decode_read(decode.sequences, lowering, &assignment, sizes)?;
@@ -233,7 +234,7 @@ impl Pass<'_> {
             tensor_parallel: ranks.get(),
             figures: Figures::of_forecast(&forecast, tier, machine),
             weaker: forecast.weaker(),
-            tokens_per_s: tokens(phase, batch, context) / total.time(tier).value(),
+            tokens_per_s,
             bits_per_weight: model.bits_per_weight(footprint.weights, ranks),
             bits_per_kv: model.bits_per_kv(kv, sizes),
             weight_bytes: footprint.weights,
@@ -241,7 +242,7 @@ impl Pass<'_> {
             activation_bytes: footprint.activations,
             memory_bytes: footprint.total(),
             room,
-            fits: room.map(|room| footprint.total() <= room.for_models()),
+            fits,
             shortfall: model.shortfall(workload, lowering, &assignment, sizes, device)?,
             longest_context: model.longest_context(decode, lowering, &assignment, sizes, device)?,
             largest_batch: model.largest_batch(decode, lowering, &assignment, sizes, device)?,
