@@ -458,6 +458,7 @@ class CompareAnswer(Answer):
     subject: str
     summary: ComparisonTotals
     tier: Tier
+    trace: Optional[TraceAnswer]
     verdict: str
     whole: List[MeasuredPass]
 
@@ -525,6 +526,68 @@ class ComparedPass(Answer):
     phase: Optional[ModelPhase]
     precision: str
     predicted_time_us: float
+
+class TraceAnswer(Answer):
+    device: str
+    device_name: str
+    first: List[str]
+    known_share: float
+    notes: List[Note]
+    occupations: List[Occupied]
+    operators: List[TracedOperator]
+    source: TraceSource
+    stack: str
+    subject: str
+    time_us: float
+    unattributed: Unattributed
+
+class TracedOperator(Answer):
+    attributed: bool
+    basis: Optional[Basis]
+    beyond_roof_us: Optional[float]
+    bound: Optional[Bound]
+    calls: int
+    expected_time_us: Optional[float]
+    gb_s: Optional[float]
+    ideal_time_us: Optional[float]
+    kernel_names: List[str]
+    kernels: int
+    known_time_us: float
+    of_bandwidth: Optional[float]
+    of_roof: Optional[float]
+    operator: str
+    shapes: List[TracedShape]
+    share: float
+    tflops: Optional[float]
+    time_us: float
+
+class TracedShape(Answer):
+    bound: Bound
+    calls: int
+    expected_time_us: float
+    gb_s: float
+    ideal_time_us: float
+    median_us: float
+    of_roof: float
+    precision: str
+    shape: str
+    tflops: float
+    time_us: float
+
+class Unattributed(Answer):
+    kernels: int
+    names: List[str]
+    share: float
+    time_us: float
+
+class Occupied(Answer):
+    busy_us: float
+    gaps: int
+    gpu: int
+    idle_share: float
+    idle_us: float
+    longest_gap_us: float
+    span_us: float
 
 class SpeedupPair(Answer):
     emulated: bool
@@ -1916,6 +1979,8 @@ ElementwiseKind = Literal["norm", "rope", "residual", "kv_write", "embedding", "
 KernelPath = Literal["native", "fused_dequant", "cast_emulated"]
 ComparisonStatus = Literal["OK", "HIGH"]
 ComparisonGrade = Literal["good", "fair", "poor"]
+TraceSource = Literal["torch", "processor", "ncu"]
+Bound = Literal["memory", "compute", "network", "launch"]
 ComparisonVerdict = Literal["excellent", "good", "mixed", "investigate", "undecided"]
 KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
 RecommendationGoal = Literal["latency", "throughput", "memory", "energy", "cost"]

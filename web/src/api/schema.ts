@@ -3793,6 +3793,8 @@ export interface components {
             readonly passes: readonly components["schemas"]["ComparedPass"][];
             /** @description Models that ran: their passes by the clock, each with its operators. */
             readonly whole?: readonly components["schemas"]["MeasuredPass"][];
+            /** @description What a profiler recorded, by operator. */
+            readonly trace?: components["schemas"]["TraceAnswer"] | null;
             /** @description Whether somebody had enough before all of them were through. */
             readonly stopped?: boolean;
             readonly speedups: readonly components["schemas"]["SpeedupPair"][];
@@ -3863,6 +3865,138 @@ export interface components {
              *     take of the pass. Nothing cancels, so it is never below `error_pct`.
              */
             readonly kernel_error_pct: number;
+        };
+        /** @description What took the time of a trace, and how far from the roof. */
+        readonly TraceAnswer: {
+            readonly subject: string;
+            readonly source: components["schemas"]["TraceSource"];
+            readonly device: string;
+            readonly device_name: string;
+            readonly stack: string;
+            /**
+             * Format: double
+             * @description All kernels, or on a processor all operators without those within them.
+             */
+            readonly time_us: number;
+            readonly operators: readonly components["schemas"]["TracedOperator"][];
+            readonly unattributed: components["schemas"]["Unattributed"];
+            /**
+             * Format: double
+             * @description The part of the time whose work is known, and so has a roof.
+             */
+            readonly known_share: number;
+            /** @description When each GPU worked. */
+            readonly occupations: readonly components["schemas"]["Occupied"][];
+            /** @description What to do first, by the time it could save. */
+            readonly first: readonly string[];
+            readonly notes?: readonly components["schemas"]["Note"][];
+        };
+        /** @description Who recorded. */
+        readonly TraceSource: "torch" | "processor" | "ncu";
+        /** @description All calls of an operator, or of a kernel that belongs to none that is known. */
+        readonly TracedOperator: {
+            readonly operator: string;
+            /** @description Whether the name is an operator's; a kernel's own otherwise. */
+            readonly attributed: boolean;
+            /** Format: uint64 */
+            readonly calls: number;
+            /** Format: uint64 */
+            readonly kernels: number;
+            /** Format: double */
+            readonly time_us: number;
+            /** Format: double */
+            readonly share: number;
+            /**
+             * Format: double
+             * @description The time of calls whose work is known.
+             */
+            readonly known_time_us: number;
+            /** Format: double */
+            readonly ideal_time_us: number | null;
+            /** Format: double */
+            readonly expected_time_us: number | null;
+            readonly basis: components["schemas"]["Basis"] | null;
+            /** Format: double */
+            readonly tflops: number | null;
+            /** Format: double */
+            readonly gb_s: number | null;
+            /**
+             * Format: double
+             * @description Ideal over measured time, of calls whose work is known.
+             */
+            readonly of_roof: number | null;
+            /**
+             * Format: double
+             * @description Bytes per second over the bandwidth.
+             */
+            readonly of_bandwidth: number | null;
+            readonly bound: components["schemas"]["Bound"] | null;
+            /**
+             * Format: double
+             * @description Measured time beyond the ideal, of calls whose work is known.
+             */
+            readonly beyond_roof_us: number | null;
+            /** @description The kernels that took most of it. */
+            readonly kernel_names: readonly string[];
+            readonly shapes: readonly components["schemas"]["TracedShape"][];
+        };
+        /** @description What limits a kernel. */
+        readonly Bound: "memory" | "compute" | "network" | "launch";
+        /** @description Calls of an operator over operands of one shape. */
+        readonly TracedShape: {
+            readonly shape: string;
+            readonly precision: string;
+            /** Format: uint64 */
+            readonly calls: number;
+            /** Format: double */
+            readonly time_us: number;
+            /** Format: double */
+            readonly median_us: number;
+            /**
+             * Format: double
+             * @description Of one call.
+             */
+            readonly ideal_time_us: number;
+            /**
+             * Format: double
+             * @description Of one call.
+             */
+            readonly expected_time_us: number;
+            /** Format: double */
+            readonly tflops: number;
+            /** Format: double */
+            readonly gb_s: number;
+            /** Format: double */
+            readonly of_roof: number;
+            readonly bound: components["schemas"]["Bound"];
+        };
+        /** @description Kernels that belong to no operator that is known. */
+        readonly Unattributed: {
+            /** Format: uint64 */
+            readonly kernels: number;
+            /** Format: double */
+            readonly time_us: number;
+            /** Format: double */
+            readonly share: number;
+            /** @description Those that took longest. */
+            readonly names: readonly string[];
+        };
+        /** @description When a GPU worked, from its first kernel to its last. */
+        readonly Occupied: {
+            /** Format: uint64 */
+            readonly gpu: number;
+            /** Format: double */
+            readonly span_us: number;
+            /** Format: double */
+            readonly busy_us: number;
+            /** Format: double */
+            readonly idle_us: number;
+            /** Format: double */
+            readonly idle_share: number;
+            /** Format: uint64 */
+            readonly gaps: number;
+            /** Format: double */
+            readonly longest_gap_us: number;
         };
         /** @description A speed-up between two precisions of one operator. */
         readonly SpeedupPair: {
@@ -7996,7 +8130,7 @@ export interface operations {
                      */
                     readonly energy?: boolean;
                 } | {
-                    /** @description The device that --measured was made on, that --from is to be judged by, or that the null backend plays */
+                    /** @description The device that --measured or --trace was made on, that --from is to be judged by, or that the null backend plays */
                     readonly on?: string | null;
                     /**
                      * @description Plans of the tour, as `predict` takes them
