@@ -65,6 +65,10 @@ pub struct Answer {
     pub notes: Vec<Note>,
 }
 
+/// The shortest time, in seconds, of which a counter of energy says anything: NVML's moves every 20 to 100 ms, so that parts
+/// of milliseconds would be told to have taken twice what the device can, or nothing.
+const COUNTED: f64 = 1.0;
+
 /// Where a timed part stands.
 pub fn region(context: &Context, asked: &Request) -> Result<Answer> {
     let positive = |name: &str, value: f64| {
@@ -76,6 +80,12 @@ pub fn region(context: &Context, asked: &Request) -> Result<Answer> {
     let flops = given("flops", asked.flops)?.map(Flops::new);
     let bytes = given("bytes", asked.bytes)?.map(Bytes::new);
     let joules = given("joules", asked.joules)?;
+    if joules.is_some() && time.value() < COUNTED {
+        context.note(format!(
+            "counters of energy move some ten times a second: a power is told of parts that take {COUNTED} s and more"
+        ));
+    }
+    let joules = joules.filter(|_| time.value() >= COUNTED);
     let roof = asked.on.as_deref().map(|on| Roof::of(context, on, asked.precision.as_deref())).transpose()?;
     let compute = flops.zip(roof.as_ref()).map(|(flops, roof)| flops / roof.peak);
     let memory = bytes.zip(roof.as_ref()).map(|(bytes, roof)| bytes / roof.device.memory.bandwidth);
@@ -151,16 +161,25 @@ mod tests {
     /// 4.8 GB in a millisecond is all that an H200's memory moves; 98.9 TFLOP/s is a tenth of its peak.
     #[test]
     fn counts_and_a_time_have_a_place() {
-        let both = asked(&json!({ "flops": 98.94e9, "bytes": 4.8e9, "joules": 0.5 })).unwrap();
+        let both = asked(&json!({ "flops": 98.94e9, "bytes": 4.8e9 })).unwrap();
         answers_fit(&both);
         assert!((both.of_roof.unwrap() - 1.0).abs() < 0.01 && both.bound == Some("memory"), "{}", both.verdict);
-        assert_eq!((both.watts, both.tflops), (Some(500.0), Some(98.94)));
+        assert_eq!(both.tflops, Some(98.94));
         let flops = asked(&json!({ "flops": 98.94e9 })).unwrap();
         assert!((flops.of_roof.unwrap() - 0.1).abs() < 0.001 && flops.bound == Some("compute"), "{}", flops.verdict);
         assert_eq!(asked(&json!({})).unwrap().of_roof, None);
         let nowhere = asked(&json!({ "on": null, "flops": 98.94e9 })).unwrap();
         assert_eq!((nowhere.of_roof, nowhere.tflops), (None, Some(98.94)));
         assert!(asked(&json!({ "bytes": 4.8e12 })).unwrap().verdict.contains("cannot be what ran"));
+    }
+
+    /// A counter that moves ten times a second says nothing of a millisecond.
+    #[test]
+    fn short_parts_have_no_power() {
+        let long = asked(&json!({ "seconds": 2.0, "joules": 1000.0, "flops": 1e12 })).unwrap();
+        assert_eq!((long.watts, long.gflops_per_joule, long.notes.len()), (Some(500.0), Some(1.0), 0));
+        let short = asked(&json!({ "joules": 1.3, "flops": 1e9 })).unwrap();
+        assert_eq!((short.watts, short.joules, short.gflops_per_joule, short.notes.len()), (None, None, None, 1));
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Answer {
         let share = |part: f64| if time_us > 0.0 { part / time_us } else { 0.0 };
         let alone: Vec<&TracedOperator> = operators.iter().filter(|row| !row.attributed).collect();
         // The sum of nothing is a negative nought.
-        let alone_us = alone.iter().map(|row| row.time_us).sum::<f64>().max(0.0);
+        let alone_us = alone.iter().map(|row| row.time_us).sum::<f64>() + 0.0;
         Self {
             subject,
             source,
@@ -231,7 +231,7 @@ impl Answer {
                 share: share(alone_us),
                 names: alone.iter().take(MOST_NAMES).map(|row| row.operator.clone()).collect(),
             },
-            known_share: share(operators.iter().map(|row| row.known_time_us).sum::<f64>().max(0.0)),
+            known_share: share(operators.iter().map(|row| row.known_time_us).sum::<f64>() + 0.0),
             operators: operators.into_iter().map(|row| TracedOperator { share: share(row.time_us), ..row }).collect(),
             occupations: Vec::new(),
             first: Vec::new(),
