@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn it_is_what_its_card_says() {
         let model = model().unwrap();
-        assert_eq!((model.name.as_str(), model.vocabulary.get(), model.layers.len()), (MODEL, 4096, 7));
+        let layers: u64 = model.layers.iter().map(|layer| layer.count).sum();
+        assert_eq!((model.name.as_str(), model.vocabulary.get(), layers), (MODEL, 4096, 7));
         let parameters = model.parameters();
         assert!((5_000_000..=5_500_000).contains(&parameters), "{parameters}");
         let bytes: usize = FILES.iter().map(|(_, bytes)| bytes.len()).sum();
