@@ -89,38 +89,38 @@ class Region:
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return float(self.answer.seconds)
+        return float(self.answer["seconds"])
 
     @property
     def tflops(self) -> Optional[float]:
         """Tera-operations per second; none where nobody said how many there are."""
-        return _number(self.answer.tflops)
+        return _number(self.answer["tflops"])
 
     @property
     def gbps(self) -> Optional[float]:
         """Gigabytes per second; none where nobody said how many there are."""
-        return _number(self.answer.gb_s)
+        return _number(self.answer["gb_s"])
 
     @property
     def of_roof(self) -> Optional[float]:
         """The least time over the measured one: 1 is the roof."""
-        return _number(self.answer.of_roof)
+        return _number(self.answer["of_roof"])
 
     @property
     def bound(self) -> Optional[str]:
         """`memory` or `compute`, by the roof."""
-        bound: Optional[str] = self.answer.bound
+        bound: Optional[str] = self.answer["bound"]
         return bound
 
     @property
     def watts(self) -> Optional[float]:
         """Mean power, where NVML counts energy."""
-        return _number(self.answer.watts)
+        return _number(self.answer["watts"])
 
     @property
     def joules(self) -> Optional[float]:
         """Energy, where NVML counts it; it does so about every 100 ms, so that short blocks have none."""
-        return _number(self.answer.joules)
+        return _number(self.answer["joules"])
 
     def to_dict(self) -> Dict[str, Any]:
         """All of it as a dictionary."""
@@ -129,7 +129,7 @@ class Region:
     def __repr__(self) -> str:
         if self._answer is None:
             return f"<region {self.name!r}, not timed>"
-        return f"<region {self.name!r}: {self.seconds * 1e3:.4g} ms, {self._answer.verdict}>"
+        return f"<region {self.name!r}: {self.seconds * 1e3:.4g} ms, {self._answer["verdict"]}>"
 
     def _repr_html_(self) -> str:
         import html
