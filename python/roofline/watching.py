@@ -129,7 +129,8 @@ class Region:
     def __repr__(self) -> str:
         if self._answer is None:
             return f"<region {self.name!r}, not timed>"
-        return f"<region {self.name!r}: {self.seconds * 1e3:.4g} ms, {self._answer["verdict"]}>"
+        verdict = self._answer["verdict"]
+        return f"<region {self.name!r}: {self.seconds * 1e3:.4g} ms, {verdict}>"
 
     def _repr_html_(self) -> str:
         import html
