@@ -8,7 +8,7 @@ fn main() {
     for kind in ["devices", "models", "energy", "quality", "runtimes"] {
         list(kind, ".toml");
     }
-    list("calibrations", ".json");
+    list("calibrations", ".toml");
 }
 
 fn list(kind: &str, extension: &str) {

@@ -2,7 +2,8 @@
 //!
 //! The ideal roofline is the speed of light. Real kernels also start, widen what they read, fill a machine in waves and
 //! reach a share of each peak. A calibration holds those terms for one device and one stack of kernels, fitted to
-//! measurements, each with a name, a unit and a meaning. A processor has the form of [`CpuTerms`], a GPU that of [`GpuTerms`].
+//! measurements, each with a name, a unit and a meaning. A processor has the form of [`CpuTerms`], a GPU that of
+//! [`GpuTerms`], and kernels that somebody else timed that of [`TimedTerms`].
 
 mod cpu;
 mod fit;
@@ -10,12 +11,17 @@ mod gpu;
 mod quality;
 mod shipped;
 mod terms;
+mod timed;
 
 pub use cpu::{CpuTerms, Pack, Rate, Touch, Unpack};
 pub use fit::{Sample, fit};
 pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
+pub use timed::{
+    Dtype, KernelTerms, Regime, Shape, TermSpec, TimedFit, TimedKernel, TimedOp, TimedQuality, TimedTerms, Timing,
+    fit_timings,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,15 +59,22 @@ impl Calibration {
         let thin_rows = match &self.terms {
             Terms::Cpu(terms) => ThinRows::all(terms.thin_rows),
             Terms::Gpu(terms) => terms.thin_rows,
+            Terms::Timed(_) => ThinRows::all(16),
         };
         Family::of(op, precision, thin_rows)
     }
 
     /// The time of one kernel by cause, and how sure it is; none where no term covers it.
     pub(crate) fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<(Causes, f64)> {
-        let Parts { family, launch, memory, compute, time } = self.terms.parts(op, precision, sizes)?;
+        let (Parts { launch, memory, compute, time, .. }, interval) = match &self.terms {
+            Terms::Timed(terms) => terms.parts(op, precision)?,
+            terms => {
+                let parts = terms.parts(op, precision, sizes)?;
+                (parts, self.quality.interval_of(parts.family))
+            }
+        };
         let [time, launch, memory, compute] = [time, launch, memory, compute].map(Seconds::new);
-        Some((Causes { time, launch, memory, compute, network: Seconds::ZERO }, self.quality.interval_of(family)))
+        Some((Causes { time, launch, memory, compute, network: Seconds::ZERO }, interval))
     }
 
     /// The time of one kernel by cause; none where no term covers it.

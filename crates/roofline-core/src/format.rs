@@ -231,6 +231,11 @@ impl Format {
         self.element
     }
 
+    /// Whether a scale is shared by a square of rows and columns.
+    pub const fn shares_squares(self) -> bool {
+        matches!(self.scaling, Scaling::Linear(Span::Tile(_), _))
+    }
+
     /// How many elements share a scale; none where that depends on the tensor's shape or there is no scale. For ggml's
     /// blocks, whose scales are stored among the codes, the elements of a block.
     pub const fn block(self) -> Option<u64> {

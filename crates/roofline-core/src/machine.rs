@@ -58,6 +58,10 @@ impl std::fmt::Display for Basis {
     }
 }
 
+/// How much wider an interval is on a device that kernels were not timed on, in logarithms: what it takes for B200 and GB200,
+/// each predicted from the other, to have four of five timings inside.
+pub const MOVED: f64 = 1.5;
+
 /// Everything that a prediction needs to know about a place.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -68,15 +72,19 @@ pub struct Machine {
     /// How sizes count.
     pub sizes: Sizes,
     calibration: Option<Cow<'static, Calibration>>,
+    /// Whether it was measured on another device of the architecture.
+    moved: bool,
     prior: Prior,
 }
 
 impl Machine {
     /// A device with the terms of its class, and those of the calibration that ships for it, where there is one.
     pub fn new(device: Device, stack: Stack) -> Self {
-        let calibration = Calibration::builtin(&device, stack.name()).map(Cow::Borrowed);
+        let own = Calibration::builtin(&device, stack.name()).map(Cow::Borrowed);
+        let moved = own.is_none().then(|| Calibration::moved_to(&device, stack.name())).flatten();
         let prior = Prior::of(&device, stack);
-        Self { device, stack, sizes: Sizes::Exact, calibration, prior }
+        let (is_moved, calibration) = (moved.is_some(), own.or(moved.map(Cow::Owned)));
+        Self { device, stack, sizes: Sizes::Exact, calibration, moved: is_moved, prior }
     }
 
     /// The same with other sizes.
@@ -88,7 +96,7 @@ impl Machine {
     /// The same with what was measured of it, or with nothing measured.
     #[must_use]
     pub fn calibrated(self, calibration: Option<Cow<'static, Calibration>>) -> Self {
-        Self { calibration, ..self }
+        Self { calibration, moved: false, ..self }
     }
 
     /// The same device with other rates: terms that were measured follow the bandwidth.
@@ -105,6 +113,11 @@ impl Machine {
     /// What was measured of it.
     pub fn calibration(&self) -> Option<&Calibration> {
         self.calibration.as_deref()
+    }
+
+    /// Whether what was measured was measured on another device of the architecture.
+    pub fn is_moved(&self) -> bool {
+        self.moved
     }
 
     /// What it has in common with its class.
@@ -134,7 +147,9 @@ impl Machine {
             return (self.prior.expect(op, precision, launch, self, ideal), Basis::Prior);
         };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
-            return (Expected::new(causes, interval.exp(), ideal), Basis::Calibrated);
+            let (interval, basis) =
+                if self.moved { (MOVED * interval, Basis::Transferred) } else { (interval, Basis::Calibrated) };
+            return (Expected::new(causes, interval.exp(), ideal), basis);
         }
         if let Some((causes, interval)) = self.sibling(calibration, op, precision, ideal) {
             return (Expected::new(causes, interval.exp(), ideal), Basis::Transferred);

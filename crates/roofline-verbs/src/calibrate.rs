@@ -5,9 +5,11 @@ mod draw;
 mod gpu_grid;
 mod shapes;
 mod terms;
+mod timings;
 mod validate;
 
 pub use terms::{Calibrated, Term};
+pub use timings::{Checked, ErrorsOfGroup, SkippedDevice, Timed, TimingErrors};
 pub use validate::{ErrorsOf, Validation, WorstKernel};
 
 use std::path::PathBuf;
@@ -51,10 +53,29 @@ pub struct Request {
     #[arg(long)]
     #[serde(default)]
     pub forget: bool,
-    /// Fit to a run that is on disk
+    /// Fit to a run that is on disk, or to files of timings that somebody made elsewhere (CSV)
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[serde(default)]
+    #[schemars(extend("x-local" = true))]
+    pub from: Vec<PathBuf>,
+    /// Say how far the calibrations in use are from a file of timings; nothing is fitted
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
-    pub from: Option<PathBuf>,
+    pub check: Option<PathBuf>,
+    /// Leave out the correction that is made where terms explain too little
+    #[arg(long)]
+    #[serde(default)]
+    pub plain: bool,
+    /// Write calibrations of timings as TOML files into this folder instead of keeping them
+    #[arg(long, value_name = "FOLDER")]
+    #[schemars(extend("x-local" = true))]
+    pub write: Option<PathBuf>,
+    /// Where timings come from, for the calibration to say
+    #[arg(long, value_name = "TEXT")]
+    pub source: Option<String>,
+    /// The licence of timings, for the calibration to say
+    #[arg(long, value_name = "TEXT")]
+    pub licence: Option<String>,
     /// Measure so many random shapes that the grid does not have, and say how far the calibration in use is from them
     #[arg(long, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=SHAPES as u64))]
     #[schemars(range(min = 1, max = 10_000))]
@@ -79,6 +100,8 @@ Examples:
   roofline calibrate --quick
   roofline calibrate --show                            the terms in use, and how good they are
   roofline calibrate --from run.jsonl                  fit again, without measuring
+  roofline calibrate --from gemm.csv --on h200         fit to timings of serving stacks, cross-validated
+  roofline calibrate --check gemm.csv --json           how far the calibrations in use are from them
   roofline calibrate --validate 300                    how far it is from random shapes";
 
 /// What came of it.
@@ -90,6 +113,10 @@ pub enum Answer {
     Calibrated(Box<Calibrated>),
     /// How far they are from shapes they never saw.
     Validated(Box<Validation>),
+    /// What timings of others gave.
+    Timed(Box<Timed>),
+    /// How far calibrations are from timings of others.
+    Checked(Box<Checked>),
     /// There was one, and it is gone.
     Forgotten { forgotten: String, notes: Vec<Note> },
 }
@@ -99,6 +126,24 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
     refuse_two(request)?;
     if request.show || request.forget {
         return kept(context, request);
+    }
+    if let Some(path) = &request.check {
+        let header = timings::header(path)?;
+        if !timings::is_timings(&header) {
+            let message = format!("{}: neither timings of kernels nor speeds of models", path.display());
+            return Err(Error::request(message, "timings of kernels have a column `latency_us`"));
+        }
+        return Ok(Answer::Checked(Box::new(timings::check(context, path, !request.plain)?)));
+    }
+    if let Some(first) = request.from.first() {
+        let of_timings = |path: &PathBuf| timings::header(path).is_ok_and(|header| timings::is_timings(&header));
+        if request.from.iter().all(of_timings) {
+            return Ok(Answer::Timed(Box::new(timings::fit(context, request)?)));
+        }
+        if request.from.len() > 1 {
+            let message = format!("{} and others are not all files of timings", first.display());
+            return Err(Error::request(message, "a run on disk is fitted alone"));
+        }
     }
     if let Some(count) = request.validate {
         if !(1..=SHAPES).contains(&count) {
@@ -110,7 +155,7 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
         let hint = "leave out ⟨warm⟩: a model finds its weights in memory";
         return Err(Error::request("the expected tier is of operands in memory", hint));
     }
-    let (calibration, device) = if let Some(path) = &request.from {
+    let (calibration, device) = if let Some(path) = request.from.first() {
         let run = Run::read(path)?;
         let device = request.on.as_deref().map_or_else(|| device_of(context, &run), |on| context.device(on))?;
         let provenance = format!("{}, {} backend, {}", run.header.started, run.header.backend, path.display());
@@ -136,7 +181,8 @@ fn refuse_two(asked: &Request) -> Result<()> {
     let given = [
         ("show", asked.show),
         ("forget", asked.forget),
-        ("from", asked.from.is_some()),
+        ("from", !asked.from.is_empty()),
+        ("check", asked.check.is_some()),
         ("validate", asked.validate.is_some()),
     ];
     let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use roofline_core::{
     Device, Machine, Model, Plan, Role,
-    calibration::Calibration,
+    calibration::{Calibration, Terms},
     device::{Kind, Origin, Peaks},
     machine::Stack,
     model::Stored,
@@ -57,8 +57,15 @@ pub fn cases(context: &Context, setting: &Setting, varies: Varies<'_>) -> Result
 /// `device` with everything that is known of a stack's kernels on it: the user's calibration, that which ships, or what its
 /// class has in common.
 pub fn machine(context: &Context, device: Device, stack: Stack) -> Machine {
-    let calibration = calibration(context, &device, stack);
-    Machine::new(device, stack).calibrated(calibration)
+    let own = calibration(context, &device, stack);
+    let machine = Machine::new(device, stack);
+    if own.is_some() {
+        return machine.calibrated(own);
+    }
+    if let Some(moved) = machine.calibration().filter(|_| machine.is_moved()) {
+        context.note(format!("nobody timed {stack} on {}; {}", machine.device.name, moved.provenance));
+    }
+    machine
 }
 
 /// The tier that was asked for; left out, the one to expect, but for a chip that is only rates.
@@ -71,7 +78,17 @@ pub fn spoken(tier: Option<Tier>, device: &Device) -> Tier {
 pub fn calibration(context: &Context, device: &Device, stack: Stack) -> Option<Cow<'static, Calibration>> {
     own_calibration(context, device, stack).map(Cow::Owned).or_else(|| {
         let shipped = Calibration::builtin(device, stack.name())?;
-        context.note(format!("the calibration of {} that ships with roofline is used", device.name));
+        context.note(match &shipped.terms {
+            Terms::Timed(_) => {
+                let (median, p90) = (shipped.quality.median * 100.0, shipped.quality.p90 * 100.0);
+                format!(
+                    "{stack} on {} by public timings, half of which were forecast within {median:.0} % and nine of ten within \
+                     {p90:.0} % without having been seen: {}",
+                    device.name, shipped.provenance
+                )
+            }
+            _ => format!("the calibration of {} that ships with roofline is used", device.name),
+        });
         Some(Cow::Borrowed(shipped))
     })
 }

@@ -8,7 +8,7 @@ mod attribution;
 mod events;
 mod ncu;
 mod operator;
-mod source;
+pub(crate) mod source;
 
 use std::path::{Path, PathBuf};
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     fit::Sample,
     terms::{Family, Terms},
+    timed::six_digits,
 };
 use crate::{Device, Error, Result, format::Sizes, measurement::quantile, predict::Estimate};
 
@@ -135,6 +136,28 @@ impl Quality {
             spread,
             families: families.into_iter().map(of_family).collect(),
         })
+    }
+
+    /// Of measured and predicted times of shapes that a fit did not see, with the ideal roofline's ratios to the measured ones.
+    pub(super) fn of_ratios(held_out: &[(f64, f64)], ideal: &[f64], spread: Spread) -> Self {
+        let ratios: Vec<f64> = held_out.iter().map(|(measured, predicted)| predicted / measured).collect();
+        let off: Vec<f64> = ideal.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+        let Errors { mean: held_mean, median, p90, max, interval } = Errors::of(&ratios);
+        let [held_mean, median, p90, max, interval] = [held_mean, median, p90, max, interval].map(six_digits);
+        Self {
+            fitted: ratios.len(),
+            fitted_mean: held_mean,
+            held_out: ratios.len(),
+            mean: held_mean,
+            median,
+            p90,
+            max,
+            ideal_mean: six_digits(mean(&off)),
+            ideal_median: six_digits(sorted_quantile(off, 0.5)),
+            interval,
+            spread,
+            families: Vec::new(),
+        }
     }
 
     /// The interval of a family: its own where enough of it was held out.

@@ -2,8 +2,11 @@
 
 use std::sync::{LazyLock, OnceLock};
 
-use super::Calibration;
-use crate::{Device, Error, Result, device::Origin};
+use super::{Calibration, Terms};
+use crate::{
+    Device, Error, Registry, Result,
+    device::{Kind, Origin},
+};
 
 /// Name and text of every file in `data/calibrations`, sorted by name.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/calibrations.rs"));
@@ -22,7 +25,25 @@ impl Calibration {
         }
         let name = format!("{}.{stack}", device.label());
         let at = FILES.binary_search_by(|(known, _)| (*known).cmp(name.as_str())).ok()?;
-        SHIPPED[at].get_or_init(|| read(FILES[at].0, FILES[at].1).ok()).as_ref()
+        at_place(at)
+    }
+
+    /// Kernels that were timed on another device of the architecture, moved to `device` by its multiprocessors, clock,
+    /// bandwidth and peaks; of several, those of the device that is most like it. None for an architecture that nobody timed.
+    pub fn moved_to(device: &Device, stack: &str) -> Option<Self> {
+        let generation = generation(device)?;
+        let others = FILES.iter().enumerate().filter_map(|(at, (name, _))| {
+            let key = name.strip_suffix(stack)?.strip_suffix('.')?;
+            let other = Registry::builtin().find(key).ok()?.into_owned();
+            let alike = generation == self::generation(&other)? && other.label() != device.label();
+            alike.then(|| (at, unlikeness(&other, device), other))
+        });
+        let (at, _, from) = others.min_by(|one, two| one.1.total_cmp(&two.1))?;
+        let timed = at_place(at)?;
+        let Terms::Timed(terms) = &timed.terms else { return None };
+        let terms = Terms::Timed(terms.moved(&from, device)?);
+        let provenance = format!("moved from {} ({}): {}", from.name, from.key, timed.provenance);
+        Some(Self { device: device.label(), terms, provenance, ..timed.clone() })
     }
 
     /// Every calibration that ships, or what is wrong with it.
@@ -31,9 +52,32 @@ impl Calibration {
     }
 }
 
+fn at_place(at: usize) -> Option<&'static Calibration> {
+    SHIPPED[at].get_or_init(|| read(FILES[at].0, FILES[at].1).ok()).as_ref()
+}
+
+/// Devices whose kernels are cut alike: those of one generation of NVIDIA's multiprocessors, by compute capability.
+fn generation(device: &Device) -> Option<u8> {
+    let capability = device.compute_capability.as_deref().filter(|_| matches!(device.kind, Kind::Gpu | Kind::Soc))?;
+    let (major, minor) = capability.split_once('.')?;
+    match (major.parse::<u8>().ok()?, minor) {
+        // Ada has Ampere's number and its own FP8 units.
+        (8, "9") => Some(89),
+        (major @ (8 | 9 | 10 | 12), _) => Some(10 * major),
+        _ => None,
+    }
+}
+
+/// How far two devices are apart in what terms are moved by.
+fn unlikeness(one: &Device, two: &Device) -> f64 {
+    let bandwidth = (one.memory.bandwidth / two.memory.bandwidth).ln().abs();
+    let units = |device: &Device| device.units.count().map_or(1.0, f64::from);
+    bandwidth + (units(one) / units(two)).ln().abs()
+}
+
 fn read(name: &str, text: &str) -> Result<Calibration> {
     let refuse = |reason: String| Error::Calibration { device: name.to_owned(), reason };
-    let read: Calibration = serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
+    let read: Calibration = toml::from_str(text).map_err(|error| refuse(error.to_string()))?;
     let read = read.checked()?;
     let expected = format!("{}.{}", read.device, read.stack);
     if name == expected { Ok(read) } else { Err(refuse(format!("it is of {expected}, so its name is wrong"))) }

@@ -1,9 +1,9 @@
-//! What is fitted: one of two forms, and the families of kernels both speak of.
+//! What is fitted: one of three forms, and the families of kernels both speak of.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{cpu::CpuTerms, gpu::GpuTerms};
+use super::{cpu::CpuTerms, gpu::GpuTerms, timed::TimedTerms};
 use crate::{Math, Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
@@ -84,6 +84,8 @@ pub enum Terms {
     Cpu(CpuTerms),
     /// A GPU: kernels are cut into blocks that fill its multiprocessors in waves.
     Gpu(GpuTerms),
+    /// Kernels that others timed.
+    Timed(TimedTerms),
 }
 
 /// One kernel's time by cause, in seconds.
@@ -102,6 +104,7 @@ impl Terms {
         match self {
             Self::Cpu(terms) => terms.parts(op, precision, sizes),
             Self::Gpu(terms) => terms.parts(op, precision, sizes),
+            Self::Timed(terms) => terms.parts(op, precision).map(|(parts, _)| parts),
         }
     }
 
@@ -121,6 +124,7 @@ impl Terms {
                     lane.stream = lane.stream * memory.max(compute);
                 }
             }
+            Self::Timed(terms) => terms.scale(memory, compute),
         }
     }
 
@@ -129,6 +133,7 @@ impl Terms {
         match self {
             Self::Cpu(terms) => terms.sensible(),
             Self::Gpu(terms) => terms.sensible(),
+            Self::Timed(terms) => terms.sensible(),
         }
     }
 }

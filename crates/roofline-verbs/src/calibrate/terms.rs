@@ -2,7 +2,7 @@
 
 use roofline_core::{
     Device,
-    calibration::{Calibration, CpuTerms, GpuTerms, Lane, LaneTerms, Terms},
+    calibration::{Calibration, CpuTerms, GpuTerms, KernelTerms, Lane, LaneTerms, Terms},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,6 +35,7 @@ impl Calibrated {
         let rows = match &calibration.terms {
             Terms::Cpu(terms) => cpu(terms),
             Terms::Gpu(terms) => gpu(terms),
+            Terms::Timed(terms) => terms.kernels.iter().flat_map(timed_kernel).collect(),
         };
         Self { calibration, device_name: device.name.clone(), rows, notes: Vec::new() }
     }
@@ -131,4 +132,19 @@ fn words(lane: &Lane) -> String {
         Some(kind) => format!("{} {}", lane.family, kind.site()),
         None => format!("{} {}{format}", lane.family, lane.math),
     }
+}
+
+/// The terms of a kernel that somebody timed.
+pub(super) fn timed_kernel(kernel: &KernelTerms) -> Vec<Term> {
+    let row = |(spec, value): (&'static roofline_core::calibration::TermSpec, f64)| {
+        let (value, unit) = match spec.unit {
+            "s" => (value * 1e6, "us"),
+            "B/s" => (value / 1e9, "GB/s"),
+            "FLOP/s" => (value / 1e12, "TFLOP/s"),
+            "B" => (value / 1e6, "MB"),
+            unit => (value, unit),
+        };
+        term(format!("{} {}: {}", kernel.op, kernel.dtype, spec.name), value, unit, spec.meaning)
+    };
+    kernel.terms.present().map(row).collect()
 }

@@ -2,7 +2,7 @@
 
 use roofline_verbs::{
     Context,
-    calibrate::{Answer, Calibrated, Request, Validation, calibrate},
+    calibrate::{Answer, Calibrated, Checked, Request, SkippedDevice, Timed, TimingErrors, Validation, calibrate},
 };
 
 use crate::{
@@ -14,6 +14,8 @@ pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<
     match calibrate(context, request)? {
         Answer::Calibrated(told) => emit(&Shown::all(&*told), form),
         Answer::Validated(told) => emit(&Shown::all(&*told), form),
+        Answer::Timed(told) => emit(&Shown::all(&*told), form),
+        Answer::Checked(told) => emit(&Shown::all(&*told), form),
         Answer::Forgotten { .. } => Ok(()),
     }
 }
@@ -132,4 +134,81 @@ impl Report for Shown<'_, Validation> {
         }
         sections
     }
+}
+
+impl Report for Shown<'_, Timed> {
+    const ROWS: &'static str = "calibrations";
+
+    fn sections(&self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        for calibration in &self.calibrations {
+            let mut table = Table::default().column("kernel", Align::Left, 0).column("formats", Align::Left, 0);
+            for name in ["timings", "median %", "mean %", "p90 %", "uncorrected mean %", "ideal mean %", "terms"] {
+                table = table.column(name, Align::Right, 0);
+            }
+            for kernel in &calibration.kernels {
+                let quality = &kernel.quality;
+                let shares = [quality.median, quality.mean, quality.p90, quality.plain_mean, quality.ideal_mean];
+                let first = [kernel.op.to_string(), kernel.dtype.to_string(), quality.rows.to_string()];
+                let errors = shares.map(|share| format!("{:.1}", share * 100.0));
+                let last = std::iter::once(kernel.terms.to_string());
+                table.row(first.into_iter().chain(errors).chain(last).map(Into::into));
+            }
+            sections
+                .push(Section::Heading(format!("{} with the kernels of {}", calibration.device, calibration.stack)));
+            sections.push(Section::Table(table));
+            sections.push(Section::Paragraph(format!(
+                "Errors are relative to the measured time, of shapes that the fit did not see. {}.",
+                calibration.provenance
+            )));
+        }
+        sections.extend(left_out(&self.skipped));
+        sections
+    }
+}
+
+impl Report for Shown<'_, Checked> {
+    const ROWS: &'static str = "groups";
+
+    fn sections(&self) -> Vec<Section> {
+        let mut table = Table::default();
+        for name in ["device", "stack", "kernel", "formats", "basis"] {
+            table = table.column(name, Align::Left, 0);
+        }
+        for name in ["timings", "median %", "mean %", "p90 %", "inside 80 %", "ideal mean %"] {
+            table = table.column(name, Align::Right, 0);
+        }
+        let cells = |errors: &TimingErrors| {
+            let shares = [errors.median, errors.mean, errors.p90, errors.coverage80, errors.ideal_mean];
+            std::iter::once(errors.rows.to_string()).chain(shares.map(|share| format!("{:.1}", share * 100.0)))
+        };
+        for group in &self.groups {
+            let first = [
+                group.device.clone(),
+                group.framework.clone(),
+                group.op.to_string(),
+                group.dtype.clone(),
+                group.basis.to_owned(),
+            ];
+            table.row(first.into_iter().chain(cells(&group.errors)).map(Into::into));
+        }
+        let first = ["all", "", "", "", ""].map(str::to_owned);
+        table.row(first.into_iter().chain(cells(&self.total)).map(Into::into));
+        let mut sections = vec![
+            Section::Heading("Expected against timings that others made".to_owned()),
+            Section::Table(table),
+            Section::Paragraph("Errors are relative to the measured time.".to_owned()),
+        ];
+        sections.extend(left_out(&self.skipped));
+        sections
+    }
+}
+
+/// What could not be used, in a sentence for each.
+fn left_out(skipped: &[SkippedDevice]) -> Option<Section> {
+    let one = |skipped: &SkippedDevice| {
+        format!("{} {}: {} rows left out: {}.", skipped.device, skipped.framework, skipped.rows, skipped.reason)
+    };
+    let all: Vec<String> = skipped.iter().map(one).collect();
+    (!all.is_empty()).then(|| Section::Paragraph(all.join(" ")))
 }
