@@ -6,6 +6,7 @@ use super::Norms;
 
 /// A family of models, by the `model_type` of its checkpoints.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part that a family has or has not")]
 pub(super) struct Family {
     pub(super) name: &'static str,
     /// The norms of a layer.
