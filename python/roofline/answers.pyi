@@ -1823,6 +1823,7 @@ class ModelFacts(Answer):
     name: str
     norms: LayerNorms
     parameters: float
+    positions: Optional[int]
     published: Optional[PublishedParameters]
     source: Optional[str]
     stored: Optional[StoredMethod]

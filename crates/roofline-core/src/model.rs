@@ -3,6 +3,8 @@
 mod anatomy;
 pub mod arithmetic;
 mod config;
+mod dialect;
+mod family;
 mod lowering;
 mod memory;
 mod name;
@@ -47,6 +49,8 @@ pub struct Model {
     pub vocabulary: Dim,
     /// Longest context it was made for.
     pub max_context: Option<Dim>,
+    /// Position vectors that it learned, where it turns nothing (GPT-2, OPT).
+    pub positions: Option<Dim>,
     /// Whether the LM head is the embedding.
     pub tied: bool,
     /// Whether the LM head has a bias.

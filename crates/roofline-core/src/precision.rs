@@ -317,6 +317,19 @@ mod tests {
         assert_eq!(on("w4a16", "mi100").unwrap().math, Math::Fp16); // BF16 at half the rate
     }
 
+    /// Pascal cards multiply FP16 at 1/64 of the FP32 rate: cuBLAS widens, and llama.cpp takes dot products of INT8.
+    #[test]
+    fn a_slow_sixteen_bit_unit_is_not_used() {
+        assert_eq!(on("fp16", "p40").unwrap().math, Math::Fp32);
+        assert_eq!(on("fp16", "p40").unwrap().attention, Math::Fp32);
+        assert_eq!(on("w4a16", "gtx_1080_ti").unwrap().math, Math::Fp32);
+        assert_eq!(on("q4_0", "p40").unwrap().math, Math::Int8Dp4a);
+        assert_eq!(on("fp16", "p100").unwrap().math, Math::Fp16);
+        assert_eq!(on("fp16", "apple_m1").unwrap().math, Math::Fp16);
+        // What a card has no unit for at all is still an error.
+        assert!(on("bf16", "t4").is_err() && on("bf16", "p40").is_err());
+    }
+
     #[test]
     fn a_processor_widens_what_it_cannot_multiply() {
         let peaks = Peaks::distinct([(Math::Fp32, FlopRate::new(1e11))]).unwrap();

@@ -23,7 +23,7 @@ pub fn devices() -> Vec<String> {
 fn device_fault(device: &Device) -> Option<String> {
     let said = |text: Option<&String>| text.is_some_and(|text| text.len() > 8);
     let within = |value: f64, least: f64, most: f64| (least..most).contains(&value);
-    let peaks = || device.peaks.iter().find(|(_, peak)| !within(peak.value(), 5e10, 2e16));
+    let peaks = || device.peaks.iter().find(|(_, peak)| !within(peak.value(), 1e10, 2e16));
     let capacity = device.memory.capacity.map(crate::units::Bytes::value);
     let faults = [
         (device.origin != Origin::Builtin || device.confidence == Confidence::User, "it is not one of ours"),
@@ -35,7 +35,7 @@ fn device_fault(device: &Device) -> Option<String> {
             !device.sparse_factor.is_some_and(|factor| (1.0..=4.0).contains(&factor)),
             "its sparse factor is out of range",
         ),
-        (!within(device.memory.bandwidth.value(), 2e10, 2e13), "its bandwidth is out of range"),
+        (!within(device.memory.bandwidth.value(), 1e10, 2e13), "its bandwidth is out of range"),
         (!capacity.is_some_and(|capacity| within(capacity, 2e9, 2e12)), "its capacity is out of range"),
         (device.peaks.iter().count() < 2, "it has too few peaks"),
         (

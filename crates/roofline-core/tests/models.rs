@@ -38,7 +38,7 @@ fn near(value: f64, expected: f64, tolerance: f64) {
 
 #[test]
 fn every_model_has_its_published_parameters() {
-    assert!(Model::builtin().len() == model::files().len() && model::files().len() >= 45);
+    assert!(Model::builtin().len() == model::files().len() && model::files().len() >= 128);
     assert_eq!(soundness::models(), Vec::<String>::new());
     for model in Model::builtin() {
         let published = model.published.as_ref().unwrap();

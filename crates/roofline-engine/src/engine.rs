@@ -288,6 +288,9 @@ fn activation(model: &Model) -> Result<Activation> {
 /// Refuses models that have a part for which there is no kernel, by its name.
 fn runs(model: &Model) -> Result<()> {
     activation(model)?;
+    if let Some(beyond) = model.arithmetic.beyond {
+        return Err(Error::unsupported(&model.name, beyond));
+    }
     for layer in &model.layers {
         if let AttentionLayer::Latent { .. } = layer.attention {
             return Err(Error::unsupported(&model.name, "its attention is latent (DeepSeek)"));

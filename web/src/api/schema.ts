@@ -940,6 +940,8 @@ export interface components {
             readonly vocabulary: number;
             /** @description Longest context it was made for. */
             readonly max_context: number | null;
+            /** @description Position vectors that it learned, where it turns nothing (GPT-2, OPT). */
+            readonly positions: number | null;
             /** @description Whether the LM head is the embedding. */
             readonly tied: boolean;
             /** @description Whether the LM head has a bias. */

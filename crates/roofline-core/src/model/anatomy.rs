@@ -40,7 +40,6 @@ impl Anatomy {
             experts: layers.iter().map(experts).max().unwrap_or(0),
             sharing: layers.iter().map(sharing).max().unwrap_or(1),
             tied,
-            // No model of the registry is one.
             falcon: false,
         }
     }

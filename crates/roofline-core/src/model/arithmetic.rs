@@ -26,6 +26,8 @@ pub struct Arithmetic {
     pub window_rope: Option<Rope>,
     /// How experts are weighed.
     pub routing: Routing,
+    /// What of it is not described here, where something is not: such a model can be predicted, but not run.
+    pub beyond: Option<&'static str>,
 }
 
 /// An activation function.
@@ -276,6 +278,7 @@ impl Arithmetic {
             rope: Rope::of(config, full, base),
             window_rope,
             routing: if of_all { Routing::OfAll } else { Routing::OfChosen },
+            beyond: None,
         }
     }
 }

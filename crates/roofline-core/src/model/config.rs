@@ -1,14 +1,17 @@
 //! A checkpoint's `config.json`, in the dialects of transformers 4 and 5, and what it means for the dimensions.
 //!
-//! Only fields that change a shape are read. A `model_type` whose layers are not known here is an error: guessing that it
-//! is "like Llama" is how wrong parameter counts are made.
+//! Only fields that change a shape are read; what a family's layers have beyond them, [`Family`] knows.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Anatomy, Arithmetic, AttentionLayer, FeedForward, Layer, Model, Norms, Stored};
+use super::{
+    Anatomy, Arithmetic, AttentionLayer, FeedForward, Layer, Model, Stored,
+    dialect::{DbrxAttention, DbrxExperts},
+    family::{Family, Mixture},
+};
 use crate::{Dim, Error, Result};
 
 /// The fields that matter. Unknown ones are ignored: every checkpoint has its own.
@@ -16,19 +19,19 @@ use crate::{Dim, Error, Result};
 #[expect(clippy::struct_field_names, reason = "the names are those of the file")]
 pub(super) struct Config {
     model_type: Option<String>,
-    hidden_size: Option<u64>,
-    intermediate_size: Option<u64>,
-    num_hidden_layers: Option<u64>,
-    num_attention_heads: Option<u64>,
-    num_key_value_heads: Option<u64>,
+    pub(super) hidden_size: Option<u64>,
+    pub(super) intermediate_size: Option<u64>,
+    pub(super) num_hidden_layers: Option<u64>,
+    pub(super) num_attention_heads: Option<u64>,
+    pub(super) num_key_value_heads: Option<u64>,
     head_dim: Option<u64>,
     vocab_size: Option<u64>,
-    max_position_embeddings: Option<u64>,
+    pub(super) max_position_embeddings: Option<u64>,
     tie_word_embeddings: Option<bool>,
     attention_bias: Option<bool>,
     mlp_bias: Option<bool>,
     qk_layernorm: Option<bool>,
-    partial_rotary_factor: Option<f64>,
+    pub(super) partial_rotary_factor: Option<f64>,
     rope_parameters: Option<Value>,
     sliding_window: Option<u64>,
     use_sliding_window: Option<bool>,
@@ -36,11 +39,17 @@ pub(super) struct Config {
     sliding_window_pattern: Option<u64>,
     layer_types: Option<Vec<String>>,
     num_local_experts: Option<u64>,
-    num_experts: Option<u64>,
+    pub(super) num_experts: Option<u64>,
     n_routed_experts: Option<u64>,
-    num_experts_per_tok: Option<u64>,
+    pub(super) num_experts_per_tok: Option<u64>,
     moe_intermediate_size: Option<u64>,
     n_shared_experts: Option<u64>,
+    shared_expert_intermediate_size: Option<u64>,
+    /// Llama 4: the inner width of layers without experts, and how far apart those with some are.
+    intermediate_size_mlp: Option<u64>,
+    interleave_moe_layer_step: Option<u64>,
+    attention_chunk_size: Option<u64>,
+    use_qk_norm: Option<bool>,
     first_k_dense_replace: Option<u64>,
     moe_layer_freq: Option<u64>,
     decoder_sparse_step: Option<u64>,
@@ -53,6 +62,25 @@ pub(super) struct Config {
     quantization_config: Option<Quantization>,
     /// The language part of a multimodal checkpoint.
     text_config: Option<Value>,
+    // Names of older families: GPT-2, GPT-J, OPT, Falcon, DBRX.
+    pub(super) n_embd: Option<u64>,
+    pub(super) n_layer: Option<u64>,
+    pub(super) n_head: Option<u64>,
+    pub(super) n_inner: Option<u64>,
+    pub(super) n_positions: Option<u64>,
+    pub(super) rotary_dim: Option<u64>,
+    pub(super) ffn_dim: Option<u64>,
+    pub(super) multi_query: Option<bool>,
+    pub(super) new_decoder_architecture: Option<bool>,
+    pub(super) parallel_attn: Option<bool>,
+    pub(super) bias: Option<bool>,
+    pub(super) word_embed_proj_dim: Option<u64>,
+    pub(super) d_model: Option<u64>,
+    pub(super) n_layers: Option<u64>,
+    pub(super) n_heads: Option<u64>,
+    pub(super) max_seq_len: Option<u64>,
+    pub(super) attn_config: Option<DbrxAttention>,
+    pub(super) ffn_config: Option<DbrxExperts>,
     // What changes no shape: functions and constants.
     hidden_act: Option<Value>,
     hidden_activation: Option<Value>,
@@ -74,25 +102,6 @@ struct Quantization {
     quant_method: Option<String>,
 }
 
-/// Families whose layers are known.
-const FAMILIES: &[&str] = &[
-    "llama",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "phi",
-    "phi3",
-    "deepseek_v2",
-    "deepseek_v3",
-    "gpt_oss",
-];
-
 /// More layers than any model has, few enough to list.
 const MAX_LAYERS: u64 = 10_000;
 
@@ -111,11 +120,14 @@ impl Config {
             text.model_type = text.model_type.or_else(|| self.model_type.clone());
             return text.model(file);
         }
-        if !FAMILIES.contains(&family) {
-            let hint = format!("known: {}", FAMILIES.join(", "));
-            return Err(Error::unknown("architecture", family, FAMILIES.iter().copied(), hint));
+        let family = Family::named(family).ok_or_else(|| {
+            let hint = format!("known: {}", Family::names().collect::<Vec<_>>().join(", "));
+            Error::unknown("architecture", family, Family::names(), hint)
+        })?;
+        if let Some(variant) = self.variant(family.name) {
+            return Err(refuse(variant.to_owned()));
         }
-        let config = &self.with_defaults(family);
+        let config = &self.with_defaults(family.name);
         Reader { config, family, file }.model()
     }
 }
@@ -136,7 +148,8 @@ impl Config {
                 config.num_local_experts = config.num_local_experts.or(Some(8));
                 config.num_experts_per_tok = config.num_experts_per_tok.or(Some(2));
             }
-            _ => {}
+            "llama4_text" => config.attention_chunk_size = config.attention_chunk_size.or(Some(8192)),
+            _ => return config.in_new_names(family),
         }
         config
     }
@@ -144,7 +157,7 @@ impl Config {
 
 struct Reader<'a> {
     config: &'a Config,
-    family: &'a str,
+    family: &'a Family,
     file: &'a str,
 }
 
@@ -177,24 +190,25 @@ impl Reader<'_> {
         }
         let stored = config.quantization_config.as_ref().and_then(|quantization| quantization.quant_method.clone());
         let hidden = self.required("hidden_size", config.hidden_size)?;
-        let tied = config.tie_word_embeddings.unwrap_or(self.family.starts_with("gemma"));
-        let anatomy = Anatomy::new(&layers, order, hidden, tied);
+        let tied = config.tie_word_embeddings.unwrap_or(self.family.tied);
+        let anatomy = Anatomy { falcon: self.family.name == "falcon", ..Anatomy::new(&layers, order, hidden, tied) };
         Ok(Model {
             key: String::new(),
             name: String::new(),
             aliases: Vec::new(),
             source: None,
             published: None,
-            family: self.family.to_owned(),
+            family: self.family.name.to_owned(),
             hidden,
             vocabulary: self.required("vocab_size", config.vocab_size)?,
             max_context: config
                 .max_position_embeddings
                 .map(|max| Dim::new("max_position_embeddings", max))
                 .transpose()?,
+            positions: config.positions(self.family.name)?,
             tied,
-            head_bias: self.family == "phi",
-            norms: self.norms(),
+            head_bias: self.family.head_bias,
+            norms: self.family.norms,
             layers,
             anatomy: Arc::new(anatomy),
             arithmetic: Arc::new(self.arithmetic(hidden)),
@@ -223,16 +237,8 @@ impl Reader<'_> {
             ("swiglu_limit", config.swiglu_limit),
         ];
         let fields = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
-        Arithmetic::of(&Value::Object(fields), self.family, hidden.get())
-    }
-
-    fn norms(&self) -> Norms {
-        match self.family {
-            // One norm feeds attention and feed-forward, which run side by side.
-            "phi" => Norms { per_layer: 1, bias: true },
-            "gemma2" | "gemma3" | "gemma3_text" => Norms { per_layer: 4, bias: false },
-            _ => Norms { per_layer: 2, bias: false },
-        }
+        let beyond = self.family.beyond;
+        Arithmetic { beyond, ..Arithmetic::of(&Value::Object(fields), self.family.name, hidden.get()) }
     }
 
     fn attention(&self, at: u64) -> Result<AttentionLayer> {
@@ -261,32 +267,22 @@ impl Reader<'_> {
             None if hidden.get() % heads.get() == 0 => Dim::new("head_dim", hidden.get() / heads.get())?,
             None => return Err(self.refuse(format!("`head_dim` is missing, and {heads} heads do not divide {hidden}"))),
         };
-        let (input_bias, output_bias) = match self.family {
-            "qwen2" => (true, false),
-            "phi" => (true, true),
-            _ => (
-                config.attention_bias.unwrap_or(self.family == "gpt_oss"),
-                config.attention_bias.unwrap_or(self.family == "gpt_oss"),
-            ),
-        };
         Ok(AttentionLayer::Grouped {
             heads,
             kv_heads,
             head_dim,
             rotary_dim: self.rotary_dim(head_dim)?,
             window: self.window(at)?,
-            input_bias,
-            output_bias,
-            query_key_norm: matches!(self.family, "qwen3" | "qwen3_moe" | "gemma3" | "gemma3_text")
-                || config.qk_layernorm == Some(true),
-            sinks: self.family == "gpt_oss",
+            input_bias: self.family.input_bias.is(config.attention_bias),
+            output_bias: self.family.output_bias.is(config.attention_bias),
+            query_key_norm: config.qk_layernorm.or(config.use_qk_norm).unwrap_or(false) || self.family.query_key_norm,
+            sinks: self.family.sinks,
         })
     }
 
     fn rotary_dim(&self, head_dim: Dim) -> Result<Dim> {
         let rope = self.config.rope_parameters.as_ref().and_then(|rope| rope["partial_rotary_factor"].as_f64());
-        let default = if self.family == "phi" { 0.5 } else { 1.0 };
-        let factor = self.config.partial_rotary_factor.or(rope).unwrap_or(default);
+        let factor = self.config.partial_rotary_factor.or(rope).unwrap_or(self.family.rotary);
         if !(factor > 0.0 && factor <= 1.0) {
             return Err(self.refuse(format!("`partial_rotary_factor` of {factor} is outside 0 to 1")));
         }
@@ -296,6 +292,13 @@ impl Reader<'_> {
     /// The window of layer `at`, where it is a sliding one.
     fn window(&self, at: u64) -> Result<Option<Dim>> {
         let config = self.config;
+        // Llama 4 cuts the context into chunks in three of four layers: a query sees those of its chunk, at most as many as
+        // a window of that size has.
+        if let Some(chunk) = config.attention_chunk_size.filter(|_| self.family.name == "llama4_text") {
+            let named = config.layer_types.as_ref().and_then(|types| types.get(at as usize));
+            let cut = named.map_or(!(at + 1).is_multiple_of(4), |name| name == "chunked_attention");
+            return cut.then(|| Dim::new("attention_chunk_size", chunk)).transpose();
+        }
         let Some(window) = config.sliding_window else { return Ok(None) };
         let slides = if let Some(types) = &config.layer_types {
             let name = types.get(at as usize).ok_or_else(|| self.refuse("`layer_types` is shorter than the layers"))?;
@@ -304,10 +307,13 @@ impl Reader<'_> {
             }
             name == "sliding_attention"
         } else {
-            match self.family {
+            let all_but_every =
+                |usual: u64| !(at + 1).is_multiple_of(config.sliding_window_pattern.unwrap_or(usual).max(1));
+            match self.family.name {
                 "gemma2" | "gpt_oss" => at.is_multiple_of(2),
-                "gemma3" | "gemma3_text" => !(at + 1).is_multiple_of(config.sliding_window_pattern.unwrap_or(6).max(1)),
-                "qwen2" | "qwen3" | "qwen3_moe" => {
+                "gemma3" | "gemma3_text" => all_but_every(6),
+                "cohere2" => all_but_every(4),
+                "qwen2" | "qwen2_moe" | "qwen3" | "qwen3_moe" => {
                     config.use_sliding_window == Some(true) && at >= config.max_window_layers.unwrap_or(0)
                 }
                 _ => config.use_sliding_window != Some(false),
@@ -317,17 +323,16 @@ impl Reader<'_> {
     }
 
     fn feed_forward(&self, at: u64) -> Result<FeedForward> {
-        let config = self.config;
-        let gated = self.family != "phi";
-        let bias = self.family == "phi" || config.mlp_bias == Some(true);
-        let mixture = matches!(self.family, "mixtral" | "qwen3_moe" | "gpt_oss" | "deepseek_v2" | "deepseek_v3");
+        let (config, gated) = (self.config, self.family.gated);
         let experts = config.n_routed_experts.or(config.num_local_experts).or(config.num_experts);
-        if mixture {
+        if self.family.experts.is_some() {
             self.required("num_experts", experts)?;
         }
-        let Some(experts) = experts.filter(|_| mixture && self.is_sparse(at)) else {
-            let inner = self.required("intermediate_size", config.intermediate_size)?;
-            return Ok(FeedForward::Dense { inner, gated, bias });
+        let sparse = self.family.experts.zip(experts).filter(|_| self.is_sparse(at));
+        let Some((Mixture { bias, router_bias }, experts)) = sparse else {
+            let inner = config.intermediate_size_mlp.or(config.intermediate_size);
+            let inner = self.required("intermediate_size", inner)?;
+            return Ok(FeedForward::Dense { inner, gated, bias: self.family.inner_bias.is(config.mlp_bias) });
         };
         let inner = config.moe_intermediate_size.or(config.intermediate_size);
         let inner = self.required("moe_intermediate_size", inner)?;
@@ -335,15 +340,17 @@ impl Reader<'_> {
         if active.get() > experts {
             return Err(self.refuse(format!("{active} of {experts} experts cannot be active")));
         }
-        let shared = config.n_shared_experts.filter(|count| *count > 0).map(|count| count.saturating_mul(inner.get()));
+        let count = config.n_shared_experts.or((self.family.name == "llama4_text").then_some(1));
+        let shared = count.filter(|count| *count > 0).map(|count| count.saturating_mul(inner.get()));
+        let shared = config.shared_expert_intermediate_size.or(shared);
         Ok(FeedForward::Experts {
             experts: Dim::new("num_experts", experts)?,
             active,
             inner,
             shared: shared.map(|shared| Dim::new("n_shared_experts", shared)).transpose()?,
             gated,
-            bias: self.family == "gpt_oss",
-            router_bias: matches!(self.family, "gpt_oss" | "deepseek_v3"),
+            bias,
+            router_bias,
         })
     }
 
@@ -351,12 +358,9 @@ impl Reader<'_> {
         let config = self.config;
         let dense_first = at < config.first_k_dense_replace.unwrap_or(0);
         let listed_dense = config.mlp_only_layers.as_ref().is_some_and(|layers| layers.contains(&at));
-        let every = config.moe_layer_freq.or(config.decoder_sparse_step).unwrap_or(1).max(1);
-        let step = if config.decoder_sparse_step.is_some() {
-            (at + 1).is_multiple_of(every)
-        } else {
-            at.is_multiple_of(every)
-        };
+        let last = config.decoder_sparse_step.or(config.interleave_moe_layer_step);
+        let every = config.moe_layer_freq.or(last).unwrap_or(1).max(1);
+        let step = if last.is_some() { (at + 1).is_multiple_of(every) } else { at.is_multiple_of(every) };
         !dense_first && !listed_dense && step
     }
 }

@@ -230,7 +230,10 @@ impl Lower<'_> {
                     let norms: &[Weight] = &[Weight::QueryNorm, Weight::KeyNorm];
                     self.elementwise("qk_norm", ElementwiseKind::Norm, rotated, head_dim, (both, norms, Value::Query));
                 }
-                self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, (both, &[], Value::Query));
+                // Positions that were learned are added to the embedding, and nothing is turned.
+                if self.model.positions.is_none() {
+                    self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, (both, &[], Value::Query));
+                }
                 let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
                 self.write_cache(&[Value::Key, Value::Value], vectors, head_dim);
                 self.mix((heads, kv_heads, head_dim, head_dim), window, Cache::Separate, sinks)?;

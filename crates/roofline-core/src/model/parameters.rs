@@ -29,7 +29,8 @@ impl Model {
         });
         let embedding = self.vocabulary.wide() * hidden;
         let head = if self.tied { 0 } else { linear(self.vocabulary.wide(), hidden, self.head_bias) };
-        embedding + head + norm + layers.sum::<u128>()
+        let positions = self.positions.map_or(0, |positions| positions.wide() * hidden);
+        embedding + positions + head + norm + layers.sum::<u128>()
     }
 }
 

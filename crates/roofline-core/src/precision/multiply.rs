@@ -46,7 +46,8 @@ fn multiplying_units(weights: Element, activations: Element) -> Option<&'static 
 /// is that of the fastest that can do it: FP32 vectors take every 16-bit number, and where 16-bit activations meet weights
 /// of few levels, both may be integers (see [`Math::Int16`]). So do llama.cpp's (`ggml`): its products of blocks round the
 /// activations to INT8 on the way (`mmq.cu`), or widen the blocks to FP16 and add up in FP16 (`ggml-cuda.cu`). Other
-/// machines multiply what they have units for.
+/// machines multiply what they have units for. Where they have a 16-bit unit for the sake of completeness alone, as most
+/// Pascal cards do (1/64 of the FP32 rate), libraries widen to FP32.
 pub(super) fn fastest(
     device: &Device,
     weights: Format,
@@ -60,12 +61,19 @@ pub(super) fn fastest(
         Kind::Cpu if widened && sixteen(activations) && in_integers(weights.element()) => INT16_OR_FP32,
         Kind::Cpu if widened => FP32,
         _ if ggml && widened => GGML,
+        _ if widened && is_token(device, units) => FP32,
         _ => return device.fastest(units),
     };
     match (device.fastest(units), device.fastest(also)) {
         (Some(own), Some(other)) if device.peaks.of(other) > device.peaks.of(own) => Some(other),
         (own, other) => own.or(other),
     }
+}
+
+/// Whether the 16-bit units of a device are there, but so slow that no library uses them: below a quarter of the FP32 rate.
+fn is_token(device: &Device, units: &[Math]) -> bool {
+    let rate = |units: &[Math]| device.fastest(units).and_then(|math| device.peaks.of(math));
+    rate(units).zip(rate(FP32)).is_some_and(|(own, wide)| own * 4.0 < wide)
 }
 
 /// Whether a unit that was named may multiply weights that `units` do: 16-bit sums are a choice of the user's, and llama.cpp's

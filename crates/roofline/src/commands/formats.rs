@@ -13,6 +13,9 @@ use crate::{
 /// Most values of a code book that text shows.
 const SHOWN: usize = 64;
 
+/// Most devices that text names.
+const NAMED: usize = 24;
+
 pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
     let answer = formats(context, request)?;
     emit(&Shown::of(&answer, !request.names.is_empty()), form)
@@ -99,7 +102,7 @@ impl Shown<'_, Answer> {
         let native = match row.native_devices.len() {
             0 if units.is_empty() => "nothing: a storage format, converted to a wider type first".to_owned(),
             0 => format!("{} units, on no device of the registry", units.join(" or ")),
-            count => format!("{} units, on {count} devices: {}", units.join(" or "), row.native_devices.join(", ")),
+            count => format!("{} units, on {count} devices: {}", units.join(" or "), some(&row.native_devices)),
         };
         let facts = [
             ("is", row.summary.unwrap_or_default().to_owned()),
@@ -119,6 +122,15 @@ impl Shown<'_, Answer> {
         let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
         let facts = facts.map(|(name, value)| (name.to_owned(), value)).collect();
         vec![Section::Heading(row.name.clone()), Section::Facts(facts)]
+    }
+}
+
+/// The first of many names, and how many more there are.
+fn some(names: &[String]) -> String {
+    let (first, rest) = names.split_at(names.len().min(NAMED));
+    match rest.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more, in full by --json", first.join(", ")),
     }
 }
 
