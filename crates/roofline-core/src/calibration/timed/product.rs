@@ -61,7 +61,9 @@ pub(super) fn range_of(m: f64) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProductChoice {
-    /// The tile for up to 16, 64, 128, 512 and more rows, by its number; none where the fastest is taken.
+    /// The tile for up to 16, 64, 128, 512 and more rows, rows by outputs; none, `any` in files, where the fastest is taken.
+    #[serde(with = "tile_names")]
+    #[schemars(with = "[String; RANGES]")]
     pub tiles: [Option<u8>; RANGES],
     /// Whether blocks share a sum.
     pub splits: bool,
@@ -76,14 +78,33 @@ impl ProductChoice {
     pub(super) fn sensible(&self) -> bool {
         self.tiles.iter().flatten().all(|tile| *tile < TILE_COUNT) && matches!(self.corner, 2 | 4 | 8)
     }
+}
 
-    /// The tiles in words.
-    pub fn words(&self) -> Vec<String> {
-        let word = |tile: &Option<u8>| match tile.and_then(|at| TILES.get(usize::from(at))) {
-            Some(Tile(rows, outputs)) => format!("{rows} x {outputs}"),
-            None => "any".to_owned(),
-        };
-        self.tiles.iter().map(word).collect()
+/// Tiles as files have them: `128x256`, or `any`.
+mod tile_names {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    use super::{RANGES, TILES, Tile};
+
+    const ANY: &str = "any";
+
+    fn name(Tile(rows, outputs): Tile) -> String {
+        format!("{rows}x{outputs}")
+    }
+
+    pub(super) fn serialize<S: Serializer>(tiles: &[Option<u8>; RANGES], serializer: S) -> Result<S::Ok, S::Error> {
+        tiles.map(|tile| tile.map_or_else(|| ANY.to_owned(), |at| name(TILES[usize::from(at)]))).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[Option<u8>; RANGES], D::Error> {
+        let mut tiles = [None; RANGES];
+        for (tile, text) in tiles.iter_mut().zip(<[String; RANGES]>::deserialize(deserializer)?) {
+            if text != ANY {
+                let at = TILES.iter().position(|known| name(*known) == text);
+                *tile = Some(at.ok_or_else(|| D::Error::custom(format!("no tile is called `{text}`")))? as u8);
+            }
+        }
+        Ok(tiles)
     }
 }
 
