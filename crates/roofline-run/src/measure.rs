@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use roofline_core::{
+    Device,
     measurement::{Energy, Measurement, Residency, Subject, Warning},
     units::Seconds,
 };
@@ -28,9 +29,21 @@ const ABOVE: f64 = 1.05;
 
 /// Measures `subject`. Nothing is reported that was not right.
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
-    let name = backend.name();
+    let (name, device) = (backend.name(), backend.device().clone());
     let power = protocol.watch.map(|_| backend.power()).transpose()?;
-    let mut case = backend.prepare(subject, protocol.residency)?;
+    let case = backend.prepare(subject, protocol.residency)?;
+    measure_case(case, name, &device, subject, protocol, power)
+}
+
+/// The same of a case that is prepared already, by backend `name` on `device`, with what tells its power.
+pub(crate) fn measure_case(
+    mut case: Box<dyn Case + '_>,
+    name: &'static str,
+    device: &Device,
+    subject: &Subject,
+    protocol: &Protocol,
+    power: Option<Arc<dyn Source>>,
+) -> Result<Measurement> {
     let kernel = case.kernel();
     let check = case.check()?;
     protocol.warmup.run(|| case.sample())?;
@@ -50,7 +63,7 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     measured.moved = measured.bytes + detour;
     let summary = *measured.summary();
     let mut warnings = Vec::new();
-    let roof = measured.roof(backend.device());
+    let roof = measured.roof(device);
     if let Some(ratio) = roof.ok().map(|roof| roof / summary.median).filter(|ratio| *ratio > ABOVE) {
         warnings.push(Warning::AboveRoofline { ratio });
     }

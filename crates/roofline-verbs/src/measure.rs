@@ -6,7 +6,7 @@ mod written;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use roofline_core::{
     Device, Graph, Op, Plan,
     measurement::{Clocks, Energy, Measurement, Path as KernelPath, Phase, Residency, Warning},
@@ -22,8 +22,9 @@ pub use self::saturation::{BestRate, Saturation};
 use crate::{
     Context, Error, Note, Result,
     machine::{Varies, is_native, machine, plans},
-    predict::{self, ModelPass, Subject},
-    request::{BackendName, Measuring, list, with_subjects},
+    own::{self, OwnKernel},
+    predict::{self, Attention, Ffn, Gemm, Gemv, ModelPass, Operator},
+    request::{BackendName, Measuring, Setting, list, with_subjects},
     runner::Runner,
     subjects::{self, Subjects, at_plans, of_model, of_operator, refuse_giants},
     sweep::Shape,
@@ -33,12 +34,12 @@ use crate::{
 /// What is to be measured: a subject, or the shapes that fill a machine.
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = HELP)]
-#[schemars(rename = "MeasureRequest", transform = with_subjects::<predict::Request>)]
+#[schemars(rename = "MeasureRequest", transform = with_subjects::<Subject>)]
 pub struct Request {
     #[command(subcommand)]
     #[serde(default)]
     #[schemars(skip)]
-    pub subject: Option<predict::Request>,
+    pub subject: Option<Subject>,
     /// The highest rates: products and matrix-vector products large enough to fill the machine
     #[arg(long)]
     #[serde(default)]
@@ -68,6 +69,90 @@ pub struct Request {
     pub run: Measuring,
 }
 
+/// What is measured.
+#[derive(Subcommand, Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "subject", rename_all = "lowercase")]
+#[schemars(rename = "MeasureSubject")]
+pub enum Subject {
+    /// A matrix of n rows and k columns times a vector: a linear layer decoding one token
+    #[command(after_help = predict::GEMV_HELP)]
+    Gemv(Gemv),
+    /// A matrix of n rows and k columns times m vectors: a linear layer over m tokens
+    #[command(after_help = predict::GEMM_HELP)]
+    Gemm(Gemm),
+    /// Attention over a KV cache, fused or not
+    #[command(after_help = predict::ATTENTION_HELP)]
+    Attention(Attention),
+    /// A feed-forward layer: up, gate, activation and down
+    #[command(after_help = predict::FFN_HELP)]
+    Ffn(Ffn),
+    /// A whole model: prefill and decode, kernel by kernel, or a checkpoint that runs
+    #[command(after_help = predict::MODEL_HELP)]
+    Model(ModelPass),
+    /// A CUDA kernel of your own, described by a manifest in TOML, checked and timed beside ours
+    #[command(after_help = KERNEL_HELP)]
+    #[schemars(extend("x-local" = true))]
+    Kernel(KernelFile),
+}
+
+const KERNEL_HELP: &str = "\
+A manifest names the text of the kernel, what it computes, and how it is started:
+
+  source = \"gemv_bf16.cu\"               a file beside the manifest
+  entry = \"gemv_bf16\"                   declared extern \"C\" __global__ void
+  op = \"gemv\"                           gemv, gemm or attention
+  precision = \"bf16\"
+  n = [4096, 14336]                     a number, a list, or a range such as \"1024..8192\"
+  k = 4096
+  block = 256                           threads, or a list of up to three
+  grid = \"ceil_div(n, 8)\"               blocks: + - * / %, ceil_div, min, max of dimensions, threads, multiprocessors
+  arguments = [\"x\", \"w\", \"y\", \"n\", \"k\"]   arrays, then whatever the kernel takes, in its order
+
+and, where they are needed, shared (bytes), name, causal, and a table [defines] of macros.
+
+Examples:
+  roofline measure kernel examples/kernels/gemv_bf16.toml
+  roofline measure kernel my_gemv.toml --warm --json";
+
+/// A kernel in files.
+#[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
+pub struct KernelFile {
+    /// The manifest
+    #[arg(value_name = "MANIFEST")]
+    #[schemars(extend("x-local" = true))]
+    pub manifest: PathBuf,
+}
+
+/// A subject by its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked<'a> {
+    Operator(Operator<'a>),
+    Model(&'a ModelPass),
+    Kernel(&'a KernelFile),
+}
+
+impl Subject {
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        match self {
+            Self::Gemv(asked) => Asked::Operator(Operator::Gemv(asked)),
+            Self::Gemm(asked) => Asked::Operator(Operator::Gemm(asked)),
+            Self::Attention(asked) => Asked::Operator(Operator::Attention(asked)),
+            Self::Ffn(asked) => Asked::Operator(Operator::Ffn(asked)),
+            Self::Model(asked) => Asked::Model(asked),
+            Self::Kernel(asked) => Asked::Kernel(asked),
+        }
+    }
+
+    /// Where, and in which formats; a kernel in a file says that itself.
+    pub fn setting(&self) -> Option<&Setting> {
+        match self.asked() {
+            Asked::Operator(asked) => Some(asked.setting()),
+            Asked::Model(asked) => Some(&asked.setting),
+            Asked::Kernel(_) => None,
+        }
+    }
+}
+
 const HELP: &str = "\
 Examples:
   roofline measure gemv --n 4096 --k 4096 --precision fp32,bf16,w8a16,w4a16
@@ -76,6 +161,7 @@ Examples:
   roofline measure model ./Llama-3.2-1B                                  whole passes of a checkpoint
   roofline measure model ./Llama-3.2-1B --beside llama-q8_0.gguf,llama-q4_k_m.gguf --prompt 128,1024
   roofline measure model llama-3.2-1b --random --precision bf16,w8a16,w4a16 --batches 1,4
+  roofline measure kernel my_gemv.toml                                   your own CUDA kernel beside ours
   roofline measure --saturate --precision fp32,bf16
   roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`
   roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume";
@@ -92,6 +178,9 @@ pub struct Answer {
     /// The run on disk; a server keeps that to itself.
     pub run: Option<PathBuf>,
     pub measurements: Vec<MeasuredKernel>,
+    /// Kernels of one's own: where each stands between the roof and ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<OwnKernel>,
     /// Whole passes of models that ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<MeasuredPass>,
@@ -168,21 +257,24 @@ const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (40
 pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
     refuse_both(request)?;
     let file = written::wanted(request)?;
-    let subject = request.subject.as_ref().map(predict::Request::subject);
+    let subject = request.subject.as_ref().map(Subject::asked);
     let model = match subject {
-        Some(Subject::Model(asked)) => Some(asked),
+        Some(Asked::Model(asked)) => Some(asked),
         _ => None,
     };
+    if let Some(Asked::Kernel(asked)) = subject {
+        return own::from_file(context, request, asked);
+    }
     if let (Some(asked), true) = (model, request.passes.wanted(context, model, &request.run)?) {
         return whole(context, request, asked);
     }
-    let on = request.subject.as_ref().map_or(request.on.as_deref(), |subject| subject.setting().first());
+    let on = request.on();
     let mut runner = Runner::start(context, &request.run, on, "measure")?;
     let device = runner.device().clone();
     let subjects = match subject {
-        Some(Subject::Operator(asked)) => of_operator(context, asked, &device)?,
-        Some(Subject::Model(asked)) => of_model(context, asked, &device)?,
-        None => saturating(context, &request.precision, &device, request.run.quick)?,
+        Some(Asked::Operator(asked)) => of_operator(context, asked, &device)?,
+        Some(Asked::Model(asked)) => of_model(context, asked, &device)?,
+        Some(Asked::Kernel(_)) | None => saturating(context, &request.precision, &device, request.run.quick)?,
     };
     let outcome = runner.measure(&subjects.all)?.nonempty()?;
     let ceilings = if request.saturate { runner.backend.ceilings()? } else { Vec::new() };
@@ -197,6 +289,7 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
         residency: runner.protocol.residency,
         run: Some(runner.path().to_owned()),
         measurements: outcome.measured.iter().map(|measured| shown(measured, &device)).collect(),
+        own: Vec::new(),
         passes: Vec::new(),
         stopped: false,
         skipped: outcome.skipped,
@@ -219,6 +312,7 @@ fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answ
         residency: Residency::Cold,
         run: request.run.out.clone(),
         measurements: Vec::new(),
+        own: Vec::new(),
         passes: outcome.passes,
         stopped: outcome.stopped,
         skipped: Vec::new(),
@@ -229,12 +323,18 @@ fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answ
 }
 
 impl Request {
+    /// The device that is named, by the subject or before it.
+    pub(crate) fn on(&self) -> Option<&str> {
+        let setting = self.subject.as_ref().and_then(Subject::setting);
+        setting.map_or(self.on.as_deref(), Setting::first)
+    }
+
     /// Refuses what would fill the memory of a machine that the caller does not sit at.
     pub fn refuse_giants(&self, context: &Context) -> Result<()> {
-        match self.subject.as_ref().map(predict::Request::subject) {
-            Some(Subject::Operator(asked)) => refuse_giants(&predict::shape(asked)?.0.graph()),
-            Some(Subject::Model(asked)) => subjects::refuse_giant_model(context, asked),
-            None => Ok(()),
+        match self.subject.as_ref().map(Subject::asked) {
+            Some(Asked::Operator(asked)) => refuse_giants(&predict::shape(asked)?.0.graph()),
+            Some(Asked::Model(asked)) => subjects::refuse_giant_model(context, asked),
+            Some(Asked::Kernel(_)) | None => Ok(()),
         }
     }
 }
