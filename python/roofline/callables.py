@@ -93,11 +93,12 @@ def measure_callable(
     }
     request = {field: value for field, value in fields.items() if value is not None}
     try:
-        with _uncollected():
+        with _uncollected(), runner.surroundings():
             reply = _native.measure_callable(request, runner, bool(ours))
     finally:
         runner.release()
-    answer: Any = Answer(reply.fields(), reply)
+    made: Any = Answer
+    answer: "MeasureAnswer" = made(reply.fields(), reply)
     return answer
 
 
@@ -186,6 +187,11 @@ class _Runner:
         if told[0] != self._dtype:
             self.said.append(f"the result is {told[0]}; {self._dtype} is what the roof counts")
         return told
+
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """What calls are made in."""
+        yield
 
     def release(self) -> None:
         """Lets go of the arrays."""
@@ -285,10 +291,15 @@ class _Torch(_Gpu):
     def _empty(self, dtype: str, shape: Tuple[int, ...]) -> Any:
         return self._torch.full(shape, float("nan"), dtype=getattr(self._torch, dtype), device=self._device)
 
-    def _call(self, at: int) -> Any:
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
         # No record for gradients: kernels are asked for what they compute.
         with self._torch.no_grad():
-            return super()._call(at)
+            if self.processor:
+                yield
+            else:
+                with self._torch.cuda.device(self.index):
+                    yield
 
     def gather(self, calls: int) -> bool:
         super().gather(calls)

@@ -11,7 +11,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyTuple},
 };
-use roofline_core::{measurement::Measurement, units::Seconds};
+use roofline_core::{Error as Core, measurement::Measurement, units::Seconds};
 use roofline_run::{
     Error, Result,
     own::{Dtype, Operands, Own, Timer, Written, shortest},
@@ -35,6 +35,7 @@ pub(crate) fn measure<'py>(
     runner: &Bound<'py, PyAny>,
     ours: bool,
 ) -> PyResult<Reply> {
+    operator(py, &fields)?;
     let request: measure::Request = from_json(Value::Object(fields)).map_err(|error| of_verb(py, &error))?;
     let prepared = work::long(py, {
         let request = request.clone();
@@ -54,6 +55,18 @@ pub(crate) fn measure<'py>(
     let answer = work::long(py, move |context| own::told(context, &prepared, &yours, timer, ours, said))?;
     let draw = |_: &Context, _: &measure::Request, _: &measure::Answer| Vec::new();
     Ok(Reply::new(Box::new(Answered { home: Arc::clone(&home::of(py)), request, answer, draw })))
+}
+
+/// Refuses what is no operator that a function of arrays computes, in the words of the package.
+fn operator(py: Python<'_>, fields: &Map<String, Value>) -> PyResult<()> {
+    let known = ["gemv", "gemm", "attention"];
+    let asked = fields.get("subject").and_then(Value::as_str).unwrap_or_default();
+    if known.contains(&asked) {
+        return Ok(());
+    }
+    let short: String = asked.chars().take(80).collect();
+    let message = Core::unknown("`op`", &short, known, "").to_string();
+    Err(raised(py, &message, Some("gemv, gemm or attention"), "unknown"))
 }
 
 /// A function with the arrays that it is called on.

@@ -116,7 +116,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
     let (start, before) = (Instant::now(), case.interference());
     let mut watch = Watch::new(case.known_clock(), case.clock());
     let mut samples: Vec<Seconds> = Vec::new();
-    let mut fake = Seconds::ZERO;
+    let (mut fake, mut refused) = (Seconds::ZERO, false);
     loop {
         let (first, mut block) = (samples.len(), Seconds::ZERO);
         while block < BLOCK && samples.len() - first < BLOCK_SAMPLES {
@@ -130,11 +130,12 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
         fake += block;
         if !watch.accept(case.clock(), &samples[first..]) {
             samples.truncate(first);
+            refused = true;
         }
         // A backend with fake times finishes by those; a real one by the clock on the wall.
         let spent = fake.max(Seconds::new(start.elapsed().as_secs_f64()));
         // A clock that stays low would discard for ever: what there is by then has to do.
-        let hopeless = spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
+        let hopeless = refused && spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
         if protocol.stop.enough(&samples, spent) || hopeless {
             let judged = watch.judge(&protocol.stop);
             return Ok(Sampled { judged, instrument, before, after: case.interference(), spent });

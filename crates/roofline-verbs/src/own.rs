@@ -13,8 +13,8 @@ use roofline_core::{
     predict::{Figures, Tier},
 };
 use roofline_run::{
-    Protocol, Skipped,
-    cuda::{Cuda, Gpu},
+    Error as RunError, Protocol, Skipped,
+    cuda::{Cuda, Gpu, present},
     measure as measured,
     own::{Manifest, Operands, Own, Place, Timer, measure_own},
 };
@@ -257,7 +257,7 @@ pub(crate) fn from_file(context: &Context, request: &Request, asked: &KernelFile
         [plan] => plan.clone(),
         _ => return Err(one_precision(std::slice::from_ref(&manifest.precision))),
     };
-    let mut cuda = gpu::backend(context, run.gpu)?;
+    let mut cuda = gpu::backend(context, run.gpu).map_err(elsewhere)?;
     let protocol = run.protocol();
     let work = Work { context, manifest: &manifest, source: &source, plan: &plan, protocol: &protocol };
     let (mut measurements, mut own, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
@@ -286,6 +286,18 @@ pub(crate) fn from_file(context: &Context, request: &Request, asked: &KernelFile
     let words = format!("{} ({}), {name}", manifest.name, manifest.kind.name());
     let told = answer(context, words, &machine.device, BackendName::Cuda, &protocol, measurements, own);
     Ok(Answer { skipped, ..told })
+}
+
+/// What to do without a GPU: the processor runs no CUDA kernel.
+fn elsewhere(error: Error) -> Error {
+    match error {
+        Error::Run(RunError::Gpu { reason, .. }) if !present() => {
+            let hint = "a CUDA kernel runs on an NVIDIA GPU with its driver; functions of Python are measured on the processor, \
+                        too, by `roofline.measure_callable`";
+            Error::Run(RunError::Gpu { reason, hint: Some(hint.to_owned()) })
+        }
+        error => error,
+    }
 }
 
 /// A manifest at work.

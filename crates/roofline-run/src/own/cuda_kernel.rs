@@ -99,8 +99,15 @@ template <> struct count<unsigned> { static constexpr bool value = true; };
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
+    use roofline_core::{Registry, measurement::Subject, precision::PrecisionSpec};
+
     use super::*;
-    use crate::cuda::{Architecture, Compiler};
+    use crate::{
+        cuda::{Architecture, Compiler},
+        own::{Manifest, Operands},
+    };
 
     const SOURCE: &str = r#"extern "C" __global__ void twice(const float* x, float* __restrict__ y, int n) {
     int at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -121,17 +128,43 @@ mod tests {
         }
     }
 
-    /// What a kernel is called with is looked at when it is compiled; that takes NVRTC and no GPU.
+    /// NVRTC, which takes no GPU.
+    fn compiler() -> Option<Compiler> {
+        let opened = Compiler::open();
+        if let Err(error) = &opened {
+            assert!(std::env::var_os("ROOFLINE_NEEDS_NVRTC").is_none(), "{error}");
+            eprintln!("SKIPPED: no kernel was compiled, because {error}");
+        }
+        opened.ok()
+    }
+
+    /// The kernels that people start from.
+    #[test]
+    fn examples_compile() {
+        let Some(compiler) = compiler() else { return };
+        let h200 = Registry::builtin().find("h200").unwrap().into_owned();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let manifests: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+        assert!(!manifests.is_empty());
+        for path in manifests {
+            let manifest = Manifest::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap();
+            let source = fs::read_to_string(folder.join(&manifest.source)).unwrap();
+            let formats = manifest.precision.parse::<PrecisionSpec>().unwrap().on(&h200).unwrap();
+            for shape in manifest.shapes() {
+                let subject = Subject::new(&manifest.graph(shape).unwrap().nodes[0], "", formats);
+                let kernel = manifest.kernel(shape, &Operands::of(&subject).unwrap(), source.clone(), 132).unwrap();
+                for architecture in [Architecture { major: 8, minor: 0 }, Architecture { major: 9, minor: 0 }] {
+                    compiler.compile_own(&kernel, architecture).unwrap();
+                }
+            }
+        }
+    }
+
+    /// What a kernel is called with is looked at when it is compiled.
     #[test]
     fn arguments_that_do_not_fit_do_not_compile() {
-        let compiler = match Compiler::open() {
-            Ok(compiler) => compiler,
-            Err(error) => {
-                assert!(std::env::var_os("ROOFLINE_NEEDS_NVRTC").is_none(), "{error}");
-                eprintln!("SKIPPED: no kernel was compiled, because {error}");
-                return;
-            }
-        };
+        let Some(compiler) = compiler() else { return };
         let (x, y, n) = (Argument::Array("x".to_owned()), Argument::Output, Argument::Count("n", 4));
         let compiled = |arguments: &[&Argument]| {
             let kernel = kernel(arguments.iter().map(|one| (*one).clone()).collect());

@@ -513,7 +513,8 @@ mod tests {
         let right = Written { dtype: Dtype::Float32, shape: vec![2, 3, 4, 16], bytes };
         assert_eq!(operands.check(&right).unwrap().values, 2 * 3 * 4 * 16);
         let mut wrong = right;
-        wrong.bytes[100] ^= 0x40;
+        // The sign of a number.
+        wrong.bytes[103] ^= 0x80;
         assert!(operands.check(&wrong).is_err());
     }
 }
