@@ -42,7 +42,7 @@ def test_a_function_stands_between_the_roof_and_ours() -> None:
     assert yours.check_error <= yours.check_limit and yours.samples >= 3
     # 64 + 96 * 64 numbers in, 96 out.
     assert (yours.residency, yours.bytes) == ("cold", 4 * (64 + 96 * 64 + 96))
-    assert "of the memory roof" in own.verdict or "a cache served it" in own.verdict
+    assert "the memory roof" in own.verdict
     assert "gemv" in repr(answer) and answer.to_rows()[0]["speedup_over_ours"] == own.speedup_over_ours
 
 

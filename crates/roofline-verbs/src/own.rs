@@ -8,7 +8,7 @@ use std::{fs::File, io::Read, path::Path};
 
 use roofline_core::{
     Device, Machine, Plan,
-    measurement::{Measurement, Subject},
+    measurement::{Measurement, Residency, Subject},
     plan::Kernel,
     predict::{Figures, Tier},
 };
@@ -97,7 +97,11 @@ impl OwnKernel {
 fn verdict(yours: &Measurement, of_roof: f64, bound: &str, figures: &Figures, ours: Option<&Measurement>) -> String {
     let time = yours.time();
     let place = if of_roof > 1.0 {
-        format!("{}x as fast as the roof of memory allows: a cache served it", number(of_roof))
+        let why = match yours.residency {
+            Residency::Warm => "a cache served it",
+            Residency::Cold => "the device is described too low, or a cache served it",
+        };
+        format!("{}x the {bound} roof: {why}", number(of_roof))
     } else {
         format!("{:.0} % of the {bound} roof", of_roof * 100.0)
     };
