@@ -338,6 +338,157 @@ def _torch() -> Any:
     return torch
 
 
+class Graph:
+    """A record of products, which are computed again when it is replayed."""
+
+    recording: List["Graph"] = []
+
+    def __init__(self) -> None:
+        self.products: List[Any] = []
+
+    def replay(self) -> None:
+        for left, right, out in self.products:
+            numpy.copyto(out.array, left.array @ right.array)
+
+
+class Recorded(Tensor):
+    """A tensor whose products go into the graph that is being recorded."""
+
+    def __matmul__(self, other: Tensor) -> "Recorded":
+        out = Recorded(self.array @ other.array)
+        if Graph.recording:
+            Graph.recording[-1].products.append((self, other, out))
+        return out
+
+    def clone(self) -> "Recorded":
+        return Recorded(self.array.copy())
+
+    def reshape(self, shape: Any) -> "Recorded":
+        return Recorded(self.array.reshape(shape))
+
+    def fill_(self, value: float) -> None:
+        self.array = self.array.copy() if not self.array.flags.writeable else self.array
+        self.array.fill(value)
+
+
+class Still:
+    """Something to be within, or to wait for."""
+
+    def __init__(self, *about: Any, **more: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *about: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end: Any) -> float:
+        return 2.5
+
+
+class Recording:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __enter__(self) -> None:
+        Graph.recording.append(self.graph)
+
+    def __exit__(self, *about: Any) -> None:
+        Graph.recording.pop()
+
+
+def _gpu_runner(fn: Any, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Any:
+    """A runner of torch on a GPU that is stood in for, with a product of 6 x 4 on three copies."""
+    from roofline._runners import runner_of
+
+    torch = _torch()
+    names = ("Stream", "current_stream", "stream", "Event", "device")
+    torch.cuda = types.SimpleNamespace(
+        is_available=lambda: True,
+        current_device=lambda: 1,
+        synchronize=lambda: None,
+        empty_cache=lambda: None,
+        CUDAGraph=Graph,
+        graph=Recording,
+        **{name: Still for name in names},
+    )
+    torch.frombuffer = lambda data, dtype: Recorded(numpy.frombuffer(bytes(data), dtype=dtype))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    options: Dict[str, Any] = {"arrays": "torch", "device": None, "name": None, "graph": True, **fields}
+    runner = runner_of(fn, options["arrays"], options["device"], options["name"], options["graph"])
+    assert (runner.processor, runner.index) == (False, 1)
+    x, w = numpy.arange(4, dtype="f4"), numpy.arange(24, dtype="f4")
+    runner.operand("x", "float32", (4,), x.tobytes(), 1)
+    runner.operand("w", "float32", (6, 4), w.tobytes(), 3)
+    places, named = runner.arguments(3, "float32", (6,))
+    assert len(places) == 3 and named is None
+    assert len({id(place[0]) for place in places}) == 1 and len({id(place[1]) for place in places}) == 3
+    return runner
+
+
+RIGHT = (numpy.arange(24, dtype="f4").reshape(6, 4) @ numpy.arange(4, dtype="f4")).tobytes()
+
+
+def test_calls_on_a_gpu_are_recorded_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def gemv(x: Any, w: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return w @ x
+
+    runner = _gpu_runner(gemv, monkeypatch)
+    assert runner.written() == ("float32", (6,), RIGHT) and not runner.said
+    assert runner.gather(6) is True
+    # Three to warm up, six that are recorded: two rounds over three copies.
+    assert calls == 1 + 3 + 6
+    assert len(runner._graph.products) == 6 and len({id(product[0]) for product in runner._graph.products}) == 3
+    assert runner.replayed() == ("float32", (6,), RIGHT)
+    assert runner.sample() == 0.0025 and calls == 10
+    runner.forget("for a reason")
+    assert runner.gather(6) is False and runner.replayed() is None
+    assert runner.sample() == 0.0025 and calls == 16
+    assert runner.said == ["calls are timed with their launches: for a reason"]
+    runner.release()
+    assert not runner._places and runner._graph is None
+
+
+def test_what_cannot_be_recorded_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(x: Any, w: Any) -> Any:
+        if Graph.recording:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        return w @ x
+
+    runner = _gpu_runner(waits, monkeypatch)
+    assert runner.gather(3) is False and runner.sample() == 0.0025
+    (said,) = runner.said
+    assert "cannot be recorded as a graph (RuntimeError: operation not permitted" in said and "more" not in said
+    runner = _gpu_runner(waits, monkeypatch, graph=False)
+    assert runner.gather(3) is False and not runner.said
+
+    def stopped(x: Any, w: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _gpu_runner(stopped, monkeypatch).gather(3)
+
+
+def test_a_record_of_nothing_shows_when_it_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that goes elsewhere is not in the graph, and leaves what was there before."""
+
+    def elsewhere(x: Any, w: Any) -> Any:
+        return Recorded(w.array @ x.array)
+
+    runner = _gpu_runner(elsewhere, monkeypatch)
+    assert runner.gather(3) is True
+    _, _, data = runner.replayed()
+    assert numpy.isnan(numpy.frombuffer(data, "f4")).all()
+
+
 def test_tensors_are_what_torch_programs_get(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch is imported its tensors are given; it is stood in for, on the processor."""
     monkeypatch.setitem(sys.modules, "torch", _torch())

@@ -223,7 +223,9 @@ pub fn told(
     ours: bool,
     said: Vec<String>,
 ) -> Result<Answer> {
-    said.into_iter().for_each(|text| context.note(text));
+    for text in said {
+        context.note(text);
+    }
     let ours = if ours { our_own(context, prepared) } else { Err("it was not asked for".to_owned()) };
     let machine = machine(context, prepared.device.clone(), prepared.backend.stack());
     let own = OwnKernel::new(yours, &ours, timer, &machine)?;

@@ -200,13 +200,8 @@ impl Case for OwnCase<'_> {
     }
 
     fn sample(&mut self) -> Result<Seconds> {
-        let calls = match self.calls {
-            Some(calls) => calls,
-            None => {
-                let calls = self.ready()?;
-                *self.calls.insert(calls)
-            }
-        };
+        let calls = self.calls.map_or_else(|| self.ready(), Ok)?;
+        self.calls = Some(calls);
         Ok(self.own.sample()? / calls as f64)
     }
 

@@ -166,12 +166,12 @@ mod tests {
     fn arguments_that_do_not_fit_do_not_compile() {
         let Some(compiler) = compiler() else { return };
         let (x, y, n) = (Argument::Array("x".to_owned()), Argument::Output, Argument::Count("n", 4));
-        let compiled = |arguments: &[&Argument]| {
+        let made = |arguments: &[&Argument]| {
             let kernel = kernel(arguments.iter().map(|one| (*one).clone()).collect());
             compiler.compile_own(&kernel, Architecture { major: 9, minor: 0 })
         };
-        assert!(compiled(&[&x, &y, &n]).is_ok_and(|code| code.starts_with(b"\x7fELF")));
-        let refused = |arguments: &[&Argument]| compiled(arguments).unwrap_err().to_string();
+        assert!(made(&[&x, &y, &n]).is_ok_and(|code| code.starts_with(b"\x7fELF")));
+        let refused = |arguments: &[&Argument]| made(arguments).unwrap_err().to_string();
         assert!(refused(&[&x, &y]).contains("the manifest gives `twice` 2 arguments"), "{}", refused(&[&x, &y]));
         assert!(refused(&[&x, &y, &n, &n]).contains("4 arguments"));
         assert!(refused(&[&x, &n, &y]).contains("argument 2 of `twice`, `n`, is an int"));

@@ -54,7 +54,9 @@ fn close(schema: &mut Value, caller: Caller) {
     if let Some(forms) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
         // A whole form may be about a file.
         forms.retain(|form| caller == Caller::Here || form["x-local"] != true);
-        forms.iter_mut().for_each(|form| close(form, caller));
+        for form in forms {
+            close(form, caller);
+        }
     }
     let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     if caller == Caller::Elsewhere {
