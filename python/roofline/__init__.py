@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .analyzer import *  # noqa: F403
     from .batch import *  # noqa: F403
     from .benchmark import *  # noqa: F403
+    from .callables import *  # noqa: F403
     from .configs import *  # noqa: F403
     from .hardware import *  # noqa: F403
     from .quantization import *  # noqa: F403

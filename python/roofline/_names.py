@@ -11,6 +11,7 @@ LAZY: Dict[str, str] = {
         "analyzer": "Analysis RooflineAnalyzer Summary quick_analysis",
         "batch": "BatchAnswer predict_batch",
         "benchmark": "BenchmarkResults InferenceBenchmark",
+        "callables": "measure_callable",
         "configs": (
             "CustomModelConfig Llama2_13BConfig Llama2_70BConfig Llama2_7BConfig Llama3_70BConfig Llama3_8BConfig "
             "LlamaConfig MistralConfig ModelConfig get_model_config"

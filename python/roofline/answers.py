@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 _ROWS = (
     "estimates",
     "comparisons",
+    "own",
     "measurements",
     "passes",
     "points",
@@ -32,6 +33,7 @@ _ROWS = (
 _COLUMNS = (
     "key",
     "name",
+    "kernel",
     "operator",
     "calls",
     "time_us",
@@ -52,6 +54,9 @@ _COLUMNS = (
     "ideal_time_us",
     "expected_time_us",
     "measured_time_us",
+    "roof_share",
+    "ours_time_us",
+    "speedup_over_ours",
     "error_pct",
     "tokens_per_s",
     "speedup",

@@ -255,6 +255,7 @@ class MeasureAnswer(Answer):
     device_name: str
     measurements: List[MeasuredKernel]
     notes: List[Note]
+    own: List[OwnKernel]
     passes: List[MeasuredPass]
     residency: Residency
     run: Optional[str]
@@ -368,6 +369,34 @@ class MeasuredEnergy(Answer):
     counted_j: Optional[float]
     integrated_j: float
     power_w: float
+
+class OwnKernel(Answer):
+    ai: float
+    basis: Basis
+    bottleneck: str
+    bound: str
+    bytes: float
+    critical_ai: Optional[float]
+    expected_time_us: float
+    flops: float
+    hi_us: float
+    ideal_time_us: float
+    kernel: str
+    lo_us: float
+    measured_time_us: float
+    of_roof: float
+    ours: Optional[str]
+    ours_missing: Optional[str]
+    ours_time_us: Optional[float]
+    precision: str
+    predicted_tflops: float
+    predicted_time_us: float
+    shape: str
+    speedup_over_ours: Optional[float]
+    stack: str
+    tier: Tier
+    timer: KernelTimer
+    verdict: str
 
 class MeasuredPass(Answer):
     basis: Optional[Basis]
@@ -1977,7 +2006,8 @@ BackendName = Literal["cpu", "cuda", "null"]
 Residency = Literal["cold", "warm"]
 ExpertSide = Literal["gated_up", "up", "down"]
 ElementwiseKind = Literal["norm", "rope", "residual", "kv_write", "embedding", "gated_activation", "activation"]
-KernelPath = Literal["native", "fused_dequant", "cast_emulated"]
+KernelPath = Literal["native", "fused_dequant", "cast_emulated", "unknown"]
+KernelTimer = Literal["clock", "cuda_graph", "cuda_events"]
 ComparisonStatus = Literal["OK", "HIGH"]
 ComparisonGrade = Literal["good", "fair", "poor"]
 TraceSource = Literal["torch", "processor", "ncu"]

@@ -51,8 +51,11 @@ def ask(verb: str, fields: Mapping[str, Any], progress: Any = None) -> Answer:
     return Answer(reply.fields(), reply)
 
 
-def _verb(name: str, places: Tuple[str, ...], about: str) -> Callable[..., Any]:
+def _verb(name: str, usual: Tuple[str, ...], about: str, **special: Tuple[str, ...]) -> Callable[..., Any]:
     def function(*values: Any, progress: Any = None, **fields: Any) -> Answer:
+        # Some subjects have other arguments without a name.
+        subject = values[0] if values else fields.get("subject")
+        places = special.get(subject, usual) if isinstance(subject, str) else usual
         request: Dict[str, Any] = {_field(field): value for field, value in fields.items()}
         named = dict(zip(places, values))
         if len(values) > len(places):
@@ -77,7 +80,12 @@ def _field(name: str) -> str:
 
 
 predict = _verb("predict", ("subject", "model"), "How fast it can run: time, bound and reason, from theory.")
-measure = _verb("measure", ("subject", "model"), "How fast it does run: kernels of this machine, checked and then timed.")
+measure = _verb(
+    "measure",
+    ("subject", "model"),
+    "How fast it does run: kernels of this machine, checked and then timed.",
+    kernel=("subject", "manifest"),
+)
 compare = _verb("compare", ("subject", "model"), "Theory against measurement: error, speed-ups, and what explains the rest.")
 calibrate = _verb("calibrate", (), "What this machine really does, for `predict` to use.")
 sweep = _verb("sweep", ("models",), "How fast it would run over ranges of batch, context, precision and device.")

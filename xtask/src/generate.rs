@@ -35,6 +35,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "predict ffn --help",
             "predict model --help",
             "measure --help",
+            "measure kernel --help",
             "compare --help",
             "calibrate --help",
             "sweep --help",

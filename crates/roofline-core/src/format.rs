@@ -94,6 +94,19 @@ pub enum BlockScaling {
     Nvfp4,
 }
 
+/// A number that scales are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleNumber {
+    /// bfloat16.
+    Bf16,
+    /// A power of two: its exponent plus 127, in 8 bits.
+    E8M0,
+    /// 8 bits, largest 448.
+    E4M3,
+    /// IEEE single precision.
+    Fp32,
+}
+
 /// Elements per scale in the formats where that is fixed.
 const MICRO_BLOCK: u64 = 32;
 const NVFP4_BLOCK: u64 = 16;
@@ -246,6 +259,18 @@ impl Format {
             Scaling::Absmax | Scaling::AbsmaxDouble => Some(ABSMAX_BLOCK),
             Scaling::Gguf(block) => Some(block.elements() as u64),
             Scaling::None | Scaling::Linear(Span::Channel | Span::Tile(_) | Span::Tensor, _) => None,
+        }
+    }
+
+    /// What the scales of a row are stored as; none where a row has none of its own, where they lie among the codes, or where
+    /// they come with zero points that are no integers. Blocks of NF4 are a row's own where a row is a whole number of them.
+    pub const fn row_scales(self) -> Option<ScaleNumber> {
+        match self.scaling {
+            Scaling::Linear(Span::Group(_) | Span::Channel, Zero::None | Zero::Integer) => Some(ScaleNumber::Bf16),
+            Scaling::Micro => Some(ScaleNumber::E8M0),
+            Scaling::TwoLevel => Some(ScaleNumber::E4M3),
+            Scaling::Absmax => Some(ScaleNumber::Fp32),
+            _ => None,
         }
     }
 

@@ -87,6 +87,8 @@ pub enum Path {
     FusedDequant,
     /// Widened to memory first, then read again: slower than storing wide.
     CastEmulated,
+    /// A kernel of others, of which only its author knows.
+    Unknown,
 }
 
 impl std::fmt::Display for Path {
@@ -95,6 +97,7 @@ impl std::fmt::Display for Path {
             Self::Native => "native",
             Self::FusedDequant => "fused_dequant",
             Self::CastEmulated => "cast_emulated",
+            Self::Unknown => "unknown",
         })
     }
 }

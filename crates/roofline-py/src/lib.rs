@@ -8,6 +8,7 @@
 
 mod answer;
 mod batch;
+mod callable;
 mod failure;
 mod home;
 mod question;
@@ -22,7 +23,7 @@ mod _native {
 
     #[pymodule_export]
     use super::reply::Reply;
-    use super::{batch, question, verbs, work};
+    use super::{batch, callable, question, verbs, work};
 
     /// The version of the program that answers.
     #[pymodule_export]
@@ -60,6 +61,17 @@ mod _native {
         let verb = verbs::named(py, verb)?;
         let fields = question::fields(request)?;
         work::answer(py, verb, fields, progress)
+    }
+
+    /// Checks and times a function that `runner` calls, beside the roof and, where `ours` asks for it, beside our kernel.
+    #[pyfunction]
+    fn measure_callable<'py>(
+        py: Python<'py>,
+        request: &Bound<'py, PyDict>,
+        runner: &Bound<'py, PyAny>,
+        ours: bool,
+    ) -> PyResult<Reply> {
+        callable::measure(py, question::fields(request)?, runner, ours)
     }
 
     /// A whole-model forecast for each row of columns. Numbers come and go as bytes, names as a list of those that there are

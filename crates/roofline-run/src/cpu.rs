@@ -1,13 +1,13 @@
 //! The processor as a backend: every core, the widest vectors it has, weights read at their stored size.
 
 mod affinity;
-mod backend;
+pub(crate) mod backend;
 mod buffer;
 pub mod ceilings;
-mod clock;
+pub(crate) mod clock;
 pub mod kernels;
 pub mod machine;
-mod operands;
+pub(crate) mod operands;
 mod pool;
 mod tensor;
 #[cfg(target_arch = "x86_64")]

@@ -22,6 +22,42 @@ pub enum Error {
         /// How far off.
         reason: String,
     },
+    /// The same of a kernel of somebody else's.
+    #[error("{kernel} computes something else: {reason}")]
+    WrongOwn {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Somebody's function failed when it was called; whoever called it knows how.
+    #[error("{kernel} failed: {reason}")]
+    Failed {
+        /// The function.
+        kernel: String,
+        /// In its own words.
+        reason: String,
+    },
+    /// Somebody's kernel does not compile.
+    #[error("{kernel} does not compile for {target}:\n{log}")]
+    Compile {
+        /// The kernel.
+        kernel: String,
+        /// The architecture, and the compiler.
+        target: String,
+        /// What the compiler says.
+        log: String,
+    },
+    /// The description of a kernel cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A GPU, its driver or one of its libraries is missing or refuses.
     #[error("{reason}")]
     Gpu {
@@ -93,7 +129,10 @@ impl Error {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unsupported { .. } => "unsupported",
-            Self::Wrong { .. } => "wrong_result",
+            Self::Wrong { .. } | Self::WrongOwn { .. } => "wrong_result",
+            Self::Failed { .. } => "failed",
+            Self::Compile { .. } => "compile",
+            Self::Manifest { .. } => "manifest",
             Self::Gpu { .. } => "gpu",
             Self::GpuLost { .. } => "gpu_lost",
             Self::Memory { .. } | Self::GpuMemory(_) => "memory",
@@ -106,6 +145,11 @@ impl Error {
         }
     }
 
+    /// Whether whoever asked can ask otherwise: what they wrote is wrong, not the machine.
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Core(_) | Self::WrongOwn { .. } | Self::Compile { .. } | Self::Manifest { .. })
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -115,6 +159,16 @@ impl Error {
             Self::Wrong { .. } => {
                 Some("this is a defect of the kernel: please report it with the whole answer in JSON".into())
             }
+            Self::WrongOwn { .. } => Some(
+                "nothing was timed: products are y = x W^T, attention is softmax(q k^T / sqrt(d)) v, and arrays lie as \
+                 `docs/guide/measure.md` has them"
+                    .into(),
+            ),
+            Self::Failed { .. } => Some("nothing was kept".into()),
+            Self::Compile { .. } => {
+                Some("the text is compiled by NVRTC as C++17, with what CUDA's own headers are found".into())
+            }
+            Self::Manifest { hint, .. } => Some(hint.clone()).filter(|hint| !hint.is_empty()),
             Self::Gpu { hint, .. } => hint.clone(),
             Self::GpuLost { .. } => {
                 Some("this is a defect of the last kernel, or of the GPU: `⟨resume⟩` goes on with what is left".into())

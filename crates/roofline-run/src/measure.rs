@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use roofline_core::{
+    Device,
     measurement::{Energy, Measurement, Residency, Subject, Warning},
     units::Seconds,
 };
@@ -28,9 +29,21 @@ const ABOVE: f64 = 1.05;
 
 /// Measures `subject`. Nothing is reported that was not right.
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
-    let name = backend.name();
+    let (name, device) = (backend.name(), backend.device().clone());
     let power = protocol.watch.map(|_| backend.power()).transpose()?;
-    let mut case = backend.prepare(subject, protocol.residency)?;
+    let case = backend.prepare(subject, protocol.residency)?;
+    measure_case(case, name, &device, subject, protocol, power)
+}
+
+/// The same of a case that is prepared already, by backend `name` on `device`, with what tells its power.
+pub(crate) fn measure_case(
+    mut case: Box<dyn Case + '_>,
+    name: &'static str,
+    device: &Device,
+    subject: &Subject,
+    protocol: &Protocol,
+    power: Option<Arc<dyn Source>>,
+) -> Result<Measurement> {
     let kernel = case.kernel();
     let check = case.check()?;
     protocol.warmup.run(|| case.sample())?;
@@ -50,7 +63,7 @@ pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol
     measured.moved = measured.bytes + detour;
     let summary = *measured.summary();
     let mut warnings = Vec::new();
-    let roof = measured.roof(backend.device());
+    let roof = measured.roof(device);
     if let Some(ratio) = roof.ok().map(|roof| roof / summary.median).filter(|ratio| *ratio > ABOVE) {
         warnings.push(Warning::AboveRoofline { ratio });
     }
@@ -103,7 +116,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
     let (start, before) = (Instant::now(), case.interference());
     let mut watch = Watch::new(case.known_clock(), case.clock());
     let mut samples: Vec<Seconds> = Vec::new();
-    let mut fake = Seconds::ZERO;
+    let (mut fake, mut refused) = (Seconds::ZERO, false);
     loop {
         let (first, mut block) = (samples.len(), Seconds::ZERO);
         while block < BLOCK && samples.len() - first < BLOCK_SAMPLES {
@@ -117,11 +130,12 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
         fake += block;
         if !watch.accept(case.clock(), &samples[first..]) {
             samples.truncate(first);
+            refused = true;
         }
         // A backend with fake times finishes by those; a real one by the clock on the wall.
         let spent = fake.max(Seconds::new(start.elapsed().as_secs_f64()));
         // A clock that stays low would discard for ever: what there is by then has to do.
-        let hopeless = spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
+        let hopeless = refused && spent > protocol.stop.budget * 4.0 && samples.len() < protocol.stop.least;
         if protocol.stop.enough(&samples, spent) || hopeless {
             let judged = watch.judge(&protocol.stop);
             return Ok(Sampled { judged, instrument, before, after: case.interference(), spent });

@@ -7,9 +7,11 @@
 //! | too few samples to trust, or more than anyone waits for | `stop` |
 //! | the clock falls, or a neighbour takes the core | `clock` |
 //! | the instrument takes time itself | `overhead` |
+//! | a GPU's events are coarse | `replay` |
 
 pub(crate) mod clock;
 pub(crate) mod overhead;
+pub(crate) mod replay;
 pub(crate) mod rotation;
 mod stop;
 mod warmup;

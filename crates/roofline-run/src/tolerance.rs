@@ -41,8 +41,28 @@ const CHECKED: usize = 6;
 
 /// A few of `count` rows, the first and the last among them.
 pub(crate) fn sample(count: usize) -> Vec<usize> {
-    let last = count - 1;
-    let mut rows: Vec<usize> = (0..CHECKED).map(|at| last * at / (CHECKED - 1)).collect();
+    spread(count, CHECKED)
+}
+
+/// At most `most` of `count` rows, but no fewer than two where there are that many: the first, the last, and others as far
+/// apart.
+pub(crate) fn spread(count: usize, most: usize) -> Vec<usize> {
+    let (last, places) = (count - 1, most.clamp(2, count.max(2)));
+    let mut rows: Vec<usize> = (0..places).map(|at| last * at / (places - 1)).collect();
     rows.dedup();
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_spread_from_the_first_to_the_last() {
+        assert_eq!(sample(1), [0]);
+        assert_eq!(sample(3), [0, 1, 2]);
+        assert_eq!(sample(101), [0, 20, 40, 60, 80, 100]);
+        assert_eq!(spread(4, 100), [0, 1, 2, 3]);
+        assert_eq!(spread(100, 0), [0, 99]);
+    }
 }

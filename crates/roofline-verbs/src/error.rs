@@ -146,7 +146,7 @@ impl Error {
         match self {
             Self::Input(_) | Self::Request { .. } | Self::Form { .. } | Self::Path { .. } | Self::Taken { .. } => true,
             #[cfg(feature = "hardware")]
-            Self::Run(_) => false,
+            Self::Run(error) => error.is_input(),
             #[cfg(feature = "files")]
             Self::Quant(error) => error.is_input(),
             #[cfg(feature = "hardware")]

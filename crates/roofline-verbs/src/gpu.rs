@@ -20,7 +20,7 @@ pub fn device(context: &Context, index: usize) -> Result<Device> {
 }
 
 /// The device of the registry that reports this name, exactly.
-fn described(context: &Context, name: &str) -> Result<Device> {
+pub(crate) fn described(context: &Context, name: &str) -> Result<Device> {
     let device = context.registry().reported(name).map(std::borrow::Cow::into_owned);
     device.ok_or_else(|| {
         let hint = format!(

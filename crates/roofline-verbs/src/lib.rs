@@ -49,6 +49,8 @@ pub mod models;
 #[cfg(feature = "hardware")]
 pub mod monitor;
 pub mod note;
+#[cfg(feature = "hardware")]
+pub mod own;
 mod passes;
 pub mod picture;
 #[cfg(feature = "hardware")]

@@ -2,6 +2,7 @@
 
 mod passes;
 mod saturation;
+mod subject;
 mod written;
 
 use std::path::PathBuf;
@@ -19,11 +20,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::passes::run as run_passes;
 pub use self::passes::{MeasuredOperator, MeasuredPass, Passes};
 pub use self::saturation::{BestRate, Saturation};
+pub(crate) use self::subject::Asked;
+pub use self::subject::{KernelFile, Subject};
 use crate::{
     Context, Error, Note, Result,
     machine::{Varies, is_native, machine, plans},
-    predict::{self, ModelPass, Subject},
-    request::{BackendName, Measuring, list, with_subjects},
+    own::{self, OwnKernel},
+    predict::{self, ModelPass},
+    request::{BackendName, Measuring, Setting, list, with_subjects},
     runner::Runner,
     subjects::{self, Subjects, at_plans, of_model, of_operator, refuse_giants},
     sweep::Shape,
@@ -33,12 +37,12 @@ use crate::{
 /// What is to be measured: a subject, or the shapes that fill a machine.
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = HELP)]
-#[schemars(rename = "MeasureRequest", transform = with_subjects::<predict::Request>)]
+#[schemars(rename = "MeasureRequest", transform = with_subjects::<Subject>)]
 pub struct Request {
     #[command(subcommand)]
     #[serde(default)]
     #[schemars(skip)]
-    pub subject: Option<predict::Request>,
+    pub subject: Option<Subject>,
     /// The highest rates: products and matrix-vector products large enough to fill the machine
     #[arg(long)]
     #[serde(default)]
@@ -76,6 +80,7 @@ Examples:
   roofline measure model ./Llama-3.2-1B                                  whole passes of a checkpoint
   roofline measure model ./Llama-3.2-1B --beside llama-q8_0.gguf,llama-q4_k_m.gguf --prompt 128,1024
   roofline measure model llama-3.2-1b --random --precision bf16,w8a16,w4a16 --batches 1,4
+  roofline measure kernel my_gemv.toml                                   your own CUDA kernel beside ours
   roofline measure --saturate --precision fp32,bf16
   roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`
   roofline measure gemm --m 512 --n 4096 --k 4096 --out run.jsonl        interrupted? add --resume";
@@ -92,6 +97,9 @@ pub struct Answer {
     /// The run on disk; a server keeps that to itself.
     pub run: Option<PathBuf>,
     pub measurements: Vec<MeasuredKernel>,
+    /// Kernels of one's own: where each stands between the roof and ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<OwnKernel>,
     /// Whole passes of models that ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<MeasuredPass>,
@@ -168,21 +176,24 @@ const STREAMS: [(u64, u64); 4] = [(4096, 4096), (8192, 8192), (16384, 4096), (40
 pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
     refuse_both(request)?;
     let file = written::wanted(request)?;
-    let subject = request.subject.as_ref().map(predict::Request::subject);
+    let subject = request.subject.as_ref().map(Subject::asked);
     let model = match subject {
-        Some(Subject::Model(asked)) => Some(asked),
+        Some(Asked::Model(asked)) => Some(asked),
         _ => None,
     };
+    if let Some(Asked::Kernel(asked)) = subject {
+        return own::from_file(context, request, asked);
+    }
     if let (Some(asked), true) = (model, request.passes.wanted(context, model, &request.run)?) {
         return whole(context, request, asked);
     }
-    let on = request.subject.as_ref().map_or(request.on.as_deref(), |subject| subject.setting().first());
+    let on = request.on();
     let mut runner = Runner::start(context, &request.run, on, "measure")?;
     let device = runner.device().clone();
     let subjects = match subject {
-        Some(Subject::Operator(asked)) => of_operator(context, asked, &device)?,
-        Some(Subject::Model(asked)) => of_model(context, asked, &device)?,
-        None => saturating(context, &request.precision, &device, request.run.quick)?,
+        Some(Asked::Operator(asked)) => of_operator(context, asked, &device)?,
+        Some(Asked::Model(asked)) => of_model(context, asked, &device)?,
+        Some(Asked::Kernel(_)) | None => saturating(context, &request.precision, &device, request.run.quick)?,
     };
     let outcome = runner.measure(&subjects.all)?.nonempty()?;
     let ceilings = if request.saturate { runner.backend.ceilings()? } else { Vec::new() };
@@ -197,6 +208,7 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
         residency: runner.protocol.residency,
         run: Some(runner.path().to_owned()),
         measurements: outcome.measured.iter().map(|measured| shown(measured, &device)).collect(),
+        own: Vec::new(),
         passes: Vec::new(),
         stopped: false,
         skipped: outcome.skipped,
@@ -219,6 +231,7 @@ fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answ
         residency: Residency::Cold,
         run: request.run.out.clone(),
         measurements: Vec::new(),
+        own: Vec::new(),
         passes: outcome.passes,
         stopped: outcome.stopped,
         skipped: Vec::new(),
@@ -229,12 +242,18 @@ fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answ
 }
 
 impl Request {
+    /// The device that is named, by the subject or before it.
+    pub(crate) fn on(&self) -> Option<&str> {
+        let setting = self.subject.as_ref().and_then(Subject::setting);
+        setting.map_or(self.on.as_deref(), Setting::first)
+    }
+
     /// Refuses what would fill the memory of a machine that the caller does not sit at.
     pub fn refuse_giants(&self, context: &Context) -> Result<()> {
-        match self.subject.as_ref().map(predict::Request::subject) {
-            Some(Subject::Operator(asked)) => refuse_giants(&predict::shape(asked)?.0.graph()),
-            Some(Subject::Model(asked)) => subjects::refuse_giant_model(context, asked),
-            None => Ok(()),
+        match self.subject.as_ref().map(Subject::asked) {
+            Some(Asked::Operator(asked)) => refuse_giants(&predict::shape(asked)?.0.graph()),
+            Some(Asked::Model(asked)) => subjects::refuse_giant_model(context, asked),
+            Some(Asked::Kernel(_)) | None => Ok(()),
         }
     }
 }

@@ -6,7 +6,6 @@
 mod form;
 pub mod list;
 mod model_name;
-mod range;
 
 #[cfg(test)]
 pub(crate) use form::answers_fit;
@@ -14,8 +13,7 @@ pub(crate) use form::answers_fit;
 pub(crate) use form::with_subjects;
 pub use form::{Caller, from_elsewhere, from_json, schema};
 pub use model_name::ModelName;
-pub use range::Range;
-pub use roofline_core::measurement::Phase;
+pub use roofline_core::{Range, measurement::Phase};
 
 use std::str::FromStr;
 
@@ -168,6 +166,10 @@ pub(crate) fn context() -> Dim {
     Dim::new("context", CONTEXT).unwrap_or(Dim::ONE)
 }
 
+/// How long the power of a kernel is watched: long enough for the driver's counter, which ticks every 20 to 100 ms.
+#[cfg(feature = "hardware")]
+const WATCHED: roofline_core::units::Seconds = roofline_core::units::Seconds::new(1.0);
+
 /// Who runs the kernels, for how long, and where the results go.
 #[cfg(feature = "hardware")]
 #[derive(Args, Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -206,6 +208,21 @@ pub struct Measuring {
 
 #[cfg(feature = "hardware")]
 impl Measuring {
+    /// How a kernel is timed.
+    pub fn protocol(&self) -> roofline_run::Protocol {
+        use roofline_core::{measurement::Residency, units::Seconds};
+        use roofline_run::Protocol;
+        let mut protocol = if self.quick { Protocol::quick() } else { Protocol::default() };
+        if let Some(seconds) = self.seconds {
+            protocol.stop.budget = Seconds::new(seconds);
+        }
+        protocol.watch = self.energy.then_some(WATCHED);
+        if self.warm {
+            protocol.residency = Residency::Warm;
+        }
+        protocol
+    }
+
     /// Who runs, where nobody was named: a GPU that is there is what people ask about.
     pub fn backend(&self) -> BackendName {
         let there = || if roofline_run::cuda::present() { BackendName::Cuda } else { BackendName::Cpu };

@@ -10,8 +10,7 @@ use std::{
 use jiff::{Timestamp, Unit};
 use roofline_core::{
     Device,
-    measurement::{Measurement, Residency, Subject},
-    units::Seconds,
+    measurement::{Measurement, Subject},
 };
 use roofline_run::{Backend, Environment, Header, Line, Null, Protocol, Run, RunFile, Skipped, measure};
 
@@ -21,9 +20,6 @@ use crate::{
     request::{BackendName, Measuring},
     this_machine,
 };
-
-/// How long the power of a kernel is watched: long enough for the driver's counter, which ticks every 20 to 100 ms.
-const WATCHED: Seconds = Seconds::new(1.0);
 
 /// A backend at work, with what it has measured.
 pub(crate) struct Runner<'a> {
@@ -70,14 +66,7 @@ impl<'a> Runner<'a> {
     /// fails before anything is measured. `verb` names the file. A new one is there only once subjects are: a command that
     /// named none leaves nothing in the way of the next.
     pub(crate) fn start(context: &'a Context, args: &Measuring, on: Option<&str>, verb: &str) -> Result<Self> {
-        let mut protocol = if args.quick { Protocol::quick() } else { Protocol::default() };
-        if let Some(seconds) = args.seconds {
-            protocol.stop.budget = Seconds::new(seconds);
-        }
-        protocol.watch = args.energy.then_some(WATCHED);
-        if args.warm {
-            protocol.residency = Residency::Warm;
-        }
+        let protocol = args.protocol();
         let earlier = args.out.as_deref().filter(|_| args.resume).map(RunFile::resume).transpose()?;
         let place = match &earlier {
             Some((file, _)) => Place::Named(file.path().to_owned()),
@@ -230,7 +219,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn backend(context: &Context, args: &Measuring, on: Option<&str>) -> Result<Box<dyn Backend>> {
+/// The backend that was asked for, on the device that was named.
+pub(crate) fn backend(context: &Context, args: &Measuring, on: Option<&str>) -> Result<Box<dyn Backend>> {
     let elsewhere = "leave out ⟨on⟩, or say `⟨backend null⟩` for fake times on any device";
     match (args.backend(), on) {
         (BackendName::Cuda, on) => {

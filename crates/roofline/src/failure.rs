@@ -87,7 +87,10 @@ impl Failure {
             let body = json!({ "error": { "kind": kind, "message": message, "hint": hint } });
             eprintln!("{body}");
         } else {
-            style::talk("error", &message);
+            // What a compiler says is lines; every other message is one, whatever is in it.
+            let lines = if kind == "compile" { message.split('\n').collect() } else { vec![message.as_str()] };
+            style::talk("error", lines[0]);
+            lines[1..].iter().for_each(|line| style::quote(line));
             if let Some(hint) = hint {
                 style::talk("hint", &hint);
             }

@@ -60,7 +60,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
 
 const FUNCTIONS: &[Function] = &[
     function!(predict, &["subject", "model"], &[(OPERATORS, "OperatorPrediction"), (&["model"], "ModelPrediction")]),
-    function!(measure, &["subject", "model"]),
+    function!(measure, &["subject", "model", "manifest"]),
     function!(compare, &["subject", "model"]),
     function!(calibrate, &[]),
     Function { decides: Some(("models", "ModelSweep", "ShapeSweep")), ..function!(sweep, &["models"]) },

@@ -22,6 +22,16 @@ const CACHE: Bytes = Bytes::new(64e6);
 /// Memory of a machine that does not say.
 const MEMORY: Bytes = Bytes::new(4e9);
 
+/// What a second call would find its operands in.
+pub(crate) fn cache_of(machine: &Machine) -> Bytes {
+    machine.last_level_cache().unwrap_or(CACHE)
+}
+
+/// What copies of operands may take a share of.
+pub(crate) fn free_of(machine: &Machine) -> Bytes {
+    machine.available.or(machine.memory).unwrap_or(MEMORY)
+}
+
 /// All cores of this machine.
 pub struct Cpu {
     device: Device,
@@ -53,15 +63,7 @@ impl Cpu {
         let arena = Buffer::from_bytes(&[]).expect("no bytes always fit");
         let mut pool = Pool::new(machine.threads);
         let binding = Binding::new(&mut pool);
-        Self {
-            device,
-            isa,
-            pool,
-            binding,
-            arena,
-            cache: machine.last_level_cache().unwrap_or(CACHE),
-            free: machine.available.or(machine.memory).unwrap_or(MEMORY),
-        }
+        Self { device, isa, pool, binding, arena, cache: cache_of(machine), free: free_of(machine) }
     }
 
     /// Refuses what would not fit before anything is taken: `elements` of up to 4 bytes each, as they are and, for the few

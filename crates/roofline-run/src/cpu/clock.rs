@@ -16,7 +16,7 @@ const SHORT: u64 = 2000;
 
 /// One short look, of about 40 µs. Preempted or throttled cores read low, which is what it is for: taken before and
 /// after a sample, it tells whether the sample can be trusted. None on an architecture without a chain.
-pub(super) fn probe() -> Option<Hertz> {
+pub(crate) fn probe() -> Option<Hertz> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
     }

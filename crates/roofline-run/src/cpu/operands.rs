@@ -17,18 +17,18 @@ const LINE: usize = 64;
 const PAGE: usize = 4096;
 
 /// The rows of a stored tensor.
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     encoded: Encoded,
     /// Rows of the whole tensor.
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
     /// What the distinct rows decode to.
-    pub(super) values: Vec<f32>,
+    pub(crate) values: Vec<f32>,
 }
 
 impl Pattern {
     /// `rows` of normally distributed numbers of standard deviation `scale`; equal seeds give equal numbers.
-    pub(super) fn new(format: Format, rows: usize, columns: usize, scale: f32, seed: u64) -> Result<Self> {
+    pub(crate) fn new(format: Format, rows: usize, columns: usize, scale: f32, seed: u64) -> Result<Self> {
         // NF4 blocks run over row ends where the width is no multiple of them; then no row repeats another.
         let repeats = format.block().is_none_or(|block| columns.is_multiple_of(block as usize));
         let distinct = if repeats { rows.min(DISTINCT) } else { rows };
@@ -39,8 +39,13 @@ impl Pattern {
         Ok(Self { encoded, rows, columns, values })
     }
 
+    /// The distinct rows as they are stored.
+    pub(crate) fn encoded(&self) -> &Encoded {
+        &self.encoded
+    }
+
     /// Distinct rows.
-    pub(super) fn distinct(&self) -> usize {
+    pub(crate) fn distinct(&self) -> usize {
         self.encoded.rows()
     }
 
@@ -67,12 +72,12 @@ impl Pattern {
     }
 
     /// Bytes of the whole tensor in memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.parts()[2].end.next_multiple_of(LINE)
     }
 
     /// Writes the whole tensor.
-    pub(super) fn write(&self, slot: &mut [u8]) {
+    pub(crate) fn write(&self, slot: &mut [u8]) {
         for piece in self.pieces(0, 1) {
             piece.write(&mut slot[piece.place.clone()]);
         }
@@ -91,7 +96,7 @@ impl Pattern {
     }
 
     /// The tensor that was written to `slot`.
-    pub(super) fn tensor<'a>(&'a self, slot: &'a [u8]) -> Tensor<'a> {
+    pub(crate) fn tensor<'a>(&'a self, slot: &'a [u8]) -> Tensor<'a> {
         let [codes, scales, zeros] = self.parts();
         Tensor {
             format: self.encoded.format(),
@@ -105,16 +110,16 @@ impl Pattern {
     }
 
     /// What row `row` decodes to.
-    pub(super) fn row(&self, row: usize) -> &[f32] {
+    pub(crate) fn row(&self, row: usize) -> &[f32] {
         let start = row % self.distinct() * self.columns;
         &self.values[start..start + self.columns]
     }
 }
 
 /// Bytes of a copy that one thread writes.
-pub(super) struct Piece<'a> {
+pub(crate) struct Piece<'a> {
     /// Where in the copy.
-    pub(super) place: Range<usize>,
+    pub(crate) place: Range<usize>,
     pattern: &'a [u8],
     /// Where it is in the repeated pattern.
     start: usize,
@@ -122,13 +127,13 @@ pub(super) struct Piece<'a> {
 
 impl Piece<'_> {
     /// Writes it to its place.
-    pub(super) fn write(&self, place: &mut [u8]) {
+    pub(crate) fn write(&self, place: &mut [u8]) {
         repeat(place, self.pattern, self.start);
     }
 }
 
 /// Fills `place` with what copies of `pattern`, one after the other, hold from `start` on.
-fn repeat(place: &mut [u8], pattern: &[u8], start: usize) {
+pub(crate) fn repeat(place: &mut [u8], pattern: &[u8], start: usize) {
     let mut rest = place;
     let mut at = start.checked_rem(pattern.len()).unwrap_or(0);
     while !rest.is_empty() && !pattern.is_empty() {
@@ -140,7 +145,7 @@ fn repeat(place: &mut [u8], pattern: &[u8], start: usize) {
 }
 
 /// Copies of several tensors that are read together, one after the other in memory.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     patterns: Vec<Pattern>,
     /// Bytes that a kernel writes, behind the tensors it reads.
     output: usize,
@@ -149,30 +154,30 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(patterns: Vec<Pattern>) -> Self {
+    pub(crate) fn new(patterns: Vec<Pattern>) -> Self {
         Self { stride: stride(&patterns, 0), patterns, output: 0 }
     }
 
     /// The same with room for what a kernel writes, so that writes are as cold as reads.
-    pub(super) fn with_output(self, output: usize) -> Self {
+    pub(crate) fn with_output(self, output: usize) -> Self {
         Self { stride: stride(&self.patterns, output), output, ..self }
     }
 
     /// Bytes of one copy.
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(crate) fn bytes(&self) -> Bytes {
         Bytes::new(self.stride as f64)
     }
 
-    pub(super) fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         self.stride
     }
 
-    pub(super) fn pattern(&self, at: usize) -> &Pattern {
+    pub(crate) fn pattern(&self, at: usize) -> &Pattern {
         &self.patterns[at]
     }
 
     /// What thread `part` of `parts` writes of each copy.
-    pub(super) fn pieces(&self, part: usize, parts: usize) -> Vec<Piece<'_>> {
+    pub(crate) fn pieces(&self, part: usize, parts: usize) -> Vec<Piece<'_>> {
         let mut before = 0;
         let mut all = Vec::new();
         for pattern in &self.patterns {
@@ -189,7 +194,7 @@ impl Slots {
     }
 
     /// All tensors of copy `copy`, and the place for what is written.
-    pub(super) fn split<'a>(&'a self, memory: &'a mut [u8], copy: usize) -> (Vec<Tensor<'a>>, &'a mut [u8]) {
+    pub(crate) fn split<'a>(&'a self, memory: &'a mut [u8], copy: usize) -> (Vec<Tensor<'a>>, &'a mut [u8]) {
         let slot = &mut memory[copy * self.stride..(copy + 1) * self.stride];
         let read: usize = self.patterns.iter().map(Pattern::bytes).sum();
         let (inputs, rest) = slot.split_at_mut(read);
@@ -203,7 +208,7 @@ impl Slots {
     }
 
     /// Tensor `at` of copy `copy`.
-    pub(super) fn tensor<'a>(&'a self, memory: &'a [u8], copy: usize, at: usize) -> Tensor<'a> {
+    pub(crate) fn tensor<'a>(&'a self, memory: &'a [u8], copy: usize, at: usize) -> Tensor<'a> {
         let before: usize = self.patterns[..at].iter().map(Pattern::bytes).sum();
         let start = copy * self.stride + before;
         let pattern = &self.patterns[at];

@@ -5,13 +5,14 @@ mod attention;
 mod elementwise;
 mod gemm_cublaslt;
 mod linear;
+mod own;
 
 use std::sync::Arc;
 
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use roofline_core::{
     Device, Op,
-    measurement::{Check, Kernel, Residency, Subject},
+    measurement::{Check, Kernel, Measurement, Residency, Subject},
     units::{Bytes, Seconds},
 };
 
@@ -20,7 +21,13 @@ use super::{
     gpu::{Gpu, Recipe, failed},
     replay::Replay,
 };
-use crate::{Backend, Case, Error, Result, backend::Ceiling, telemetry::Source};
+use crate::{
+    Backend, Case, Error, Protocol, Result,
+    backend::Ceiling,
+    measure::measure_case,
+    own::{CudaKernel, Operands},
+    telemetry::Source,
+};
 
 /// One NVIDIA GPU.
 pub struct Cuda {
@@ -37,6 +44,28 @@ impl Cuda {
     /// The GPU itself.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
+    }
+
+    /// Measures somebody's kernel as ours are: compiled, checked, replayed from a graph.
+    pub fn measure_own(
+        &self,
+        kernel: &CudaKernel,
+        operands: Operands,
+        subject: &Subject,
+        protocol: &Protocol,
+    ) -> Result<Measurement> {
+        let power = protocol.watch.map(|_| self.power()).transpose()?;
+        let case = own::prepare(&self.gpu, kernel, operands, subject, protocol.residency)?;
+        measure_case(case, self.name(), &self.device, subject, protocol, power).map_err(|error| match error {
+            Error::Wrong { kernel, reason } => Error::WrongOwn { kernel, reason },
+            Error::GpuLost { reason } => Error::WrongOwn {
+                kernel: kernel.name.clone(),
+                reason: format!(
+                    "the GPU stopped while it ran, and nothing runs on it any more in this process: {reason}"
+                ),
+            },
+            error => error,
+        })
     }
 }
 
@@ -198,6 +227,13 @@ pub(super) struct Launch {
 
 /// Asks for a kernel.
 pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
+    let Launch { blocks, threads, shared } = launch;
+    let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
+    start(gpu, function, config, arguments)
+}
+
+/// The same in three dimensions.
+fn start(gpu: &Gpu, function: &CudaFunction, config: LaunchConfig, arguments: &[Argument]) -> Result<()> {
     let mut builder = gpu.stream().launch_builder(function);
     for argument in arguments {
         match argument {
@@ -206,10 +242,8 @@ pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, argumen
             Argument::Real(number) => builder.arg(number),
         };
     }
-    let Launch { blocks, threads, shared } = launch;
-    let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
     // SAFETY: every caller passes what the kernel's source declares, with addresses of memory that is large enough and
-    // outlives the call.
+    // outlives the call. What somebody's own kernel does with it is theirs.
     #[allow(unsafe_code)]
     unsafe { builder.launch(config) }.map_err(failed)?;
     Ok(())

@@ -8,8 +8,8 @@ use std::{
 
 use libloading::Library;
 
-use super::library::{function, open};
-use crate::{Error, Result};
+use super::library::{function, headers, open};
+use crate::{Error, Result, own::CudaKernel};
 
 /// Compute capability, such as 9.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,10 @@ impl fmt::Display for Architecture {
         write!(f, "{}{}", self.major, self.minor)
     }
 }
+
+/// Lines of a compiler's log that are shown, and letters of each.
+const LOG: usize = 60;
+const LINE: usize = 200;
 
 type Program = *mut c_void;
 type Strings = *const *const c_char;
@@ -74,21 +78,50 @@ impl Compiler {
     }
 
     /// Machine code of `source` for `architecture`, with macros `defines`.
-    #[allow(unsafe_code)]
     pub fn compile(&self, source: &str, defines: &[(&str, i64)], architecture: Architecture) -> Result<Vec<u8>> {
-        let text = |text: &str| CString::new(text).map_err(|_| failed("source", "it has a zero byte"));
-        let source = text(source)?;
-        let mut options = vec![text(&format!("--gpu-architecture=sm_{architecture}"))?, text("--std=c++17")?];
-        for (name, value) in defines {
-            options.push(text(&format!("-D{name}={value}"))?);
+        let options: Vec<String> = defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+        self.translate("kernel.cu", source, &options, architecture).map_err(|log| {
+            let first = log.lines().find(|line| line.contains("error")).unwrap_or(&log).to_owned();
+            failed(&format!("sm_{architecture} with {}", self.version()), &first)
+        })
+    }
+
+    /// Machine code of somebody's kernel, or what is wrong with it in the compiler's words.
+    pub fn compile_own(&self, kernel: &CudaKernel, architecture: Architecture) -> Result<Vec<u8>> {
+        let mut options: Vec<String> = kernel.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+        let own = kernel.folder.iter().cloned();
+        options.extend(own.chain(headers()).map(|folder| format!("--include-path={}", folder.display())));
+        self.translate(&format!("{}.cu", kernel.entry), &kernel.text(), &options, architecture).map_err(|log| {
+            let lines: Vec<&str> = log.lines().take(LOG).collect();
+            Error::Compile {
+                kernel: kernel.name.clone(),
+                target: format!("sm_{architecture} with {}", self.version()),
+                log: lines.join("\n").chars().take(LOG * LINE).collect(),
+            }
+        })
+    }
+
+    /// Machine code, or the compiler's log.
+    #[allow(unsafe_code)]
+    fn translate(
+        &self,
+        name: &str,
+        source: &str,
+        options: &[String],
+        architecture: Architecture,
+    ) -> std::result::Result<Vec<u8>, String> {
+        let text = |text: &str| CString::new(text).map_err(|_| "the text or an option has a zero byte".to_owned());
+        let (name, source) = (text(name)?, text(source)?);
+        let mut all = vec![text(&format!("--gpu-architecture=sm_{architecture}"))?, text("--std=c++17")?];
+        for option in options {
+            all.push(text(option)?);
         }
-        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let options: Vec<*const c_char> = all.iter().map(|option| option.as_ptr()).collect();
         let mut program: Program = ptr::null_mut();
         // SAFETY: all strings end in zero and outlive the calls; sizes are asked before buffers are made.
         unsafe {
-            let name = c"kernel.cu";
             if (self.create)(&raw mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) != 0 {
-                return Err(failed("NVRTC", "it could not take the source"));
+                return Err("it could not take the source".to_owned());
             }
             let code = (self.compile)(program, options.len() as c_int, options.as_ptr());
             let result = if code == 0 {
@@ -96,9 +129,9 @@ impl Compiler {
                 let _ = (self.cubin_size)(program, &raw mut size);
                 let mut cubin = vec![0u8; size];
                 match size {
-                    0 => Err(failed("NVRTC", "it made no machine code")),
+                    0 => Err("it made no machine code".to_owned()),
                     _ if (self.cubin)(program, cubin.as_mut_ptr().cast()) == 0 => Ok(cubin),
-                    _ => Err(failed("NVRTC", "its machine code could not be read")),
+                    _ => Err("its machine code could not be read".to_owned()),
                 }
             } else {
                 let mut size = 0;
@@ -106,8 +139,7 @@ impl Compiler {
                 let mut log = vec![0u8; size.max(1)];
                 let _ = (self.log)(program, log.as_mut_ptr().cast());
                 let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
-                let first = log.lines().find(|line| line.contains("error")).unwrap_or("no reason given").to_owned();
-                Err(failed(&format!("sm_{architecture} with {}", self.version()), &first))
+                Err(if log.trim().is_empty() { "no reason given".to_owned() } else { log.trim_end().to_owned() })
             };
             let _ = (self.destroy)(&raw mut program);
             result

@@ -22,7 +22,7 @@ use super::{
     compiler::{Architecture, Compiler},
     cublaslt::Blas,
 };
-use crate::{Error, Result, telemetry};
+use crate::{Error, Result, own::CudaKernel, telemetry};
 
 /// Oldest driver interface that has everything used here: CUDA 12.0, drivers from 525 on.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -267,6 +267,37 @@ impl Gpu {
 
     pub(super) fn function(&self, recipe: &Recipe) -> Result<CudaFunction> {
         self.functions(std::slice::from_ref(recipe)).map(|mut all| all.remove(0))
+    }
+
+    /// Somebody's kernel, compiled and loaded; refused where a block of it cannot run here.
+    pub(super) fn own(&self, kernel: &CudaKernel) -> Result<CudaFunction> {
+        let code = self.compiler()?.compile_own(kernel, self.architecture)?;
+        let entry = &kernel.entry;
+        let refused =
+            |reason: String| Error::Gpu { reason, hint: Some("change the kernel or its manifest".to_owned()) };
+        let module = self.context.load_module(Ptx::from_binary(code)).map_err(|error| refused(words(error)))?;
+        let function = module.load_function(entry).map_err(|_| {
+            refused(format!("there is no function `{entry}` in the machine code: declare it extern \"C\" __global__"))
+        })?;
+        let threads: u32 = kernel.block.iter().product();
+        let most = function.max_threads_per_block().map_err(failed)? as u32;
+        if threads > most {
+            return Err(refused(format!(
+                "a block of {threads} threads is more than the {most} that `{entry}` has registers for"
+            )));
+        }
+        let fixed = function.shared_size_bytes().map_err(failed)? as u32;
+        let room = self.context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+        let room = room.map_err(failed)? as u32;
+        if fixed + kernel.shared > room {
+            let all = fixed + kernel.shared;
+            return Err(refused(format!("a block of `{entry}` shares {all} bytes, and this GPU has {room} for one")));
+        }
+        if fixed + kernel.shared > PLAIN_SHARED {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(attribute, kernel.shared as i32).map_err(failed)?;
+        }
+        Ok(function)
     }
 
     fn load(&self, recipe: &Recipe, code: Vec<u8>) -> Result<CudaFunction> {

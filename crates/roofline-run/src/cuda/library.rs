@@ -67,6 +67,21 @@ fn folders() -> Vec<PathBuf> {
     all
 }
 
+/// Folders with CUDA's own headers, such as `cuda_bf16.h`; none where there are none.
+pub(super) fn headers() -> Vec<PathBuf> {
+    // Wheels keep them beside their libraries, toolkits one level further up.
+    let beside = folders().into_iter().flat_map(|folder| {
+        [folder.join("../include"), folder.join("../../../include")].into_iter().collect::<Vec<_>>()
+    });
+    let mut found: Vec<PathBuf> = beside
+        .filter(|folder| folder.join("cuda_fp16.h").is_file())
+        .filter_map(|folder| folder.canonicalize().ok())
+        .collect();
+    found.dedup();
+    found.truncate(1);
+    found
+}
+
 /// Roots of Python installations: the active one, the one on the path, the user's and the system's.
 fn environments() -> Vec<PathBuf> {
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from);

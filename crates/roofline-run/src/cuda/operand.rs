@@ -6,12 +6,14 @@ use cudarc::driver::CudaSlice;
 use roofline_core::{Dim, Format, format::Encoded, measurement::Residency, units::Bytes};
 
 use super::gpu::{Gpu, failed};
-use crate::{Result, protocol::rotation::Rotation, random::Random};
+use crate::{
+    Result,
+    protocol::{replay::MOST, rotation::Rotation},
+    random::Random,
+};
 
 /// Distinct rows of a tensor: a prime above the 16 rows that a tensor unit takes, so that mixed-up rows show.
 pub(super) const DISTINCT: usize = 17;
-/// Copies at most.
-const MOST: usize = 4096;
 /// Parts of a copy start on this many bytes.
 const LINE: usize = 256;
 

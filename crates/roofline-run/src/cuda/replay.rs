@@ -8,12 +8,7 @@ use cudarc::driver::{
 use roofline_core::units::Seconds;
 
 use super::gpu::{Gpu, failed};
-use crate::{Error, Result};
-
-/// A replay lasts at least so long, past the resolution of the events (half a microsecond) and the start of a graph.
-const LEAST: Seconds = Seconds::new(300e-6);
-/// Kernels in a graph at most, unless there are more copies than that.
-const MOST: usize = 4096;
+use crate::{Error, Result, protocol::replay};
 
 /// A graph of the same work on one copy of the operands after the other.
 pub(super) struct Replay {
@@ -29,7 +24,7 @@ impl Replay {
         let first = Self::rounds(gpu, copies, 1, enqueue)?;
         first.sample(gpu)?;
         let once = first.sample(gpu)? * first.calls as f64;
-        let rounds = (LEAST / once).ceil().clamp(1.0, (MOST / copies).max(1) as f64) as usize;
+        let rounds = replay::rounds(once, copies);
         if rounds == 1 { Ok(first) } else { Self::rounds(gpu, copies, rounds, enqueue) }
     }
 

@@ -147,3 +147,12 @@ fn the_clock_is_kept_and_one_that_is_low_throughout_is_a_doubt() {
     let unknown = measured(&mut Fake { clock, ..Fake::new() });
     assert_eq!((unknown.samples().len(), unknown.warnings.len()), (slow.samples().len(), 0), "and takes no longer");
 }
+
+/// However long they take, and without a clock that would be at fault.
+#[test]
+fn a_slow_kernel_has_three_samples() {
+    let mut fake = Fake { time: Seconds::new(9.0), ..Fake::new() };
+    let slow = measured(&mut fake);
+    assert_eq!(slow.samples().len(), 3);
+    assert!(matches!(slow.warnings[..], [Warning::FewSamples { samples: 3 }]), "{:?}", slow.warnings);
+}

@@ -51,8 +51,12 @@ fn inlined<T: JsonSchema>() -> Value {
 
 /// Every object of a request has the fields that its caller may name, and no others.
 fn close(schema: &mut Value, caller: Caller) {
-    for form in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
-        close(form, caller);
+    if let Some(forms) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        // A whole form may be about a file.
+        forms.retain(|form| caller == Caller::Here || form["x-local"] != true);
+        for form in forms {
+            close(form, caller);
+        }
     }
     let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     if caller == Caller::Elsewhere {

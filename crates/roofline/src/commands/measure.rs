@@ -1,9 +1,11 @@
 //! `roofline measure`.
 
+use roofline_core::measurement::Path;
 use roofline_run::Ceiling;
 use roofline_verbs::{
     Context,
     measure::{Answer, BestRate, Request, Saturation, measure},
+    own::OwnKernel,
     request::BackendName,
 };
 
@@ -54,6 +56,10 @@ impl Report for Shown<'_, Answer> {
             self.residency
         );
         let mut sections = vec![Section::Heading(heading), Section::Table(self.table())];
+        sections.extend(self.own.iter().map(|own| {
+            let OwnKernel { kernel, shape, verdict, timer, .. } = own;
+            Section::Paragraph(format!("{kernel}, {shape}: {verdict}. Timed by {}.", timer.words()))
+        }));
         sections.extend(self.energy().map(Section::Table));
         sections.extend(self.saturation.iter().map(|saturation| Section::Table(saturated(saturation))));
         sections.extend(self.doubts().into_iter().map(Section::Paragraph));
@@ -154,7 +160,10 @@ impl Shown<'_, Answer> {
                 number(row.measured_tflops * 1e3).into(),
                 row.roof_share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)).into(),
                 number(row.check_error).into(),
-                format!("{} ({})", row.kernel, row.kernel_path).into(),
+                match row.kernel_path {
+                    Path::Unknown => row.kernel.as_str().into(),
+                    path => format!("{} ({path})", row.kernel).into(),
+                },
             ]);
         }
         table.without_empty_columns()

@@ -28,6 +28,11 @@ pub(crate) fn talk(label: &str, message: &str) {
     anstream::eprintln!("{}: {message}", paint(label, Style::new().bold().fg_color(Some(color.into()))));
 }
 
+/// A line of what somebody else said, on standard error.
+pub(crate) fn quote(line: &str) {
+    anstream::eprintln!("  {}", printable(line));
+}
+
 pub(crate) fn bold(text: &str) -> String {
     paint(text, Style::new().bold())
 }

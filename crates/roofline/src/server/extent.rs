@@ -32,6 +32,11 @@ impl Extent {
         Self { results: setting.on.len().max(1).saturating_mul(plans.max(1)), steps: 0 }
     }
 
+    fn of_pass(asked: &predict::ModelPass) -> Self {
+        let extent = Self::of(&asked.setting);
+        extent.times(asked.lowering.tp.len()).generating(asked.generate.map_or(0, Dim::get))
+    }
+
     fn names(count: usize) -> Self {
         Self { results: count, steps: 0 }
     }
@@ -75,12 +80,9 @@ pub(super) trait Bounded {
 
 impl Bounded for predict::Request {
     fn extent(&self) -> Extent {
-        let extent = Extent::of(self.setting());
         match self.subject() {
-            predict::Subject::Operator(_) => extent,
-            predict::Subject::Model(asked) => {
-                extent.times(asked.lowering.tp.len()).generating(asked.generate.map_or(0, Dim::get))
-            }
+            predict::Subject::Operator(asked) => Extent::of(asked.setting()),
+            predict::Subject::Model(asked) => Extent::of_pass(asked),
         }
     }
 
@@ -163,7 +165,11 @@ impl Bounded for precisions::Request {
 
 impl Bounded for measure::Request {
     fn extent(&self) -> Extent {
-        self.subject.as_ref().map_or_else(|| Extent::names(self.precision.len()), Bounded::extent)
+        let Some(subject) = &self.subject else { return Extent::names(self.precision.len()) };
+        match subject {
+            measure::Subject::Model(asked) => Extent::of_pass(asked),
+            subject => subject.setting().map_or(Extent::ONE, Extent::of),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     Cpu, CpuCase, Run, unsupported,
 };
 use crate::{
-    Case, Result, reference,
+    Case, Result, exact,
     tolerance::{decoded, limit, sample},
 };
 
@@ -80,29 +80,15 @@ impl Run for AttentionRun {
 
     /// A few queries of every head. A causal query among many sees what a single one sees over a shorter cache.
     fn check(&self) -> std::result::Result<Check, String> {
-        let shape = &self.shape;
         let size = |dim: Dim| dim.get() as usize;
-        let (batch, heads, queries) = (size(shape.batch), size(shape.heads), size(shape.queries));
-        let (context, width) = (size(shape.context), size(shape.value_dim));
-        let bytes = self.query.nominal_bits() as usize / 8;
+        let width = size(self.shape.value_dim) * self.query.nominal_bits() as usize / 8;
         let (mut result, mut expected) = (Vec::new(), Vec::new());
-        for index in sample(queries) {
-            let seen = if shape.causal { context - queries + index + 1 } else { context };
-            let cache = |at: usize| {
-                let pattern = self.slots.pattern(at);
-                let heads = (0..batch * size(shape.kv_heads)).map(|head| head * context);
-                heads.flat_map(|first| (first..first + seen).flat_map(|row| pattern.row(row))).copied().collect()
-            };
-            let (keys, values): (Vec<f32>, Vec<f32>) = (cache(0), cache(1));
-            let rows = (0..batch * heads).map(|at| (at / heads * queries + index) * heads + at % heads);
-            let rows: Vec<usize> = rows.collect();
-            let q: Vec<f32> = rows.iter().flat_map(|row| self.inputs.row(*row)).copied().collect();
-            let seen = Dim::new("context", seen as u64).map_err(|error| error.to_string())?;
-            let one = op::Attention { queries: Dim::ONE, context: seen, ..*shape };
-            expected.extend(reference::attention::attention(&one, &q, &keys, &values));
-            let row = |row: &usize| &self.out[row * width * bytes..(row + 1) * width * bytes];
-            for at in &rows {
-                result.extend(decoded(row(at), self.query));
+        for index in sample(size(self.shape.queries)) {
+            let caches = [self.slots.pattern(0), self.slots.pattern(1)];
+            let (rows, exact) = exact::attention(&self.shape, &self.inputs, caches, index)?;
+            expected.extend(exact);
+            for row in rows {
+                result.extend(decoded(&self.out[row * width..(row + 1) * width], self.query));
             }
         }
         // The exponential is a polynomial good to about 2^-20.

@@ -17,7 +17,7 @@ use super::{
     Cpu, CpuCase, Run, unsupported,
 };
 use crate::{
-    Case, Result, reference,
+    Case, Result, exact,
     tolerance::{decoded, limit, sample},
 };
 
@@ -91,17 +91,10 @@ impl Run for LinearRun {
     /// Every output of a few rows; there are only so many distinct columns.
     fn check(&self) -> std::result::Result<Check, String> {
         let rows = sample(self.inputs.rows);
-        let weights = self.slots.pattern(0);
-        let columns: Vec<usize> = (0..weights.distinct()).collect();
-        let distinct: Vec<usize> = rows.iter().map(|row| row % self.inputs.distinct()).collect();
-        let exact =
-            reference::linear::linear(&self.inputs.values, &weights.values, weights.columns, &distinct, &columns);
+        let expected = exact::linear(&self.inputs, self.slots.pattern(0), &rows);
         let width = self.n * self.output.nominal_bits() as usize / 8;
-        let (mut result, mut expected) = (Vec::new(), Vec::new());
-        for (at, row) in rows.iter().enumerate() {
-            result.extend(decoded(&self.y[row * width..(row + 1) * width], self.output));
-            expected.extend((0..self.n).map(|column| exact[at * columns.len() + column % columns.len()]));
-        }
+        let result: Vec<f64> =
+            rows.iter().flat_map(|row| decoded(&self.y[row * width..(row + 1) * width], self.output)).collect();
         let through = if self.kernel.math == Math::Bf16 { Format::BF16 } else { Format::FP32 };
         Check::of(&result, &expected, limit(self.output, through))
     }

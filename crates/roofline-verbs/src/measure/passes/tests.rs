@@ -10,8 +10,7 @@ use super::*;
 use crate::{
     Watcher,
     context::Home,
-    measure::Request,
-    predict::Subject,
+    measure::{Asked, Request},
     request::{answers_fit, from_json},
 };
 
@@ -40,9 +39,9 @@ fn request(fields: &serde_json::Value) -> Request {
 }
 
 fn asked(request: &Request) -> &ModelPass {
-    match request.subject.as_ref().unwrap().subject() {
-        Subject::Model(asked) => asked,
-        Subject::Operator(_) => unreachable!(),
+    match request.subject.as_ref().unwrap().asked() {
+        Asked::Model(asked) => asked,
+        _ => unreachable!(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roofline_verbs::{Context, Error, compare, measure, predict, sweep};
+use roofline_verbs::{Context, Error, compare, measure, sweep};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -63,7 +63,9 @@ impl Question {
     /// The devices that it names.
     fn devices(&self) -> Vec<&str> {
         let (setting, on) = match self {
-            Self::Measure(request) => (request.subject.as_ref().map(predict::Request::setting), request.on.as_deref()),
+            Self::Measure(request) => {
+                (request.subject.as_ref().and_then(measure::Subject::setting), request.on.as_deref())
+            }
             Self::Compare(request) => (request.setting(), request.on.as_deref()),
             Self::Sweep(request) => (Some(&request.setting), None),
         };

@@ -1,13 +1,14 @@
-//! Ranges of a sweep: `1,2,8`, `1..512` (doubling), `512..4096+512` (steps), and lists of those.
+//! Ranges of sizes: `1,2,8`, `1..512` (doubling), `512..4096+512` (steps), and lists of those.
 
 use std::{borrow::Cow, str::FromStr};
 
-use roofline_core::Dim;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de::Error};
 
-use super::list::LONGEST;
+use crate::Dim;
 
+/// Longest list.
+const LONGEST: usize = 256;
 /// More values than a range may have.
 const MAX_VALUES: usize = 1_000_000;
 
