@@ -1,0 +1,134 @@
+//! Kernels of serving stacks: what ships is sound, never below its floor, and finds terms again that made its timings.
+
+use roofline_core::{
+    Device, Graph, Machine, Plan, Registry,
+    calibration::{Calibration, Dtype, Regime, Shape, Terms, TimedKernel, TimedOp, Timing, fit_timings},
+    machine::{Basis, Stack},
+    predict,
+};
+
+const STACKS: [Stack; 3] = [Stack::Vllm, Stack::TrtLlm, Stack::Sglang];
+
+fn device(name: &str) -> Device {
+    Registry::builtin().find(name).unwrap().into_owned()
+}
+
+fn shapes(op: TimedOp) -> Vec<Shape> {
+    let sizes = [1.0, 7.0, 33.0, 129.0, 1025.0, 16384.0];
+    let sides = [32.0, 768.0, 4096.0, 65536.0];
+    if op == TimedOp::Gemm {
+        let sides = sides.iter().flat_map(|n| sides.iter().map(move |k| (*n, *k)));
+        return sides.flat_map(|(n, k)| sizes.map(|m| Shape::Product { m, n, k })).collect();
+    }
+    let decode = op == TimedOp::GenerationAttention;
+    let mut all = Vec::new();
+    for batch in [1.0, 64.0] {
+        for tokens in [2.0, 512.0, 16384.0] {
+            for (heads, kv_heads) in [(32.0, 8.0), (128.0, 1.0), (16.0, 16.0)] {
+                for (head_dim, window) in [(64.0, 128.0), (128.0, 0.0), (512.0, 0.0)] {
+                    let queries = if decode { 1.0 } else { tokens };
+                    all.push(Shape::Attention { batch, queries, context: tokens, heads, kv_heads, head_dim, window, decode });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// No estimate is below the floor of its residency: bytes at five times the memory's rate where they were in the L2, and the
+/// dense peak always.
+#[test]
+fn no_timed_kernel_is_faster_than_its_floor() {
+    let mut seen = 0;
+    for calibration in Calibration::shipped().map(Result::unwrap) {
+        let Terms::Timed(terms) = &calibration.terms else { continue };
+        let place = device(&calibration.device);
+        for kernel in &terms.kernels {
+            for shape in shapes(kernel.op) {
+                let kernel = TimedKernel { dtype: kernel.dtype, shape };
+                let (time, interval) = calibration.as_timed(&kernel, &place, true).unwrap();
+                let (bytes, flops) = kernel.work();
+                let peak = place.peaks.of(kernel.dtype.math()).unwrap().value();
+                assert!(time.value() >= flops / peak * (1.0 - 1e-12), "{kernel:?} on {}", calibration.device);
+                assert!(time.value() >= bytes / (5.0 * place.memory.bandwidth.value()) * (1.0 - 1e-12), "{kernel:?}");
+                assert!(time.value().is_finite() && interval > 0.0);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 5_000, "{seen}");
+}
+
+/// The contract of every calibration of public timings: twelve numbers at most, an error that was measured on other shapes, and
+/// far better than the ideal roofline.
+#[test]
+fn shipped_terms_are_few_and_better_than_the_ideal() {
+    for calibration in Calibration::shipped().map(Result::unwrap) {
+        let Terms::Timed(terms) = &calibration.terms else { continue };
+        assert!(calibration.provenance.contains("Apache-2.0"), "{}", calibration.provenance);
+        for kernel in &terms.kernels {
+            let (quality, what) = (&kernel.quality, format!("{} {} {}", calibration.device, kernel.op, kernel.dtype));
+            assert!(kernel.terms.present().count() <= 12, "{what}");
+            assert!(quality.rows >= 40 && quality.median < 0.2, "{what}: {}", quality.median);
+            assert!(quality.mean < quality.ideal_mean, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_stack_is_predicted_by_its_own_kernels_and_says_so() {
+    let graph = Graph::gemm(64, 4096, 4096).unwrap();
+    for stack in STACKS {
+        let machine = Machine::new(device("h200"), stack);
+        let forecast = predict(&graph, &"bf16".parse::<Plan>().unwrap(), &machine).unwrap();
+        assert_eq!(forecast.basis, Basis::Calibrated, "{stack}");
+        assert!(forecast.total.expected.time.seconds() > forecast.total.ideal.time().seconds());
+    }
+}
+
+/// Nobody timed an H100: Hopper's kernels were timed on an H200, whose multiprocessors are the same and whose memory is faster.
+#[test]
+fn a_device_that_nobody_timed_has_the_kernels_of_its_architecture() {
+    let graph = Graph::gemm(1, 16384, 16384).unwrap();
+    let time = |name: &str| {
+        let machine = Machine::new(device(name), Stack::Vllm);
+        let forecast = predict(&graph, &"bf16".parse::<Plan>().unwrap(), &machine).unwrap();
+        (forecast.total.expected.time.seconds(), forecast.basis, machine.is_moved())
+    };
+    let ((h200, own, at_home), (h100, moved, away)) = (time("h200"), time("h100_sxm"));
+    assert_eq!((own, at_home, moved, away), (Basis::Calibrated, false, Basis::Transferred, true));
+    // Bound by memory: slower by about the ratio of the bandwidths, 4.8 / 3.35.
+    let ratio = h100 / h200;
+    assert!((1.2..1.5).contains(&ratio), "{ratio}");
+    // An architecture that nobody timed has only what its class has in common.
+    assert!(Calibration::moved_to(&device("t4"), "vllm").is_none());
+}
+
+/// Timings made by known terms are predicted again by those that are found, on shapes that were held out.
+#[test]
+fn terms_are_found_again() {
+    let place = device("h200");
+    let calibration = Calibration::builtin(&place, "trtllm").unwrap();
+    let timing = |shape: Shape| {
+        let kernel = TimedKernel { dtype: Dtype::Bfloat16, shape };
+        let (time, _) = calibration.as_timed(&kernel, &place, false).unwrap();
+        Timing { kernel, time }
+    };
+    let sides = [1.0, 16.0, 64.0, 256.0, 1024.0, 4096.0];
+    let mut timings = Vec::new();
+    for m in sides {
+        for n in [256.0, 1024.0, 4096.0, 16384.0] {
+            for k in [512.0, 2048.0, 8192.0] {
+                timings.push(timing(Shape::Product { m, n, k }));
+            }
+        }
+    }
+    let fit = fit_timings(&timings, &place).unwrap();
+    assert!(fit.terms.quality.median < 0.03, "{:?}", fit.terms.quality);
+    assert_eq!(fit.held_out.len(), timings.len());
+    // The same timings give the same terms, to the last digit.
+    assert_eq!(fit_timings(&timings, &place).unwrap().terms, fit.terms);
+    let few = fit_timings(&timings[..12], &place).unwrap_err().to_string();
+    assert!(few.contains("12 timings of gemm in bfloat16 are too few"), "{few}");
+    assert_eq!(Regime::of(&timings[0].kernel.shape), Regime::Thin);
+}
