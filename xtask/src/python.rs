@@ -16,6 +16,8 @@ const CARGO: &str = "XTASK_CARGO";
 const TOOLS: &str = "maturin==1.16.0 mypy==1.18.2 pytest==8.4.2 tqdm==4.67.1";
 /// What the package meets where it is installed, and does without where it is not.
 const GUESTS: &str = "numpy pandas pyarrow polars duckdb nbclient ipykernel";
+/// What the examples for clusters run on. It has wheels for fewer systems and versions of Python than the others.
+const CLUSTER: &str = "ray==2.60.0";
 
 /// Builds the wheel, installs it into an empty environment and tests it there.
 pub(crate) fn python() -> Result<(), String> {
@@ -30,13 +32,7 @@ pub(crate) fn python() -> Result<(), String> {
     step("the Python package: a wheel");
     let wheel = wheel(&folder, &tools)?;
     step("the Python package: tests");
-    let installed = match environment(&folder.join("installed"), &format!("{TOOLS} {GUESTS}")) {
-        Ok(installed) => installed,
-        Err(message) => {
-            step(&format!("without {GUESTS}, which cannot be had ({message}): what meets them is not tested"));
-            environment(&folder.join("alone"), TOOLS)?
-        }
-    };
+    let installed = installed(&folder)?;
     let mut pip = Command::new(&installed);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]);
     run(pip.arg("--force-reinstall").arg(&wheel))?;
@@ -56,6 +52,21 @@ pub(crate) fn python() -> Result<(), String> {
     };
     run(mypy().args(["--package", "roofline"]))?;
     run(mypy().args(examples()?))
+}
+
+/// An environment with as many of the guests as can be had.
+fn installed(folder: &Path) -> Result<PathBuf, String> {
+    match environment(&folder.join("installed"), &format!("{TOOLS} {GUESTS} {CLUSTER}")) {
+        Ok(installed) => return Ok(installed),
+        Err(message) => step(&format!("SKIPPED the examples for clusters: {CLUSTER} cannot be had ({message})")),
+    }
+    match environment(&folder.join("apart"), &format!("{TOOLS} {GUESTS}")) {
+        Ok(installed) => return Ok(installed),
+        Err(message) => {
+            step(&format!("without {GUESTS}, which cannot be had ({message}): what meets them is not tested"));
+        }
+    }
+    environment(&folder.join("alone"), TOOLS)
 }
 
 /// The examples of the package.

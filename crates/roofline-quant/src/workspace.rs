@@ -80,7 +80,7 @@ impl Workspace {
             let _ = fs::remove_dir(&partial);
         })?;
         let made = recover(&partial, target).and_then(|()| {
-            let done = earlier(&partial, job, files, manner)?;
+            let done = earlier(&partial, part, job, files, manner)?;
             if done.is_empty() {
                 clear(&partial)?;
             }
@@ -108,7 +108,7 @@ impl Workspace {
                 return Err(in_use(&partial));
             }
             only_ours(&partial)?;
-            continues(&partial, job, manner)?;
+            continues(&partial, None, job, manner)?;
         }
         free_space(&parent)
     }
@@ -211,11 +211,12 @@ fn taken(target: &Path) -> Error {
 /// What an interrupted run of the same job finished; nothing where there was none, or where it starts again.
 fn earlier(
     partial: &Path,
+    part: Option<Part>,
     job: &Value,
     files: &[(&str, u64)],
     manner: Manner,
 ) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
-    if !continues(partial, job, manner)? {
+    if !continues(partial, part, job, manner)? {
         return Ok(BTreeMap::new());
     }
     // A journal speaks of files: without them it says nothing.
@@ -228,13 +229,16 @@ fn whole(partial: &Path, (name, length): &(&str, u64)) -> bool {
 }
 
 /// Whether there is an interrupted run of the same job to go on with; an error where one is in the way.
-fn continues(partial: &Path, job: &Value, manner: Manner) -> Result<bool> {
+fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) -> Result<bool> {
     if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
         return Ok(false);
     }
     if !manner.resume && !manner.force {
-        let hint = "continue it with `⟨resume⟩`, or start again with `⟨force⟩`";
-        return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
+        let (state, hint) = match part {
+            None => ("is left of an interrupted run", "continue it with `⟨resume⟩`, or start again with `⟨force⟩`"),
+            Some(_) => ("is there already", "keep and complete it with `⟨resume⟩`, or make it again with `⟨force⟩`"),
+        };
+        return Err(Error::Exists { path: partial.to_owned(), state, hint });
     }
     if manner.resume {
         same(partial, job)?;

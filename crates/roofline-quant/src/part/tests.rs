@@ -150,7 +150,7 @@ fn what_cannot_be_joined_is_named() {
     let again =
         |text: &str, manner| quantize_part(&checkpoint, &Request { manner, ..request("w4a16") }, part(text), &silent);
     let (resume, force) = (Manner { force: false, resume: true }, Manner { force: true, resume: false });
-    assert!(again("1/5", Manner::default()).unwrap_err().to_string().ends_with("is left of an interrupted run"));
+    assert!(again("1/5", Manner::default()).unwrap_err().to_string().ends_with("is there already"));
     assert!(again("2/5", resume).unwrap_err().to_string().ends_with("was begun with another plan"));
     assert_eq!(again("1/5", resume).unwrap().weights, first.weights);
     again("2/5", force).unwrap();
