@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import ray
 
@@ -41,7 +41,8 @@ def main() -> None:
     model, to = os.path.abspath(asked.model), os.path.abspath(asked.to)
     ray.init(address=asked.address, log_to_driver=False, include_dashboard=False if asked.address is None else None)
 
-    count = asked.parts or len([node for node in ray.nodes() if node["Alive"]])
+    nodes: List[Dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call,unused-ignore]
+    count = asked.parts or len([node for node in nodes if node["Alive"]])
     # A part that failed was refused for a reason, and would be again; one whose node is lost is tried once more.
     task = ray.remote(part).options(scheduling_strategy="SPREAD", num_cpus=asked.threads or 1, max_retries=3)
     pending = [task.remote(model, asked.plan, to, f"{number}/{count}", asked.threads) for number in range(1, count + 1)]

@@ -97,7 +97,8 @@ def main() -> None:
     start = time.perf_counter()
     firsts = range(0, asked.points, asked.chunk)
     pending = [task.remote(first, min(first + asked.chunk, asked.points), asked.points, asked.to) for first in firsts]
-    refused, best = 0, Best()
+    refused = 0
+    best: Best = {}
     while pending:
         done, pending = ray.wait(pending)
         for count, own in ray.get(done):
@@ -105,7 +106,8 @@ def main() -> None:
             for model, found in own.items():
                 best[model] = max(best.get(model, found), found, key=lambda one: one[0])
     seconds = time.perf_counter() - start
-    print(f"{asked.points} points on {len(ray.nodes())} nodes in {seconds:.1f} s, {asked.points / seconds:.3g} a second")
+    nodes: List[Dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call,unused-ignore]
+    print(f"{asked.points} points on {len(nodes)} nodes in {seconds:.1f} s, {asked.points / seconds:.3g} a second")
     print(f"{refused} have no forecast: their device does not multiply in their format\n")
     print(f"{'model':16} {'tokens/s':>10}  {'device':14} {'plan':6} {'batch':>5} {'context':>8}")
     for model, (speed, point) in sorted(best.items()):

@@ -52,7 +52,7 @@ def test_ctrl_c_stops_a_measurement_and_keeps_what_was_finished(tmp_path: pathli
 
 QUANTIZE = """
 import sys, roofline
-asked = dict(plan="w4a16", method="mse", to=sys.argv[1], threads=1)
+asked = dict(plan="int4-g128-zp", method="hqq", to=sys.argv[1], threads=1)
 done = 0
 def told(news):
     global done
@@ -71,7 +71,7 @@ print(len(report.weights), flush=True)
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_ctrl_c_stops_a_quantizer_and_it_goes_on(tmp_path: pathlib.Path) -> None:
     whole, target = tmp_path / "whole", tmp_path / "out"
-    weights = len(roofline.quantize("demo", plan="w4a16", method="mse", to=whole).weights)
+    weights = len(roofline.quantize("demo", plan="int4-g128-zp", method="hqq", to=whole).weights)
     child = subprocess.Popen(
         [sys.executable, "-c", QUANTIZE, str(target)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -28,6 +28,22 @@ def test_blocks_of_pages(code: str, tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def guests() -> Iterator[Tuple[str, str]]:
+    """Blocks that need another library."""
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for at, block in enumerate(re.findall(r"^```py\n(.*?)^```", text, re.S | re.M)):
+            yield f"{page} {at}", block
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in guests()])
+def test_blocks_with_guests(code: str, tmp_path: pathlib.Path) -> None:
+    for name in re.findall(r"^import (\w+)$", code, re.M):
+        pytest.importorskip(name)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
 def test_the_pages_have_blocks() -> None:
     assert {name.split()[0] for name, _ in blocks()} == set(PAGES)
 

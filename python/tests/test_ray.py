@@ -64,20 +64,23 @@ def test_a_sweep(cluster: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_fleet(cluster: str, tmp_path: pathlib.Path) -> None:
-    said = run("ray_fleet.py", "--address", cluster, "--backend", "null", "--on", "h200", "--keep", str(tmp_path))
+    said = run("ray_fleet.py", "--address", cluster, "--backend", "null", "--on", "h200", "--quick", "--keep", str(tmp_path))
     lines = said.splitlines()
-    assert lines[0].startswith("node") and len([line for line in lines if "NVIDIA H200" in line]) == 2
+    assert lines[0].startswith("node") and len([line for line in lines if "H200 SXM5" in line]) == 2
     # Exact fake times: the nodes are equal.
     assert lines[-1] == "All 2 are within 5 % of their kind's median."
-    assert len(list(tmp_path.iterdir())) == 2
+    assert [sorted(path.name for path in folder.iterdir() if path.suffix == ".jsonl") for folder in tmp_path.iterdir()] == [["run.jsonl"]] * 2
     sys.path.insert(0, str(ROOT / "examples"))
     try:
         import ray_fleet
     finally:
         sys.path.pop(0)
     node = {"device": "GPU", "error": 0.0}
-    nodes = [{**node, "node": name, "terms": {"read": (rate, "GB/s")}} for name, rate in [("a", 100.0), ("b", 101.0), ("c", 80.0)]]
-    assert ray_fleet.outliers(nodes, 0.05) == ["c: read is 80 GB/s, 20 % below the median"]
+    times = [("a", 10.0, 20.0), ("b", 10.1, 20.0), ("c", 12.5, 26.0), ("d", 9.9, 20.2)]
+    nodes = [{**node, "node": name, "times": {"gemv": one, "gemm": two}} for name, one, two in times]
+    ray_fleet.judge(nodes)
+    assert ray_fleet.outliers(nodes, 0.05) == ["c is 21 % slower than the median of its kind"]
+    assert (nodes[2]["worst"], round(nodes[2]["worst_speed"], 3)) == ("gemm", 0.773)
 
 
 def test_a_checkpoint_in_parts(cluster: str, tmp_path: pathlib.Path) -> None:
