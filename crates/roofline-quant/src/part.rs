@@ -120,7 +120,9 @@ impl Share {
             share.items.push(item);
             share.files.extend(job.items[item].spans().into_iter().map(|(to, _)| to.file));
         }
-        shares.iter_mut().for_each(|share| share.items.sort_unstable());
+        for share in &mut shares {
+            share.items.sort_unstable();
+        }
         shares
     }
 

@@ -51,7 +51,9 @@ pub fn join(checkpoint: &Checkpoint, request: &Request, watch: &dyn Progress) ->
     match made {
         Ok(report) => {
             space.finish(single)?;
-            parts.into_iter().for_each(|(_, found)| found.remove());
+            for (_, found) in parts {
+                found.remove();
+            }
             Ok(report)
         }
         Err(error) => {

@@ -8,6 +8,7 @@ use axum::{
     http::{Request, StatusCode, header},
 };
 use clap::Parser;
+use roofline_core::wording;
 use roofline_verbs::{Context, compare, context::Home, note::Nobody};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -33,9 +34,9 @@ fn typed(arguments: &[&str]) -> Value {
     let all = [&["roofline", "compare"][..], arguments].concat();
     let Command::Compare(args) = Cli::try_parse_from(all).ok().unwrap().command else { panic!("not compare") };
     let context = Context::local(Arc::new(Home::of_user()), Arc::new(Nobody));
-    // Through text, as both are printed: numbers of 32 bit have fewer digits there.
+    // Through text, as both are printed: numbers of 32 bit have fewer digits there, and names of fields are spelled.
     let text = serde_json::to_string(&compare::compare(&context, &args.request).unwrap()).unwrap();
-    serde_json::from_str(&text).unwrap()
+    serde_json::from_str(&wording::fields(&text)).unwrap()
 }
 
 #[test]
