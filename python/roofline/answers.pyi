@@ -1157,12 +1157,14 @@ class QuantizeAnswer(Answer):
     bytes_before: int
     companions: List[List[Any]]
     files: List[List[Any]]
+    folder: str
     layout: str
     left: List[LeftTensors]
     memory_bytes: int
     method: str
     model: str
     notes: List[str]
+    part: str
     perplexity_change: Optional[PerplexityChange]
     plan: Plan
     quantized: List[PlannedWeights]
@@ -1170,6 +1172,8 @@ class QuantizeAnswer(Answer):
     room: DiskRoom
     schemes: List[ListedPlan]
     target: str
+    tensors: int
+    tensors_of_all: int
     time: QuantizeTime
     verified: bool
     weights: List[QuantizedWeight]
@@ -1209,6 +1213,21 @@ class QuantizedWeight(Answer):
     rows: int
     scheme: str
     snr_db: Optional[float]
+
+class QuantizePart(Answer):
+    bytes_after: int
+    bytes_before: int
+    folder: str
+    layout: str
+    method: str
+    model: str
+    notes: List[str]
+    part: str
+    plan: Plan
+    target: str
+    tensors: int
+    tensors_of_all: int
+    weights: List[QuantizedWeight]
 
 class QuantizePreview(Answer):
     bits_per_parameter: float

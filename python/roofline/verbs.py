@@ -40,7 +40,7 @@ def ask(verb: str, fields: Mapping[str, Any], progress: Any = None) -> Answer:
     """Asks any verb with the fields of its request.
 
     `progress` is a function that is told how far long work is, `False` for silence, or `None` for a bar where standard error
-    is a terminal and `tqdm` is installed. Ctrl-C ends the work before its next kernel; what was measured stays on disk.
+    is a terminal and `tqdm` is installed. Ctrl-C ends the work before its next kernel, or its next block of rows; what was measured or written stays on disk, and `resume=True` goes on with it.
     """
     watch = watcher(progress)
     try:

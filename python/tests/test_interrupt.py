@@ -50,6 +50,42 @@ def test_ctrl_c_stops_a_measurement_and_keeps_what_was_finished(tmp_path: pathli
     assert len(roofline.compare(from_=run).comparisons) == len(measured)
 
 
+QUANTIZE = """
+import sys, roofline
+asked = dict(plan="int4-g128-zp", method="hqq", to=sys.argv[1], threads=1)
+done = 0
+def told(news):
+    global done
+    done += news["bytes"]
+    if done: print("going", flush=True)
+try:
+    roofline.quantize("demo", progress=told, **asked)
+    print("not interrupted", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+report = roofline.quantize("demo", resume=True, **asked)
+print(len(report.weights), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_stops_a_quantizer_and_it_goes_on(tmp_path: pathlib.Path) -> None:
+    whole, target = tmp_path / "whole", tmp_path / "out"
+    weights = len(roofline.quantize("demo", plan="int4-g128-zp", method="hqq", to=whole).weights)
+    child = subprocess.Popen(
+        [sys.executable, "-c", QUANTIZE, str(target)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "going\n"
+    child.send_signal(signal.SIGINT)
+    said, errors = child.communicate(timeout=120)
+    assert child.returncode == 0, errors
+    assert [line for line in said.splitlines() if line != "going"] == ["interrupted", str(weights)]
+    for path in whole.iterdir():
+        assert path.name == "README.md" or path.read_bytes() == (target / path.name).read_bytes(), path.name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+
+
 def test_whoever_is_told_may_stop_it() -> None:
     class Enough(Exception):
         pass

@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { expect, expectAccessible, test } from "./fixtures";
 
 test("opens every tab from the header and by its address", async ({ clean: page, allowed }) => {
@@ -114,6 +116,53 @@ test("names slow kernels", async ({ clean: page }) => {
   await page.getByRole("button", { name: "Validate and compare" }).click();
   await expect(page.getByRole("list", { name: "Slow kernels" })).toContainText("gemm 8192 x 8192 x 8192 bf16: 10 % of its roof");
   await expect(page.locator("main")).toContainText("INVESTIGATE");
+});
+
+const TRACE = fileURLToPath(new URL("../../crates/roofline-verbs/src/trace/fixtures/gpu.json", import.meta.url));
+
+test("reads the trace of a profiler", async ({ clean: page, allowed, server }) => {
+  allowed.push(/status of 4\d\d/);
+  await page.goto("/?tab=compare");
+  const choose = page.getByLabel("Trace", { exact: true });
+  await choose.setInputFiles(TRACE);
+  const operators = page.getByRole("region", { name: "Operators of the trace" });
+  await expect(operators.locator("tbody tr").first()).toContainText("aten::");
+  await expect(page.getByRole("heading", { name: "gpu.json" })).toBeVisible();
+  await expect(page.locator("main")).toContainText("NVIDIA H200");
+  // What is shown is what the server says, row by row.
+  const sent = await fetch(`${server.url}/api/trace?name=gpu.json`, { method: "POST", headers: { "content-type": "application/json" }, body: readFileSync(TRACE) });
+  const told = ((await sent.json()) as { trace: { operators: { operator: string; bound: string | null }[]; first: string[] } }).trace;
+  await expect(operators.locator("tbody th")).toHaveText(told.operators.map(({ operator }) => operator));
+  await expect(operators.locator("tbody td:nth-child(6)")).toHaveText(told.operators.map(({ bound }) => bound ?? "–"));
+  await expect(page.getByRole("list", { name: "What to do first" }).locator("li")).toHaveText(told.first);
+  await expect(page.locator(".dot")).not.toHaveCount(0);
+  await operators.getByRole("button", { name: "Of roof" }).click();
+  await expect(operators.getByRole("columnheader", { name: /Of roof/ })).toHaveAttribute("aria-sort", "descending");
+  await expectAccessible(page);
+  // Another device has another roof.
+  const before = await operators.locator("tbody tr").first().textContent();
+  await page.getByLabel("Recorded on").selectOption("a100_sxm_80gb");
+  await expect(page.locator("main")).toContainText("A100");
+  await expect(operators.locator("tbody tr").first()).not.toHaveText(before!);
+  // What is no trace is refused in the server's words, and the next one is read all the same.
+  await choose.setInputFiles({ name: "notes.json", mimeType: "application/json", buffer: Buffer.from("{}") });
+  await expect(page.getByRole("alert")).toContainText("notes.json");
+  await choose.setInputFiles(TRACE);
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  await expect(operators.locator("tbody tr").first()).toContainText("aten::");
+  // Keyboard and telephone.
+  await choose.focus();
+  await expect(choose).toBeFocused();
+  await page.setViewportSize({ width: 390, height: 844 });
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+  await expectAccessible(page);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await expectAccessible(page);
+  // Measurements that are pasted take its place.
+  await page.setViewportSize({ width: 1440, height: 900 });
+  await page.getByRole("button", { name: "Use example" }).click();
+  await expect(page.getByRole("region", { name: "Comparisons" }).locator("tbody tr")).toHaveCount(7);
+  await expect(operators).toHaveCount(0);
 });
 
 test("draws what a GPU says of itself", async ({ clean: page }) => {

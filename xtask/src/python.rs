@@ -16,6 +16,8 @@ const CARGO: &str = "XTASK_CARGO";
 const TOOLS: &str = "maturin==1.16.0 mypy==1.18.2 pytest==8.4.2 tqdm==4.67.1";
 /// What the package meets where it is installed, and does without where it is not.
 const GUESTS: &str = "numpy pandas pyarrow polars duckdb nbclient ipykernel";
+/// What the examples for clusters run on. It has wheels for fewer systems and versions of Python than the others.
+const CLUSTER: &str = "ray==2.60.0";
 
 /// Builds the wheel, installs it into an empty environment and tests it there.
 pub(crate) fn python() -> Result<(), String> {
@@ -30,13 +32,7 @@ pub(crate) fn python() -> Result<(), String> {
     step("the Python package: a wheel");
     let wheel = wheel(&folder, &tools)?;
     step("the Python package: tests");
-    let installed = match environment(&folder.join("installed"), &format!("{TOOLS} {GUESTS}")) {
-        Ok(installed) => installed,
-        Err(message) => {
-            step(&format!("without {GUESTS}, which cannot be had ({message}): what meets them is not tested"));
-            environment(&folder.join("alone"), TOOLS)?
-        }
-    };
+    let (installed, cluster) = installed(&folder)?;
     let mut pip = Command::new(&installed);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]);
     run(pip.arg("--force-reinstall").arg(&wheel))?;
@@ -55,15 +51,31 @@ pub(crate) fn python() -> Result<(), String> {
         mypy
     };
     run(mypy().args(["--package", "roofline"]))?;
-    run(mypy().args(examples()?))
+    run(mypy().args(examples(cluster)?))
 }
 
-/// The examples of the package.
-fn examples() -> Result<Vec<PathBuf>, String> {
+/// An environment with as many of the guests as can be had, and whether what clusters need is among them.
+fn installed(folder: &Path) -> Result<(PathBuf, bool), String> {
+    match environment(&folder.join("installed"), &format!("{TOOLS} {GUESTS} {CLUSTER}")) {
+        Ok(installed) => return Ok((installed, true)),
+        Err(message) => step(&format!("SKIPPED the examples for clusters: {CLUSTER} cannot be had ({message})")),
+    }
+    match environment(&folder.join("apart"), &format!("{TOOLS} {GUESTS}")) {
+        Ok(installed) => return Ok((installed, false)),
+        Err(message) => {
+            step(&format!("without {GUESTS}, which cannot be had ({message}): what meets them is not tested"));
+        }
+    }
+    environment(&folder.join("alone"), TOOLS).map(|installed| (installed, false))
+}
+
+/// The examples of the package; those for clusters where there is what they need.
+fn examples(cluster: bool) -> Result<Vec<PathBuf>, String> {
     let folder = root().join("examples");
     let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-    files.retain(|file| file.extension() == Some(OsStr::new("py")));
+    let of_cluster = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ray_"));
+    files.retain(|file| file.extension() == Some(OsStr::new("py")) && (cluster || !of_cluster(file)));
     files.sort();
     if files.is_empty() { Err(format!("{} has no examples", folder.display())) } else { Ok(files) }
 }

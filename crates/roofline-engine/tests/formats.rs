@@ -97,7 +97,7 @@ fn stored_formats_agree_with_what_they_decode_to() {
                 let target = if layout == Layout::Gguf { target.with_extension("gguf") } else { target };
                 let Ok(plan) = plan.parse::<Plan>() else { panic!("{plan} is no plan") };
                 let request = Request::new(plan.clone(), layout, target.clone());
-                if quantize(&checkpoint, &request, &|_| {}).is_err() {
+                if quantize(&checkpoint, &request, &|_: u64| {}).is_err() {
                     continue;
                 }
                 let written = Checkpoint::open(&target).unwrap();

@@ -198,7 +198,7 @@ fn inputs_are_rounded_where_the_checkpoint_says_so() {
         let formats = format!("{}/{}", named.weights, named.activations.unwrap());
         let mut request = Request::new(formats.parse::<Plan>().unwrap(), layout, target.clone());
         request.ranges = named.needs_ranges().then(ranges);
-        quantize(&source, &request, &|_| {}).unwrap();
+        quantize(&source, &request, &|_: u64| {}).unwrap();
         let written = Checkpoint::open(&target).unwrap();
         let reference = Reference::new(&written, plan);
         let want: Vec<f32> = tokens.iter().flat_map(|text| reference.logits(text)).collect();

@@ -87,6 +87,19 @@ pub enum Error {
         reason: String,
     },
 
+    /// Parts of a result that cannot be joined.
+    #[error("{what}")]
+    Parts {
+        /// Which of them, and why not.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+
+    /// Whoever asked does not want it any more.
+    #[error("cancelled")]
+    Cancelled,
+
     /// An input of the core's.
     #[error(transparent)]
     Core(#[from] roofline_core::Error),
@@ -117,13 +130,15 @@ impl Error {
             Self::Exists { .. } => "exists",
             Self::Space { .. } => "space",
             Self::Verify { .. } => "verify",
+            Self::Parts { .. } => "parts",
+            Self::Cancelled => "cancelled",
             Self::Core(error) => error.kind(),
         }
     }
 
     /// Whether what was asked for is at fault, rather than the machine.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::File { .. } | Self::Space { .. } | Self::Verify { .. })
+        !matches!(self, Self::File { .. } | Self::Space { .. } | Self::Verify { .. } | Self::Cancelled)
     }
 
     /// What to do about it.
@@ -131,6 +146,7 @@ impl Error {
         match self {
             Self::Weight { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
             Self::Exists { hint, .. } => Some((*hint).to_owned()),
+            Self::Parts { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => Some("free some space, or write to another disk with `⟨to⟩`".to_owned()),
             Self::Verify { .. } => {
                 Some("nothing was kept; a disk or a memory that changes bytes does this: try another place".to_owned())

@@ -179,6 +179,18 @@ impl Item<'_> {
         }
     }
 
+    /// The bytes that are written for it.
+    pub(crate) fn spans(&self) -> Vec<(Place, u64)> {
+        match &self.work {
+            Work::Copy { entry, to, .. } => vec![(*to, entry.bytes())],
+            Work::Literal { bytes, to } => vec![(*to, bytes.len() as u64)],
+            Work::Code(code) => {
+                let rows = code.matrix().rows;
+                code.parts.iter().map(|(part, to)| (*to, part_bytes(part, rows) as u64)).collect()
+            }
+        }
+    }
+
     /// Bytes that are read for it.
     pub fn input(&self) -> u64 {
         match &self.work {

@@ -157,7 +157,7 @@ fn planned(job: &QuantizeJob<'_>) -> Vec<Planned> {
 /// Tries a little of every kind of work that the job has, with nowhere to write.
 fn time(checkpoint: &Checkpoint, job: &QuantizeJob<'_>, threads: usize) -> Result<Time> {
     let read_bytes_per_second = reading(checkpoint)?;
-    let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_| {} };
+    let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_: u64| {} };
     let mut kinds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let (mut seconds, mut sampled) = (0.0, 0);
     for (item, one) in job.items.iter().enumerate() {

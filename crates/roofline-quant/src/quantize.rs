@@ -16,7 +16,10 @@ use crate::{
     job::{Companion, Item, Work},
     layout::Shards,
     lora::Merge,
-    model_card, stream, verify,
+    model_card,
+    part::Share,
+    stream::{self, Progress},
+    verify,
 };
 
 /// What is asked for.
@@ -135,38 +138,36 @@ pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Resu
     Ok(job)
 }
 
-/// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves nothing behind, except what an interrupted
-/// run before it had finished.
-pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &(dyn Fn(u64) + Sync)) -> Result<Report> {
+/// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves
+/// nothing behind, except what an interrupted run before it had finished; one that is stopped leaves what it takes to go on.
+pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &dyn Progress) -> Result<Report> {
     let job = prepare(checkpoint, request)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
     let single = request.layout.single_file(&job, &request.target).is_some();
-    let space = Workspace::open(&request.target, &fingerprint, &files, single, job.bytes(), request.manner)?;
-    let resumed = !space.done.is_empty();
-    match write(checkpoint, request, &job, &space, watch) {
+    let space = Workspace::open(&request.target, None, &fingerprint, &files, single, job.bytes(), request.manner)?;
+    watch.size(checkpoint.bytes() * if request.verify { 2 } else { 1 });
+    let made = stream::run(&job, &Share::whole(&job), &space, request.threads, watch)
+        .and_then(|outcome| conclude(checkpoint, request, &job, &outcome, &space, watch));
+    match made {
         Ok(report) => {
             space.finish(request.layout.single_file(&job, &request.target))?;
             Ok(report)
         }
-        // What took an earlier run its time is not thrown away for a disk that is full now.
-        Err(error @ (Error::File { .. } | Error::Space { .. })) if resumed => Err(error),
-        Err(error) => {
-            space.abandon();
-            Err(error)
-        }
+        Err(error) => Err(space.fail(error)),
     }
 }
 
-fn write(
+/// Writes what goes beside the weights, and reads all of it back where that is asked for.
+pub(crate) fn conclude(
     checkpoint: &Checkpoint,
     request: &Request,
     job: &QuantizeJob<'_>,
+    outcome: &[Option<ErrorStats>],
     space: &Workspace,
-    watch: &(dyn Fn(u64) + Sync),
+    watch: &dyn Progress,
 ) -> Result<Report> {
-    let outcome = stream::run(job, space, request.threads, watch)?;
-    let mut report = report(checkpoint, request, job, &outcome);
+    let mut report = report(checkpoint, request, job, outcome);
     for (name, companion) in &job.companions {
         let path = space.out().join(name);
         match companion {
@@ -182,7 +183,7 @@ fn write(
         keep(&space.out().join("README.md"), model_card::model_card(&report, &origin).as_bytes())?;
     }
     if request.verify {
-        verify::verify(job, &outcome, &space.out(), request.threads, watch)?;
+        verify::verify(job, outcome, &space.out(), request.threads, watch)?;
         report.verified = true;
     }
     Ok(report)
@@ -221,7 +222,8 @@ pub(crate) fn fingerprint(
         let metadata = fs::metadata(&shard.path).map_err(Error::file("read", &shard.path))?;
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let changed = changed.map(|time| time.as_nanos().to_string());
-        Ok(json!([shard.path.to_string_lossy(), metadata.len(), changed]))
+        let path = fs::canonicalize(&shard.path).unwrap_or_else(|_| shard.path.clone());
+        Ok(json!([path.to_string_lossy(), metadata.len(), changed]))
     });
     let files =
         job.files.iter().map(|file| json!([file.name, file.bytes, format!("{:016x}", fnv1a(&file.head.bytes()))]));
@@ -239,7 +241,6 @@ pub(crate) fn fingerprint(
 }
 
 fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, outcome: &[Option<ErrorStats>]) -> Report {
-    let weights: Vec<Line> = job.items.iter().zip(outcome).filter_map(|(item, stats)| line(item, (*stats)?)).collect();
     let (mut error, mut all) = (0.0, 0.0);
     for (item, stats) in job.items.iter().zip(outcome) {
         let weights = item.weights() as f64;
@@ -266,10 +267,15 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, out
         relative_squared_error,
         perplexity_change: PerplexityChange::of(relative_squared_error),
         adapters: checkpoint.merged.clone(),
-        weights,
+        weights: lines(job, outcome),
         verified: false,
         notes: job.notes.clone(),
     }
+}
+
+/// The quantized weights of which something became.
+pub(crate) fn lines(job: &QuantizeJob<'_>, outcome: &[Option<ErrorStats>]) -> Vec<Line> {
+    job.items.iter().zip(outcome).filter_map(|(item, stats)| line(item, (*stats)?)).collect()
 }
 
 /// Stored bits per quantized weight, scales and all.

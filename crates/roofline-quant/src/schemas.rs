@@ -121,7 +121,7 @@ fn answers_fit_their_schemas() {
         };
         let told = fits(&preview(checkpoint, &request).unwrap());
         assert!(!told["left"].as_array().unwrap().is_empty() || layout != Layout::CompressedTensors, "{plan}");
-        let told = fits(&quantize(checkpoint, &request, &|_| {}).unwrap());
+        let told = fits(&quantize(checkpoint, &request, &|_: u64| {}).unwrap());
         assert_eq!(told.get("adapters").is_some(), plan == "fp8");
         assert_eq!(told["weights"].as_array().unwrap().is_empty(), layout == Layout::Plain);
         let told = fits(&inspect(&target).unwrap());

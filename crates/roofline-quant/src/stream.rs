@@ -10,14 +10,15 @@ mod crew;
 mod files;
 
 pub(crate) use crew::{Crew, Task};
-pub(crate) use files::Files;
+pub(crate) use files::{Files, create, write_all_at};
 
 use std::{sync::mpsc, thread};
 
 use crate::{
     ErrorStats, Result, Workspace,
     coding::Placing,
-    job::{Item, Place, QuantizeJob, part_bytes},
+    job::{Place, QuantizeJob, part_bytes},
+    part::Share,
 };
 
 /// Input bytes of a wave: a sixteenth of all, within these bounds, so that a small run can be resumed too.
@@ -26,12 +27,37 @@ const WAVE: std::ops::RangeInclusive<u64> = 2 << 20..=128 << 20;
 /// What became of each item, in the order of the job; nothing for what was copied.
 pub type Outcome = Vec<Option<ErrorStats>>;
 
-/// Writes the job's files into the workspace, with that many threads. `watch` hears of input bytes that are done.
-pub fn run(job: &QuantizeJob<'_>, space: &Workspace, threads: usize, watch: &(dyn Fn(u64) + Sync)) -> Result<Outcome> {
-    let files = Files::create(job, space)?;
+/// Somebody who follows a run, and may end it.
+pub trait Progress: Sync {
+    /// There are so many input bytes to go through.
+    fn size(&self, _bytes: u64) {}
+    /// So many of them more are done.
+    fn advance(&self, bytes: u64);
+    /// Whether to stop before the next block of rows.
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// A function hears of bytes, and ends nothing.
+impl<F: Fn(u64) + Sync> Progress for F {
+    fn advance(&self, bytes: u64) {
+        self(bytes);
+    }
+}
+
+/// Writes a share into the workspace, with that many threads. What is not in it has no outcome.
+pub fn run(
+    job: &QuantizeJob<'_>,
+    share: &Share,
+    space: &Workspace,
+    threads: usize,
+    watch: &dyn Progress,
+) -> Result<Outcome> {
+    let files = Files::create(job, share, space)?;
     let mut outcome: Outcome = (0..job.items.len()).map(|item| space.done.get(&item).copied().flatten()).collect();
-    let pending: Vec<usize> = (0..job.items.len()).filter(|item| !space.done.contains_key(item)).collect();
-    space.done.keys().filter_map(|item| job.items.get(*item)).for_each(|item| watch(item.input()));
+    let pending: Vec<usize> = share.items.iter().copied().filter(|item| !space.done.contains_key(item)).collect();
+    space.done.keys().filter_map(|item| job.items.get(*item)).for_each(|item| watch.advance(item.input()));
     let mut peaks = vec![None; job.items.len()];
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel::<Vec<(usize, Option<ErrorStats>)>>();
@@ -41,7 +67,7 @@ pub fn run(job: &QuantizeJob<'_>, space: &Workspace, threads: usize, watch: &(dy
                 space.note(&finished)
             })
         });
-        for wave in waves(job, &pending) {
+        for wave in waves(job, share, &pending) {
             let crew = Crew { job, files: &files, threads, watch };
             crew.find_peaks(&wave, &mut peaks)?;
             let finished = crew.work(&wave, &peaks)?;
@@ -62,10 +88,10 @@ pub fn run(job: &QuantizeJob<'_>, space: &Workspace, threads: usize, watch: &(dy
 /// About how many bytes of memory a run holds: what every thread works on, what is put together in memory before it is
 /// written, and the largest head of a file.
 pub(crate) fn memory(job: &QuantizeJob<'_>, threads: usize) -> u64 {
-    let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_| {} };
-    let all: Vec<usize> = (0..job.items.len()).collect();
+    let crew = Crew { job, files: &Files::NOWHERE, threads, watch: &|_: u64| {} };
+    let whole = Share::whole(job);
     let mut most = 0;
-    for wave in waves(job, &all) {
+    for wave in waves(job, &whole, &whole.items) {
         let mut tasks = Vec::new();
         let mut lines = 0;
         for item in &wave {
@@ -86,8 +112,8 @@ pub(crate) fn memory(job: &QuantizeJob<'_>, threads: usize) -> u64 {
 }
 
 /// Runs of items with about as many bytes each.
-fn waves(job: &QuantizeJob<'_>, pending: &[usize]) -> Vec<Vec<usize>> {
-    let all: u64 = job.items.iter().map(Item::input).sum();
+fn waves(job: &QuantizeJob<'_>, share: &Share, pending: &[usize]) -> Vec<Vec<usize>> {
+    let all = share.input(job);
     let enough = (all / 16).clamp(*WAVE.start(), *WAVE.end());
     let mut waves = Vec::new();
     let (mut wave, mut bytes) = (Vec::new(), 0);

@@ -21,7 +21,7 @@ use crate::{
     rows::{Rows, Spare},
     safetensors::Entry,
     stored::{Located, StoredTensor, decoded},
-    stream::{Crew, Files, Task},
+    stream::{Crew, Files, Progress, Task},
 };
 
 /// How far two sums of the same squares may differ: both are added in the same order, so hardly at all.
@@ -34,7 +34,7 @@ pub(crate) fn verify(
     reported: &[Option<ErrorStats>],
     folder: &Path,
     threads: usize,
-    watch: &(dyn Fn(u64) + Sync),
+    watch: &dyn Progress,
 ) -> Result<()> {
     for (name, companion) in &job.companions {
         same_file(&folder.join(name), name, companion)?;
@@ -71,7 +71,7 @@ pub(crate) fn verify(
                 crew.each(&tasks, |task, buffers| {
                     let (Task::Bytes(_, range), Some(found)) = (task, found) else { return Ok(()) };
                     same_bytes(&job.items[item].work, found, range.clone(), &mut buffers.spare)?;
-                    watch(range.end - range.start);
+                    watch.advance(range.end - range.start);
                     Ok(())
                 })?;
             }
@@ -83,7 +83,7 @@ pub(crate) fn verify(
                     crew.read(item, range.clone(), buffers)?;
                     buffers.decoded.resize(buffers.values.len(), 0.0);
                     rows.read(range.clone(), &mut buffers.spare, &mut buffers.decoded)?;
-                    watch(code.rows.stored() * range.len() as u64 / code.matrix().rows.max(1) as u64);
+                    watch.advance(code.rows.stored() * range.len() as u64 / code.matrix().rows.max(1) as u64);
                     Ok(ErrorStats::of(&buffers.values, &buffers.decoded, 0))
                 })?;
                 let found: ErrorStats = found.into_iter().sum();
@@ -212,14 +212,7 @@ fn slices(job: &QuantizeJob<'_>, folder: &Path) -> Result<Vec<Shard>> {
     let mut entries: Vec<Vec<Entry>> = job.files.iter().map(|_| Vec::new()).collect();
     let mut add = |name: &str, to: &Place, bytes: u64| entries[to.file].push(raw_entry(name, to.offset, bytes));
     for item in &job.items {
-        match &item.work {
-            Work::Copy { entry, to, .. } => add(&item.name, to, entry.bytes()),
-            Work::Literal { bytes, to } => add(&item.name, to, bytes.len() as u64),
-            Work::Code(code) => {
-                let rows = code.matrix().rows;
-                code.parts.iter().for_each(|(part, to)| add(&item.name, to, part_bytes(part, rows) as u64));
-            }
-        }
+        item.spans().iter().for_each(|(to, bytes)| add(&item.name, to, *bytes));
     }
     let files = job.files.iter().zip(entries);
     files.map(|(file, entries)| Shard::of(&folder.join(&file.name), entries)).collect()

@@ -7,10 +7,14 @@
 //! .NAME.partial/out/            the target
 //! ```
 //!
-//! A run that is killed leaves this folder behind and the target untouched; a run that resumes goes on from the journal.
+//! A run that is killed leaves this folder behind and the target untouched; a run that resumes goes on from the journal. A
+//! part of a run has the same in `.NAME.part-1-of-4`, and leaves it there for whoever joins the parts.
 
 mod disk;
+mod found;
 mod journal;
+
+pub(crate) use found::{Found, Unfit};
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +24,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Error, ErrorStats, Result};
+use crate::{Error, ErrorStats, Result, part::Part};
 use disk::{enough_space, exchange, free_space, is_at, occupied, put, sync_folder};
 use journal::{begin, finished, same};
 
@@ -49,17 +53,18 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Prepares to write `target`, a file or a folder. `job` says what is made from what, and is resumed only if it is the
-    /// same; `files` are the names and lengths of what goes into the target, and `needed` the bytes it all takes.
+    /// Prepares to write `target`, a file or a folder, or a part of it. `job` says what is made from what, and is resumed only
+    /// if it is the same; `files` are the names and lengths of what goes into the target, and `needed` the bytes it all takes.
     pub fn open(
         target: &Path,
+        part: Option<Part>,
         job: &Value,
         files: &[(&str, u64)],
         single: bool,
         needed: u64,
         manner: Manner,
     ) -> Result<Self> {
-        let (parent, partial) = admitted(target, single, manner)?;
+        let (parent, partial) = admitted(target, part, single, manner)?;
         let fresh = !partial.exists();
         if fresh {
             // What a disk refuses is refused before anything is made on it.
@@ -75,7 +80,7 @@ impl Workspace {
             let _ = fs::remove_dir(&partial);
         })?;
         let made = recover(&partial, target).and_then(|()| {
-            let done = earlier(&partial, job, files, manner)?;
+            let done = earlier(&partial, part, job, files, manner)?;
             if done.is_empty() {
                 clear(&partial)?;
             }
@@ -94,7 +99,7 @@ impl Workspace {
     /// Everything that [`Workspace::open`] would refuse, with nothing written; how many bytes there is room for, where the
     /// system tells.
     pub fn check(target: &Path, job: &Value, single: bool, manner: Manner) -> Result<Option<u64>> {
-        let (parent, partial) = admitted(target, single, manner)?;
+        let (parent, partial) = admitted(target, None, single, manner)?;
         if partial.exists() {
             let lock = partial.join("lock");
             if let Ok(file) = File::open(&lock)
@@ -103,7 +108,7 @@ impl Workspace {
                 return Err(in_use(&partial));
             }
             only_ours(&partial)?;
-            continues(&partial, job, manner)?;
+            continues(&partial, None, job, manner)?;
         }
         free_space(&parent)
     }
@@ -146,6 +151,25 @@ impl Workspace {
         Ok(())
     }
 
+    /// What is left of a run that failed: nothing, except what took an earlier run its time where a disk is full now, and
+    /// everything where whoever asked stopped it, who may want to go on.
+    pub(crate) fn fail(self, error: Error) -> Error {
+        let kept = match &error {
+            Error::Cancelled => true,
+            Error::File { .. } | Error::Space { .. } => !self.done.is_empty(),
+            _ => false,
+        };
+        if !kept {
+            self.abandon();
+        }
+        error
+    }
+
+    /// Leaves a part for whoever joins it: its folder.
+    pub(crate) fn leave(self) -> PathBuf {
+        self.partial
+    }
+
     /// Leaves nothing behind. What cannot be removed is in nobody's way.
     pub fn abandon(self) {
         let _ = clear(&self.partial);
@@ -156,7 +180,7 @@ impl Workspace {
 }
 
 /// The folder that a target goes into, and the one it is made in; an error where it may not be.
-fn admitted(target: &Path, single: bool, manner: Manner) -> Result<(PathBuf, PathBuf)> {
+fn admitted(target: &Path, part: Option<Part>, single: bool, manner: Manner) -> Result<(PathBuf, PathBuf)> {
     let (parent, name) = split(target)?;
     fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
     if target.symlink_metadata().is_ok() && !manner.force {
@@ -164,7 +188,8 @@ fn admitted(target: &Path, single: bool, manner: Manner) -> Result<(PathBuf, Pat
     }
     replaceable(target)?;
     of_one_kind(target, single)?;
-    let partial = parent.join(format!(".{name}.partial"));
+    let partial = part.map_or_else(|| format!(".{name}.partial"), |part| part.folder(&name));
+    let partial = parent.join(partial);
     Ok((parent, partial))
 }
 
@@ -186,28 +211,34 @@ fn taken(target: &Path) -> Error {
 /// What an interrupted run of the same job finished; nothing where there was none, or where it starts again.
 fn earlier(
     partial: &Path,
+    part: Option<Part>,
     job: &Value,
     files: &[(&str, u64)],
     manner: Manner,
 ) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
-    if !continues(partial, job, manner)? {
+    if !continues(partial, part, job, manner)? {
         return Ok(BTreeMap::new());
     }
     // A journal speaks of files: without them it says nothing.
-    let whole = |(name, length): &(&str, u64)| {
-        fs::metadata(partial.join("out").join(name)).is_ok_and(|file| file.is_file() && file.len() == *length)
-    };
-    if files.iter().all(whole) { finished(partial) } else { Ok(BTreeMap::new()) }
+    if files.iter().all(|file| whole(partial, file)) { finished(partial) } else { Ok(BTreeMap::new()) }
+}
+
+/// Whether a file has been begun at its full length.
+fn whole(partial: &Path, (name, length): &(&str, u64)) -> bool {
+    fs::metadata(partial.join("out").join(name)).is_ok_and(|file| file.is_file() && file.len() == *length)
 }
 
 /// Whether there is an interrupted run of the same job to go on with; an error where one is in the way.
-fn continues(partial: &Path, job: &Value, manner: Manner) -> Result<bool> {
+fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) -> Result<bool> {
     if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
         return Ok(false);
     }
     if !manner.resume && !manner.force {
-        let hint = "continue it with `⟨resume⟩`, or start again with `⟨force⟩`";
-        return Err(Error::Exists { path: partial.to_owned(), state: "is left of an interrupted run", hint });
+        let (state, hint) = match part {
+            None => ("is left of an interrupted run", "continue it with `⟨resume⟩`, or start again with `⟨force⟩`"),
+            Some(_) => ("is there already", "keep and complete it with `⟨resume⟩`, or make it again with `⟨force⟩`"),
+        };
+        return Err(Error::Exists { path: partial.to_owned(), state, hint });
     }
     if manner.resume {
         same(partial, job)?;

@@ -12,6 +12,7 @@ mod whole;
 pub use judged::{Judged, JudgedSummary, judged};
 pub use kernel::{ComparedKernel, Explained};
 pub use tour::Next;
+pub use traced::{Upload, uploaded};
 
 use std::{
     borrow::Cow,

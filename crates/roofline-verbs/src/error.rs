@@ -95,6 +95,7 @@ impl From<roofline_quant::Error> for Error {
     fn from(error: roofline_quant::Error) -> Self {
         match error {
             roofline_quant::Error::Core(error) => Self::Input(error),
+            roofline_quant::Error::Cancelled => Self::Cancelled,
             error => Self::Quant(error),
         }
     }

@@ -9,16 +9,18 @@ use std::{
 use clap::Args;
 use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method, Ranges, Request as Order, Runtime,
+    Checkpoint, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
     layout::{Listed, Shards},
+    part::{PartReport, join, quantize_part},
     preview::{Preview, preview},
     quantize::{Report, quantize as run},
+    stream::Progress,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Error, Result, demo,
+    Context, Error, Result, Watcher, demo,
     request::list,
     text::{number, size},
 };
@@ -81,9 +83,16 @@ pub struct Request {
     /// Replace a checkpoint that is there
     #[arg(long)]
     pub force: bool,
-    /// Go on with a run that was interrupted
+    /// Go on with a run, or with a part, that was interrupted
     #[arg(long)]
     pub resume: bool,
+    /// Quantize one of N shares, such as 1/4, and leave it beside the target until all are joined: on this machine or on one that
+    /// sees the same files
+    #[arg(long, value_name = "I/N", conflicts_with = "list")]
+    pub part: Option<String>,
+    /// Put the parts together, with the other arguments as they had them: the bytes and the report of one machine
+    #[arg(long, conflicts_with_all = ["list", "part"])]
+    pub join: bool,
     /// Threads; all cores when left out
     #[arg(long, value_name = "COUNT")]
     #[schemars(range(min = 1, max = 1024))]
@@ -95,7 +104,8 @@ pub struct Request {
 
 const HELP: &str = "\
 The result appears whole or not at all: it is written beside the target and renamed. A run that was
-killed goes on with --resume and ends with the same bytes.
+killed goes on with --resume and ends with the same bytes. Many machines share the work by --part 1/N to
+--part N/N; --join then ends with the same bytes, too.
 
 Examples:
   roofline quantize --list
@@ -110,6 +120,8 @@ Examples:
   roofline quantize ./Llama-3.1-8B --lora ./my-adapter=0.8 --plan w4a16 --to ./out
   roofline quantize ./Llama-3.1-8B --plan w4a16 --to ./out --dry-run
   roofline quantize ./Llama-3.1-8B --plan fp8 --to ./out --max-shard-size 5GB --verify
+  roofline quantize ./Llama-3.1-405B --plan fp8 --to ./out --part 1/4 --resume
+  roofline quantize ./Llama-3.1-405B --plan fp8 --to ./out --join --verify
 
 A plan is a name (--list has them), rules with commas between, or both; the last rule that fits wins, and
 what nothing names stays at 16 bit:
@@ -137,6 +149,8 @@ impl Default for Request {
             verify: false,
             force: false,
             resume: false,
+            part: None,
+            join: false,
             threads: None,
             list: false,
         }
@@ -150,6 +164,8 @@ impl Default for Request {
 pub enum Answer {
     /// What was written.
     Written(Box<Report>),
+    /// What was made of a part.
+    Part(Box<PartReport>),
     /// What would be.
     Previewed(Box<Preview>),
     /// What can be.
@@ -171,17 +187,42 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     if request.dry_run {
         return Ok(Answer::Previewed(Box::new(preview(&checkpoint, &order)?)));
     }
-    let watcher = context.watcher();
-    // What is verified is read twice.
-    watcher.size(checkpoint.bytes() * if order.verify { 2 } else { 1 });
+    let part = request.part.as_deref().map(str::parse::<Part>).transpose()?;
+    let watched = Watched(context.watcher());
     let start = Instant::now();
-    let done = run(&checkpoint, &order, &|bytes| watcher.advance(bytes));
-    watcher.ends();
+    let done = match part {
+        Some(part) => quantize_part(&checkpoint, &order, part, &watched).map(|done| Answer::Part(Box::new(done))),
+        None if request.join => join(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
+        None => run(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
+    };
+    context.watcher().ends();
     let done = done?;
     let seconds = start.elapsed().as_secs_f64();
-    let rate = done.bytes_before as f64 / seconds / 1e9;
-    context.note(format!("{} in {} s, {} GB/s", size(done.bytes_before), number(seconds), number(rate)));
-    Ok(Answer::Written(Box::new(done)))
+    let bytes = match &done {
+        Answer::Part(done) => done.bytes_before,
+        _ => checkpoint.bytes(),
+    };
+    let verb = if request.join { "joined " } else { "" };
+    let rate = bytes as f64 / seconds / 1e9;
+    context.note(format!("{verb}{} in {} s, {} GB/s", size(bytes), number(seconds), number(rate)));
+    Ok(done)
+}
+
+/// Whoever watches a verb, as the quantizer knows it.
+pub(crate) struct Watched<'a>(pub(crate) &'a dyn Watcher);
+
+impl Progress for Watched<'_> {
+    fn size(&self, bytes: u64) {
+        self.0.size(bytes);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.advance(bytes);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.0.cancelled()
+    }
 }
 
 impl Request {
@@ -203,6 +244,7 @@ impl Request {
         if !context.is_local() {
             return Err(Error::Path { what: "model", name: model.display().to_string() });
         }
+        self.agrees()?;
         let threads = self.threads()?;
         let method: Method = self.method.parse::<Method>()?;
         let kept =
@@ -231,6 +273,25 @@ impl Request {
             plan,
         };
         Ok((checkpoint, order))
+    }
+
+    /// Whether what is asked for goes together.
+    fn agrees(&self) -> Result<()> {
+        let (what, hint) = match (&self.part, self.join, self.dry_run) {
+            (Some(part), true, _) => {
+                (format!("`⟨join⟩` takes all parts, and `⟨part {part}⟩` is one"), "leave one of the two out")
+            }
+            (Some(part), _, true) => {
+                let what =
+                    format!("`⟨dry_run⟩` speaks of all that would be written, and `⟨part {part}⟩` is a share of it");
+                (what, "leave one of the two out")
+            }
+            (None, true, true) => {
+                ("`⟨join⟩` and `⟨dry_run⟩` do not go together".to_owned(), "leave one of the two out")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::request(what, hint))
     }
 
     fn threads(&self) -> Result<usize> {
@@ -266,113 +327,4 @@ fn adapter(text: &str) -> Result<(&Path, f64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        sync::{
-            Arc,
-            atomic::{AtomicU64, Ordering},
-        },
-    };
-
-    use serde_json::{Map, Value, json};
-
-    use super::*;
-    use crate::{
-        Watcher,
-        context::Home,
-        inspect,
-        request::{answers_fit, from_json},
-    };
-
-    #[derive(Default)]
-    struct Counts {
-        size: AtomicU64,
-        done: AtomicU64,
-    }
-
-    impl Watcher for Counts {
-        fn size(&self, bytes: u64) {
-            self.size.store(bytes, Ordering::Relaxed);
-        }
-
-        fn advance(&self, bytes: u64) {
-            self.done.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// A Llama of one layer, every weight one.
-    fn checkpoint(folder: &Path) {
-        let (hidden, inner, words) = (128, 256, 16);
-        let config = json!({ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
-            "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": 1, "num_attention_heads": 2,
-            "num_key_value_heads": 2, "vocab_size": words, "tie_word_embeddings": false });
-        let layer = |name: &str, shape: &[usize]| (format!("model.layers.0.{name}.weight"), shape.to_vec());
-        let mut tensors = vec![
-            ("model.embed_tokens.weight".to_owned(), vec![words, hidden]),
-            layer("input_layernorm", &[hidden]),
-            layer("post_attention_layernorm", &[hidden]),
-            layer("mlp.gate_proj", &[inner, hidden]),
-            layer("mlp.up_proj", &[inner, hidden]),
-            layer("mlp.down_proj", &[hidden, inner]),
-            ("model.norm.weight".to_owned(), vec![hidden]),
-            ("lm_head.weight".to_owned(), vec![words, hidden]),
-        ];
-        tensors.extend(["q", "k", "v", "o"].map(|name| layer(&format!("self_attn.{name}_proj"), &[hidden, hidden])));
-        let (mut header, mut end) = (Map::new(), 0);
-        for (name, shape) in tensors {
-            let start = end;
-            end += 2 * shape.iter().product::<usize>();
-            header.insert(name, json!({ "dtype": "BF16", "shape": shape, "data_offsets": [start, end] }));
-        }
-        let header = Value::Object(header).to_string();
-        let data = [0x80, 0x3f].repeat(end / 2);
-        fs::create_dir_all(folder).unwrap();
-        fs::write(folder.join("config.json"), config.to_string()).unwrap();
-        let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat();
-        fs::write(folder.join("model.safetensors"), file).unwrap();
-    }
-
-    /// Previewed, written and looked at. Ones are as wrong as their scale, whose 8 bits of mantissa are off by half of the last.
-    #[test]
-    fn a_checkpoint_in_json() {
-        let folder = std::env::temp_dir().join(format!("roofline-verbs-{}", std::process::id()));
-        let (source, target) = (folder.join("source"), folder.join("target"));
-        checkpoint(&source);
-        let watcher = Arc::new(Counts::default());
-        let context = Context::local(Arc::new(Home::none()), watcher.clone());
-        let mut body = json!({ "model": source, "plan": "w8a16", "to": target, "dry_run": true, "threads": 1 });
-        let answer = quantize(&context, &from_json(body.clone()).unwrap()).unwrap();
-        answers_fit(&answer);
-        assert!(matches!(answer, Answer::Previewed(_)) && !target.exists());
-        body["dry_run"] = false.into();
-        let answer = quantize(&context, &from_json(body.clone()).unwrap()).unwrap();
-        answers_fit(&answer);
-        let Answer::Written(report) = answer else { panic!("nothing is written") };
-        assert!(report.weights.len() == 7 && report.relative_squared_error.sqrt() < 0.5 / 256.0);
-        assert_eq!(watcher.done.load(Ordering::Relaxed), watcher.size.load(Ordering::Relaxed));
-        assert!(context.notes()[0].text.ends_with("GB/s"));
-        let request = from_json(json!({ "path": target })).unwrap();
-        let held = inspect::inspect(&context, &request).unwrap();
-        answers_fit(&held);
-        assert_eq!(held.tensors.len(), 12);
-        body["threads"] = 0.into();
-        assert!(from_json::<Request>(body.clone()).is_err());
-        // A caller elsewhere names no file of ours.
-        body["threads"] = 1.into();
-        assert!(matches!(quantize(&Context::pure(), &from_json(body).unwrap()), Err(Error::Path { .. })));
-        assert!(matches!(inspect::inspect(&Context::pure(), &request), Err(Error::Path { .. })));
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn plans_of_one_name() {
-        let asked = |body| quantize(&Context::pure(), &from_json(body).unwrap());
-        let answer = asked(json!({ "list": true })).unwrap();
-        answers_fit(&answer);
-        let Answer::Schemes(Schemes { schemes }) = answer else { panic!("no list") };
-        assert!(schemes.iter().any(|scheme| scheme.name == "w4a16"));
-        assert!(asked(json!({ "list": true, "plan": "w4a16" })).is_err());
-        assert!(asked(json!({ "plan": "w4a16" })).is_err());
-    }
-}
+mod tests;

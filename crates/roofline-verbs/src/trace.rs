@@ -10,7 +10,10 @@ mod ncu;
 mod operator;
 pub(crate) mod source;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use roofline_core::{
@@ -154,6 +157,8 @@ pub struct Occupied {
     pub longest_gap_us: f64,
 }
 
+/// Most bytes of a trace that somebody sends, unpacked: what a profiler writes packs to a fifteenth or less.
+const LONGEST_SENT: u64 = 1 << 30;
 /// Names of kernels without an operator that are told.
 const MOST_NAMES: usize = 5;
 
@@ -166,6 +171,12 @@ pub fn trace(context: &Context, request: &Request) -> Result<Answer> {
 /// The same, with what is said beside it left to whoever asked.
 pub(crate) fn read(context: &Context, path: &Path, on: Option<&str>) -> Result<Answer> {
     analyse(context, path.display().to_string(), Source::open(path)?, on)
+}
+
+/// The same of bytes that somebody sent under this name.
+pub(crate) fn read_sent(context: &Context, name: &str, bytes: impl Read + 'static, on: Option<&str>) -> Result<Answer> {
+    let source = Source::new(bytes, LONGEST_SENT).map_err(Error::file(name))?;
+    analyse(context, name.to_owned(), source, on)
 }
 
 fn analyse(context: &Context, subject: String, mut source: Source, on: Option<&str>) -> Result<Answer> {

@@ -19,6 +19,7 @@ mod picture;
 mod refusal;
 mod router;
 mod state;
+mod trace;
 mod write_timeout;
 
 use std::net::{IpAddr, SocketAddr};

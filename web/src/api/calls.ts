@@ -2,8 +2,8 @@
 
 import { Refusal } from "./client";
 import { pictureOf, roofOf, type Picture, type Roof } from "./picture";
-import { get, post, type Body } from "./routes";
-import type { Chart, Device, FormatList, GemmAnswer, GemmEstimate, GemmPrediction, Health, Model, ModelAnswer, ModelPrediction, Precision, Sweep, SweepRow, Validation } from "./types";
+import { get, post, upload, type Body } from "./routes";
+import type { Chart, Device, FormatList, GemmAnswer, GemmEstimate, GemmPrediction, Health, Model, ModelAnswer, ModelPrediction, Precision, Sweep, SweepRow, Traced, Validation } from "./types";
 import type { Row } from "../state/import";
 import type { Limits, Machine, Setup, Shape } from "../state/view";
 
@@ -164,4 +164,17 @@ export interface CompareQuestion {
 export function validate({ on, rows }: CompareQuestion, signal?: Signal): Promise<Validation> {
   const benchmarks = rows.map(({ m, n, k, precision, time_us }) => ({ kernel_type: "gemm", shape: [m, n, k], precision, measured_time_us: time_us }));
   return post("/api/validate", { hardware_key: on, tier: null, benchmarks }, { signal });
+}
+
+export interface TraceQuestion {
+  readonly file: File;
+  /** Which choice of a file it was: two may have the same name. */
+  readonly choice: number;
+  /** The device it was made on; empty for the one that the trace names. */
+  readonly on: string;
+}
+
+/** What a profiler recorded, operator by operator. */
+export function trace({ file, on }: TraceQuestion, signal?: Signal): Promise<Traced> {
+  return upload("/api/trace", file, { query: { name: file.name, ...(on === "" ? {} : { on }) }, signal });
 }

@@ -22,6 +22,8 @@ export class Offline extends Error {
 
 export interface Options {
   readonly body?: unknown;
+  /** Sent as it is, in place of a body in JSON. */
+  readonly file?: Blob;
   readonly method?: "GET" | "POST" | "DELETE";
   readonly signal?: AbortSignal | undefined;
 }
@@ -78,13 +80,15 @@ export function keepToken(next: string): void {
 }
 
 export async function send(path: string, options: Options = {}): Promise<Response> {
-  const { body, signal } = options;
-  const method = options.method ?? (body === undefined ? "GET" : "POST");
+  const { body, file, signal } = options;
+  const method = options.method ?? (body === undefined && file === undefined ? "GET" : "POST");
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["content-type"] = "application/json";
+  if (file !== undefined) headers["content-type"] = "application/octet-stream";
   if (token) headers["authorization"] = `Bearer ${token}`;
   const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
+  if (file !== undefined) init.body = file;
   if (signal) init.signal = signal;
   let response: Response;
   try {

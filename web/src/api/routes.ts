@@ -37,6 +37,11 @@ export function post<P extends PathOf<"post">, A extends Answer<P, "post"> = Ans
   return ask(address(path, asked), { body, method: "POST", signal: asked.signal });
 }
 
+/** Sends a file as it is. */
+export function upload<P extends PathOf<"post">>(path: P, file: Blob, asked: Asked<P, "post"> = {}): Promise<Answer<P, "post">> {
+  return ask(address(path, asked), { file, method: "POST", signal: asked.signal });
+}
+
 export function remove<P extends PathOf<"delete">>(path: P, asked: Asked<P, "delete"> = {}): Promise<Answer<P, "delete">> {
   return ask(address(path, asked), { method: "DELETE", signal: asked.signal });
 }

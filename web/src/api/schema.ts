@@ -410,6 +410,23 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/trace": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /** What a profiler recorded, against the roof: the file of torch.profiler or `ncu --csv` is the body, compressed or not */
+        readonly post: operations["post_trace"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/jobs": {
         readonly parameters: {
             readonly query?: never;
@@ -940,8 +957,6 @@ export interface components {
             readonly vocabulary: number;
             /** @description Longest context it was made for. */
             readonly max_context: number | null;
-            /** @description Position vectors that it learned, where it turns nothing (GPT-2, OPT). */
-            readonly positions: number | null;
             /** @description Whether the LM head is the embedding. */
             readonly tied: boolean;
             /** @description Whether the LM head has a bias. */
@@ -2827,7 +2842,7 @@ export interface components {
             readonly warnings: readonly components["schemas"]["MeasurementWarning"][];
         };
         /** @description How a kernel comes from stored numbers to multiplied ones. */
-        readonly KernelPath: "native" | "fused_dequant" | "cast_emulated" | "unknown";
+        readonly KernelPath: "native" | "fused_dequant" | "cast_emulated";
         /** @description Something that may have made a number untrue. */
         readonly MeasurementWarning: {
             /** @constant */
@@ -3359,363 +3374,93 @@ export interface components {
         };
         /** @description How far a job is. */
         readonly JobState: ("queued" | "running" | "done" | "failed" | "cancelled") | "interrupted";
-        /** @description All jobs, the latest first. */
-        readonly JobList: {
-            readonly jobs: readonly components["schemas"]["Job"][];
-        };
-        /** @description A job with what it has. */
-        readonly JobDetail: {
-            readonly id: string;
-            /** @description The command: `measure`, `compare` or `sweep`. */
-            readonly verb: string;
-            /** @description Its arguments, as they were asked for. */
-            readonly request: {
-                readonly [key: string]: unknown;
-            };
-            readonly state: components["schemas"]["JobState"];
-            /** @description When, in UTC. */
-            readonly created: string;
-            readonly started: string | null;
-            readonly ended: string | null;
-            /**
-             * Format: uint
-             * @description Kernels that are finished, and how many there are; none before it starts.
-             */
-            readonly finished: number;
-            /** Format: uint */
-            readonly count: number | null;
-            /** @description The kernel that runs. */
-            readonly current: string | null;
-            /** @description What went wrong, where it failed. */
-            readonly error: string | null;
-            /**
-             * Format: uint64
-             * @description Requests that the server answered while it ran.
-             * @default 0
-             */
-            readonly requests: number;
-            /**
-             * @description Why its times may be too long, where something else ran on the same processor.
-             * @default null
-             */
-            readonly disturbed: string | null;
-            /**
-             * Format: uint
-             * @description Jobs that go first, where it waits.
-             */
-            readonly ahead: number | null;
-            /** @description Finished kernels, as `roofline measure --json` shows them. */
-            readonly points: readonly components["schemas"]["MeasuredKernel"][];
-            /** @description The answer, once it is done. */
-            readonly result: components["schemas"]["JobResult"] | null;
-        };
-        /** @description A finished measurement. */
-        readonly MeasuredKernel: {
-            readonly site: string;
-            readonly shape: string;
-            /** @description The pass of a model that it is a part of. */
-            readonly phase?: components["schemas"]["ModelPhase"] | null;
-            readonly op: components["schemas"]["Op"];
-            readonly precision: string;
-            /** Format: uint64 */
-            readonly count: number;
-            readonly kernel: string;
-            readonly kernel_path: components["schemas"]["KernelPath"];
-            readonly residency: components["schemas"]["Residency"];
-            /** Format: double */
-            readonly measured_time_us: number;
-            /** Format: double */
-            readonly p5_us: number;
-            /** Format: double */
-            readonly p95_us: number;
-            /** Format: double */
-            readonly mad_us: number;
-            /** Format: double */
-            readonly min_us: number;
-            /** Format: double */
-            readonly std_us: number | null;
-            /** Format: uint */
-            readonly samples: number;
-            /** Format: uint32 */
-            readonly discarded: number;
-            /** Format: double */
-            readonly confidence_pct: number | null;
-            /** Format: double */
-            readonly measured_tflops: number;
-            /** Format: double */
-            readonly measured_bandwidth_gb_s: number;
-            /** Format: double */
-            readonly ai: number;
-            readonly flops: number;
-            /** @description Bytes that had to move, and those that did. */
-            readonly bytes: number;
-            readonly moved: number;
-            /**
-             * Format: double
-             * @description Ideal over measured; above 1 the roof or the measurement is wrong.
-             */
-            readonly roof_share: number | null;
-            /** Format: double */
-            readonly check_error: number;
-            /** Format: double */
-            readonly check_limit: number;
-            readonly warnings: readonly components["schemas"]["MeasurementWarning"][];
-            readonly clock?: components["schemas"]["MeasuredClocks"] | null;
-            readonly energy?: components["schemas"]["MeasuredEnergy"] | null;
-            /** Format: double */
-            readonly gflops_per_w?: number | null;
-        };
-        /** @description One kernel. */
-        readonly Op: {
-            readonly linear: components["schemas"]["Linear"];
-        } | {
-            readonly activated_linear: components["schemas"]["ActivatedLinear"];
-        } | {
-            readonly experts: components["schemas"]["Experts"];
-        } | {
-            readonly attention: components["schemas"]["Attention"];
-        } | {
-            readonly scores: components["schemas"]["Attention"];
-        } | {
-            readonly softmax: components["schemas"]["Attention"];
-        } | {
-            readonly values: components["schemas"]["Attention"];
-        } | {
-            readonly elementwise: components["schemas"]["Elementwise"];
-        } | {
-            readonly all_reduce: components["schemas"]["AllReduce"];
-        };
-        /** @description A linear layer that applies the activation function before it writes. */
-        readonly ActivatedLinear: {
-            /** @description The product. */
-            readonly linear: components["schemas"]["Linear"];
-            /** @description Whether there are two of them, one gating the other. */
-            readonly gated: boolean;
-        };
-        /** @description One side of the routed experts, for all tokens. */
-        readonly Experts: {
-            /** @description Tokens in flight. */
-            readonly tokens: number;
-            /** @description Routed experts. */
-            readonly experts: number;
-            /** @description How many a token uses. */
-            readonly active: number;
-            /** @description Output features. */
-            readonly n: number;
-            /** @description Input features. */
-            readonly k: number;
-            /** @description Which products. */
-            readonly side: components["schemas"]["ExpertSide"];
-        };
-        /** @description Which products of the experts a kernel does. */
-        readonly ExpertSide: "gated_up" | "up" | "down";
-        /** @description `batch` sequences of `queries` new tokens over `context` cached ones (the new ones included). */
-        readonly Attention: {
-            /** @description Sequences. */
-            readonly batch: number;
-            /** @description Query heads. */
-            readonly heads: number;
-            /** @description Key and value heads: fewer than query heads in grouped-query attention. */
-            readonly kv_heads: number;
-            /** @description Features per query and key head. */
-            readonly head_dim: number;
-            /** @description Features per value head. */
-            readonly value_dim: number;
-            /** @description New tokens per sequence: 1 in decode, the prompt in prefill. */
-            readonly queries: number;
-            /** @description Keys per sequence, the new ones included. */
-            readonly context: number;
-            /** @description Whether a token sees only itself and what came before. */
-            readonly causal: boolean;
-            /** @description How many keys a causal token sees at most, itself included. */
-            readonly window: number | null;
-            /** @description What the keys and values are read from. */
-            readonly cache: components["schemas"]["KeyValueSource"];
-        };
-        /** @description A kernel over `tokens` times `vectors` rows of `width` features. */
-        readonly Elementwise: {
-            /** @description What it does. */
-            readonly kind: components["schemas"]["ElementwiseKind"];
-            /**
-             * Format: uint128
-             * @description Tokens in flight, or rows that experts see.
-             */
-            readonly tokens: number;
-            /** @description Vectors per token: heads, or one. */
-            readonly vectors: number;
-            /** @description Features per vector. */
-            readonly width: number;
-        };
-        /** @description What an element-wise kernel does. */
-        readonly ElementwiseKind: "norm" | "rope" | "residual" | "kv_write" | "embedding" | "gated_activation" | "activation";
-        /** @description A sum over `ranks` devices that each hold `tokens` rows of `width`. */
-        readonly AllReduce: {
-            /** @description Tokens in flight. */
-            readonly tokens: number;
-            /** @description Features. */
-            readonly width: number;
-            /** @description Devices. */
-            readonly ranks: number;
-        };
-        /** @description What the clock of a core did while a kernel was sampled. */
-        readonly MeasuredClocks: {
-            /**
-             * Format: double
-             * @description Clock before the first sample, in MHz.
-             */
-            readonly first_mhz: number;
-            /**
-             * Format: double
-             * @description Clock after the last sample, in MHz.
-             */
-            readonly last_mhz: number;
-            /**
-             * Format: double
-             * @description Lowest clock seen between two blocks of samples, in MHz.
-             */
-            readonly lowest_mhz: number;
-            /**
-             * Format: double
-             * @description The clock that the machine is known to reach, in MHz.
-             */
-            readonly known_mhz: number | null;
-        };
-        /** @description What a call costs in energy, while the machine does nothing else: idle power is in it. */
-        readonly MeasuredEnergy: {
-            /**
-             * Format: uint64
-             * @description Calls that were made while power was watched.
-             */
-            readonly calls: number;
-            /**
-             * Format: double
-             * @description Joules per call, by power over time.
-             */
-            readonly integrated_j: number;
-            /**
-             * Format: double
-             * @description Joules per call, by the driver's own counter, where it has one.
-             */
-            readonly counted_j: number | null;
-            /**
-             * Format: double
-             * @description Mean power, in watts.
-             */
-            readonly power_w: number;
-            /**
-             * Format: double
-             * @description Mean clock of what computes.
-             */
-            readonly clock_mhz: number | null;
-        };
-        /** @description What a job answers. */
-        readonly JobResult: components["schemas"]["MeasureAnswer"] | components["schemas"]["CompareAnswer"] | components["schemas"]["SweepAnswer"];
-        /** @description Everything that was measured, and what could not be. */
-        readonly MeasureAnswer: {
+        /** @description Predictions beside measurements. */
+        readonly CompareAnswer: {
             readonly subject: string;
             readonly device: string;
             readonly device_name: string;
-            readonly backend: components["schemas"]["BackendName"];
-            readonly residency: components["schemas"]["Residency"];
-            /** @description The run on disk; a server keeps that to itself. */
-            readonly run: string | null;
-            readonly measurements: readonly components["schemas"]["MeasuredKernel"][];
-            /** @description Kernels of one's own: where each stands between the roof and ours. */
-            readonly own?: readonly components["schemas"]["OwnKernel"][];
-            /** @description Whole passes of models that ran. */
-            readonly passes?: readonly components["schemas"]["MeasuredPass"][];
-            /** @description Whether somebody had enough before all passes were through. */
+            readonly backend: components["schemas"]["BackendName"] | null;
+            readonly residency: components["schemas"]["Residency"] | null;
+            readonly tier: components["schemas"]["Tier"];
+            readonly stack: string;
+            readonly comparisons: readonly components["schemas"]["ComparedKernel"][];
+            /** @description Whole passes, where kernels were counted as often as they run. */
+            readonly passes: readonly components["schemas"]["ComparedPass"][];
+            /** @description Models that ran: their passes by the clock, each with its operators. */
+            readonly whole?: readonly components["schemas"]["MeasuredPass"][];
+            /** @description What a profiler recorded, by operator. */
+            readonly trace?: components["schemas"]["TraceAnswer"] | null;
+            /** @description Whether somebody had enough before all of them were through. */
             readonly stopped?: boolean;
+            readonly speedups: readonly components["schemas"]["SpeedupPair"][];
+            /** @description Each format against 16 bit, for one row and for many. */
+            readonly gains: readonly components["schemas"]["PrecisionGains"][];
+            /** @description Narrower formats that ran slower than a wider one. */
+            readonly losses: readonly components["schemas"]["SpeedupPair"][];
+            readonly slow_kernels: readonly components["schemas"]["SlowKernel"][];
+            readonly summary: components["schemas"]["ComparisonTotals"];
+            /** @description The verdict of the summary, in a sentence with its reasons. */
+            readonly verdict: string;
+            readonly insight: string | null;
+            /** @description What kernels that take a bad way on purpose show. */
+            readonly demonstration: string | null;
+            readonly calibration: components["schemas"]["CalibrationBasis"] | null;
             readonly skipped: readonly components["schemas"]["Skipped"][];
-            /** @description The highest rates, where those were asked for. */
-            readonly saturation?: components["schemas"]["Saturation"] | null;
-            /** @description The device file, where one was asked for. */
-            readonly written_device?: string | null;
+            readonly run: string | null;
+            readonly report: string | null;
+            readonly environment: unknown;
+            /** @description What to ask after a tour, with what it shows. */
+            readonly next?: readonly components["schemas"]["Next"][];
             readonly notes?: readonly components["schemas"]["Note"][];
         };
-        /** @description A kernel of one's own beside the roof and ours. Its own numbers are in `measurements`. */
-        readonly OwnKernel: {
-            readonly kernel: string;
-            readonly shape: string;
+        /** @description A pass of a model at one precision. */
+        readonly ComparedPass: {
+            /** @description Which pass, where the kernels say so. */
+            readonly phase: components["schemas"]["ModelPhase"] | null;
+            /** @description The precision's name. */
             readonly precision: string;
-            /** @description What told its time. */
-            readonly timer: components["schemas"]["KernelTimer"];
-            /** @description Which time is spoken of. */
-            readonly tier: components["schemas"]["Tier"];
-            /** @description The program whose kernels the expected time is of. */
-            readonly stack: string;
-            /** @description Where the expected time comes from: the weakest of its kernels'. */
-            readonly basis: components["schemas"]["Basis"];
             /**
-             * Format: double
-             * @description The time that is spoken of.
+             * Format: uint64
+             * @description Kernels, each as often as it runs.
              */
-            readonly predicted_time_us: number;
+            readonly kernels: number;
+            /**
+             * Format: uint64
+             * @description Kinds of kernels that were not measured: the sums are without them. Whoever knows of them counts them.
+             */
+            readonly missing: number;
+            /**
+             * Format: uint64
+             * @description Kernels whose predicted time is the ideal one, because no calibration covers them.
+             */
+            readonly ideal_kernels: number;
             /**
              * Format: double
-             * @description The least time: the ideal roofline.
+             * @description The time of the ideal roofline.
              */
             readonly ideal_time_us: number;
             /**
              * Format: double
-             * @description The time that is likely.
+             * @description By the expected tier, where it covers a kernel.
              */
-            readonly expected_time_us: number;
+            readonly predicted_time_us: number;
             /**
              * Format: double
-             * @description The lower end of the range that nine of ten measurements should lie in.
+             * @description The measured time.
              */
-            readonly lo_us: number;
-            /**
-             * Format: double
-             * @description The upper end of that range.
-             */
-            readonly hi_us: number;
-            /** @description What takes longest. */
-            readonly bottleneck: string;
-            /** @description Operations, a multiply-add being two. */
-            readonly flops: number;
-            /** @description Bytes that must move. */
-            readonly bytes: number;
-            /**
-             * Format: double
-             * @description Operations per byte.
-             */
-            readonly ai: number;
-            /**
-             * Format: double
-             * @description Where memory and compute take the same time; null where nothing is computed and the device lacks the unit.
-             */
-            readonly critical_ai: number | null;
-            /**
-             * Format: double
-             * @description Operations per second at the time that is spoken of, in 10^12.
-             */
-            readonly predicted_tflops: number;
-            /** Format: double */
             readonly measured_time_us: number;
             /**
              * Format: double
-             * @description Ideal over measured time: 1 is the roof.
+             * @description `|predicted - measured| / predicted` of the sums. Kernels that are off to either side cancel in it.
              */
-            readonly of_roof: number;
-            /** @description What it waits for at the roof: `memory` or `compute`. */
-            readonly bound: string;
-            /** @description Our kernel for the same, measured in the same call. */
-            readonly ours: string | null;
-            /** Format: double */
-            readonly ours_time_us: number | null;
+            readonly error_pct: number;
             /**
              * Format: double
-             * @description Times as fast as ours.
+             * @description `sum |predicted - measured| / sum predicted`: the errors of the kernels, weighed by the time that each is predicted to
+             *     take of the pass. Nothing cancels, so it is never below `error_pct`.
              */
-            readonly speedup_over_ours: number | null;
-            /** @description Why ours was not measured. */
-            readonly ours_missing?: string | null;
-            readonly verdict: string;
+            readonly kernel_error_pct: number;
         };
-        /** @description What tells how long a kernel took. */
-        readonly KernelTimer: "clock" | "cuda_graph" | "cuda_events";
         /** @description A model that answered prompts of one length, as many at once as a batch has. */
         readonly MeasuredPass: {
             readonly model: string;
@@ -3810,148 +3555,6 @@ export interface components {
              * @description Measured over predicted.
              */
             readonly ratio: number | null;
-        };
-        /** @description A subject that was not measured, and why. */
-        readonly Skipped: {
-            /** @description Where the kernel belongs. */
-            readonly site: string;
-            /** @description The pass that it is a part of, where it is one of a model's. */
-            readonly phase?: components["schemas"]["ModelPhase"] | null;
-            /** @description The precision's name. */
-            readonly precision: string;
-            /** @description What was to be computed. */
-            readonly op: components["schemas"]["Op"];
-            /** @description Why not. */
-            readonly reason: string;
-            /** @description What to do about it, where it is this machine's fault rather than the subject's. */
-            readonly hint?: string | null;
-        };
-        /** @description The best of what was tried. */
-        readonly Saturation: {
-            readonly product: components["schemas"]["BestRate"] | null;
-            readonly per_precision: readonly components["schemas"]["BestRate"][];
-            readonly stream: components["schemas"]["BestRate"] | null;
-            /** @description What memory does when nothing is computed; empty where `devices this` has it. */
-            readonly ceilings: readonly components["schemas"]["BackendCeiling"][];
-        };
-        /** @description A rate, and what reached it. */
-        readonly BestRate: {
-            readonly shape: string;
-            readonly precision: string;
-            /** Format: double */
-            readonly tflops: number;
-            /** Format: double */
-            readonly bandwidth_gb_s: number;
-            /**
-             * Format: double
-             * @description Of the device's peak, or of its bandwidth.
-             */
-            readonly share: number | null;
-        };
-        /** @description What a kernel that does one thing only reaches. */
-        readonly BackendCeiling: {
-            readonly stream: {
-                /** @description Which way. */
-                readonly name: string;
-                /** @description Bytes of one pass. */
-                readonly moved: number;
-                /** @description Bytes per second. */
-                readonly rate: number;
-            };
-        } | {
-            readonly launch: {
-                /** @description What started. */
-                readonly name: string;
-                /** @description Of one start. */
-                readonly time: number;
-            };
-        };
-        /** @description Predictions beside measurements. */
-        readonly CompareAnswer: {
-            readonly subject: string;
-            readonly device: string;
-            readonly device_name: string;
-            readonly backend: components["schemas"]["BackendName"] | null;
-            readonly residency: components["schemas"]["Residency"] | null;
-            readonly tier: components["schemas"]["Tier"];
-            readonly stack: string;
-            readonly comparisons: readonly components["schemas"]["ComparedKernel"][];
-            /** @description Whole passes, where kernels were counted as often as they run. */
-            readonly passes: readonly components["schemas"]["ComparedPass"][];
-            /** @description Models that ran: their passes by the clock, each with its operators. */
-            readonly whole?: readonly components["schemas"]["MeasuredPass"][];
-            /** @description What a profiler recorded, by operator. */
-            readonly trace?: components["schemas"]["TraceAnswer"] | null;
-            /** @description Whether somebody had enough before all of them were through. */
-            readonly stopped?: boolean;
-            readonly speedups: readonly components["schemas"]["SpeedupPair"][];
-            /** @description Each format against 16 bit, for one row and for many. */
-            readonly gains: readonly components["schemas"]["PrecisionGains"][];
-            /** @description Narrower formats that ran slower than a wider one. */
-            readonly losses: readonly components["schemas"]["SpeedupPair"][];
-            readonly slow_kernels: readonly components["schemas"]["SlowKernel"][];
-            readonly summary: components["schemas"]["ComparisonTotals"];
-            /** @description The verdict of the summary, in a sentence with its reasons. */
-            readonly verdict: string;
-            readonly insight: string | null;
-            /** @description What kernels that take a bad way on purpose show. */
-            readonly demonstration: string | null;
-            readonly calibration: components["schemas"]["CalibrationBasis"] | null;
-            readonly skipped: readonly components["schemas"]["Skipped"][];
-            readonly run: string | null;
-            readonly report: string | null;
-            readonly environment: unknown;
-            /** @description What to ask after a tour, with what it shows. */
-            readonly next?: readonly components["schemas"]["Next"][];
-            readonly notes?: readonly components["schemas"]["Note"][];
-        };
-        /** @description A pass of a model at one precision. */
-        readonly ComparedPass: {
-            /** @description Which pass, where the kernels say so. */
-            readonly phase: components["schemas"]["ModelPhase"] | null;
-            /** @description The precision's name. */
-            readonly precision: string;
-            /**
-             * Format: uint64
-             * @description Kernels, each as often as it runs.
-             */
-            readonly kernels: number;
-            /**
-             * Format: uint64
-             * @description Kinds of kernels that were not measured: the sums are without them. Whoever knows of them counts them.
-             */
-            readonly missing: number;
-            /**
-             * Format: uint64
-             * @description Kernels whose predicted time is the ideal one, because no calibration covers them.
-             */
-            readonly ideal_kernels: number;
-            /**
-             * Format: double
-             * @description The time of the ideal roofline.
-             */
-            readonly ideal_time_us: number;
-            /**
-             * Format: double
-             * @description By the expected tier, where it covers a kernel.
-             */
-            readonly predicted_time_us: number;
-            /**
-             * Format: double
-             * @description The measured time.
-             */
-            readonly measured_time_us: number;
-            /**
-             * Format: double
-             * @description `|predicted - measured| / predicted` of the sums. Kernels that are off to either side cancel in it.
-             */
-            readonly error_pct: number;
-            /**
-             * Format: double
-             * @description `sum |predicted - measured| / sum predicted`: the errors of the kernels, weighed by the time that each is predicted to
-             *     take of the pass. Nothing cancels, so it is never below `error_pct`.
-             */
-            readonly kernel_error_pct: number;
         };
         /** @description What took the time of a trace, and how far from the roof. */
         readonly TraceAnswer: {
@@ -4297,10 +3900,337 @@ export interface components {
         };
         /** @description Kernels that share their code, and so their efficiency. */
         readonly KernelFamily: "thin" | "tiled" | "decode" | "prefill" | "elementwise";
+        /** @description A subject that was not measured, and why. */
+        readonly Skipped: {
+            /** @description Where the kernel belongs. */
+            readonly site: string;
+            /** @description The pass that it is a part of, where it is one of a model's. */
+            readonly phase?: components["schemas"]["ModelPhase"] | null;
+            /** @description The precision's name. */
+            readonly precision: string;
+            /** @description What was to be computed. */
+            readonly op: components["schemas"]["Op"];
+            /** @description Why not. */
+            readonly reason: string;
+            /** @description What to do about it, where it is this machine's fault rather than the subject's. */
+            readonly hint?: string | null;
+        };
+        /** @description One kernel. */
+        readonly Op: {
+            readonly linear: components["schemas"]["Linear"];
+        } | {
+            readonly activated_linear: components["schemas"]["ActivatedLinear"];
+        } | {
+            readonly experts: components["schemas"]["Experts"];
+        } | {
+            readonly attention: components["schemas"]["Attention"];
+        } | {
+            readonly scores: components["schemas"]["Attention"];
+        } | {
+            readonly softmax: components["schemas"]["Attention"];
+        } | {
+            readonly values: components["schemas"]["Attention"];
+        } | {
+            readonly elementwise: components["schemas"]["Elementwise"];
+        } | {
+            readonly all_reduce: components["schemas"]["AllReduce"];
+        };
+        /** @description A linear layer that applies the activation function before it writes. */
+        readonly ActivatedLinear: {
+            /** @description The product. */
+            readonly linear: components["schemas"]["Linear"];
+            /** @description Whether there are two of them, one gating the other. */
+            readonly gated: boolean;
+        };
+        /** @description One side of the routed experts, for all tokens. */
+        readonly Experts: {
+            /** @description Tokens in flight. */
+            readonly tokens: number;
+            /** @description Routed experts. */
+            readonly experts: number;
+            /** @description How many a token uses. */
+            readonly active: number;
+            /** @description Output features. */
+            readonly n: number;
+            /** @description Input features. */
+            readonly k: number;
+            /** @description Which products. */
+            readonly side: components["schemas"]["ExpertSide"];
+        };
+        /** @description Which products of the experts a kernel does. */
+        readonly ExpertSide: "gated_up" | "up" | "down";
+        /** @description `batch` sequences of `queries` new tokens over `context` cached ones (the new ones included). */
+        readonly Attention: {
+            /** @description Sequences. */
+            readonly batch: number;
+            /** @description Query heads. */
+            readonly heads: number;
+            /** @description Key and value heads: fewer than query heads in grouped-query attention. */
+            readonly kv_heads: number;
+            /** @description Features per query and key head. */
+            readonly head_dim: number;
+            /** @description Features per value head. */
+            readonly value_dim: number;
+            /** @description New tokens per sequence: 1 in decode, the prompt in prefill. */
+            readonly queries: number;
+            /** @description Keys per sequence, the new ones included. */
+            readonly context: number;
+            /** @description Whether a token sees only itself and what came before. */
+            readonly causal: boolean;
+            /** @description How many keys a causal token sees at most, itself included. */
+            readonly window: number | null;
+            /** @description What the keys and values are read from. */
+            readonly cache: components["schemas"]["KeyValueSource"];
+        };
+        /** @description A kernel over `tokens` times `vectors` rows of `width` features. */
+        readonly Elementwise: {
+            /** @description What it does. */
+            readonly kind: components["schemas"]["ElementwiseKind"];
+            /**
+             * Format: uint128
+             * @description Tokens in flight, or rows that experts see.
+             */
+            readonly tokens: number;
+            /** @description Vectors per token: heads, or one. */
+            readonly vectors: number;
+            /** @description Features per vector. */
+            readonly width: number;
+        };
+        /** @description What an element-wise kernel does. */
+        readonly ElementwiseKind: "norm" | "rope" | "residual" | "kv_write" | "embedding" | "gated_activation" | "activation";
+        /** @description A sum over `ranks` devices that each hold `tokens` rows of `width`. */
+        readonly AllReduce: {
+            /** @description Tokens in flight. */
+            readonly tokens: number;
+            /** @description Features. */
+            readonly width: number;
+            /** @description Devices. */
+            readonly ranks: number;
+        };
         /** @description A question that leads on. */
         readonly Next: {
             readonly command: string;
             readonly shows: string;
+        };
+        /** @description All jobs, the latest first. */
+        readonly JobList: {
+            readonly jobs: readonly components["schemas"]["Job"][];
+        };
+        /** @description A job with what it has. */
+        readonly JobDetail: {
+            readonly id: string;
+            /** @description The command: `measure`, `compare` or `sweep`. */
+            readonly verb: string;
+            /** @description Its arguments, as they were asked for. */
+            readonly request: {
+                readonly [key: string]: unknown;
+            };
+            readonly state: components["schemas"]["JobState"];
+            /** @description When, in UTC. */
+            readonly created: string;
+            readonly started: string | null;
+            readonly ended: string | null;
+            /**
+             * Format: uint
+             * @description Kernels that are finished, and how many there are; none before it starts.
+             */
+            readonly finished: number;
+            /** Format: uint */
+            readonly count: number | null;
+            /** @description The kernel that runs. */
+            readonly current: string | null;
+            /** @description What went wrong, where it failed. */
+            readonly error: string | null;
+            /**
+             * Format: uint64
+             * @description Requests that the server answered while it ran.
+             * @default 0
+             */
+            readonly requests: number;
+            /**
+             * @description Why its times may be too long, where something else ran on the same processor.
+             * @default null
+             */
+            readonly disturbed: string | null;
+            /**
+             * Format: uint
+             * @description Jobs that go first, where it waits.
+             */
+            readonly ahead: number | null;
+            /** @description Finished kernels, as `roofline measure --json` shows them. */
+            readonly points: readonly components["schemas"]["MeasuredKernel"][];
+            /** @description The answer, once it is done. */
+            readonly result: components["schemas"]["JobResult"] | null;
+        };
+        /** @description A finished measurement. */
+        readonly MeasuredKernel: {
+            readonly site: string;
+            readonly shape: string;
+            /** @description The pass of a model that it is a part of. */
+            readonly phase?: components["schemas"]["ModelPhase"] | null;
+            readonly op: components["schemas"]["Op"];
+            readonly precision: string;
+            /** Format: uint64 */
+            readonly count: number;
+            readonly kernel: string;
+            readonly kernel_path: components["schemas"]["KernelPath"];
+            readonly residency: components["schemas"]["Residency"];
+            /** Format: double */
+            readonly measured_time_us: number;
+            /** Format: double */
+            readonly p5_us: number;
+            /** Format: double */
+            readonly p95_us: number;
+            /** Format: double */
+            readonly mad_us: number;
+            /** Format: double */
+            readonly min_us: number;
+            /** Format: double */
+            readonly std_us: number | null;
+            /** Format: uint */
+            readonly samples: number;
+            /** Format: uint32 */
+            readonly discarded: number;
+            /** Format: double */
+            readonly confidence_pct: number | null;
+            /** Format: double */
+            readonly measured_tflops: number;
+            /** Format: double */
+            readonly measured_bandwidth_gb_s: number;
+            /** Format: double */
+            readonly ai: number;
+            readonly flops: number;
+            /** @description Bytes that had to move, and those that did. */
+            readonly bytes: number;
+            readonly moved: number;
+            /**
+             * Format: double
+             * @description Ideal over measured; above 1 the roof or the measurement is wrong.
+             */
+            readonly roof_share: number | null;
+            /** Format: double */
+            readonly check_error: number;
+            /** Format: double */
+            readonly check_limit: number;
+            readonly warnings: readonly components["schemas"]["MeasurementWarning"][];
+            readonly clock?: components["schemas"]["MeasuredClocks"] | null;
+            readonly energy?: components["schemas"]["MeasuredEnergy"] | null;
+            /** Format: double */
+            readonly gflops_per_w?: number | null;
+        };
+        /** @description What the clock of a core did while a kernel was sampled. */
+        readonly MeasuredClocks: {
+            /**
+             * Format: double
+             * @description Clock before the first sample, in MHz.
+             */
+            readonly first_mhz: number;
+            /**
+             * Format: double
+             * @description Clock after the last sample, in MHz.
+             */
+            readonly last_mhz: number;
+            /**
+             * Format: double
+             * @description Lowest clock seen between two blocks of samples, in MHz.
+             */
+            readonly lowest_mhz: number;
+            /**
+             * Format: double
+             * @description The clock that the machine is known to reach, in MHz.
+             */
+            readonly known_mhz: number | null;
+        };
+        /** @description What a call costs in energy, while the machine does nothing else: idle power is in it. */
+        readonly MeasuredEnergy: {
+            /**
+             * Format: uint64
+             * @description Calls that were made while power was watched.
+             */
+            readonly calls: number;
+            /**
+             * Format: double
+             * @description Joules per call, by power over time.
+             */
+            readonly integrated_j: number;
+            /**
+             * Format: double
+             * @description Joules per call, by the driver's own counter, where it has one.
+             */
+            readonly counted_j: number | null;
+            /**
+             * Format: double
+             * @description Mean power, in watts.
+             */
+            readonly power_w: number;
+            /**
+             * Format: double
+             * @description Mean clock of what computes.
+             */
+            readonly clock_mhz: number | null;
+        };
+        /** @description What a job answers. */
+        readonly JobResult: components["schemas"]["MeasureAnswer"] | components["schemas"]["CompareAnswer"] | components["schemas"]["SweepAnswer"];
+        /** @description Everything that was measured, and what could not be. */
+        readonly MeasureAnswer: {
+            readonly subject: string;
+            readonly device: string;
+            readonly device_name: string;
+            readonly backend: components["schemas"]["BackendName"];
+            readonly residency: components["schemas"]["Residency"];
+            /** @description The run on disk; a server keeps that to itself. */
+            readonly run: string | null;
+            readonly measurements: readonly components["schemas"]["MeasuredKernel"][];
+            /** @description Whole passes of models that ran. */
+            readonly passes?: readonly components["schemas"]["MeasuredPass"][];
+            /** @description Whether somebody had enough before all passes were through. */
+            readonly stopped?: boolean;
+            readonly skipped: readonly components["schemas"]["Skipped"][];
+            /** @description The highest rates, where those were asked for. */
+            readonly saturation?: components["schemas"]["Saturation"] | null;
+            /** @description The device file, where one was asked for. */
+            readonly written_device?: string | null;
+            readonly notes?: readonly components["schemas"]["Note"][];
+        };
+        /** @description The best of what was tried. */
+        readonly Saturation: {
+            readonly product: components["schemas"]["BestRate"] | null;
+            readonly per_precision: readonly components["schemas"]["BestRate"][];
+            readonly stream: components["schemas"]["BestRate"] | null;
+            /** @description What memory does when nothing is computed; empty where `devices this` has it. */
+            readonly ceilings: readonly components["schemas"]["BackendCeiling"][];
+        };
+        /** @description A rate, and what reached it. */
+        readonly BestRate: {
+            readonly shape: string;
+            readonly precision: string;
+            /** Format: double */
+            readonly tflops: number;
+            /** Format: double */
+            readonly bandwidth_gb_s: number;
+            /**
+             * Format: double
+             * @description Of the device's peak, or of its bandwidth.
+             */
+            readonly share: number | null;
+        };
+        /** @description What a kernel that does one thing only reaches. */
+        readonly BackendCeiling: {
+            readonly stream: {
+                /** @description Which way. */
+                readonly name: string;
+                /** @description Bytes of one pass. */
+                readonly moved: number;
+                /** @description Bytes per second. */
+                readonly rate: number;
+            };
+        } | {
+            readonly launch: {
+                /** @description What started. */
+                readonly name: string;
+                /** @description Of one start. */
+                readonly time: number;
+            };
         };
     };
     responses: never;
@@ -8274,6 +8204,83 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Not now, or not on this machine */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The request is wrong: `detail` says how, `hint` what to do */
+            readonly "4XX": {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    readonly post_trace: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description What the answer calls it: the name of its file */
+                readonly name?: string | null;
+                /** @description The device it was made on; by the name in the trace when left out */
+                readonly on?: string | null;
+                /** @description Which time is judged, the floor or the one to expect; the latter when left out */
+                readonly tier?: "ideal" | "expected" | null;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                /**
+                 * @example {
+                 *       "deviceProperties": [
+                 *         {
+                 *           "id": 0,
+                 *           "name": "NVIDIA H200"
+                 *         }
+                 *       ],
+                 *       "traceEvents": [
+                 *         {
+                 *           "ph": "X",
+                 *           "cat": "kernel",
+                 *           "name": "gemm",
+                 *           "ts": 1,
+                 *           "dur": 42.5,
+                 *           "pid": 0,
+                 *           "tid": 7,
+                 *           "args": {
+                 *             "device": 0,
+                 *             "stream": 7
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                readonly "application/json": Record<string, never> | readonly unknown[];
+                readonly "application/gzip": string;
+                readonly "text/csv": string;
+                readonly "application/octet-stream": string;
+            };
+        };
+        readonly responses: {
+            /** @description The answer */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CompareAnswer"];
                 };
             };
             /** @description Not now, or not on this machine */

@@ -41,5 +41,9 @@ export type Validation = Schemas["Judged"];
 /** A kernel that matters and is far below its roof. */
 export type SlowKernel = Schemas["SlowKernel"];
 
+/** What a profiler recorded, against the roof. */
+export type Traced = Schemas["CompareAnswer"];
+export type TracedOperator = Schemas["TracedOperator"];
+
 /** What a GPU says of itself; what its driver does not tell is null. */
 export type Telemetry = Schemas["NvmlStatus"];

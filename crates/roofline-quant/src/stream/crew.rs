@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use super::Files;
+use super::{Files, Progress};
 use crate::{
     Error, ErrorStats, Result,
     coding::{Block, Part, Placing},
@@ -55,11 +55,12 @@ pub(crate) struct Crew<'a> {
     pub(crate) job: &'a QuantizeJob<'a>,
     pub(crate) files: &'a Files,
     pub(crate) threads: usize,
-    pub(crate) watch: &'a (dyn Fn(u64) + Sync),
+    pub(crate) watch: &'a dyn Progress,
 }
 
 impl Crew<'_> {
-    /// Calls `body` for every task, from all threads; the first error ends it. Results are in the order of the tasks.
+    /// Calls `body` for every task, from all threads; the first error ends it, and so does whoever watches. Results are in
+    /// the order of the tasks.
     pub(crate) fn each<T: Send>(
         &self,
         tasks: &[Task],
@@ -73,7 +74,8 @@ impl Crew<'_> {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(at) else { return };
-                match body(task, &mut buffers) {
+                let done = if self.watch.cancelled() { Err(Error::Cancelled) } else { body(task, &mut buffers) };
+                match done {
                     Ok(result) => results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result),
                     Err(error) => {
                         // Nobody needs what the others would still do.
@@ -251,7 +253,7 @@ impl Crew<'_> {
             return Err(self.not_finite(item, what, before + at, columns));
         }
         self.files.write(*to, range.start, bytes)?;
-        (self.watch)(bytes.len() as u64);
+        self.watch.advance(bytes.len() as u64);
         Ok(())
     }
 
@@ -301,7 +303,7 @@ impl Crew<'_> {
             }
         }
         let stored = code.rows.stored();
-        (self.watch)(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
+        self.watch.advance(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
         let stats = ErrorStats::of(values, decoded, clipped);
         // A scale may stop short of a weight that its type cannot reach. MLX's two bits give up as much as half of the
         // largest to hit the other end of a group, and no method more.

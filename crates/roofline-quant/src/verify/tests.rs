@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     Dtype, Layout, Manner, Request, Workspace,
     checkpoint::{SINGLE, tests::write},
+    part::Share,
     scratch::Scratch,
     stream,
 };
@@ -70,8 +71,8 @@ fn a_byte_that_changed_is_found() {
         let target = scratch.path().join("target");
         let plan: Plan = plan.parse().unwrap();
         let job = layout.job(&checkpoint, &Request::new(plan.clone(), layout, target.clone())).unwrap();
-        let space = Workspace::open(&target, &serde_json::json!({}), &[], false, 10, Manner::default()).unwrap();
-        let stats = stream::run(&job, &space, 2, &|_| {}).unwrap();
+        let space = Workspace::open(&target, None, &serde_json::json!({}), &[], false, 10, Manner::default()).unwrap();
+        let stats = stream::run(&job, &Share::whole(&job), &space, 2, &|_: u64| {}).unwrap();
         let out = space.out();
         for (name, companion) in &job.companions {
             match companion {
@@ -79,7 +80,7 @@ fn a_byte_that_changed_is_found() {
                 Companion::Copy(from) => drop(fs::copy(from, out.join(name)).unwrap()),
             }
         }
-        let check = || verify(&job, &stats, &out, 2, &|_| {}).map_err(|error| error.to_string());
+        let check = || verify(&job, &stats, &out, 2, &|_: u64| {}).map_err(|error| error.to_string());
         assert_eq!(check(), Ok(()), "{layout} {plan}");
         let path: PathBuf = out.join(&job.files[0].name);
         let good = fs::read(&path).unwrap();

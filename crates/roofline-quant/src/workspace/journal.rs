@@ -39,14 +39,19 @@ pub(super) fn begin(partial: &Path, job: &Value) -> Result<File> {
     file.map_err(Error::file("create", &journal))
 }
 
-/// Whether the interrupted run was about the same.
-pub(super) fn same(partial: &Path, job: &Value) -> Result<()> {
+/// In which word what was begun there is another job than this; none where it is the same.
+pub(super) fn differing(partial: &Path, job: &Value) -> Result<Option<String>> {
     let path = partial.join("job.json");
     let earlier: Value = crate::checkpoint::read_json(&path, "job")?;
-    let differing = job.as_object().into_iter().flatten().find(|(key, value)| earlier.get(key) != Some(value));
-    match differing {
+    let mut each = job.as_object().into_iter().flatten();
+    Ok(each.find(|(key, value)| earlier.get(key) != Some(*value)).map(|(key, _)| key.clone()))
+}
+
+/// Whether the interrupted run was about the same.
+pub(super) fn same(partial: &Path, job: &Value) -> Result<()> {
+    match differing(partial, job)? {
         None => Ok(()),
-        Some((key, _)) => Err(Error::unsupported(
+        Some(key) => Err(Error::unsupported(
             format!("`{}` was begun with another {key}", partial.display()),
             "give the same arguments as then, or start again with `⟨force⟩`",
         )),

@@ -10,7 +10,7 @@ const RESUME: Manner = Manner { force: false, resume: true };
 
 fn open(target: &Path, manner: Manner) -> Result<Workspace> {
     let single = target.extension().is_some_and(|extension| extension == "gguf");
-    Workspace::open(target, &json!({ "plan": "a" }), &[], single, 10, manner)
+    Workspace::open(target, None, &json!({ "plan": "a" }), &[], single, 10, manner)
 }
 
 fn fill(folder: &Path, weights: &str) {
@@ -69,7 +69,7 @@ fn an_interrupted_run_is_resumed_only_if_it_is_the_same() {
     journal.write_all(b"{\"item\":2,\"ta").unwrap();
     let error = open(&target, Manner::default()).unwrap_err();
     assert!(error.to_string().ends_with("is left of an interrupted run"), "{error}");
-    let error = Workspace::open(&target, &json!({ "plan": "b" }), &[], false, 10, RESUME).unwrap_err();
+    let error = Workspace::open(&target, None, &json!({ "plan": "b" }), &[], false, 10, RESUME).unwrap_err();
     assert!(error.to_string().ends_with("was begun with another plan"), "{error}");
     let space = open(&target, RESUME).unwrap();
     assert_eq!(space.done, BTreeMap::from([(0, Some(stats)), (1, None)]));
@@ -77,7 +77,8 @@ fn an_interrupted_run_is_resumed_only_if_it_is_the_same() {
     drop(space);
     assert_eq!(open(&target, RESUME).unwrap().done.len(), 3);
     // Files that are gone, or of another length, make a journal worthless.
-    let with = |length| Workspace::open(&target, &json!({ "plan": "a" }), &[("w", length)], false, 10, RESUME).unwrap();
+    let with =
+        |length| Workspace::open(&target, None, &json!({ "plan": "a" }), &[("w", length)], false, 10, RESUME).unwrap();
     fs::write(partial.join("out/w"), "four").unwrap();
     assert_eq!(with(4).done.len(), 3);
     assert!(with(5).done.is_empty());
@@ -145,7 +146,7 @@ fn a_target_that_cannot_be_replaced_costs_no_work() {
     assert_eq!(open(&target, RESUME).unwrap().done.len(), 1);
     // A file is no folder.
     fs::write(scratch.path().join("x.gguf"), "").unwrap();
-    let folder = Workspace::open(&scratch.path().join("x.gguf"), &json!({}), &[], false, 10, FORCE).unwrap_err();
+    let folder = Workspace::open(&scratch.path().join("x.gguf"), None, &json!({}), &[], false, 10, FORCE).unwrap_err();
     assert!(folder.to_string().ends_with("is a file, and a folder is to be written"), "{folder}");
 }
 
@@ -168,7 +169,7 @@ fn the_loser_of_a_race_takes_nothing_with_it() {
 fn a_disk_that_is_too_small_is_known_beforehand() {
     let scratch = Scratch::new("space");
     let target = scratch.path().join("model");
-    let error = Workspace::open(&target, &json!({}), &[], false, u64::MAX, Manner::default()).unwrap_err();
+    let error = Workspace::open(&target, None, &json!({}), &[], false, u64::MAX, Manner::default()).unwrap_err();
     assert!(error.to_string().contains("18446744073709551615 are needed"), "{error}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     let nowhere = open(&scratch.path().join("no/model"), Manner::default()).unwrap_err();

@@ -13,7 +13,7 @@ use super::{
     Evaluated, Request,
     models::{Models, Run, Subject},
 };
-use crate::{Context, Error, Result, running::Opened};
+use crate::{Context, Error, Result, quantize::Watched, running::Opened};
 
 /// What is tried: every plan with every method.
 pub(super) fn asked(request: &Request) -> Result<Vec<(Plan, Method)>> {
@@ -67,8 +67,7 @@ fn one(
     let order =
         Order { method, threads: request.numbers.threads()?, ..Order::new(plan.clone(), layout, target.clone()) };
     let watcher = context.watcher();
-    watcher.size(original.checkpoint.bytes());
-    let done = quantize(&original.checkpoint, &order, &|bytes| watcher.advance(bytes));
+    let done = quantize(&original.checkpoint, &order, &Watched(watcher));
     watcher.ends();
     done?;
     let quantized = Opened::open(context, &target)?;

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
-    request: Request,
+    pub(crate) request: Request,
     /// Show everything: each time, rate and speed-up, what explains the errors, what the machine is made of
     #[arg(long = "all", global = true, help_heading = "Output")]
     all: bool,

@@ -1,5 +1,6 @@
 //! `roofline quantize`.
 
+mod part;
 mod previewed;
 
 use clap::Args;
@@ -34,6 +35,7 @@ pub(crate) fn run(context: &Context, args: &QuantizeArgs, form: Format) -> Resul
     let all = args.all;
     match quantize(context, &args.request)? {
         Answer::Written(told) => emit(&Shown::of(&*told, all), form),
+        Answer::Part(told) => emit(&Shown::of(&*told, all), form),
         Answer::Previewed(told) => emit(&Shown::of(&*told, all), form),
         Answer::Schemes(told) => emit(&Shown::all(&told), form),
     }
@@ -73,16 +75,7 @@ impl Report for Shown<'_, Written> {
             Section::Heading(format!("{} as {} {}, by {}", self.model, self.layout, self.plan, self.method)),
             Section::Facts(facts),
         ];
-        if !self.weights.is_empty() {
-            sections.push(Section::Table(roles(&self.weights)));
-            sections.push(Section::Table(weights(&self.weights, if self.all { usize::MAX } else { SHOWN })));
-        }
-        if !self.all && self.weights.len() > SHOWN {
-            sections.push(Section::Paragraph(format!(
-                "The {SHOWN} weights with the largest error of {}; --all shows the others, as do --json and --csv.",
-                self.weights.len()
-            )));
-        }
+        sections.extend(tables(&self.weights, self.all));
         sections.extend(self.notes.iter().map(|note| Section::Paragraph(format!("Note: {note}."))));
         sections.push(Section::Line(format!("Written to {}", self.target.display())));
         sections
@@ -113,6 +106,22 @@ impl Shown<'_, Written> {
             ("perplexity".to_owned(), perplexity),
         ]
     }
+}
+
+/// What became of weights: by role, and one by one.
+fn tables(lines: &[Line], all: bool) -> Vec<Section> {
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let shown = if all { usize::MAX } else { SHOWN };
+    let mut sections = vec![Section::Table(roles(lines)), Section::Table(weights(lines, shown))];
+    if lines.len() > shown {
+        sections.push(Section::Paragraph(format!(
+            "The {SHOWN} weights with the largest error of {}; --all shows the others, as do --json and --csv.",
+            lines.len()
+        )));
+    }
+    sections
 }
 
 fn roles(lines: &[Line]) -> Table {

@@ -24,16 +24,13 @@ impl<S: Send + Sync> FromRequest<S> for Json {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_owned());
-        let bytes = tokio::time::timeout(BODY, Bytes::from_request(request, state)).await.map_err(|_| too_slow())?;
-        let bytes = bytes.map_err(|rejection| too_large(&rejection))?;
+        let (kind, bytes) = received(request, state, BODY).await?;
         if bytes.is_empty() {
             return Ok(Self(None));
         }
-        let essence = kind.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_lowercase();
         // A form of another site is never sent as JSON without asking first, so this also keeps those out.
-        if essence != "application/json" {
-            let detail = format!("the body is `{}`", kind.as_deref().unwrap_or("of no type"));
+        if kind != "application/json" {
+            let detail = format!("the body is `{kind}`");
             let hint = "send JSON, with `Content-Type: application/json`";
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail, hint));
         }
@@ -42,6 +39,18 @@ impl<S: Send + Sync> FromRequest<S> for Json {
         })?;
         Ok(Self(Some(value)))
     }
+}
+
+/// A body and what it says it is, once it has arrived.
+pub(super) async fn received<S: Send + Sync>(
+    request: Request,
+    state: &S,
+    longest: Duration,
+) -> Result<(String, Bytes), Refusal> {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_owned());
+    let kind = kind.as_deref().unwrap_or("of no type").split(';').next().unwrap_or_default().trim().to_lowercase();
+    let bytes = tokio::time::timeout(longest, Bytes::from_request(request, state)).await.map_err(|_| too_slow())?;
+    Ok((kind, bytes.map_err(|rejection| too_large(&rejection))?))
 }
 
 impl<S: Send + Sync> FromRequest<S> for Fields {
@@ -63,7 +72,11 @@ fn too_slow() -> Refusal {
 fn too_large(rejection: &BytesRejection) -> Refusal {
     let status = rejection.status();
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return Refusal::new(status, "the body is too large", "1 MiB at most; 8 MiB for imported measurements");
+        return Refusal::new(
+            status,
+            "the body is too large",
+            "1 MiB at most; 8 MiB for imported measurements, 64 MiB for a trace",
+        );
     }
     Refusal::new(StatusCode::BAD_REQUEST, "the body could not be read", "send it whole")
 }

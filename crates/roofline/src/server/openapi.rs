@@ -96,7 +96,11 @@ fn describe(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
         if let Some(example) = example {
             content["example"] = example;
         }
-        described["requestBody"] = json!({ "required": required, "content": { "application/json": content } });
+        let mut kinds = json!({ "application/json": content });
+        for kind in operation.also.iter().filter(|kind| **kind != "application/json") {
+            kinds[*kind] = json!({ "schema": { "type": "string", "format": "binary" } });
+        }
+        described["requestBody"] = json!({ "required": required, "content": kinds });
     }
     described
 }

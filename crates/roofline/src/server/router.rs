@@ -23,6 +23,7 @@ use super::{
     openapi, page, picture,
     refusal::Refusal,
     state::{Shared, State},
+    trace,
 };
 
 /// The whole server but for its sockets.
@@ -64,6 +65,7 @@ pub(super) fn router(state: Shared) -> Router {
         .route("/api/plot", post(picture::plot))
         .route("/api/measure", post(routes::measure))
         .route("/api/compare", post(routes::compare))
+        .route("/api/trace", post(trace::compare).layer(trace::limit()))
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(limits::BODY))
@@ -111,7 +113,11 @@ const MEASURING: Duration = Duration::from_mins(30);
 
 fn patience(state: &State, path: &str) -> Duration {
     let measures = state.allow_measure && matches!(path, "/api/analyze" | "/api/sweep");
-    if measures { MEASURING } else { state.request_timeout }
+    match path {
+        _ if measures => MEASURING,
+        "/api/trace" => state.request_timeout.max(trace::PATIENCE),
+        _ => state.request_timeout,
+    }
 }
 
 /// What a page of this server may load, and who may show it: itself, and nobody.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use roofline_verbs::{Context, context::Home};
 use tokio::sync::{Semaphore, watch};
 
-use super::{guard::Guard, jobs::Jobs, limits::Rates, refusal::Refusal};
+use super::{guard::Guard, jobs::Jobs, limits::Rates, refusal::Refusal, trace};
 use crate::{cli::ServeArgs, failure::Failure};
 
 pub(super) type Shared = Arc<State>;
@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) connections: Arc<Semaphore>,
     /// Answers that take longer than a moment: as many at a time as there are cores, the others wait their turn.
     slow: Arc<Semaphore>,
+    /// Traces that may be held at once.
+    pub(super) uploads: Semaphore,
     /// Told when the server stops.
     pub(super) stopping: watch::Sender<bool>,
 }
@@ -40,6 +42,7 @@ impl State {
             request_timeout: args.request_timeout,
             connections: Arc::new(Semaphore::new(args.connections as usize)),
             slow: Arc::new(Semaphore::new(cores)),
+            uploads: Semaphore::new(trace::AT_ONCE),
             stopping: watch::Sender::new(false),
         }))
     }

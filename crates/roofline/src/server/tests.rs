@@ -1,6 +1,7 @@
 //! Every route through the router, without a socket.
 
 mod same;
+mod trace;
 
 use axum::{
     Router,

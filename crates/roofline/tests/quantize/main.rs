@@ -6,6 +6,7 @@
 mod common;
 mod experts;
 mod made;
+mod parted;
 mod previewed;
 mod refused;
 mod resumed;

@@ -1,7 +1,7 @@
 /** Theory against measurements made elsewhere. */
 
 import { useId, useMemo, useState, type ChangeEvent, type DragEvent } from "react";
-import { validate, type CompareQuestion } from "../../api/calls";
+import { trace, validate, type CompareQuestion, type TraceQuestion } from "../../api/calls";
 import type { Comparison, SlowKernel, Validation } from "../../api/types";
 import { useAnswer } from "../../data/answer";
 import { useCatalogue } from "../../data/catalogue";
@@ -10,12 +10,14 @@ import { Panel } from "../../parts/Panel";
 import { SortHeader, sorted, type Column } from "../../parts/sorting";
 import { Trouble } from "../../parts/Trouble";
 import { precisionColour } from "../../plot/colours";
-import { Scatter, type Axis, type Dot } from "../../plot/Scatter";
 import { readMeasurements, type Imported } from "../../state/import";
 import { change, useView } from "../../state/store";
 import { digits, micros, percent, signedPercent } from "../../units/figure";
 import { chooseDevice, DeviceSelect } from "../roofline/DeviceSelect";
+import { Agreement } from "./Agreement";
 import { gradeTag } from "./errors";
+import { TracePanel } from "./TracePanel";
+import { TraceReport } from "./TraceReport";
 
 /** Products of one row, measured on an H200 with this program's kernels: docs/results/2026-11-15-h200.md. */
 const EXAMPLE = `m,n,k,precision,time_us
@@ -26,9 +28,6 @@ const EXAMPLE = `m,n,k,precision,time_us
 1,8192,8192,bf16,31.1
 1,57344,8192,bf16,205
 1,57344,8192,w4a16,58.8`;
-
-const PREDICTED: Axis = { title: "predicted time", log: true, text: (time) => micros(time, 2) };
-const MEASURED: Axis = { title: "measured time", log: true, text: (time) => micros(time, 2) };
 
 const COLUMNS: readonly Column<Comparison>[] = [
   { key: "shape", name: "Kernel", of: (row) => row.shape, text: true },
@@ -42,25 +41,38 @@ const COLUMNS: readonly Column<Comparison>[] = [
   { key: "why", name: "What explains it", of: (row) => row.diagnoses[0]?.text ?? null, text: true },
 ];
 
+const NOTHING = { error: null } as const;
+
 export default function CompareView() {
   const { setup } = useView();
   const [text, setText] = useState("");
   const [read, setRead] = useState<Imported | null>(null);
-  const question = useMemo<CompareQuestion | null>(() => (read && read.rows.length > 0 ? { on: setup.on, rows: read.rows } : null), [read, setup.on]);
-  const { value, error } = useAnswer(question, validate);
-  const shown = question ? value : null;
+  const [recorded, setRecorded] = useState<TraceQuestion | null>(null);
+  const question = useMemo<CompareQuestion | null>(() => (!recorded && read && read.rows.length > 0 ? { on: setup.on, rows: read.rows } : null), [recorded, read, setup.on]);
+  const judged = useAnswer(question, validate);
+  const traced = useAnswer(recorded, trace);
+  const { error } = recorded ? traced : question ? judged : NOTHING;
+  const rows = (given: string) => {
+    setRecorded(null);
+    setRead(readMeasurements(given));
+  };
   return (
     <div className="sided">
-      <Import text={text} onText={setText} read={read} onRead={(given) => setRead(readMeasurements(given))} on={setup.on} />
       <div className="stack">
-        {error && question && <Trouble error={error} />}
-        {!shown && !(error && question) && (
+        <Import text={text} onText={setText} read={read} onRead={rows} on={setup.on} />
+        <TracePanel asked={recorded} onAsk={setRecorded} waiting={recorded !== null && traced.error === null && traced.value?.subject !== recorded.file.name} />
+      </div>
+      <div className="stack">
+        {error && <Trouble error={error} />}
+        {!recorded && !question && (
           <div className="panel empty">
             <h3>Predicted against measured</h3>
             <p>Paste timings of matrix products, or drop a file: each is predicted for the chosen device, and the error is shown with what may explain it.</p>
+            <p>Or choose what a profiler recorded of a whole program: its kernels by operator, how far each is from the roof, and what to do first.</p>
           </div>
         )}
-        {shown && <Report answer={shown} />}
+        {!recorded && question && judged.value && !error && <Report answer={judged.value} />}
+        {recorded && traced.value && !error && <TraceReport answer={traced.value} />}
       </div>
     </div>
   );
@@ -139,7 +151,6 @@ function Report({ answer }: { answer: Validation }) {
   const [added, setAdded] = useState<Validation | null>(null);
   const keyed = useMemo(() => answer.results.map((row, index) => ({ row, key: String(index) })), [answer]);
   const rows = useMemo(() => sorted(keyed, COLUMNS.map((column) => ({ ...column, of: ({ row }: { row: Comparison }) => column.of(row) })), sort), [keyed, sort]);
-  const dots = useMemo(() => keyed.map(({ row, key }) => dotOf(row, key)), [keyed]);
   const add = () => {
     addMeasured(answer.results.map((row) => measuredOf(key, row, null)));
     setAdded(answer);
@@ -168,10 +179,7 @@ function Report({ answer }: { answer: Validation }) {
         {answer.insight && <p className="finding">{answer.insight}</p>}
         {answer.slow_kernels.length > 0 && <SlowKernels all={answer.slow_kernels} />}
       </Panel>
-      <Panel title="Predicted against measured" flush>
-        <Scatter title="Predicted against measured time" x={PREDICTED} y={MEASURED} dots={dots} equal lit={lit} onLit={setLit} />
-        <p className="small faint pad">On the line both agree; above it the kernel was slower than predicted.</p>
-      </Panel>
+      <Agreement comparisons={answer.results} lit={lit} onLit={setLit} />
       <Panel title="Kernels" flush>
         <div className="table-box" tabIndex={0} role="region" aria-label="Comparisons">
           <table>
@@ -219,24 +227,4 @@ function SlowKernels({ all }: { all: readonly SlowKernel[] }) {
       ))}
     </ul>
   );
-}
-
-function dotOf(row: Comparison, key: string): Dot {
-  const rows = [
-    ["predicted", micros(row.predicted_time_us)],
-    ["measured", micros(row.measured_time_us)],
-    ["error", signedPercent(row.signed_pct)],
-    ["ideal", micros(row.ideal_time_us)],
-  ] as const;
-  return {
-    key,
-    x: row.predicted_time_us,
-    y: row.measured_time_us,
-    low: row.p5_us,
-    high: row.p95_us,
-    colour: precisionColour(row.precision),
-    label: null,
-    filled: false,
-    card: { title: row.shape, note: row.precision, rows, spoken: `${row.shape} ${row.precision}: ${rows.map((one) => one.join(" ")).join(", ")}` },
-  };
 }

@@ -4,7 +4,7 @@ import type { Device } from "../../api/types";
 import { changeSetup } from "../../state/store";
 
 /** All devices by vendor, the newest first. */
-export const DeviceSelect = memo(function DeviceSelect({ value, onChange, label = "Preset" }: { value: string; onChange: (key: string) => void; label?: string }) {
+export const DeviceSelect = memo(function DeviceSelect({ value, onChange, label = "Preset", none }: { value: string; onChange: (key: string) => void; label?: string; /** What it says where no device is chosen. */ none?: string }) {
   const { devices } = useCatalogue();
   const id = useId();
   const groups = useMemo(() => byVendor(devices), [devices]);
@@ -13,7 +13,8 @@ export const DeviceSelect = memo(function DeviceSelect({ value, onChange, label 
     <div className="field">
       <label htmlFor={id}>{label}</label>
       <select id={id} className="select" value={value} onChange={(event) => onChange(event.target.value)}>
-        {!known && <option value={value}>{value}</option>}
+        {none !== undefined && <option value="">{none}</option>}
+        {!known && value !== "" && <option value={value}>{value}</option>}
         {groups.map(([vendor, group]) => (
           <optgroup key={vendor} label={vendor}>
             {group.map((device) => (

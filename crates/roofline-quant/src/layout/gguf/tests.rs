@@ -43,7 +43,7 @@ fn checkpoint(folder: &Path, class: &str, more: &Json, tensors: &[(&str, &[usize
 
 fn run(checkpoint: &Checkpoint, layout: Layout, plan: &str, target: &Path) -> Result<Report> {
     let request = Request::new(plan.parse().unwrap(), layout, target.to_owned());
-    quantize(checkpoint, &request, &|_| {})
+    quantize(checkpoint, &request, &|_: u64| {})
 }
 
 fn numbers(stored: StoredTensor<'_>) -> Vec<f32> {

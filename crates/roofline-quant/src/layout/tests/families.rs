@@ -85,7 +85,8 @@ fn torchao_speaks_of_modules() {
     let checkpoint = seeing(&scratch);
     let plan: Plan = "w8a16".parse().unwrap();
     let target = std::env::temp_dir().join(format!("roofline-quant-modules-out-{}", std::process::id()));
-    quantize(&checkpoint, &Request { target: target.clone(), ..request(Layout::Torchao, &plan) }, &|_| {}).unwrap();
+    quantize(&checkpoint, &Request { target: target.clone(), ..request(Layout::Torchao, &plan) }, &|_: u64| {})
+        .unwrap();
     let file = std::fs::File::open(target.join(SINGLE)).unwrap();
     let header = Header::read(&file, &target).unwrap();
     let name = "model.language_model.layers.0.mlp.up_proj.weight";
@@ -182,7 +183,7 @@ fn llama_4_has_its_experts_apart() {
     let target = std::env::temp_dir().join(format!("roofline-quant-llama4-out-{}", std::process::id()));
     let plan: Plan = "w8a16,experts=keep".parse().unwrap();
     let request = Request { target: target.clone(), ..request(Layout::CompressedTensors, &plan) };
-    quantize(&checkpoint, &request, &|_| {}).unwrap();
+    quantize(&checkpoint, &request, &|_: u64| {}).unwrap();
     let written = Checkpoint::open(&target).unwrap();
     let name = "model.layers.0.feed_forward.experts.1.up_proj.weight";
     let mut all = StoredTensor::all(&written).unwrap();
@@ -207,7 +208,7 @@ fn llama_4_has_its_experts_apart() {
     let back = target.with_extension("back");
     let plan: Plan = "fp32".parse().unwrap();
     let request = Request { target: back.clone(), ..super::request(Layout::Plain, &plan) };
-    quantize(&written, &request, &|_| {}).unwrap();
+    quantize(&written, &request, &|_: u64| {}).unwrap();
     let restored = Checkpoint::open(&back).unwrap();
     let bytes = |checkpoint: &Checkpoint, name: &str| {
         let tensors = checkpoint.tensors();

@@ -21,6 +21,7 @@ use super::{
             Question, Record,
             routes::{Detail, List},
         },
+        trace::KINDS,
     },
     schema::{asked, either, of, one_of, query as fields},
 };
@@ -35,6 +36,8 @@ pub(in crate::server) struct Operation {
     pub(super) query: fn() -> Vec<Value>,
     /// The schema of the body, and whether there must be one.
     pub(super) body: Generated<Option<(Value, bool)>>,
+    /// What a body may be beside JSON, byte by byte.
+    pub(super) also: &'static [&'static str],
     pub(in crate::server) example: Option<&'static str>,
     pub(in crate::server) status: &'static str,
     pub(in crate::server) kind: &'static str,
@@ -62,6 +65,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Generated<Value>
         summary,
         query: Vec::new,
         body: |_| None,
+        also: &[],
         example: None,
         status: "200",
         kind: "application/json",
@@ -251,6 +255,20 @@ pub(in crate::server) const OPERATIONS: &[Operation] = &[
         asked::<compare::Request>,
         r#"{"subject":"gemv","n":4096,"k":4096}"#,
     ),
+    Operation {
+        query: || fields::<compare::Upload>(&["name", "on", "tier"]),
+        also: &KINDS,
+        ..verb(
+            "/api/trace",
+            "What a profiler recorded, against the roof: the file of torch.profiler or `ncu --csv` is the body, compressed or not",
+            |_| {
+                let about = "What `export_chrome_trace` writes";
+                Some((json!({ "type": ["object", "array"], "description": about }), true))
+            },
+            r#"{"deviceProperties":[{"id":0,"name":"NVIDIA H200"}],"traceEvents":[{"ph":"X","cat":"kernel","name":"gemm","ts":1,"dur":42.5,"pid":0,"tid":7,"args":{"device":0,"stream":7}}]}"#,
+            of::<compare::Answer>,
+        )
+    },
     job(
         "/api/jobs",
         "Any of `measure`, `compare` and `sweep` as a job",
