@@ -27,7 +27,16 @@ fn shapes(op: TimedOp) -> Vec<Shape> {
             for (heads, kv_heads) in [(32.0, 8.0), (128.0, 1.0), (16.0, 16.0)] {
                 for (head_dim, window) in [(64.0, 128.0), (128.0, 0.0), (512.0, 0.0)] {
                     let queries = if decode { 1.0 } else { tokens };
-                    all.push(Shape::Attention { batch, queries, context: tokens, heads, kv_heads, head_dim, window, decode });
+                    all.push(Shape::Attention {
+                        batch,
+                        queries,
+                        context: tokens,
+                        heads,
+                        kv_heads,
+                        head_dim,
+                        window,
+                        decode,
+                    });
                 }
             }
         }
