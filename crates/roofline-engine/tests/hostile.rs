@@ -108,6 +108,9 @@ fn what_is_wrong_is_named() {
     assert!(said.contains("gate_up_proj") && said.contains("128"), "{said}");
     let said = with("hidden_act", json!("relu2")).unwrap_err().to_string();
     assert!(said.contains("`relu2`"), "{said}");
+    // The same shapes, and other arithmetic: predicted, but not run as if it were Llama's.
+    let said = with("model_type", json!("granite")).unwrap_err().to_string();
+    assert!(said.contains("constants of its own"), "{said}");
     let said = with("rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})).unwrap_err().to_string();
     assert!(said.contains("dynamic"), "{said}");
     let said = with("num_hidden_layers", json!(9)).unwrap_err().to_string();
