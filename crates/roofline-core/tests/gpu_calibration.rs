@@ -34,7 +34,7 @@ fn calibrated(samples: &[Sample]) -> Calibration {
 fn terms_of(calibration: &Calibration) -> &GpuTerms {
     match &calibration.terms {
         Terms::Gpu(terms) => terms,
-        Terms::Cpu(_) => panic!("a GPU has the terms of one"),
+        Terms::Cpu(_) | Terms::Timed(_) => panic!("a GPU has the terms of one"),
     }
 }
 

@@ -18,7 +18,10 @@ use std::{
 use csv::StringRecord;
 use roofline_core::{
     Device,
-    calibration::{Calibration, Dtype, Shape, TimedFit, TimedKernel, TimedOp, Timing, fit_timings},
+    calibration::{
+        Calibration, Dtype, KernelTerms, Shape, Terms, TimedFit, TimedKernel, TimedOp, TimedQuality, Timing,
+        fit_timings,
+    },
     machine::Stack,
     units::Seconds,
 };
@@ -77,7 +80,7 @@ pub struct TimedKernelQuality {
     pub op: TimedOp,
     pub dtype: Dtype,
     #[serde(flatten)]
-    pub quality: roofline_core::calibration::TimedQuality,
+    pub quality: TimedQuality,
     /// How many numbers it has.
     pub terms: usize,
     /// Each of them.
@@ -123,20 +126,17 @@ pub(super) fn fit(context: &Context, request: &Request) -> Result<Timed> {
         }
         let provenance = provenance(request, place);
         let calibration = Calibration::of_timings(&place.device, place.stack.name(), provenance, own)?;
-        match &request.write {
-            Some(folder) => {
-                let path = folder.join(format!("{}.{}.toml", calibration.device, calibration.stack));
-                let text = toml::to_string(&calibration).map_err(|error| {
-                    Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline")
-                })?;
-                replace(&path, text.as_bytes())?;
-                context.note(format!("written: {}", path.display()));
-            }
-            None => {
-                keep(context, &calibration, &place.device)?;
-                let (device, stack) = (&calibration.device, &calibration.stack);
-                context.note(format!("kept; `⟨roofline predict --on {device} --stack {stack}⟩` uses it"));
-            }
+        if let Some(folder) = &request.write {
+            let path = folder.join(format!("{}.{}.toml", calibration.device, calibration.stack));
+            let text = toml::to_string(&calibration).map_err(|error| {
+                Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline")
+            })?;
+            replace(&path, text.as_bytes())?;
+            context.note(format!("written: {}", path.display()));
+        } else {
+            keep(context, &calibration, &place.device)?;
+            let (device, stack) = (&calibration.device, &calibration.stack);
+            context.note(format!("kept; `⟨roofline predict --on {device} --stack {stack}⟩` uses it"));
         }
         calibrations.push(told(&calibration));
     }
@@ -148,32 +148,17 @@ pub(super) fn fit(context: &Context, request: &Request) -> Result<Timed> {
 }
 
 fn told(calibration: &Calibration) -> TimedCalibration {
-    let kernels = match &calibration.terms {
-        roofline_core::calibration::Terms::Timed(terms) => terms.kernels.iter().map(|kernel| {
-            let values: Vec<super::Term> = super::terms::timed_kernel(kernel);
-            TimedKernelQuality {
-                op: kernel.op,
-                dtype: kernel.dtype,
-                quality: kernel.quality.clone(),
-                terms: values.len(),
-                values,
-            }
-        }),
-        _ => {
-            return TimedCalibration {
-                device: String::new(),
-                stack: String::new(),
-                provenance: String::new(),
-                kernels: Vec::new(),
-            };
-        }
+    let kernel = |kernel: &KernelTerms| {
+        let values = super::terms::timed_kernel(kernel);
+        let (op, dtype, quality) = (kernel.op, kernel.dtype, kernel.quality.clone());
+        TimedKernelQuality { op, dtype, quality, terms: values.len(), values }
     };
-    TimedCalibration {
-        device: calibration.device.clone(),
-        stack: calibration.stack.clone(),
-        provenance: calibration.provenance.clone(),
-        kernels: kernels.collect(),
-    }
+    let kernels = match &calibration.terms {
+        Terms::Timed(terms) => terms.kernels.iter().map(kernel).collect(),
+        Terms::Cpu(_) | Terms::Gpu(_) => Vec::new(),
+    };
+    let Calibration { device, stack, provenance, .. } = calibration.clone();
+    TimedCalibration { device, stack, provenance, kernels }
 }
 
 /// Rows of one device and stack.

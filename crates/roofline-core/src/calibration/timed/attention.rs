@@ -124,9 +124,9 @@ pub(super) fn causes(
         width if width > 192.0 => at::WIDTH_256,
         width if width > 128.0 => at::WIDTH_192,
         width if width < 128.0 => at::WIDTH_64,
-        _ => return finish(values, asked, body(values, choice, asked, units, memory, passed), 1.0),
+        _ => return finish(values, asked, &body(values, choice, asked, units, memory, passed), 1.0),
     });
-    finish(values, asked, body(values, choice, asked, units, memory, passed), speed)
+    finish(values, asked, &body(values, choice, asked, units, memory, passed), speed)
 }
 
 /// Time, of which memory, of which compute, and what is added after it.
@@ -145,7 +145,7 @@ fn body(values: &[f64; COUNT], choice: &AttentionChoice, asked: &Asked, units: f
     }
 }
 
-fn finish(values: &[f64; COUNT], asked: &Asked, body: Body, speed: f64) -> Causes {
+fn finish(values: &[f64; COUNT], asked: &Asked, body: &Body, speed: f64) -> Causes {
     let launch = values[at::LAUNCH] + values[at::SEQUENCE] * asked.batch;
     Causes {
         time: launch + body.time / speed + body.extra,
@@ -167,15 +167,15 @@ fn decode(
     let value = |at: usize| values[at];
     let group = asked.heads / asked.kv_heads;
     let packs = choice.packs && group <= f64::from(choice.pack_limit) && (choice.packs_windows || !asked.windowed);
-    let tile = f64::from(choice.tile);
+    let block_rows = f64::from(choice.tile);
     let mut best = Body { time: f64::INFINITY, memory, compute: 0.0, extra: 0.0 };
     for packed in [true, false] {
         // A head that is alone in its group may run as it likes.
         if (packed && !packs) || (!packed && packs && group > 1.0) {
             continue;
         }
-        let (queries, rate) = if packed { (tile, value(at::RATE)) } else { (1.0, value(at::VECTOR)) };
-        let items = asked.batch * asked.kv_heads * if packed { (group / tile).ceil() } else { group };
+        let (queries, rate) = if packed { (block_rows, value(at::RATE)) } else { (1.0, value(at::VECTOR)) };
+        let items = asked.batch * asked.kv_heads * if packed { (group / block_rows).ceil() } else { group };
         let mut split = 1.0;
         while split <= f64::from(choice.splits) && (split == 1.0 || passed / split >= STEP) {
             let keys = (passed / split).ceil();
@@ -209,19 +209,19 @@ fn prefill(
 ) -> Body {
     let value = |at: usize| values[at];
     let group = asked.heads / asked.kv_heads;
-    let tile = f64::from(choice.tile);
+    let block_rows = f64::from(choice.tile);
     let (rows, lanes, heads) = if choice.packs {
         (asked.queries * group, asked.batch * asked.kv_heads, group)
     } else {
         (asked.queries, asked.batch * asked.heads, 1.0)
     };
-    let tiles = (rows / tile).ceil();
-    let tokens = if choice.packs { (tile / group).max(1.0) } else { tile };
+    let tiles = (rows / block_rows).ceil();
+    let tokens = if choice.packs { (block_rows / group).max(1.0) } else { block_rows };
     // Tiles that the mask cuts are computed whole: half a tile more for each row of them.
     let inside = asked.pairs(asked.window);
     let outside = if asked.window > 0.0 { value(at::BEYOND) * (asked.pairs(0.0) - inside) } else { 0.0 };
     let padded = inside + asked.queries * tokens.min(asked.queries) / 2.0 + outside;
-    let filled = (tiles * tile / rows).min(tile);
+    let filled = (tiles * block_rows / rows).min(block_rows);
     let pairs = padded * heads * filled;
     let pair = OPERATIONS * asked.width / value(at::RATE) + value(at::PAIR);
     let total = lanes * pairs * pair;
@@ -231,9 +231,9 @@ fn prefill(
         asked.context
     };
     let (step, block) = (value(at::STEP), value(at::BLOCK));
-    let chain = units * tile * longest * pair + (longest / STEP).ceil() * step + block;
+    let chain = units * block_rows * longest * pair + (longest / STEP).ceil() * step + block;
     let blocks = lanes * tiles;
-    let keys = pairs / tiles / tile;
+    let keys = pairs / tiles / block_rows;
     let stream = (blocks / units).max(1.0) * (block + keys / STEP * step)
         + blocks / units * keys * 2.0 * asked.width * asked.cached / value(at::STREAM);
     let time = corner(4, &[memory, total, chain, stream]) + value(at::WAVE) * chain;

@@ -108,14 +108,14 @@ pub fn fit_timings(timings: &[Timing], device: &Device) -> Result<TimedFit> {
     }
     let mut terms = fitted(&timings.iter().collect::<Vec<_>>());
     let ideal = |timing: &Timing| (floor(&timing.kernel, device) / timing.time.value() - 1.0).abs();
-    terms.quality = TimedQuality::of(&held_out, &plain, timings.iter().map(ideal).collect());
+    terms.quality = TimedQuality::of(&held_out, &plain, &timings.iter().map(ideal).collect::<Vec<_>>());
     Ok(TimedFit { terms, held_out })
 }
 
 /// The least time of a kernel from memory, in seconds.
 pub(super) fn floor(kernel: &TimedKernel, device: &Device) -> f64 {
     let (bytes, flops) = kernel.work();
-    let peak = device.peaks.of(kernel.dtype.math()).map_or(f64::INFINITY, |peak| peak.value());
+    let peak = device.peaks.of(kernel.dtype.math()).map_or(f64::INFINITY, crate::units::FlopRate::value);
     (bytes / device.memory.bandwidth.value()).max(flops / peak)
 }
 
@@ -142,7 +142,7 @@ impl TimedQuality {
         }
     }
 
-    fn of(held_out: &[(Timing, f64)], plain: &[f64], ideal: Vec<f64>) -> Self {
+    fn of(held_out: &[(Timing, f64)], plain: &[f64], ideal: &[f64]) -> Self {
         let errors: Vec<f64> =
             held_out.iter().map(|(timing, predicted)| (predicted / timing.time.value() - 1.0).abs()).collect();
         let plain: Vec<f64> = plain.iter().map(|ratio| (ratio - 1.0).abs()).collect();
@@ -163,7 +163,7 @@ impl TimedQuality {
             p90: six_digits(share(errors, 0.9)),
             plain_median: six_digits(share(plain.clone(), 0.5)),
             plain_mean: six_digits(mean(&plain)),
-            ideal_mean: six_digits(mean(&ideal)),
+            ideal_mean: six_digits(mean(ideal)),
             intervals: Regime::ALL.map(interval),
         }
     }

@@ -176,12 +176,12 @@ pub(super) fn causes(values: &[f64; COUNT], choice: &ProductChoice, asked: &Aske
     let output = OUTPUT * asked.m * asked.n;
     let near = if value(at::WARM_OUTPUT).is_finite() { kept(output, value(at::WARM_OUTPUT)) } else { 1.0 };
     let finish = output * near / write + output * (1.0 - near) / write.min(TO_MEMORY * read);
-    let tile = choice.tiles[range_of(asked.m)];
+    let taken = choice.tiles[range_of(asked.m)];
     let (operation, byte) = (units / value(at::RATE), 1.0 / value(at::STREAM));
     let (wave, throttle) = (value(at::WAVE), value(at::THROTTLE));
     let (mut best, mut parts) = (f64::INFINITY, (0.0, 0.0));
     for cut in &asked.cuts {
-        let usable = tile.map_or(cut.fits, |tile| cut.tile == tile);
+        let usable = taken.map_or(cut.fits, |number| cut.tile == number);
         if !usable || (cut.split && !choice.splits) {
             continue;
         }
