@@ -87,7 +87,7 @@ fn truth() -> Calibration {
 fn terms_of(calibration: &Calibration) -> &CpuTerms {
     match &calibration.terms {
         Terms::Cpu(terms) => terms,
-        Terms::Gpu(_) => panic!("a processor has the terms of one"),
+        Terms::Gpu(_) | Terms::Timed(_) => panic!("a processor has the terms of one"),
     }
 }
 
