@@ -1,5 +1,7 @@
 //! Kernels of serving stacks: what ships is sound, never below its floor, and finds terms again that made its timings.
 
+#![allow(clippy::unwrap_used)]
+
 use roofline_core::{
     Device, Graph, Machine, Plan, Registry,
     calibration::{Calibration, Dtype, Regime, Shape, Terms, TimedKernel, TimedOp, Timing, fit_timings},
@@ -14,11 +16,11 @@ fn device(name: &str) -> Device {
 }
 
 fn shapes(op: TimedOp) -> Vec<Shape> {
-    let sizes = [1.0, 7.0, 33.0, 129.0, 1025.0, 16384.0];
+    let rows = [1.0, 7.0, 33.0, 129.0, 1025.0, 16384.0];
     let sides = [32.0, 768.0, 4096.0, 65536.0];
     if op == TimedOp::Gemm {
-        let sides = sides.iter().flat_map(|n| sides.iter().map(move |k| (*n, *k)));
-        return sides.flat_map(|(n, k)| sizes.map(|m| Shape::Product { m, n, k })).collect();
+        let pairs = sides.iter().flat_map(|n| sides.iter().map(move |k| (*n, *k)));
+        return pairs.flat_map(|(n, k)| rows.map(|m| Shape::Product { m, n, k })).collect();
     }
     let decode = op == TimedOp::GenerationAttention;
     let mut all = Vec::new();
