@@ -689,17 +689,20 @@ class Next(Answer):
     shows: str
 
 class CalibrateAnswer(Answer):
+    calibrations: List[TimedCalibration]
     device: str
     device_name: str
     forgotten: str
+    groups: List[ErrorsOfGroup]
     notes: List[Note]
     provenance: str
     quality: CalibrationQuality
     rows: Union[List[Term], List[ErrorsOf]]
     seed: int
-    skipped: int
+    skipped: Union[int, List[SkippedDevice]]
     stack: str
     terms: CalibrationTerms
+    total: TimingErrors
     uncovered: int
     worst: List[WorstKernel]
 
@@ -715,8 +718,10 @@ class Calibrated(Answer):
 
 class CalibrationTerms(Answer):
     families: List[GpuFamilyTerms]
+    kernels: List[KernelTerms]
     lanes: List[GpuLaneTerms]
     launch_s: float
+    multiprocessors: int
     overlap: float
     pack: List[CpuPack]
     ramp_s: float
@@ -800,6 +805,49 @@ class GpuRemainder(Answer):
     at: List[float]
     log: float
 
+class TimedTerms(Answer):
+    kernels: List[KernelTerms]
+    multiprocessors: int
+
+class KernelTerms(Answer):
+    choice: TimedChoice
+    dtype: Dtype
+    op: TimedOp
+    quality: TimedQuality
+    remainder: TimedRemainder
+    terms: TimedTermsByName
+
+class TimedQuality(Answer):
+    ideal_mean: float
+    intervals: List[float]
+    mean: float
+    median: float
+    p90: float
+    plain_mean: float
+    plain_median: float
+    rows: int
+
+class TimedChoice(Answer):
+    corner: int
+    pack_limit: int
+    packs: bool
+    packs_windows: bool
+    splits: Union[bool, int]
+    tile: int
+    tiles: List[str]
+
+class ProductChoice(Answer):
+    corner: int
+    splits: bool
+    tiles: List[str]
+
+class AttentionChoice(Answer):
+    pack_limit: int
+    packs: bool
+    packs_windows: bool
+    splits: int
+    tile: int
+
 class Term(Answer):
     meaning: str
     name: str
@@ -833,6 +881,64 @@ class WorstKernel(Answer):
     expected_us: float
     kernel: str
     measured_us: float
+
+class Timed(Answer):
+    calibrations: List[TimedCalibration]
+    notes: List[Note]
+    skipped: List[SkippedDevice]
+
+class TimedCalibration(Answer):
+    device: str
+    kernels: List[TimedKernelQuality]
+    provenance: str
+    stack: str
+
+class TimedKernelQuality(Answer):
+    dtype: Dtype
+    ideal_mean: float
+    intervals: List[float]
+    mean: float
+    median: float
+    op: TimedOp
+    p90: float
+    plain_mean: float
+    plain_median: float
+    rows: int
+    terms: int
+    values: List[Term]
+
+class SkippedDevice(Answer):
+    device: str
+    framework: str
+    reason: str
+    rows: int
+
+class Checked(Answer):
+    groups: List[ErrorsOfGroup]
+    notes: List[Note]
+    skipped: List[SkippedDevice]
+    total: TimingErrors
+
+class ErrorsOfGroup(Answer):
+    basis: str
+    coverage80: float
+    device: str
+    dtype: str
+    framework: str
+    ideal_mean: float
+    mean: float
+    median: float
+    op: TimedOp
+    p90: float
+    rows: int
+
+class TimingErrors(Answer):
+    coverage80: float
+    ideal_mean: float
+    mean: float
+    median: float
+    p90: float
+    rows: int
 
 class SweepAnswer(Answer):
     backend: Optional[BackendName]
@@ -2033,6 +2139,10 @@ TraceSource = Literal["torch", "processor", "ncu"]
 Bound = Literal["memory", "compute", "network", "launch"]
 ComparisonVerdict = Literal["excellent", "good", "mixed", "investigate", "undecided"]
 KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
+TimedOp = Literal["gemm", "generation_attention", "context_attention"]
+Dtype = Literal["bfloat16", "fp8", "fp8_block", "nvfp4", "int8_wo", "int4_wo", "sq", "bfloat16/fp8", "fp8/fp8"]
+TimedTermsByName = Answer
+TimedRemainder = List[List[float]]
 RecommendationGoal = Literal["latency", "throughput", "memory", "energy", "cost"]
 LeftReason = Literal["rule", "plan", "no_product", "tower", "stack", "transposed", "vector", "no_role"]
 End = Literal["length", "end_of_text", "stopped"]

@@ -957,6 +957,8 @@ export interface components {
             readonly vocabulary: number;
             /** @description Longest context it was made for. */
             readonly max_context: number | null;
+            /** @description Position vectors that it learned, where it turns nothing (GPT-2, OPT). */
+            readonly positions: number | null;
             /** @description Whether the LM head is the embedding. */
             readonly tied: boolean;
             /** @description Whether the LM head has a bias. */
@@ -2842,7 +2844,7 @@ export interface components {
             readonly warnings: readonly components["schemas"]["MeasurementWarning"][];
         };
         /** @description How a kernel comes from stored numbers to multiplied ones. */
-        readonly KernelPath: "native" | "fused_dequant" | "cast_emulated";
+        readonly KernelPath: "native" | "fused_dequant" | "cast_emulated" | "unknown";
         /** @description Something that may have made a number untrue. */
         readonly MeasurementWarning: {
             /** @constant */
@@ -4181,6 +4183,8 @@ export interface components {
             /** @description The run on disk; a server keeps that to itself. */
             readonly run: string | null;
             readonly measurements: readonly components["schemas"]["MeasuredKernel"][];
+            /** @description Kernels of one's own: where each stands between the roof and ours. */
+            readonly own?: readonly components["schemas"]["OwnKernel"][];
             /** @description Whole passes of models that ran. */
             readonly passes?: readonly components["schemas"]["MeasuredPass"][];
             /** @description Whether somebody had enough before all passes were through. */
@@ -4192,6 +4196,89 @@ export interface components {
             readonly written_device?: string | null;
             readonly notes?: readonly components["schemas"]["Note"][];
         };
+        /** @description A kernel of one's own beside the roof and ours. Its own numbers are in `measurements`. */
+        readonly OwnKernel: {
+            readonly kernel: string;
+            readonly shape: string;
+            readonly precision: string;
+            /** @description What told its time. */
+            readonly timer: components["schemas"]["KernelTimer"];
+            /** @description Which time is spoken of. */
+            readonly tier: components["schemas"]["Tier"];
+            /** @description The program whose kernels the expected time is of. */
+            readonly stack: string;
+            /** @description Where the expected time comes from: the weakest of its kernels'. */
+            readonly basis: components["schemas"]["Basis"];
+            /**
+             * Format: double
+             * @description The time that is spoken of.
+             */
+            readonly predicted_time_us: number;
+            /**
+             * Format: double
+             * @description The least time: the ideal roofline.
+             */
+            readonly ideal_time_us: number;
+            /**
+             * Format: double
+             * @description The time that is likely.
+             */
+            readonly expected_time_us: number;
+            /**
+             * Format: double
+             * @description The lower end of the range that nine of ten measurements should lie in.
+             */
+            readonly lo_us: number;
+            /**
+             * Format: double
+             * @description The upper end of that range.
+             */
+            readonly hi_us: number;
+            /** @description What takes longest. */
+            readonly bottleneck: string;
+            /** @description Operations, a multiply-add being two. */
+            readonly flops: number;
+            /** @description Bytes that must move. */
+            readonly bytes: number;
+            /**
+             * Format: double
+             * @description Operations per byte.
+             */
+            readonly ai: number;
+            /**
+             * Format: double
+             * @description Where memory and compute take the same time; null where nothing is computed and the device lacks the unit.
+             */
+            readonly critical_ai: number | null;
+            /**
+             * Format: double
+             * @description Operations per second at the time that is spoken of, in 10^12.
+             */
+            readonly predicted_tflops: number;
+            /** Format: double */
+            readonly measured_time_us: number;
+            /**
+             * Format: double
+             * @description Ideal over measured time: 1 is the roof.
+             */
+            readonly of_roof: number;
+            /** @description What it waits for at the roof: `memory` or `compute`. */
+            readonly bound: string;
+            /** @description Our kernel for the same, measured in the same call. */
+            readonly ours: string | null;
+            /** Format: double */
+            readonly ours_time_us: number | null;
+            /**
+             * Format: double
+             * @description Times as fast as ours.
+             */
+            readonly speedup_over_ours: number | null;
+            /** @description Why ours was not measured. */
+            readonly ours_missing?: string | null;
+            readonly verdict: string;
+        };
+        /** @description What tells how long a kernel took. */
+        readonly KernelTimer: "clock" | "cuda_graph" | "cuda_events";
         /** @description The best of what was tried. */
         readonly Saturation: {
             readonly product: components["schemas"]["BestRate"] | null;
