@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,13 @@ def test_a_function_stands_between_the_roof_and_ours() -> None:
     assert (yours.residency, yours.bytes) == ("cold", 4 * (64 + 96 * 64 + 96))
     assert "the memory roof" in own.verdict
     assert "gemv" in repr(answer) and answer.to_rows()[0]["speedup_over_ours"] == own.speedup_over_ours
+
+
+def test_the_block_of_the_page(root: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    page = (root / "docs/guide/python.md").read_text(encoding="utf-8")
+    (code,) = [code for code in re.findall(r"^```py\n(.*?)^```", page, re.S | re.M) if "measure_callable" in code]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "the memory roof" in done.stdout, done.stderr
 
 
 def test_our_kernel_may_be_left_out() -> None:
