@@ -120,7 +120,8 @@ fn bare(name: &str) -> String {
 }
 
 fn letters(name: &str) -> impl Iterator<Item = char> + '_ {
-    let kept = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '.';
+    // Whatever is no sign that people write between parts stays, so that it is not found: a control character, say.
+    let kept = |letter: &char| *letter == '.' || !(letter.is_ascii_punctuation() || matches!(letter, ' ' | '®' | '™'));
     name.chars().filter(kept).map(|letter| letter.to_ascii_lowercase())
 }
 
@@ -241,6 +242,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_gets_the_nearest() {
+        // Signs between parts do not matter; what nobody writes in a name does.
+        assert!(Registry::builtin().find("H-200").is_ok() && Registry::builtin().find("h200\0").is_err());
         let error = Registry::builtin().find("h20O").unwrap_err();
         assert_eq!(error.to_string(), "unknown device `h20O`; did you mean `h200`?");
         assert!(error.hint().unwrap().contains("roofline devices"));
