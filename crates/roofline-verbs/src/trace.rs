@@ -10,10 +10,7 @@ mod ncu;
 mod operator;
 pub(crate) mod source;
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use roofline_core::{
@@ -158,6 +155,7 @@ pub struct Occupied {
 }
 
 /// Most bytes of a trace that somebody sends, unpacked: what a profiler writes packs to a fifteenth or less.
+#[cfg(feature = "hardware")]
 const LONGEST_SENT: u64 = 1 << 30;
 /// Names of kernels without an operator that are told.
 const MOST_NAMES: usize = 5;
@@ -174,7 +172,13 @@ pub(crate) fn read(context: &Context, path: &Path, on: Option<&str>) -> Result<A
 }
 
 /// The same of bytes that somebody sent under this name.
-pub(crate) fn read_sent(context: &Context, name: &str, bytes: impl Read + 'static, on: Option<&str>) -> Result<Answer> {
+#[cfg(feature = "hardware")]
+pub(crate) fn read_sent(
+    context: &Context,
+    name: &str,
+    bytes: impl std::io::Read + 'static,
+    on: Option<&str>,
+) -> Result<Answer> {
     let source = Source::new(bytes, LONGEST_SENT).map_err(Error::file(name))?;
     analyse(context, name.to_owned(), source, on)
 }
