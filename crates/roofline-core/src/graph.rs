@@ -67,6 +67,15 @@ impl Graph {
         Self::of([(site, Op::Linear(linear), Role::Output)])
     }
 
+    /// Sequences side by side: how many caches attention reads.
+    pub(crate) fn sequences(&self) -> f64 {
+        let batch = |node: &Node| match node.op {
+            Op::Attention(attention) | Op::Scores(attention) => Some(attention.batch.float()),
+            _ => None,
+        };
+        self.nodes.iter().find_map(batch).unwrap_or(1.0)
+    }
+
     /// Attention in one kernel, or with scores written to memory in three.
     pub fn attention(attention: Attention, fused: bool) -> Self {
         Self::counted(attention_steps(attention), fused)

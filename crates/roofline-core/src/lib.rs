@@ -44,6 +44,7 @@ pub mod op;
 pub mod plan;
 pub mod precision;
 pub mod predict;
+pub mod published;
 pub mod program;
 pub mod quality;
 pub mod range;

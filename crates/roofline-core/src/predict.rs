@@ -94,15 +94,11 @@ pub fn predict(graph: &Graph, plan: &Plan, machine: &Machine) -> Result<Forecast
 
 /// The same for formats that are known already.
 pub fn forecast(graph: &Graph, assignment: &Assignment, machine: &Machine) -> Result<Forecast> {
-    // Where nobody measured how long kernels take to start, the layers' time is spread over those they have.
-    let launch = match &graph.anatomy {
-        Some(anatomy) => machine.prior().shared(anatomy.order.len() as u64, assignment.kernels_of_layers(graph)),
-        None => machine.prior().alone(),
-    };
+    let among = machine.among(graph, assignment);
     let mut kernels = Vec::with_capacity(graph.nodes.len());
     let (mut total, mut basis, mut failed): (Option<Prediction>, _, _) = (None, Basis::Calibrated, None);
     assignment.kernels(graph, |Kernel { node, precision }| {
-        match machine.prediction_among(&node.op, precision, launch) {
+        match machine.prediction_among(&node.op, precision, among) {
             Ok((prediction, own)) => {
                 let prediction = prediction.times(node.count);
                 total = Some(total.map_or(prediction, |sum| sum.then(prediction)));

@@ -20,14 +20,43 @@ pub enum Stack {
     TrtLlm,
     /// SGLang.
     Sglang,
+    /// MLC-LLM.
+    Mlc,
+    /// ExLlamaV2.
+    ExLlamaV2,
+    /// TinyChat, of AWQ.
+    TinyChat,
+    /// AutoAWQ.
+    AutoAwq,
+    /// LMDeploy.
+    LmDeploy,
+    /// QServe.
+    Qserve,
+    /// Optimum Habana, on Gaudi.
+    Habana,
     /// The backend that computes nothing, for tests.
     Null,
 }
 
 impl Stack {
     /// Every stack.
-    pub const ALL: &[Self] =
-        &[Self::Roofline, Self::LlamaCpp, Self::Mlx, Self::Torch, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::Null];
+    pub const ALL: &[Self] = &[
+        Self::Roofline,
+        Self::LlamaCpp,
+        Self::Mlx,
+        Self::Torch,
+        Self::Vllm,
+        Self::TrtLlm,
+        Self::Sglang,
+        Self::Mlc,
+        Self::ExLlamaV2,
+        Self::TinyChat,
+        Self::AutoAwq,
+        Self::LmDeploy,
+        Self::Qserve,
+        Self::Habana,
+        Self::Null,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -39,8 +68,20 @@ impl Stack {
             Self::Vllm => "vllm",
             Self::TrtLlm => "trtllm",
             Self::Sglang => "sglang",
+            Self::Mlc => "mlc",
+            Self::ExLlamaV2 => "exllamav2",
+            Self::TinyChat => "tinychat",
+            Self::AutoAwq => "autoawq",
+            Self::LmDeploy => "lmdeploy",
+            Self::Qserve => "qserve",
+            Self::Habana => "habana",
             Self::Null => "null",
         }
+    }
+
+    /// Whether its products of 16-bit numbers add up in 16 bits, which GeForce cards do at twice the rate.
+    pub(crate) const fn adds_in_sixteen(self) -> bool {
+        matches!(self, Self::LlamaCpp | Self::ExLlamaV2 | Self::TinyChat)
     }
 }
 

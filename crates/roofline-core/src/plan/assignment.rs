@@ -78,10 +78,10 @@ impl Assignment {
         }
     }
 
-    /// How many kernels the layers of a graph run in all.
-    pub(crate) fn kernels_of_layers(&self, graph: &Graph) -> u64 {
+    /// How many kernels a graph runs in all.
+    pub(crate) fn count(&self, graph: &Graph) -> u64 {
         let mut count = 0;
-        self.kernels(graph, |kernel| count += if kernel.node.groups == 0 { 0 } else { kernel.node.count });
+        self.kernels(graph, |kernel| count += kernel.node.count);
         count
     }
 

@@ -1,0 +1,244 @@
+//! Factors of terms, found from figures.
+//!
+//! The sum of squared logarithmic errors, softened so that a figure that is wrong by ten counts as ten and not as a hundred,
+//! plus what every factor costs for being away from one ([`Term::spreads`]): a factor that one figure speaks of stays near
+//! one, and a factor of forty figures is theirs. Levenberg-Marquardt; the same figures give the same numbers.
+
+use std::collections::BTreeMap;
+
+use super::{Effect, Figure, TERMS, Term};
+
+/// Errors beyond this are softened.
+
+/// The variance of a figure that the terms explain, against which spreads are weighed.
+
+/// Differences of logarithms that slopes are taken over.
+const DIFFERENCE: f64 = 1e-4;
+const STEPS: usize = 40;
+
+/// Unknown factors, and which of them each figure has.
+struct Design {
+    /// Keys and term of each, and its spread.
+    unknowns: Vec<(Effect, Term, f64)>,
+    /// By figure and term.
+    rows: Vec<[Vec<usize>; TERMS]>,
+}
+
+impl Design {
+    fn of(figures: &[&Figure]) -> Self {
+        let mut unknowns: Vec<(Effect, Term, f64)> = Vec::new();
+        let mut rows: Vec<[Vec<usize>; TERMS]> = vec![std::array::from_fn(|_| Vec::new()); figures.len()];
+        for term in Term::ALL {
+            let mut seen: Vec<Vec<usize>> = Vec::new();
+            for (level, spread) in term.spreads() {
+                let spread = &tuned(*term, *level, *spread);
+                if *spread == 0.0 { continue; }
+                let mut groups: BTreeMap<String, (Effect, Vec<usize>)> = BTreeMap::new();
+                for (at, figure) in figures.iter().enumerate() {
+                    if let Some(key) = figure.place.key(*level) {
+                        groups.entry(format!("{key:?}")).or_insert_with(|| (key, Vec::new())).1.push(at);
+                    }
+                }
+                for (key, members) in groups.into_values() {
+                    // What one runtime has on its one device is the runtime's: nothing tells them apart.
+                    if seen.contains(&members) {
+                        continue;
+                    }
+                    for member in &members {
+                        rows[*member][*term as usize].push(unknowns.len());
+                    }
+                    unknowns.push((key, *term, *spread));
+                    seen.push(members);
+                }
+            }
+        }
+        Self { unknowns, rows }
+    }
+
+    /// Where factors that are known already lie.
+    fn place_of(&self, effects: &[Effect]) -> Vec<f64> {
+        let known = |(key, term, _): &(Effect, Term, f64)| {
+            let own = effects.iter().find(|effect| effect.has_keys_of(key)).and_then(|effect| effect.factors.get(term));
+            let one = if *key == Effect::default() { term.start() } else { 1.0 };
+            own.map_or(0.0, |factor| libm::log(factor / one))
+        };
+        self.unknowns.iter().map(known).collect()
+    }
+
+    /// The terms of a figure.
+    fn terms(&self, row: usize, place: &[f64]) -> [f64; TERMS] {
+        std::array::from_fn(|term| {
+            let sum: f64 = self.rows[row][term].iter().map(|at| place[*at]).sum();
+            Term::ALL[term].start() * libm::exp(sum)
+        })
+    }
+
+    fn errors(&self, figures: &[&Figure], place: &[f64]) -> Vec<f64> {
+        let error = |(row, figure): (usize, &&Figure)| {
+            libm::log(figure.time(&self.terms(row, place)) / figure.seconds)
+        };
+        figures.iter().enumerate().map(error).collect()
+    }
+
+    fn loss(&self, errors: &[f64], place: &[f64]) -> f64 {
+        let soft = |error: &f64| 2.0 * soft() * soft() * ((1.0 + (error / soft()).powi(2)).sqrt() - 1.0);
+        let away = |(value, (.., spread)): (&f64, &(Effect, Term, f64))| noise() * (value / spread).powi(2);
+        errors.iter().map(soft).sum::<f64>() + place.iter().zip(&self.unknowns).map(away).sum::<f64>()
+    }
+
+    /// The normal equations at a place: lower half, and the gradient.
+    fn normal(&self, figures: &[&Figure], errors: &[f64], place: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let count = place.len();
+        let (mut matrix, mut gradient) = (vec![0.0; count * count], vec![0.0; count]);
+        let mut slopes: Vec<(usize, f64)> = Vec::new();
+        for (row, figure) in figures.iter().enumerate() {
+            let terms = self.terms(row, place);
+            let here = libm::log(figure.time(&terms));
+            slopes.clear();
+            for term in 0..TERMS {
+                let mut beside = terms;
+                beside[term] *= libm::exp(DIFFERENCE);
+                let slope = (libm::log(figure.time(&beside)) - here) / DIFFERENCE;
+                if slope != 0.0 {
+                    slopes.extend(self.rows[row][term].iter().map(|at| (*at, slope)));
+                }
+            }
+            let weight = 1.0 / (1.0 + (errors[row] / soft()).powi(2)).sqrt();
+            for (one, slope) in &slopes {
+                gradient[*one] += weight * slope * errors[row];
+                for (two, other) in slopes.iter().filter(|(two, _)| two <= one) {
+                    matrix[one * count + two] += weight * slope * other;
+                }
+            }
+        }
+        for (at, (.., spread)) in self.unknowns.iter().enumerate() {
+            matrix[at * count + at] += noise() / (spread * spread);
+            gradient[at] += noise() * place[at] / (spread * spread);
+        }
+        (matrix, gradient)
+    }
+}
+
+/// Factors that fit figures best. A search that begins at factors of nearly the same figures ends sooner, at the same place.
+pub fn fit(figures: &[&Figure], first: &[Effect]) -> Vec<Effect> {
+    let design = Design::of(figures);
+    let mut place = design.place_of(first);
+    let mut errors = design.errors(figures, &place);
+    let (mut best, mut damping) = (design.loss(&errors, &place), 1e-3);
+    for _ in 0..(tuned_const("STEPS", 40.0) as usize) {
+        let (matrix, gradient) = design.normal(figures, &errors, &place);
+        let mut gained = 0.0;
+        for _ in 0..8 {
+            let step = solve(&matrix, &gradient, damping);
+            let next: Vec<f64> =
+                place.iter().zip(&step).map(|(value, step)| value - step.clamp(-0.7, 0.7)).collect();
+            let off = design.errors(figures, &next);
+            let loss = design.loss(&off, &next);
+            if loss < best {
+                (gained, best, place, errors) = (best - loss, loss, next, off);
+                damping = f64::max(damping * 0.25, 1e-6);
+                break;
+            }
+            damping *= 6.0;
+        }
+        if gained < tuned_const("TOL", 1e-5) * best {
+            break;
+        }
+    }
+    effects(&design, &place)
+}
+
+/// Factors that differ from one, by keys; those of all hold the terms themselves.
+fn effects(design: &Design, place: &[f64]) -> Vec<Effect> {
+    let mut found: Vec<Effect> = Vec::new();
+    for ((key, term, _), value) in design.unknowns.iter().zip(place) {
+        let first = *key == Effect::default();
+        let factor = if first { term.start() * libm::exp(*value) } else { libm::exp(*value) };
+        if !first && value.abs() < 0.005 {
+            continue;
+        }
+        let factor = four_digits(factor);
+        match found.iter_mut().find(|effect| effect.has_keys_of(key)) {
+            Some(effect) => drop(effect.factors.insert(*term, factor)),
+            None => found.push(Effect { factors: BTreeMap::from([(*term, factor)]), ..key.clone() }),
+        }
+    }
+    found
+}
+
+/// More digits than four no figure supports.
+pub(super) fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// Eight sums side by side, which is what vectors are for.
+fn dot(one: &[f64], two: &[f64]) -> f64 {
+    let (mut sums, (ones, twos)) = ([0.0; 8], (one.chunks_exact(8), two.chunks_exact(8)));
+    let rest: f64 = ones.remainder().iter().zip(twos.remainder()).map(|(one, two)| one * two).sum();
+    for (one, two) in ones.zip(twos) {
+        for lane in 0..8 {
+            sums[lane] += one[lane] * two[lane];
+        }
+    }
+    rest + sums.iter().sum::<f64>()
+}
+
+/// `(matrix + damping * diagonal) x = right` for a positive definite matrix, of which the lower half is given (Cholesky).
+fn solve(matrix: &[f64], right: &[f64], damping: f64) -> Vec<f64> {
+    let count = right.len();
+    let mut lower = matrix.to_vec();
+    for column in 0..count {
+        lower[column * count + column] *= 1.0 + damping;
+    }
+    for row in 0..count {
+        let (above, own) = lower.split_at_mut(row * count);
+        for column in 0..=row {
+            let other = if column < row { &above[column * count..column * count + column] } else { &own[..column] };
+            let known = dot(&own[..column], other);
+            let rest = own[column] - known;
+            own[column] = if column < row { rest / above[column * count + column] } else { rest.max(1e-12).sqrt() };
+        }
+    }
+    let mut found = right.to_vec();
+    for row in 0..count {
+        let known: f64 = (0..row).map(|at| lower[row * count + at] * found[at]).sum();
+        found[row] = (found[row] - known) / lower[row * count + row];
+    }
+    for row in (0..count).rev() {
+        found[row] /= lower[row * count + row];
+        let value = found[row];
+        for at in 0..row {
+            found[at] -= lower[row * count + at] * value;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equations_are_solved() {
+        // [[4, 2], [2, 3]] x = [8, 7] has x = [1.25, 1.5].
+        let found = solve(&[4.0, 0.0, 2.0, 3.0], &[8.0, 7.0], 0.0);
+        assert!((found[0] - 1.25).abs() < 1e-12 && (found[1] - 1.5).abs() < 1e-12, "{found:?}");
+    }
+}
+
+pub fn tuned(term: Term, level: super::Level, spread: f64) -> f64 {
+    static T: std::sync::OnceLock<BTreeMap<String, f64>> = std::sync::OnceLock::new();
+    let t = T.get_or_init(|| std::env::var("SPREADS").unwrap_or_default().split(',').filter_map(|x| { let (a, b) = x.split_once('=')?; Some((a.to_owned(), b.parse().ok()?)) }).collect());
+    let k = format!("{term:?}.{level:?}");
+    let mut v = t.get(&k).copied().unwrap_or(spread);
+    if let Some(m) = t.get(&format!("*.{level:?}")) { v *= m; }
+    v
+}
+pub fn tuned_const(name: &str, v: f64) -> f64 {
+    static T: std::sync::OnceLock<BTreeMap<String, f64>> = std::sync::OnceLock::new();
+    let t = T.get_or_init(|| std::env::var("CONSTS").unwrap_or_default().split(',').filter_map(|x| { let (a, b) = x.split_once('=')?; Some((a.to_owned(), b.parse().ok()?)) }).collect());
+    t.get(name).copied().unwrap_or(v)
+}
+
+fn soft() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("SOFT", 0.12)) }
+fn noise() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("NOISE", 0.01)) }

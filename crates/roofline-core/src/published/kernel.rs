@@ -1,0 +1,191 @@
+//! The time of a kernel by terms: the one formula of forecasts and of the fit.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{TERMS, Term};
+use crate::{
+    Device, Graph, Math, Op, Precision,
+    format::Sizes,
+    predict::Estimate,
+    units::{Bytes, Seconds},
+};
+
+/// Rows from which on a runtime widens weights for its library instead of multiplying them as they are.
+const MANY: f64 = 16.0;
+
+/// What a kernel asks of a device, in seconds at its limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Kernel {
+    kind: Kind,
+    stored: Stored,
+    /// Whether a unit of eight bits or less multiplies.
+    narrow: bool,
+    /// Rows that meet one weight.
+    rows: f64,
+    memory: f64,
+    compute: f64,
+    network: f64,
+    /// Moving its weights once in 16 bits, where they are narrower and a 16-bit unit multiplies.
+    widened: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Product,
+    Experts,
+    /// Attention of one new token a sequence.
+    Cache,
+    /// Attention of many.
+    Prompt,
+    Elementwise,
+    Exchange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Sixteen,
+    Eight,
+    Four,
+}
+
+/// Kinds of passes whose forecasts are not equally sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "PublishedRegime")]
+pub enum Regime {
+    /// One new token.
+    Token,
+    /// Several sequences, one new token each.
+    Batch,
+    /// Prompts.
+    Prompt,
+    /// Several tokens that choose among experts.
+    Experts,
+    /// Several devices.
+    Exchange,
+}
+
+impl Regime {
+    /// Every kind.
+    pub const ALL: &[Self] = &[Self::Token, Self::Batch, Self::Prompt, Self::Experts, Self::Exchange];
+
+    /// That of a graph: its least sure part.
+    pub(crate) fn of(graph: &Graph) -> Self {
+        graph.nodes.iter().map(|node| Self::of_op(&node.op)).max().unwrap_or(Self::Token)
+    }
+
+    pub(crate) fn of_op(op: &Op) -> Self {
+        match op {
+            Op::AllReduce(_) => Self::Exchange,
+            Op::Experts(experts) if experts.tokens.get() > 1 => Self::Experts,
+            Op::Attention(attention) | Op::Scores(attention) | Op::Softmax(attention) | Op::Values(attention) => {
+                match (attention.queries.get(), attention.batch.get()) {
+                    (1, 1) => Self::Token,
+                    (1, _) => Self::Batch,
+                    _ => Self::Prompt,
+                }
+            }
+            op => match rows(op) {
+                1.0 => Self::Token,
+                few if few <= 64.0 => Self::Batch,
+                _ => Self::Prompt,
+            },
+        }
+    }
+}
+
+/// What a kernel shares with the others of its pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Among {
+    /// Its part of what the pass spends beside its kernels.
+    pub(crate) launch: Seconds,
+    pub(crate) regime: Regime,
+    /// Whether there are others: what was timed alone is then started by them, too.
+    pub(crate) whole: bool,
+}
+
+fn rows(op: &Op) -> f64 {
+    match op {
+        Op::Linear(linear) => linear.m.float(),
+        Op::ActivatedLinear(activated) => activated.linear.m.float(),
+        Op::Experts(experts) => (experts.tokens.float() * experts.active.float() / experts.distinct()).max(1.0),
+        Op::Elementwise(elementwise) => elementwise.tokens as f64,
+        _ => 1.0,
+    }
+}
+
+impl Kernel {
+    /// One operator of a device, by the work that is likely.
+    pub(crate) fn of(op: &Op, precision: &Precision, sizes: Sizes, device: &Device, likely: &Estimate) -> Self {
+        let kind = match op {
+            Op::Linear(_) | Op::ActivatedLinear(_) => Kind::Product,
+            Op::Experts(_) => Kind::Experts,
+            Op::Attention(attention) | Op::Scores(attention) | Op::Values(attention) => {
+                if attention.queries.get() == 1 { Kind::Cache } else { Kind::Prompt }
+            }
+            Op::Softmax(_) | Op::Elementwise(_) => Kind::Elementwise,
+            Op::AllReduce(_) => Kind::Exchange,
+        };
+        let bits = precision.weights.nominal_bits();
+        let stored = match bits {
+            0..=6 => Stored::Four,
+            7..=8 => Stored::Eight,
+            _ => Stored::Sixteen,
+        };
+        let math = op.math(precision);
+        let wide = matches!(math, Math::Fp16 | Math::Bf16 | Math::Fp16Acc16 | Math::Fp32);
+        let narrow = matches!(math, Math::Fp8 | Math::Fp8Acc16 | Math::Fp6 | Math::Fp4 | Math::Int8 | Math::Int4);
+        let widened = if wide && bits < 16 {
+            let stored = op.weight_bytes(precision, sizes);
+            Bytes::new(stored.value() * 16.0 / f64::from(bits)) / device.memory.bandwidth
+        } else {
+            Seconds::ZERO
+        };
+        Self {
+            kind,
+            stored,
+            narrow,
+            rows: rows(op),
+            memory: likely.memory.value(),
+            compute: likely.compute.value(),
+            network: likely.network.value(),
+            widened: widened.value(),
+        }
+    }
+
+    /// Seconds: in all, of memory, of units, of links.
+    pub(crate) fn times(&self, terms: &[f64; TERMS]) -> [f64; 4] {
+        let value = |term: Term| terms[term as usize];
+        let of_stored = match self.stored {
+            Stored::Sixteen => 1.0,
+            Stored::Eight => value(Term::Eight),
+            Stored::Four => value(Term::Four),
+        };
+        let share = match self.kind {
+            Kind::Product => of_stored,
+            Kind::Experts => of_stored * value(Term::Experts),
+            Kind::Cache => value(Term::Cache),
+            _ => 1.0,
+        };
+        let memory = self.memory / (value(Term::Bandwidth) * share).min(1.0);
+        let peak = value(Term::Peak) * if self.narrow { value(Term::Narrow) } else { 1.0 };
+        let compute = match self.kind {
+            Kind::Product | Kind::Experts if self.rows > 1.0 => {
+                let tile = value(Term::Rows) / self.rows;
+                self.compute * (1.0 + tile * tile).sqrt() / peak.min(1.0)
+            }
+            Kind::Prompt => self.compute / (peak * value(Term::Attention)).min(1.0),
+            // One row meets no matrix unit; its floor holds all the same.
+            _ => self.compute,
+        };
+        let widening = if self.rows > MANY { self.widened * value(Term::Widening) } else { 0.0 };
+        let network = match self.kind {
+            Kind::Exchange => self.network / value(Term::Link) + value(Term::Exchange) * 1e-6,
+            _ => 0.0,
+        };
+        // The slower of the two, softened: near the ridge neither hides the other whole.
+        let body = (memory.powi(4) + compute.powi(4)).sqrt().sqrt();
+        [body.max(network) + widening, memory + widening, compute, network]
+    }
+}
