@@ -2,10 +2,10 @@
 
 use roofline_core::predict::Tier;
 
-use crate::report::{Align, Cell, Shown, Table, number, style};
-use roofline_verbs::compare::Answer;
+use crate::{report::{Align, Cell, Table, style}, text::number};
+use crate::compare::Answer;
 
-impl Shown<'_, Answer> {
+impl Answer {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::default()
             .column("phase", Align::Left, 0)
