@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::{PyErr, PyResult, Python};
 use roofline_core::Error as Core;
 use roofline_verbs::{
-    self as verbs, Context, Result, context::Home, evaluate, picture::Picture, pipeline, plot, predict,
-    recommend, request::from_json,
+    self as verbs, Context, Result, context::Home, evaluate, picture::Picture, pipeline, plot, predict, recommend,
+    request::from_json,
 };
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};

@@ -5,7 +5,7 @@ pub(crate) mod csv;
 pub(crate) mod style;
 
 pub(crate) use roofline_verbs::{
-    report::{Align, Cell, Lead, Section, Table, Tone, of_passes},
+    report::{Align, Cell, Lead, Section, Table, of_passes},
     text::{billions, number},
 };
 

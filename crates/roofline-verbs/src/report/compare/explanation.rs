@@ -2,9 +2,9 @@
 
 use roofline_core::compare::{Diagnosis, Verdict};
 
-use crate::{report::{Lead, Tone}};
 use crate::{
     compare::{Answer, Explained},
+    report::{Lead, Tone},
     request::BackendName,
 };
 

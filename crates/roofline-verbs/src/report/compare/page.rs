@@ -2,8 +2,10 @@
 //! and the environment, folded.
 
 use super::trace;
-use crate::{report::{Section, html}};
-use crate::compare::Answer;
+use crate::{
+    compare::Answer,
+    report::{Section, html},
+};
 
 pub(super) fn page(compared: &Answer) -> String {
     let mut sections = trace::sections(compared, true).unwrap_or_else(|| compared.essence());

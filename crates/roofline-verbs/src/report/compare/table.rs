@@ -2,8 +2,11 @@
 
 use roofline_core::predict::Tier;
 
-use crate::{report::{Align, Cell, Table, style}, text::number};
-use crate::compare::Answer;
+use crate::{
+    compare::Answer,
+    report::{Align, Cell, Table, style},
+    text::number,
+};
 
 impl Answer {
     pub(super) fn table(&self) -> Table {

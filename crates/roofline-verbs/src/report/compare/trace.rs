@@ -2,10 +2,10 @@
 
 use crate::{
     picture::Picture,
+    report::{Align, Cell, Section, Table, style},
+    text::number,
     trace::{Answer, Profiler, TracedOperator},
 };
-
-use crate::{report::{Align, Cell, Section, Table, style}, text::number};
 
 /// Operators that are shown unless all are asked for.
 const MOST: usize = 15;

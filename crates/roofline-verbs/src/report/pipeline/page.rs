@@ -123,9 +123,7 @@ fn millis(micros: f64) -> String {
 fn before_and_after(told: &Answer) -> String {
     let Some(before) = &told.found.before else { return String::new() };
     let after = told.found.after.as_ref();
-    let pair = |title: &str,
-                better: &'static str,
-                of: &dyn Fn(&Side) -> Option<(f64, String)>| {
+    let pair = |title: &str, better: &'static str, of: &dyn Fn(&Side) -> Option<(f64, String)>| {
         let bar = |name: &str, class: &'static str, side: &Side| {
             of(side).map(|(value, text)| Bar { name: format!("{name} ({})", side.speed.format), class, value, text })
         };
