@@ -107,23 +107,26 @@ impl<'a> Prepared<'a> {
 
 /// Kernels whose times are known. Of those that fall on one place, the newer one stays: memory is flat, and looking in vain
 /// costs next to nothing.
-pub struct Known(Vec<Option<Told>>);
+pub struct Known {
+    /// None until something is to be kept.
+    told: Vec<Option<Told>>,
+    places: usize,
+}
 
 /// Which kernel of which passes.
 type Key = (u32, u16, u16);
 /// A kernel's times.
 type Told = (Key, Op, (Prediction, Basis));
 
-/// Places for kernels: a megabyte, which a core has near.
-const PLACES: usize = 4096;
-
-impl Default for Known {
-    fn default() -> Self {
-        Self((0..PLACES).map(|_| None).collect())
-    }
-}
+/// Most places for kernels: eight megabytes.
+const PLACES: usize = 1 << 15;
 
 impl Known {
+    /// With places for the kernels of as many passes, as far as they are worth it.
+    pub fn of(passes: usize) -> Self {
+        Self { told: Vec::new(), places: passes.saturating_mul(8).clamp(1, PLACES) }
+    }
+
     /// What is known of a kernel, or what is found now. Attention is different in every pass, and never kept.
     fn or_else(
         &mut self,
@@ -143,7 +146,10 @@ impl Known {
         let mixed = [u64::from(key.0), u64::from(key.1) << 16 | u64::from(key.2), rows]
             .into_iter()
             .fold(0_u64, |mixed, part| (mixed ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let place = &mut self.0[(mixed >> 40) as usize % PLACES];
+        if self.told.is_empty() {
+            self.told.resize_with(self.places, || None);
+        }
+        let place = &mut self.told[(mixed >> 40) as usize % self.places];
         match place {
             Some((of, own, told)) if *of == key && own == op => Ok(*told),
             _ => {

@@ -81,7 +81,7 @@ pub(super) fn all(context: &Context, request: &Request, count: usize) -> Result<
     let threads = thread::available_parallelism().map_or(1, usize::from).min(count.div_ceil(CHUNK));
     let chunks = Mutex::new(rows.chunks_mut(CHUNK).enumerate());
     let go = || {
-        let mut kept = Kept::default();
+        let mut kept = Kept::of(work.lines.len(), count);
         // The next chunk is taken before it is worked on, so that the lock is free meanwhile.
         let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
         while let Some((chunk, rows)) = next() {
@@ -256,19 +256,23 @@ fn dimension(what: &str, value: f64) -> Found<u64> {
 
 /// What a thread has found out: the kernels of lines, each at the place that its number falls on, and the newer one stays.
 /// Memory is flat, however many lines there are.
-#[derive(Default)]
 struct Kept<'a> {
     lines: Vec<Option<(u32, Prepared<'a>)>>,
     kernels: Known,
 }
 
 impl<'a> Kept<'a> {
+    /// For as many lines and rows.
+    fn of(lines: usize, rows: usize) -> Self {
+        let mut kept = Self { lines: Vec::new(), kernels: Known::of(rows) };
+        kept.lines.resize_with(lines.clamp(1, LINES), || None);
+        kept
+    }
+
     /// The pass of the line of that number over a workload.
     fn pass(&mut self, line: u32, setup: &Setup<'a>, workload: Workload) -> roofline_core::Result<Passed> {
-        if self.lines.is_empty() {
-            self.lines.resize_with(LINES, || None);
-        }
-        let place = &mut self.lines[line as usize % LINES];
+        let places = self.lines.len();
+        let place = &mut self.lines[line as usize % places];
         let prepared = match place {
             Some((own, prepared)) if *own == line && prepared.takes(workload) => prepared,
             _ => &mut place.insert((line, setup.prepared(workload)?)).1,

@@ -19,7 +19,7 @@ fn same(model: &Model, device: &str, plan: &str, lowering: Lowering) {
     let plan: Plan = plan.parse().unwrap();
     let assignment = plan.on(&machine.device, Some(&model.anatomy)).unwrap();
     let mut prepared: Vec<Prepared<'_>> = Vec::new();
-    let mut known = Known::default();
+    let mut known = Known::of(20);
     for workload in workloads() {
         let at = prepared.iter().position(|own| own.takes(workload)).unwrap_or_else(|| {
             prepared.push(Prepared::new(model, &machine, &assignment, lowering, workload).unwrap());
