@@ -44,11 +44,10 @@ fn a_row_is_what_predict_says() {
             },
             on: names(&devices),
             precision: names(&plans),
-            batch: Column::Rows(batches.to_vec()),
+            batch: Column::Rows(batches.clone()),
             context: Column::Rows(contexts.to_vec()),
             phase: Names::one(Some(phase.to_owned())),
             tier: Names::one(Some(tier.to_owned())),
-            ..asked()
         });
         for row in 0..devices.len() {
             let request: predict::Request = from_json(json!({

@@ -55,12 +55,14 @@ const NARROWEST: usize = 40;
 
 impl Table {
     /// Adds a column; of several that do not fit, the one with the highest rank goes first.
+    #[must_use]
     pub fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
         self.columns.push(Column { name: name.into(), align, rank });
         self
     }
 
     /// Continues below, under the first column again, instead of dropping columns.
+    #[must_use]
     pub fn splitting(self) -> Self {
         Self { splits: true, ..self }
     }
@@ -72,6 +74,7 @@ impl Table {
     }
 
     /// Removes columns in which every cell is empty.
+    #[must_use]
     pub fn without_empty_columns(mut self) -> Self {
         for at in (0..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row[at].text.is_empty()) {
