@@ -28,8 +28,7 @@ fn told(request: &Request) -> Answer {
 
 #[test]
 fn a_row_is_what_predict_says() {
-    // Layers of one shape, with windows that some contexts exceed, of experts, and of latent attention; and a row of each
-    // that has what an earlier one had but for its context.
+    // Layers of one shape, with windows that some contexts exceed, of experts, and of latent attention.
     let models = ["llama-3-8b", "gemma-2-9b", "mixtral-8x7b", "deepseek-v3"];
     let models = [models, models].concat();
     let devices = ["h200", "a100", "h100_sxm", "h200"].repeat(2);

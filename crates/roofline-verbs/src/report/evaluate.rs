@@ -84,7 +84,7 @@ impl Answer {
     /// The evaluation, with its page written where it goes.
     pub fn with_page(context: &Context, request: &Request) -> Result<Self> {
         let mut answer = evaluate(context, request)?;
-        let page = answer.report.is_some().then(|| answer.page()).unwrap_or_default();
+        let page = if answer.report.is_some() { answer.page() } else { String::new() };
         keep(context, &mut answer.report, &mut answer.notes, &page);
         Ok(answer)
     }
