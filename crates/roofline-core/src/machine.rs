@@ -22,7 +22,7 @@ use crate::{
     format::Sizes,
     predict::{Causes, Estimate, Expected, Prediction},
     plan::Assignment,
-    published::{Among, Effects, Kernel, Reach, Regime},
+    published::{Among, Effects, Kernel, Reach, Regime, Shared},
     units::Seconds,
 };
 
@@ -146,12 +146,11 @@ impl Machine {
 
     /// What all kernels of a graph share.
     pub(crate) fn among(&self, graph: &Graph, assignment: &Assignment) -> Among {
-        let regime = Regime::of(graph);
-        let Some(anatomy) = &graph.anatomy else {
+        let Some((sequences, prompt)) = graph.sequences().filter(|_| graph.anatomy.is_some()) else {
+            let regime = graph.nodes.iter().map(|node| Regime::of_op(&node.op)).max().unwrap_or(Regime::Token);
             return Among { launch: self.reach.alone(), regime, whole: false };
         };
-        let beside = self.reach.beside(anatomy.order.len() as u64, graph.sequences());
-        Among { launch: beside / assignment.count(graph).max(1) as f64, regime, whole: true }
+        Shared::of(graph, assignment).among(sequences, prompt, &self.reach)
     }
 
     /// Formats as the runtime multiplies them.

@@ -78,13 +78,6 @@ impl Assignment {
         }
     }
 
-    /// How many kernels a graph runs in all.
-    pub(crate) fn count(&self, graph: &Graph) -> u64 {
-        let mut count = 0;
-        self.kernels(graph, |kernel| count += kernel.node.count);
-        count
-    }
-
     /// A kernel that reads several weights, one for each where they are stored in different ways.
     fn apart(&self, node: &Node) -> Vec<Node> {
         let kernel = |site, op, role| Node { site, op, part: Part::One(role), ..*node };

@@ -3,7 +3,7 @@
 use super::{
     Effects, Phase, Reach, Regime, Speed, TERMS,
     effects::Place,
-    kernel::Kernel,
+    kernel::{Kernel, Shared},
     speed::{plan_of, stack_of},
 };
 use crate::{
@@ -71,7 +71,8 @@ impl Figure {
         let (mut passes, mut floor, mut regime) = (Vec::new(), 0.0, Regime::Token);
         for (count, workload) in workloads {
             let graph = model.graph(workload, lowering)?;
-            regime = regime.max(Regime::of(&graph));
+            let prompt = workload.new.get() > 1;
+            regime = regime.max(Shared::of(&graph, &plan).regime(batch as f64, prompt));
             let mut kernels = Vec::with_capacity(graph.nodes.len());
             let mut failed = None;
             plan.kernels(&graph, |plan::Kernel { node, precision }| {

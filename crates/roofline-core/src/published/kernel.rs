@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{TERMS, Term};
+use super::{Reach, TERMS, Term};
 use crate::{
     Device, Graph, Math, Op, Precision,
     format::Sizes,
+    plan::Assignment,
     predict::Estimate,
     units::{Bytes, Seconds},
 };
@@ -70,11 +71,6 @@ impl Regime {
     /// Every kind.
     pub const ALL: &[Self] = &[Self::Token, Self::Batch, Self::Prompt, Self::Experts, Self::Exchange];
 
-    /// That of a graph: its least sure part.
-    pub(crate) fn of(graph: &Graph) -> Self {
-        graph.nodes.iter().map(|node| Self::of_op(&node.op)).max().unwrap_or(Self::Token)
-    }
-
     pub(crate) fn of_op(op: &Op) -> Self {
         match op {
             Op::AllReduce(_) => Self::Exchange,
@@ -103,6 +99,45 @@ pub(crate) struct Among {
     pub(crate) regime: Regime,
     /// Whether there are others: what was timed alone is then started by them, too.
     pub(crate) whole: bool,
+}
+
+/// What the kernels of a model share, whatever the workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shared {
+    layers: u64,
+    kernels: u64,
+    exchange: bool,
+    experts: bool,
+}
+
+impl Shared {
+    pub(crate) fn of(graph: &Graph, assignment: &Assignment) -> Self {
+        let (mut kernels, mut exchange, mut experts) = (0, false, false);
+        assignment.kernels(graph, |kernel| {
+            kernels += kernel.node.count;
+            exchange |= matches!(kernel.node.op, Op::AllReduce(_));
+            experts |= matches!(kernel.node.op, Op::Experts(_));
+        });
+        let layers = graph.anatomy.as_ref().map_or(0, |anatomy| anatomy.order.len() as u64);
+        Self { layers, kernels: kernels.max(1), exchange, experts }
+    }
+
+    /// In a pass of so many sequences, with one or several new tokens each: what it spends beside its kernels is spread over
+    /// them, and all are as sure as the least sure.
+    pub(crate) fn among(&self, sequences: f64, prompt: bool, reach: &Reach) -> Among {
+        let launch = reach.beside(self.layers, sequences) / self.kernels as f64;
+        Among { launch, regime: self.regime(sequences, prompt), whole: true }
+    }
+
+    pub(super) fn regime(&self, sequences: f64, prompt: bool) -> Regime {
+        match (self.exchange, self.experts && (prompt || sequences > 1.0), prompt) {
+            (true, ..) => Regime::Exchange,
+            (_, true, _) => Regime::Experts,
+            (.., true) => Regime::Prompt,
+            _ if sequences > 1.0 => Regime::Batch,
+            _ => Regime::Token,
+        }
+    }
 }
 
 fn rows(op: &Op) -> f64 {

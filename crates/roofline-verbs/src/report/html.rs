@@ -1,8 +1,7 @@
 //! A report as one HTML page: no script, no request, readable in light and in dark.
 
-use roofline_verbs::picture::Theme;
-
 use super::{Lead, Section, Tone, table::Table};
+use crate::picture::Theme;
 
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--muted:#5f6c7b;--line:#dfe4ea;--back:#fff;--row:#f6f8fa;\
@@ -26,7 +25,7 @@ p{overflow-wrap:anywhere}svg{display:block;width:100%;max-width:70rem;height:aut
 @media(prefers-color-scheme:dark){.light{display:none}.dark{display:block}}";
 
 /// A page with `title` and the sections below it; the first heading is the title itself and is not repeated.
-pub(crate) fn html(title: &str, sections: &[Section]) -> String {
+pub fn html(title: &str, sections: &[Section]) -> String {
     let title = escape(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -1,12 +1,13 @@
 //! The evaluation as one HTML file that needs nothing else: what it comes to, pictures of where quality is lost, then the
 //! tables, folded.
 
-use roofline_verbs::evaluate::{Answer, Evaluated, pictures};
-
 use super::{change, facts, four, lost, plans, within};
-use crate::report::{Lead, Section, Shown, Tone, html};
+use crate::{
+    evaluate::{Answer, Evaluated, WeightError, pictures},
+    report::{Lead, Section, Tone, html},
+};
 
-pub(super) fn page(told: &Shown<'_, Answer>) -> String {
+pub(super) fn page(told: &Answer) -> String {
     let mut sections = vec![Section::Heading(told.heading())];
     sections.extend(lead(&told.evaluated));
     sections.push(Section::Facts(told.all_facts()));
@@ -53,7 +54,7 @@ fn lead(told: &Evaluated) -> Option<Section> {
         100.0 * told.top1_agreement.unwrap_or_default(),
     );
     let mut facts = vec![("verdict".to_owned(), sentence)];
-    let worst = |one: &&roofline_verbs::evaluate::WeightError| one.snr_db.unwrap_or(f64::INFINITY);
+    let worst = |one: &&WeightError| one.snr_db.unwrap_or(f64::INFINITY);
     if let Some(weight) =
         told.weights.iter().filter(|one| one.snr_db.is_some()).min_by(|one, other| worst(one).total_cmp(&worst(other)))
     {

@@ -1,12 +1,15 @@
 //! Whole passes of models that ran, for `roofline measure` and `roofline compare`.
 
 use roofline_core::measurement::Phase;
-use roofline_verbs::measure::{MeasuredOperator, MeasuredPass};
 
-use crate::report::{Align, Section, Table, number};
+use super::{Align, Section, Table};
+use crate::{
+    measure::{MeasuredOperator, MeasuredPass},
+    text::number,
+};
 
 /// A table of passes, then one of operators for each of them.
-pub(crate) fn sections(passes: &[MeasuredPass]) -> Vec<Section> {
+pub fn sections(passes: &[MeasuredPass]) -> Vec<Section> {
     if passes.is_empty() {
         return Vec::new();
     }

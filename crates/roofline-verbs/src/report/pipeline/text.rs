@@ -1,21 +1,14 @@
 //! The answer for reading.
 
-use roofline_verbs::{
+use crate::{
     pipeline::{Answer, Expected, Found, PredictedPlace, Quality, Recommended, Side, Step, StepState, Tone as Meant},
-    text::size,
+    report::{Align, Lead, Section, Table, Tone},
+    text::{number, size},
 };
 
-use crate::report::{Align, Lead, Report, Section, Shown, Table, Tone, number};
-
-impl Report for Shown<'_, Answer> {
-    const ROWS: &'static str = "steps";
-
-    fn warnings(&self) -> Vec<String> {
-        let failed = self.error.as_ref().map(|failed| format!("{} failed: {}", failed.step.words(), failed.message));
-        failed.into_iter().collect()
-    }
-
-    fn sections(&self) -> Vec<Section> {
+impl Answer {
+    /// All of it.
+    pub fn sections(&self) -> Vec<Section> {
         let mut sections = vec![Section::Heading(self.heading())];
         sections.extend(self.failure());
         sections.extend(self.lead());
@@ -30,9 +23,7 @@ impl Report for Shown<'_, Answer> {
         sections.extend(self.report.iter().map(|path| Section::Line(format!("Report: {}", path.display()))));
         sections
     }
-}
 
-impl Shown<'_, Answer> {
     pub(super) fn heading(&self) -> String {
         let plan = self.found.recommendation.as_ref().map_or("no plan yet", |told| &told.precision);
         let what = if self.dry_run { "what would be done: " } else { "" };

@@ -2,13 +2,13 @@
 
 use roofline_core::compare::{Diagnosis, Verdict};
 
-use crate::report::{Lead, Shown, Tone};
-use roofline_verbs::{
+use crate::{
     compare::{Answer, Explained},
+    report::{Lead, Tone},
     request::BackendName,
 };
 
-impl Shown<'_, Answer> {
+impl Answer {
     pub(super) fn heading(&self) -> String {
         let how = match (self.backend, self.residency) {
             (Some(BackendName::Null), _) => " (null backend: fake times)".to_owned(),
@@ -83,7 +83,7 @@ impl Shown<'_, Answer> {
     }
 
     /// What is wrong and why, the worst case of each cause in full; and what could not be measured.
-    pub(super) fn explanations(&self) -> Vec<String> {
+    pub fn explanations(&self) -> Vec<String> {
         let mut causes: Vec<(&str, Vec<(f64, String)>)> = Vec::new();
         for row in &self.comparisons {
             let kernel = format!("{} {}", row.placed(), row.precision);

@@ -1,49 +1,44 @@
 //! What a profiler recorded, for reading: what to do first, then operators by their time.
 
-use roofline_verbs::{
+use crate::{
     picture::Picture,
+    report::{Align, Cell, Section, Table, style},
+    text::number,
     trace::{Answer, Profiler, TracedOperator},
 };
-
-use crate::report::{Align, Cell, Report, Section, Shown, Table, number, style};
 
 /// Operators that are shown unless all are asked for.
 const MOST: usize = 15;
 
-impl Report for Shown<'_, Answer> {
-    const ROWS: &'static str = "operators";
-
-    fn sections(&self) -> Vec<Section> {
+impl Answer {
+    /// All operators and their shapes, or what matters most.
+    pub fn sections(&self, all: bool) -> Vec<Section> {
         let mut sections = vec![Section::Heading(self.heading())];
         sections.extend(self.first.iter().enumerate().map(|(at, text)| {
             let opening = if at == 0 { "First: " } else { "Then: " };
             Section::Paragraph(format!("{opening}{text}"))
         }));
-        sections.push(Section::Table(self.operators_table()));
+        sections.push(Section::Table(self.operators_table(all)));
         sections.push(Section::Facts(self.facts()));
-        if self.all {
+        if all {
             let shapes = self.shapes_table();
             sections.push(Section::Folded("Every shape".to_owned(), vec![Section::Table(shapes)]));
         }
         sections
     }
-
-    fn warnings(&self) -> Vec<String> {
-        self.first.clone()
-    }
 }
 
 /// The trace, with the points of its operators under the roofs where the work of any is known.
-pub(super) fn sections(compared: &roofline_verbs::compare::Answer, all: bool) -> Option<Vec<Section>> {
+pub(super) fn sections(compared: &crate::compare::Answer, all: bool) -> Option<Vec<Section>> {
     let trace = compared.trace.as_ref()?;
-    let mut sections = Shown::of(trace, all).sections();
+    let mut sections = trace.sections(all);
     if !compared.pairs.is_empty() {
         sections.push(Section::Picture(Box::new(Picture::Roofline(compared.picture()))));
     }
     Some(sections)
 }
 
-impl Shown<'_, Answer> {
+impl Answer {
     fn heading(&self) -> String {
         let what = match self.source {
             Profiler::Torch => "kernels by operator",
@@ -53,7 +48,7 @@ impl Shown<'_, Answer> {
         format!("{} on {}: {what}", self.subject, self.device_name)
     }
 
-    fn operators_table(&self) -> Table {
+    fn operators_table(&self, all: bool) -> Table {
         let mut table = Table::default()
             .column(if self.source == Profiler::Ncu { "kernel" } else { "operator" }, Align::Left, 0)
             .column("calls", Align::Right, 2)
@@ -68,7 +63,7 @@ impl Shown<'_, Answer> {
             .column("of roof", Align::Right, 0)
             .column("bound", Align::Left, 1)
             .column("beyond ms", Align::Right, 1);
-        let shown = if self.all { self.operators.len() } else { MOST };
+        let shown = if all { self.operators.len() } else { MOST };
         for row in self.operators.iter().take(shown) {
             table.row(cells(row, self.source));
         }

@@ -1,12 +1,14 @@
 //! Where quality is lost: by layer, by weight, by position, and in which words.
 
-use roofline_verbs::pipeline::{Answer, Evaluation, TokenLoss, WeightLoss};
-
 use super::{
     bars::{Bar, Group, groups},
     section,
 };
-use crate::report::{html::escape, number};
+use crate::{
+    pipeline::{Answer, Evaluation, TokenLoss, WeightLoss},
+    report::html::escape,
+    text::number,
+};
 
 /// Tokens that are shown.
 const TOKENS: usize = 8;
@@ -30,7 +32,7 @@ pub(super) fn lost(told: &Answer) -> String {
 
 /// What layers hand on, and how far predictions are apart along a window.
 fn pictures(found: &Evaluation) -> String {
-    let layer = |one: &roofline_verbs::pipeline::LayerLoss| {
+    let layer = |one: &crate::pipeline::LayerLoss| {
         let snr = one.snr_db?;
         Some(Bar {
             name: format!("after layer {}", one.layer),
@@ -39,7 +41,7 @@ fn pictures(found: &Evaluation) -> String {
             text: format!("{snr:.1} dB"),
         })
     };
-    let position = |one: &roofline_verbs::pipeline::PositionLoss| {
+    let position = |one: &crate::pipeline::PositionLoss| {
         let kl = one.kl_divergence?;
         let name = format!("{} to {}", one.from, one.to.saturating_sub(1));
         Some(Bar { name, class: "after", value: kl, text: number(kl) })

@@ -2,10 +2,12 @@
 //! and the environment, folded.
 
 use super::trace;
-use crate::report::{Section, Shown, html};
-use roofline_verbs::compare::Answer;
+use crate::{
+    compare::Answer,
+    report::{Section, html},
+};
 
-pub(super) fn page(compared: &Shown<'_, Answer>) -> String {
+pub(super) fn page(compared: &Answer) -> String {
     let mut sections = trace::sections(compared, true).unwrap_or_else(|| compared.essence());
     if !compared.pairs.is_empty() {
         sections.extend(compared.details());

@@ -1,9 +1,10 @@
 //! Where quality is lost: layers, weights, positions, tokens.
 
-use roofline_verbs::evaluate::{Evaluated, WeightError};
-
 use super::four;
-use crate::report::{Align, Section, Table};
+use crate::{
+    evaluate::{Evaluated, WeightError},
+    report::{Align, Section, Table},
+};
 
 /// Weights that are shown where nobody asked for all.
 const SHOWN: usize = 8;

@@ -4,19 +4,17 @@ mod bars;
 mod lost;
 mod style;
 
-use roofline_verbs::{
-    pipeline::{Answer, Tone, Verdict},
-    text::size,
-};
-
 use self::bars::{Bar, Group};
-use crate::report::{
-    Section, Shown,
-    html::{STYLE, body, escape, prose},
-    number,
+use crate::{
+    pipeline::{Answer, Side, Tone, Verdict},
+    report::{
+        Section,
+        html::{STYLE, body, escape, prose},
+    },
+    text::{billions, number, size},
 };
 
-pub(super) fn page(told: &Shown<'_, Answer>) -> String {
+pub(super) fn page(told: &Answer) -> String {
     let title = told.heading();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -65,7 +63,7 @@ fn head(told: &Answer) -> String {
          <p class=\"note\">{} parameters, {}</p>\n</header>\n",
         escape(&told.model),
         escape(plan),
-        escape(&crate::report::billions(told.parameters as f64)),
+        escape(&billions(told.parameters as f64)),
         escape(&place)
     )
 }
@@ -125,10 +123,8 @@ fn millis(micros: f64) -> String {
 fn before_and_after(told: &Answer) -> String {
     let Some(before) = &told.found.before else { return String::new() };
     let after = told.found.after.as_ref();
-    let pair = |title: &str,
-                better: &'static str,
-                of: &dyn Fn(&roofline_verbs::pipeline::Side) -> Option<(f64, String)>| {
-        let bar = |name: &str, class: &'static str, side: &roofline_verbs::pipeline::Side| {
+    let pair = |title: &str, better: &'static str, of: &dyn Fn(&Side) -> Option<(f64, String)>| {
+        let bar = |name: &str, class: &'static str, side: &Side| {
             of(side).map(|(value, text)| Bar { name: format!("{name} ({})", side.speed.format), class, value, text })
         };
         let bars = [bar("before", "before", before), after.and_then(|after| bar("after", "after", after))];
@@ -204,7 +200,7 @@ fn against_theory(told: &Answer) -> String {
 }
 
 /// What was recommended, and why; and what theory says of the device that it is for.
-fn recommended(told: &Shown<'_, Answer>) -> String {
+fn recommended(told: &Answer) -> String {
     let Some(recommended) = &told.found.recommendation else { return String::new() };
     let mut sections = vec![super::text::recommended(recommended)];
     if told.elsewhere {
@@ -222,13 +218,13 @@ fn recommended(told: &Shown<'_, Answer>) -> String {
 }
 
 /// The steps, what to type, and what was noted on the way.
-fn done(told: &Shown<'_, Answer>) -> String {
+fn done(told: &Answer) -> String {
     let mut sections = vec![Section::Table(super::text::steps(&told.steps))];
     if !told.commands.is_empty() {
         sections.push(Section::Paragraph("Each step alone:".to_owned()));
         sections.push(Section::Code(told.commands.clone()));
     }
-    let site = |side: &roofline_verbs::pipeline::Side| Section::Table(super::text::sites(side));
+    let site = |side: &Side| Section::Table(super::text::sites(side));
     let sides = [&told.found.before, &told.found.after].into_iter().flatten().map(site).collect();
     sections.push(Section::Folded("Where the time went, before and after".to_owned(), sides));
     let notes: Vec<Section> = told.notes.iter().map(|note| Section::Paragraph(note.text.clone())).collect();

@@ -1,36 +1,30 @@
 //! A comparison for reading: what matters first, the rest where it is asked for.
 
+use super::trace;
 use crate::{
-    commands::{compare::trace, passes},
-    report::{Report, Section, Shown},
+    compare::Answer,
+    picture::Picture,
+    report::{Section, passes},
 };
-use roofline_verbs::{compare::Answer, picture::Picture};
 
-impl Report for Shown<'_, Answer> {
-    const ROWS: &'static str = "comparisons";
-
-    fn sections(&self) -> Vec<Section> {
-        if let Some(mut sections) = trace::sections(self, self.all) {
+impl Answer {
+    /// All of it, or what matters most.
+    pub fn sections(&self, all: bool) -> Vec<Section> {
+        if let Some(mut sections) = trace::sections(self, all) {
             sections.extend(self.files().map(Section::Line));
             return sections;
         }
         let mut sections = self.essence();
-        if self.all {
+        if all {
             sections.extend(self.details());
         }
-        sections.extend((!self.all).then(|| Section::Paragraph(self.rest())));
+        sections.extend((!all).then(|| Section::Paragraph(self.rest())));
         sections
             .extend(self.next.iter().map(|next| Section::Line(format!("Next: `{}`: {}.", next.command, next.shows))));
         sections.extend(self.files().map(Section::Line));
         sections
     }
 
-    fn warnings(&self) -> Vec<String> {
-        self.explanations()
-    }
-}
-
-impl Shown<'_, Answer> {
     /// The two sentences, the plot, times as bars, sums over passes, and the speed-ups that matter.
     pub(super) fn essence(&self) -> Vec<Section> {
         let mut sections = vec![

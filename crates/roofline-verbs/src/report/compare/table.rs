@@ -2,10 +2,13 @@
 
 use roofline_core::predict::Tier;
 
-use crate::report::{Align, Cell, Shown, Table, number, style};
-use roofline_verbs::compare::Answer;
+use crate::{
+    compare::Answer,
+    report::{Align, Cell, Table, style},
+    text::number,
+};
 
-impl Shown<'_, Answer> {
+impl Answer {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::default()
             .column("phase", Align::Left, 0)

@@ -5,20 +5,20 @@ use anstyle::Style;
 use super::style::{bold, paint, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     Left,
     Right,
 }
 
 /// What stands in a field.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub struct Cell {
     text: String,
     style: Style,
 }
 
 impl Cell {
-    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
+    pub fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: printable(&text.into()), style }
     }
 
@@ -42,7 +42,7 @@ struct Column {
 
 /// Columns and rows.
 #[derive(Default)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     splits: bool,
@@ -55,24 +55,27 @@ const NARROWEST: usize = 40;
 
 impl Table {
     /// Adds a column; of several that do not fit, the one with the highest rank goes first.
-    pub(crate) fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
+    #[must_use]
+    pub fn column(mut self, name: impl Into<String>, align: Align, rank: u8) -> Self {
         self.columns.push(Column { name: name.into(), align, rank });
         self
     }
 
     /// Continues below, under the first column again, instead of dropping columns.
-    pub(crate) fn splitting(self) -> Self {
+    #[must_use]
+    pub fn splitting(self) -> Self {
         Self { splits: true, ..self }
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let cells: Vec<Cell> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.columns.len(), "a cell for every column");
         self.rows.push(cells);
     }
 
     /// Removes columns in which every cell is empty.
-    pub(crate) fn without_empty_columns(mut self) -> Self {
+    #[must_use]
+    pub fn without_empty_columns(mut self) -> Self {
         for at in (0..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row[at].text.is_empty()) {
                 self.columns.remove(at);
@@ -100,7 +103,7 @@ impl Table {
         shown
     }
 
-    pub(super) fn text(&self, width: Option<usize>) -> String {
+    pub fn text(&self, width: Option<usize>) -> String {
         let widths = self.widths();
         if self.splits {
             let parts = self.groups(&widths, width);
@@ -112,7 +115,7 @@ impl Table {
             (0..self.columns.len()).filter(|at| !shown.contains(at)).map(|at| self.columns[at].name.as_str()).collect();
         if !hidden.is_empty() {
             let line = format!("(wider terminal shows: {})", hidden.join(", "));
-            out += &super::wrap(&line, width.unwrap_or(NARROWEST).max(NARROWEST), "  ");
+            out += &wrap(&line, width.unwrap_or(NARROWEST).max(NARROWEST), "  ");
         }
         out
     }
@@ -159,7 +162,7 @@ impl Table {
         (names, rows)
     }
 
-    pub(super) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let escape = |text: &str| printable(text).replace('|', "\\|");
         let mut out = line(self.columns.iter().map(|column| escape(&column.name)).collect());
@@ -170,6 +173,23 @@ impl Table {
         }
         out
     }
+}
+
+/// `text` in lines of at most `width`, continued lines indented.
+pub fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > width {
+            lines.push(format!("{indent}{word}"));
+        } else if let Some(line) = lines.last_mut() {
+            if last > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -209,6 +229,12 @@ mod tests {
         let text = plain(&table().splitting().text(Some(16)));
         let (above, below) = text.split_once("\n\n").unwrap();
         assert!(above.starts_with("name     time\n") && below.starts_with("name   why\n"), "{text}");
+    }
+
+    #[test]
+    fn paragraphs_wrap_at_words() {
+        assert_eq!(wrap("one two three four", 9, "  "), "one two\n  three\n  four\n");
+        assert_eq!(wrap("", 9, "  "), "\n");
     }
 
     #[test]
