@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Format, Math, Result,
+    Dim, Error, Format, Math, Result,
     format::{BlockScaling, Element},
     units::{ByteRate, Bytes, FlopRate, Intensity, Seconds, Watts},
 };
@@ -251,11 +251,12 @@ impl Device {
         names.map(|name| key_of(name))
     }
 
-    /// Bandwidth one way and latency per step of the link to other devices: the interconnect, else the host link. The
-    /// latencies are those of NCCL's own tuning model for low-latency rings (src/graph/tuning.cc: NVLink 0.6 us, PCIe
+    /// Bandwidth one way and latency per step of the link between `ranks` devices: the interconnect, else the host link, which
+    /// is also the one where bridges join pairs and there are more. The latencies are those of NCCL's own tuning model for low-latency rings (src/graph/tuning.cc: NVLink 0.6 us, PCIe
     /// 1 us).
-    pub fn link(&self) -> Result<(ByteRate, Seconds)> {
-        let link = self.interconnect.as_ref().or(self.host_link.as_ref());
+    pub fn link(&self, ranks: Dim) -> Result<(ByteRate, Seconds)> {
+        let reaches = |link: &&Link| ranks.get() <= 2 || !link.kind.contains("pairs only");
+        let link = self.interconnect.as_ref().filter(reaches).or(self.host_link.as_ref());
         let rate = link.and_then(|link| link.per_direction.or(link.total.map(|total| total / 2.0)));
         let (Some(link), Some(rate)) = (link, rate) else {
             let reason = "its file names no link to other devices".to_owned();

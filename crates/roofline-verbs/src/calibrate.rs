@@ -3,11 +3,13 @@
 mod cpu_grid;
 mod draw;
 mod gpu_grid;
+pub(crate) mod published;
 mod shapes;
 mod terms;
 mod timings;
 mod validate;
 
+pub use published::{AboveFloor, PhaseErrors, PublishedFit, SkippedSpeeds, SpeedErrors, SpeedGroup, SpeedsChecked};
 pub use terms::{Calibrated, Term};
 pub use timings::{Checked, ErrorsOfGroup, SkippedDevice, Timed, TimingErrors};
 pub use validate::{ErrorsOf, Validation, WorstKernel};
@@ -58,10 +60,14 @@ pub struct Request {
     #[serde(default)]
     #[schemars(extend("x-local" = true))]
     pub from: Vec<PathBuf>,
-    /// Say how far the calibrations in use are from a file of timings; nothing is fitted
+    /// Say how far forecasts are from a file of timings, or of published speeds; nothing is fitted
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub check: Option<PathBuf>,
+    /// Fit what runtimes reach of their devices to speeds of whole models (CSV), or go back to what ships (`builtin`)
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub published: Option<PathBuf>,
     /// Leave out the correction that is made where terms explain too little
     #[arg(long)]
     #[serde(default)]
@@ -102,6 +108,8 @@ Examples:
   roofline calibrate --from run.jsonl                  fit again, without measuring
   roofline calibrate --from gemm.csv --on h200         fit to timings of serving stacks, cross-validated
   roofline calibrate --check gemm.csv --json           how far the calibrations in use are from them
+  roofline calibrate --published speeds.csv            fit runtimes to speeds of whole models, devices left out in turn
+  roofline calibrate --check speeds.csv --json         how far forecasts of whole models are from such speeds
   roofline calibrate --validate 300                    how far it is from random shapes";
 
 /// What came of it.
@@ -117,6 +125,10 @@ pub enum Answer {
     Timed(Box<Timed>),
     /// How far calibrations are from timings of others.
     Checked(Box<Checked>),
+    /// What published speeds gave.
+    Published(Box<PublishedFit>),
+    /// How far forecasts are from published speeds.
+    SpeedsChecked(Box<SpeedsChecked>),
     /// There was one, and it is gone.
     Forgotten { forgotten: String, notes: Vec<Note> },
 }
@@ -129,11 +141,22 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
     }
     if let Some(path) = &request.check {
         let header = timings::header(path)?;
+        if published::is_speeds(&header) {
+            return Ok(Answer::SpeedsChecked(Box::new(published::check(context, path)?)));
+        }
         if !timings::is_timings(&header) {
             let message = format!("{}: neither timings of kernels nor speeds of models", path.display());
-            return Err(Error::request(message, "timings of kernels have a column `latency_us`"));
+            return Err(Error::request(message, "timings have a column `latency_us`, speeds one `tokens_per_s`"));
         }
         return Ok(Answer::Checked(Box::new(timings::check(context, path, !request.plain)?)));
+    }
+    if let Some(path) = &request.published {
+        if path.as_os_str() == "builtin" {
+            published::forget(context)?;
+            context.note("published speeds are those that ship with roofline");
+            return Ok(Answer::Forgotten { forgotten: "published speeds".to_owned(), notes: context.notes() });
+        }
+        return Ok(Answer::Published(Box::new(published::fit(context, request, path)?)));
     }
     if let Some(first) = request.from.first() {
         let of_timings = |path: &PathBuf| timings::header(path).is_ok_and(|header| timings::is_timings(&header));
@@ -183,6 +206,7 @@ fn refuse_two(asked: &Request) -> Result<()> {
         ("forget", asked.forget),
         ("from", !asked.from.is_empty()),
         ("check", asked.check.is_some()),
+        ("published", asked.published.is_some()),
         ("validate", asked.validate.is_some()),
     ];
     let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();

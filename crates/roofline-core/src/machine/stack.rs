@@ -32,6 +32,8 @@ pub enum Stack {
     LmDeploy,
     /// QServe.
     Qserve,
+    /// Intel's extension of PyTorch, on processors.
+    Ipex,
     /// Optimum Habana, on Gaudi.
     Habana,
     /// The backend that computes nothing, for tests.
@@ -54,6 +56,7 @@ impl Stack {
         Self::AutoAwq,
         Self::LmDeploy,
         Self::Qserve,
+        Self::Ipex,
         Self::Habana,
         Self::Null,
     ];
@@ -74,6 +77,7 @@ impl Stack {
             Self::AutoAwq => "autoawq",
             Self::LmDeploy => "lmdeploy",
             Self::Qserve => "qserve",
+            Self::Ipex => "ipex",
             Self::Habana => "habana",
             Self::Null => "null",
         }

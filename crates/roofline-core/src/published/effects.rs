@@ -151,20 +151,25 @@ impl Effects {
         &SHIPPED
     }
 
-    /// Reads a file, and refuses numbers that no machine has.
+    /// Reads a file.
     pub fn parse(text: &str) -> Result<Self> {
         let refuse = |reason: String| Error::Calibration { device: "published speeds".to_owned(), reason };
-        let read: Self = toml::from_str(text).map_err(|error| refuse(error.to_string()))?;
+        toml::from_str::<Self>(text).map_err(|error| refuse(error.to_string()))?.checked()
+    }
+
+    /// Refuses numbers that no machine has, for factors that come from a file.
+    pub fn checked(self) -> Result<Self> {
+        let refuse = |reason: String| Error::Calibration { device: "published speeds".to_owned(), reason };
         let sensible = |factor: &f64| (1e-3..=1e5).contains(factor);
-        let wrong = read.effect.iter().find(|effect| !effect.factors.values().all(sensible));
+        let wrong = self.effect.iter().find(|effect| !effect.factors.values().all(sensible));
         if let Some(wrong) = wrong {
             return Err(refuse(format!("a factor is outside what a machine can have: {:?}", wrong.factors)));
         }
         let spread = |interval: &Interval| [interval.seen, interval.unseen, interval.foreign];
-        if read.interval.iter().flat_map(spread).any(|width| !(0.0..=5.0).contains(&width)) {
+        if self.interval.iter().flat_map(spread).any(|width| !(0.0..=5.0).contains(&width)) {
             return Err(refuse("an interval is outside what a forecast can have".to_owned()));
         }
-        Ok(read)
+        Ok(self)
     }
 
     /// The terms of a runtime on a device.

@@ -4,11 +4,12 @@ use super::{
     Effects, Phase, Reach, Regime, Speed, TERMS,
     effects::Place,
     kernel::{Kernel, Shared},
-    speed::{plan_of, stack_of},
+    speed::plan_of,
 };
 use crate::{
     Device, Dim, Error, Machine, Model, Plan, Registry, Result,
     model::{Lowering, Workload},
+    machine::Basis,
     plan::{self, Assignment},
     predict::Estimate,
 };
@@ -50,7 +51,7 @@ impl Figure {
             return Err(Error::Shape(format!("{} tokens/s of {} x {}", speed.tokens_per_s, speed.batch, speed.context)));
         }
         let device = Registry::builtin().find(&speed.device)?.into_owned();
-        let (model, stack) = (Model::find(&speed.model)?, stack_of(&speed.runtime_family)?);
+        let (model, stack) = (Model::find(&speed.model)?, speed.stack()?);
         let plan = plan_of(&speed.quant, stack, model.anatomy.order.len())?;
         let release = Some(speed.runtime.trim().to_ascii_lowercase());
         let place = Place { release, ..Place::of(&device, stack, None) };
@@ -118,6 +119,28 @@ impl Figure {
     pub fn expected(&self, effects: &Effects) -> (f64, f64) {
         let reach = effects.at(&self.place);
         (self.by(&reach), reach.factor(self.regime))
+    }
+
+    /// What a forecast of it stands on: kernels that somebody timed, speeds of the runtime on such devices, or neither.
+    pub fn basis(&self, effects: &Effects) -> Basis {
+        let timed = |pass: &Pass| pass.kernels.iter().any(|(cost, _)| matches!(cost, Cost::Timed(_)));
+        match (self.passes.iter().all(timed), effects.at(&self.place).is_known()) {
+            (true, _) => Basis::Transferred,
+            (_, true) => Basis::Published,
+            _ => Basis::Prior,
+        }
+    }
+
+    /// Why a figure can be above what the device's limits allow.
+    pub fn above_floor(&self) -> &'static str {
+        match self.regime {
+            Regime::Experts => "tokens chose fewer experts, or other ones, than were counted",
+            _ if self.phase == Phase::Request => {
+                "the batch or the format of its cache was assumed, or several requests shared what was counted for each"
+            }
+            _ if self.phase == Phase::Prefill => "its kernels add up in 16 bits, or in a format other than the one named",
+            _ => "the device ran faster than its data sheet says, or the model was not the one named",
+        }
     }
 
     /// The device's key.

@@ -145,6 +145,7 @@ pub fn fit(figures: &[&Figure], first: &[Effect]) -> Vec<Effect> {
             break;
         }
     }
+    if std::env::var("LOSS").is_ok() { eprintln!("{} {} rows {} unknowns loss {best}", u8::from(!first.is_empty()), figures.len(), place.len()); }
     effects(&design, &place)
 }
 
@@ -241,4 +242,4 @@ pub fn tuned_const(name: &str, v: f64) -> f64 {
 }
 
 fn soft() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("SOFT", 0.12)) }
-fn noise() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("NOISE", 0.01)) }
+fn noise() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("NOISE", 0.04)) }

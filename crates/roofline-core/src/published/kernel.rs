@@ -26,7 +26,9 @@ pub(crate) struct Kernel {
     rows: f64,
     memory: f64,
     compute: f64,
+    /// Sending bytes to other devices, and the steps that takes.
     network: f64,
+    steps: f64,
     /// Moving its weights once in 16 bits, where they are narrower and a 16-bit unit multiplies.
     widened: f64,
 }
@@ -177,6 +179,10 @@ impl Kernel {
         } else {
             Seconds::ZERO
         };
+        let steps = match op {
+            Op::AllReduce(reduce) => device.link(reduce.ranks).map_or(0.0, |(_, hop)| Estimate::steps(reduce, hop).value()),
+            _ => 0.0,
+        };
         Self {
             kind,
             stored,
@@ -184,7 +190,8 @@ impl Kernel {
             rows: rows(op),
             memory: likely.memory.value(),
             compute: likely.compute.value(),
-            network: likely.network.value(),
+            network: (likely.network.value() - steps).max(0.0),
+            steps,
             widened: widened.value(),
         }
     }
@@ -216,7 +223,7 @@ impl Kernel {
         };
         let widening = if self.rows > MANY { self.widened * value(Term::Widening) } else { 0.0 };
         let network = match self.kind {
-            Kind::Exchange => self.network / value(Term::Link) + value(Term::Exchange) * 1e-6,
+            Kind::Exchange => self.network / value(Term::Link) + self.steps * value(Term::Exchange),
             _ => 0.0,
         };
         // The slower of the two, softened: near the ridge neither hides the other whole.

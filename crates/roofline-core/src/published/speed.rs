@@ -77,6 +77,16 @@ static ALIASES: LazyLock<Aliases> = LazyLock::new(|| {
     toml::from_str(include_str!("../../data/published/aliases.toml")).unwrap_or_else(|_| none())
 });
 
+impl Speed {
+    /// The runtime that the source means: by its full name, where that is known to be another than its family says.
+    pub(super) fn stack(&self) -> Result<Stack> {
+        match ALIASES.stacks.get(&self.runtime.trim().to_ascii_lowercase()) {
+            Some(stack) => Ok(*stack),
+            None => stack_of(&self.runtime_family),
+        }
+    }
+}
+
 /// The runtime that a source means.
 pub fn stack_of(name: &str) -> Result<Stack> {
     let name = name.trim().to_ascii_lowercase();

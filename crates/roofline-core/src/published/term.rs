@@ -39,7 +39,7 @@ pub enum Term {
     Sequence,
     /// The share of the link that exchanges reach.
     Link,
-    /// What an exchange takes beside its bytes.
+    /// How much longer the steps of an exchange take than the link's latency.
     Exchange,
 }
 
@@ -109,8 +109,8 @@ impl Term {
             Self::Bandwidth | Self::Peak | Self::Link => "share",
             Self::Eight | Self::Four | Self::Cache | Self::Experts | Self::Narrow | Self::Attention => "factor",
             Self::Rows => "rows",
-            Self::Widening => "times",
-            Self::Layer | Self::Step | Self::Sequence | Self::Exchange => "us",
+            Self::Widening | Self::Exchange => "times",
+            Self::Layer | Self::Step | Self::Sequence => "us",
         }
     }
 
@@ -131,7 +131,7 @@ impl Term {
             Self::Step => "scheduling and sampling: what a pass takes beside its layers",
             Self::Sequence => "what each sequence of a batch adds to a pass",
             Self::Link => "share of the link between devices that exchanges reach",
-            Self::Exchange => "what an exchange between devices takes beside its bytes",
+            Self::Exchange => "how much longer the steps of an exchange take than the latency of the link",
         }
     }
 
@@ -148,7 +148,7 @@ impl Term {
             Self::Step => (0.1, 50_000.0),
             Self::Sequence => (0.01, 1_000.0),
             Self::Link => (0.02, 1.0),
-            Self::Exchange => (0.5, 2_000.0),
+            Self::Exchange => (0.5, 100.0),
         }
     }
 
@@ -167,7 +167,7 @@ impl Term {
             Self::Step => 100.0,
             Self::Sequence => 3.0,
             Self::Link => 0.5,
-            Self::Exchange => 15.0,
+            Self::Exchange => 3.0,
         }
     }
 

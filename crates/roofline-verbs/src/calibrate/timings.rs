@@ -256,7 +256,7 @@ fn provenance(request: &Request, place: &Place) -> String {
 }
 
 /// A regular file, packed or not; a pipe or a device could go on for ever.
-fn open(path: &Path) -> Result<Source> {
+pub(super) fn open(path: &Path) -> Result<Source> {
     if !std::fs::metadata(path).map_err(Error::file(path))?.is_file() {
         return Err(unreadable(path, "not a regular file"));
     }
@@ -271,7 +271,7 @@ pub(super) fn header(path: &Path) -> Result<StringRecord> {
     reader.headers().cloned().map_err(|error| unreadable(path, &error.to_string()))
 }
 
-fn unreadable(path: &Path, reason: &str) -> Error {
+pub(super) fn unreadable(path: &Path, reason: &str) -> Error {
     let hint =
         "timings are CSV: device, framework, version, gemm_dtype, m, n, k, latency_us, or the columns of attention";
     Error::request(format!("{}: {reason}", path.display()), hint)
