@@ -62,6 +62,10 @@ pub struct Request {
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub check: Option<PathBuf>,
+    /// Say it as if the device had never been timed: by what was timed on the most similar other one
+    #[arg(long, requires = "check")]
+    #[serde(default)]
+    pub transfer: bool,
     /// Leave out the correction that is made where terms explain too little
     #[arg(long)]
     #[serde(default)]
@@ -70,6 +74,10 @@ pub struct Request {
     #[arg(long, value_name = "FOLDER")]
     #[schemars(extend("x-local" = true))]
     pub write: Option<PathBuf>,
+    /// Write every timing beside what terms fitted to other shapes say of it, and what each term adds (CSV)
+    #[arg(long, value_name = "FILE", requires = "from")]
+    #[schemars(extend("x-local" = true))]
+    pub rows: Option<PathBuf>,
     /// Where timings come from, for the calibration to say
     #[arg(long, value_name = "TEXT")]
     pub source: Option<String>,
@@ -133,7 +141,8 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
             let message = format!("{}: neither timings of kernels nor speeds of models", path.display());
             return Err(Error::request(message, "timings of kernels have a column `latency_us`"));
         }
-        return Ok(Answer::Checked(Box::new(timings::check(context, path, !request.plain)?)));
+        let scoring = timings::Scoring { corrected: !request.plain, left_out: request.transfer };
+        return Ok(Answer::Checked(Box::new(timings::check(context, path, scoring)?)));
     }
     if let Some(first) = request.from.first() {
         let of_timings = |path: &PathBuf| timings::header(path).is_ok_and(|header| timings::is_timings(&header));

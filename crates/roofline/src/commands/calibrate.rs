@@ -206,9 +206,8 @@ impl Report for Shown<'_, Checked> {
 
 /// What could not be used, in a sentence for each.
 fn left_out(skipped: &[SkippedDevice]) -> Option<Section> {
-    let one = |skipped: &SkippedDevice| {
-        format!("{} {}: {} rows left out: {}.", skipped.device, skipped.framework, skipped.rows, skipped.reason)
-    };
+    let one =
+        |skipped: &SkippedDevice| format!("{}: {} rows left out: {}.", skipped.device, skipped.rows, skipped.reason);
     let all: Vec<String> = skipped.iter().map(one).collect();
     (!all.is_empty()).then(|| Section::Paragraph(all.join(" ")))
 }
