@@ -52,7 +52,7 @@ def density(rows, name, left, top, size, low, high):
 
 def scatter(rows, operators):
     size, gap, parts = 260, 62, []
-    names = {"gemm": "products", "generation_attention": "attention, one new token", "context_attention": "attention, prompts"}
+    names = {"gemm": "products", "generation_attention": "decode attention", "context_attention": "attention of prompts"}
     for column, op in enumerate(operators):
         own = [row for row in rows if row["op"] == op]
         for at, (name, words) in enumerate((("predicted_us", "forecast"), ("ideal_us", "ideal roofline"))):
