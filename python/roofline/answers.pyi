@@ -856,7 +856,7 @@ class AttentionChoice(Answer):
 
 class TimedRemainder(Answer):
     knots: List[List[float]]
-    steps: List[Step]
+    steps: List[List[float]]
 
 class Term(Answer):
     meaning: str

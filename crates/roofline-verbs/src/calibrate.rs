@@ -44,6 +44,7 @@ const SHAPES: usize = 10_000;
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = HELP)]
 #[schemars(rename = "CalibrateRequest")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Request {
     /// Show the calibration in use; nothing is measured
     #[arg(long)]

@@ -30,7 +30,8 @@ const PLACES: usize = 8;
 pub struct Remainder {
     /// Knots for each dimension.
     knots: Vec<Vec<f64>>,
-    /// Changes at bounds.
+    /// Changes at bounds: the two dimensions with the place of each bound, then four values.
+    #[schemars(with = "Vec<[f64; 8]>")]
     steps: Vec<Step>,
 }
 

@@ -1,6 +1,5 @@
 //! Changes at bounds: a shape is on one side of each of two, and what that makes of four values is added.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PLACES, Places, SHRINK, four_places, weight};
@@ -14,9 +13,8 @@ const BOUNDS: usize = 16;
 const WORTH: f64 = 0.01;
 
 /// Two bounds and four values: below both, beyond the second, beyond the first, beyond both.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "[f64; 8]", into = "[f64; 8]")]
-#[schemars(with = "[f64; 8]")]
 pub(super) struct Step {
     bounds: [Bound; 2],
     values: [f64; 4],
