@@ -1,5 +1,7 @@
 //! Timings of others through the program: fitted, scored, and refused where they are no timings.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::{fs, io::Read, path::PathBuf};
