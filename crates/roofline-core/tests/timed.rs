@@ -151,16 +151,25 @@ proptest! {
 /// far better than the ideal roofline.
 #[test]
 fn shipped_terms_are_few_and_better_than_the_ideal() {
+    let (mut inside, mut all) = (0.0, 0.0);
     for calibration in Calibration::shipped().map(Result::unwrap) {
         let Terms::Timed(terms) = &calibration.terms else { continue };
         assert!(calibration.provenance.contains("Apache-2.0"), "{}", calibration.provenance);
         for kernel in &terms.kernels {
             let (quality, what) = (&kernel.quality, format!("{} {} {}", calibration.device, kernel.op, kernel.dtype));
             assert!(kernel.terms.present().count() <= 12, "{what}");
-            assert!(quality.rows >= 40 && quality.median < 0.2, "{what}: {}", quality.median);
+            // A library that was timed seldom is known less well.
+            let most = if quality.rows < 200 { 0.3 } else { 0.2 };
+            assert!(quality.rows >= 40 && quality.median < most, "{what}: {}", quality.median);
+            // Judged by intervals of other shapes.
+            assert!((0.6..0.95).contains(&quality.coverage80), "{what}: {}", quality.coverage80);
             assert!(quality.mean < quality.ideal_mean, "{what}");
+            inside += quality.coverage80 * quality.rows as f64;
+            all += quality.rows as f64;
         }
     }
+    let coverage = inside / all;
+    assert!(all > 78_000.0 && (0.76..0.84).contains(&coverage), "{coverage} of {all}");
 }
 
 #[test]
@@ -205,8 +214,8 @@ fn terms_are_found_again() {
     let sides = [1.0, 16.0, 64.0, 256.0, 1024.0, 4096.0];
     let mut timings = Vec::new();
     for m in sides {
-        for n in [256.0, 1024.0, 4096.0, 16384.0] {
-            for k in [512.0, 2048.0, 8192.0] {
+        for n in [128.0, 512.0, 1024.0, 4096.0, 16384.0] {
+            for k in [256.0, 512.0, 2048.0, 8192.0, 32768.0] {
                 timings.push(timing(Shape::Product { m, n, k }));
             }
         }
