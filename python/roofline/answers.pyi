@@ -812,12 +812,18 @@ class TimedTerms(Answer):
 class KernelTerms(Answer):
     choice: TimedChoice
     dtype: Dtype
+    library: Optional[TimedLibrary]
     op: TimedOp
     quality: TimedQuality
     remainder: TimedRemainder
     terms: TimedTermsByName
 
+class TimedLibrary(Answer):
+    name: str
+    serves: List[str]
+
 class TimedQuality(Answer):
+    coverage80: float
     ideal_mean: float
     intervals: List[float]
     mean: float
@@ -847,6 +853,10 @@ class AttentionChoice(Answer):
     packs_windows: bool
     splits: int
     tile: int
+
+class TimedRemainder(Answer):
+    knots: List[List[float]]
+    steps: List[List[float]]
 
 class Term(Answer):
     meaning: str
@@ -894,9 +904,11 @@ class TimedCalibration(Answer):
     stack: str
 
 class TimedKernelQuality(Answer):
+    coverage80: float
     dtype: Dtype
     ideal_mean: float
     intervals: List[float]
+    library: Optional[TimedLibrary]
     mean: float
     median: float
     op: TimedOp
@@ -909,7 +921,6 @@ class TimedKernelQuality(Answer):
 
 class SkippedDevice(Answer):
     device: str
-    framework: str
     reason: str
     rows: int
 
@@ -2142,7 +2153,7 @@ KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
 TimedOp = Literal["gemm", "generation_attention", "context_attention"]
 Dtype = Literal["bfloat16", "fp8", "fp8_block", "nvfp4", "int8_wo", "int4_wo", "sq", "bfloat16/fp8", "fp8/fp8"]
 TimedTermsByName = Answer
-TimedRemainder = List[List[float]]
+Step = List[float]
 RecommendationGoal = Literal["latency", "throughput", "memory", "energy", "cost"]
 LeftReason = Literal["rule", "plan", "no_product", "tower", "stack", "transposed", "vector", "no_role"]
 End = Literal["length", "end_of_text", "stopped"]

@@ -99,6 +99,12 @@ impl Machine {
         Self { calibration, moved: false, ..self }
     }
 
+    /// The same with what runtimes reach by other figures.
+    #[must_use]
+    pub fn reaching(self, effects: &Effects) -> Self {
+        Self { reach: effects.reach(&self.device, self.stack, None), ..self }
+    }
+
     /// The same device with other rates: terms that were measured follow the bandwidth.
     pub fn scaled(&self, bandwidth: f64, compute: f64) -> Result<Self> {
         let device = self.device.scaled(bandwidth, compute)?;
@@ -175,14 +181,16 @@ impl Machine {
             Terms::Timed(_) if among.whole => among.launch,
             _ => Seconds::ZERO,
         };
+        // A whole model is no surer than such models were.
+        let least = if start > Seconds::ZERO { libm::log(self.reach.factor(among.regime)) } else { 0.0 };
         let started = |causes: Causes| Causes { time: causes.time + start, launch: causes.launch + start, ..causes };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
             let (interval, basis) =
                 if self.moved { (MOVED * interval, Basis::Transferred) } else { (interval, Basis::Calibrated) };
-            return (Expected::new(started(causes), interval.exp(), ideal), basis);
+            return (Expected::new(started(causes), interval.max(least).exp(), ideal), basis);
         }
         if let Some((causes, interval)) = self.sibling(calibration, op, precision, ideal) {
-            return (Expected::new(started(causes), interval.exp(), ideal), Basis::Transferred);
+            return (Expected::new(started(causes), interval.max(least).exp(), ideal), Basis::Transferred);
         }
         self.reached(op, precision, among, ideal)
     }

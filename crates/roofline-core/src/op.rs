@@ -8,6 +8,7 @@ mod elementwise;
 mod experts;
 mod linear;
 
+pub(crate) use attention::causal_pairs;
 pub use attention::{Attention, Cache};
 pub use elementwise::{Elementwise, ElementwiseKind};
 pub use experts::{ExpertSide, Experts};

@@ -1,6 +1,7 @@
 //! Whose kernels run.
 
-use crate::text::named;
+use super::Class;
+use crate::{Device, device::Kind, text::named};
 
 /// A program whose kernels an expectation speaks of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +81,19 @@ impl Stack {
             Self::Ipex => "ipex",
             Self::Habana => "habana",
             Self::Null => "null",
+        }
+    }
+
+    /// The one that people run on a device: ours where it has kernels, on processors and NVIDIA's GPUs; llama.cpp, vLLM or the
+    /// maker's own where it has none.
+    pub fn usual(device: &Device) -> Self {
+        let ours = device.kind == Kind::Cpu || device.vendor == "NVIDIA" || device.compute_capability.is_some();
+        match Class::of(device) {
+            _ if ours => Self::Roofline,
+            Class::Apple | Class::Gddr | Class::Shared => Self::LlamaCpp,
+            Class::Hbm => Self::Vllm,
+            _ if device.name.contains("Gaudi") => Self::Habana,
+            Class::Cpu | Class::Other => Self::Roofline,
         }
     }
 

@@ -12,22 +12,22 @@ use std::{
 
 use csv::StringRecord;
 use roofline_core::{
-    machine::Basis,
-    published::{Effects, Figure, Judged, Known, Phase, Scored, Speed, judge, scores, validate},
+    Device,
+    machine::{Basis, Stack},
+    published::{Effects, Figure, Judged, Known, Phase, Scored, Speed, Term as PublishedTerm, judge, scores, validate},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{
-    Request,
-    timings::{open, unreadable},
+use super::{Request, Term, timings::open};
+use crate::{
+    Context, Error, Note, Result,
+    context::files::replace,
+    machine::{OWN_TERMS, own_terms},
 };
-use crate::{Context, Error, Note, Result, context::files::replace};
 
 /// Most rows of a file.
 const MOST_ROWS: usize = 100_000;
-/// The name that terms of the user's own are kept under.
-const KEPT: &str = "terms";
 
 /// Errors on a file of speeds, as shares of what was published.
 #[derive(Serialize, JsonSchema)]
@@ -106,6 +106,20 @@ pub struct PublishedFit {
     pub notes: Vec<Note>,
 }
 
+/// What a runtime reaches of a device.
+#[derive(Serialize, JsonSchema)]
+pub struct Reached {
+    pub device: String,
+    pub device_name: String,
+    pub stack: Stack,
+    pub provenance: String,
+    /// What is known of the runtime on such devices; none where nobody published anything.
+    pub known: Option<Known>,
+    pub rows: Vec<Term>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+}
+
 /// Errors of a kind of figure.
 #[derive(Serialize, JsonSchema)]
 pub struct PhaseErrors {
@@ -119,16 +133,10 @@ pub(super) fn is_speeds(header: &StringRecord) -> bool {
     header.iter().any(|column| column.trim() == "tokens_per_s")
 }
 
-/// The terms in use: the user's own, else those that ship.
-pub(crate) fn in_use(context: &Context) -> Option<Effects> {
-    let kept = context.kept::<Effects>("published", KEPT)?;
-    match kept.checked() {
-        Ok(kept) => Some(kept),
-        Err(error) => {
-            context.warn(format!("left out: {error}"));
-            None
-        }
-    }
+fn unreadable(path: &Path, reason: &str) -> Error {
+    let hint = "speeds are CSV: source, device, devices, runtime, runtime_family, model, quant, batch, context, phase (decode, \
+                prefill or request), generated, tokens_per_s, note";
+    Error::request(format!("{}: {reason}", path.display()), hint)
 }
 
 /// Rows of a file that can be forecast, and why others cannot.
@@ -157,7 +165,7 @@ fn read(path: &Path) -> Result<Read> {
 /// Scores the terms in use on a file.
 pub(super) fn check(context: &Context, path: &Path) -> Result<SpeedsChecked> {
     let Read { rows, skipped } = read(path)?;
-    let own = in_use(context);
+    let own = own_terms(context);
     let effects = own.as_ref().unwrap_or(Effects::builtin());
     let figures: Vec<&Figure> = rows.iter().map(|(_, figure)| figure).collect();
     let scored = scores(&figures, effects);
@@ -230,7 +238,7 @@ pub(super) fn fit(context: &Context, request: &Request, path: &Path) -> Result<P
         replace(&path, text.as_bytes())?;
         context.note(format!("written: {}", path.display()));
     } else {
-        let path = context.home().keep("published", KEPT, effects)?;
+        let path = context.home().keep(OWN_TERMS.0, OWN_TERMS.1, effects)?;
         context.note(format!(
             "kept in {}, and used from now on; `⟨roofline calibrate --published builtin⟩` goes back to what ships",
             path.display()
@@ -263,9 +271,31 @@ pub(super) fn fit(context: &Context, request: &Request, path: &Path) -> Result<P
     })
 }
 
+/// The terms of a runtime on a device, as they are told.
+pub(super) fn reached(context: &Context, device: &Device, stack: Stack) -> Result<Reached> {
+    let own = own_terms(context);
+    let effects = own.as_ref().unwrap_or(Effects::builtin());
+    let reach = effects.reach(device, stack, None);
+    let row = |term: &PublishedTerm| Term {
+        name: term.name().to_owned(),
+        value: reach.value(*term),
+        unit: term.unit(),
+        meaning: term.about(),
+    };
+    Ok(Reached {
+        device: device.label(),
+        device_name: device.name.clone(),
+        stack,
+        provenance: effects.provenance.clone(),
+        known: effects.known(device, stack).cloned(),
+        rows: PublishedTerm::ALL.iter().map(row).collect(),
+        notes: context.notes(),
+    })
+}
+
 /// Goes back to the terms that ship.
 pub(super) fn forget(context: &Context) -> Result<bool> {
-    context.home().forget("published", KEPT)
+    context.home().forget(OWN_TERMS.0, OWN_TERMS.1)
 }
 
 fn errors(scored: &[Scored]) -> SpeedErrors {
