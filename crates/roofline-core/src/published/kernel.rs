@@ -26,6 +26,8 @@ pub(crate) struct Kernel {
     rows: f64,
     memory: f64,
     compute: f64,
+    /// Its operations at the rated power, in seconds for a picojoule each; those of eight bits and less count half.
+    power: f64,
     /// Sending bytes to other devices, and the steps that takes.
     network: f64,
     steps: f64,
@@ -152,6 +154,11 @@ fn rows(op: &Op) -> f64 {
     }
 }
 
+/// What two limits that are felt together come to: clocks drop before the power is all used.
+fn both(one: f64, two: f64) -> f64 {
+    (one * one + two * two).sqrt()
+}
+
 impl Kernel {
     /// One operator of a device, by the work that is likely.
     pub(crate) fn of(op: &Op, precision: &Precision, sizes: Sizes, device: &Device, likely: &Estimate) -> Self {
@@ -179,6 +186,7 @@ impl Kernel {
         } else {
             Seconds::ZERO
         };
+        let power = device.tdp.map_or(0.0, |watts| likely.work.flops.value() * 1e-12 / watts.value());
         let steps = match op {
             Op::AllReduce(reduce) => device.link(reduce.ranks).map_or(0.0, |(_, hop)| Estimate::steps(reduce, hop).value()),
             _ => 0.0,
@@ -190,6 +198,7 @@ impl Kernel {
             rows: rows(op),
             memory: likely.memory.value(),
             compute: likely.compute.value(),
+            power: if narrow { power / 2.0 } else { power },
             network: (likely.network.value() - steps).max(0.0),
             steps,
             widened: widened.value(),
@@ -215,9 +224,12 @@ impl Kernel {
         let compute = match self.kind {
             Kind::Product | Kind::Experts if self.rows > 1.0 => {
                 let tile = value(Term::Rows) / self.rows;
-                self.compute * (1.0 + tile * tile).sqrt() / peak.min(1.0)
+                both(self.compute / peak.min(1.0), self.power * value(Term::Energy)) * (1.0 + tile * tile).sqrt()
             }
-            Kind::Prompt => self.compute / (peak * value(Term::Attention)).min(1.0),
+            Kind::Prompt => {
+                let attention = value(Term::Attention);
+                both(self.compute / (peak * attention).min(1.0), self.power * value(Term::Energy) / attention)
+            }
             // One row meets no matrix unit; its floor holds all the same.
             _ => self.compute,
         };

@@ -27,6 +27,8 @@ pub enum Term {
     Narrow,
     /// What attention over a prompt reaches of it.
     Attention,
+    /// Energy of an operation of 16 bits, which the device's rated power bounds the rate of.
+    Energy,
     /// Products of fewer rows than this take as long as if they had about as many.
     Rows,
     /// How often weights that are widened for many rows cross the memory in 16 bits.
@@ -73,6 +75,7 @@ impl Term {
         Self::Peak,
         Self::Narrow,
         Self::Attention,
+        Self::Energy,
         Self::Rows,
         Self::Widening,
         Self::Layer,
@@ -93,6 +96,7 @@ impl Term {
             Self::Peak => "peak",
             Self::Narrow => "narrow",
             Self::Attention => "attention",
+            Self::Energy => "energy",
             Self::Rows => "rows",
             Self::Widening => "widening",
             Self::Layer => "layer",
@@ -108,6 +112,7 @@ impl Term {
         match self {
             Self::Bandwidth | Self::Peak | Self::Link => "share",
             Self::Eight | Self::Four | Self::Cache | Self::Experts | Self::Narrow | Self::Attention => "factor",
+            Self::Energy => "pJ",
             Self::Rows => "rows",
             Self::Widening | Self::Exchange => "times",
             Self::Layer | Self::Step | Self::Sequence => "us",
@@ -125,6 +130,7 @@ impl Term {
             Self::Peak => "share of the peak that products of many rows reach",
             Self::Narrow => "what units of eight bits and less reach of that share",
             Self::Attention => "what attention over a prompt reaches of it",
+            Self::Energy => "energy of a 16-bit operation in products of many rows, by which the rated power bounds their rate",
             Self::Rows => "products of fewer rows take as long as if they had about so many",
             Self::Widening => "how often weights that are widened for many rows cross the memory in 16 bits",
             Self::Layer => "what a layer takes beside its bytes and operations",
@@ -142,6 +148,7 @@ impl Term {
             Self::Eight | Self::Four | Self::Cache | Self::Experts => (0.1, 1.6),
             Self::Peak => (0.01, 1.0),
             Self::Narrow | Self::Attention => (0.02, 2.0),
+            Self::Energy => (0.01, 50.0),
             Self::Rows => (1.0, 512.0),
             Self::Widening => (0.01, 10.0),
             Self::Layer => (0.1, 5_000.0),
@@ -161,6 +168,7 @@ impl Term {
             Self::Experts => 0.9,
             Self::Peak => 0.5,
             Self::Narrow | Self::Attention => 0.65,
+            Self::Energy => 1.0,
             Self::Rows => 16.0,
             Self::Widening => 0.3,
             Self::Layer => 40.0,
@@ -199,6 +207,7 @@ impl Term {
             ],
             Self::Narrow => &[(All, 0.8), (StackClass, 0.4), (Architecture, 0.3), (Release, 0.5)],
             Self::Attention => &[(All, 1.0), (Stack, 0.5), (Class, 0.5), (Release, 0.5)],
+            Self::Energy => &[(All, 1.5), (Stack, 0.6), (Architecture, 0.3), (Release, 0.4)],
             Self::Rows => &[(All, 1.5), (Stack, 1.0), (StackClass, 0.7), (Architecture, 0.5)],
             Self::Widening => &[(All, 1.5), (Stack, 1.0)],
             Self::Layer => &[
