@@ -1,4 +1,4 @@
-//! The calibrations of serving stacks, from the timings in the repository: fitted, compared with what ships, and told on a page.
+//! The calibrations of serving stacks and runtimes, from the timings and the published speeds in the repository: fitted, compared with what ships, and told on a page.
 
 use std::{fs, path::Path, process::Command};
 
@@ -14,6 +14,8 @@ pub(crate) enum Mode {
 const DATA: &str = "docs/results/timings";
 const SHIPPED: &str = "crates/roofline-core/data/calibrations";
 const SOURCE: &str = "aiconfigurator-core 0.12.0, ai-dynamo/aiconfigurator";
+const SPEEDS: &str = "docs/results/published/speeds.csv";
+const TERMS: &str = "crates/roofline-core/data/published";
 const FILES: [&str; 3] = ["context_attention", "gemm", "generation_attention"];
 
 /// Fits every kernel to all timings. Written: the calibrations that ship, then figures and tables of the page. Checked: what is
@@ -30,9 +32,12 @@ pub(crate) fn calibrations(mode: Mode) -> Result<(), String> {
     fit.args(["--source", SOURCE, "--licence", "Apache-2.0"]);
     run(fit.arg("--write").arg(&folder).arg("--rows").arg(&rows).arg("--json").stdout(std::process::Stdio::null()))?;
     if mode == Mode::Check {
-        return compare(&made);
+        compare(&made)?;
+        return speeds(&made, mode);
     }
     // What ships is part of the program.
+    build()?;
+    speeds(&made, mode)?;
     build()?;
     step("each device by what was timed on another");
     let mut report = Command::new("python3");
@@ -46,6 +51,23 @@ pub(crate) fn calibrations(mode: Mode) -> Result<(), String> {
     }
     step("figures and tables");
     run(report.current_dir(root()))
+}
+
+/// Fits what runtimes reach of their devices to published speeds, for which kernels that were timed are known already.
+fn speeds(made: &Path, mode: Mode) -> Result<(), String> {
+    step("published speeds");
+    let shipped = root().join(TERMS);
+    let folder = if mode == Mode::Write { shipped.clone() } else { made.join("published") };
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    run(program().args(["calibrate", "--published", SPEEDS, "--source", "docs/results/published"]).arg("--write").arg(&folder))?;
+    let read = |folder: &Path| {
+        let path = folder.join("terms.toml");
+        fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    if read(&folder)? == read(&shipped)? {
+        return Ok(());
+    }
+    Err(format!("{TERMS}/terms.toml is not what the figures give: `cargo xtask calibrations` writes it"))
 }
 
 fn build() -> Result<(), String> {

@@ -20,8 +20,8 @@ use crate::{
     Device, Graph, Math, Op, Precision, Result,
     calibration::{Calibration, Terms},
     format::Sizes,
-    predict::{Causes, Estimate, Expected, Prediction},
     plan::Assignment,
+    predict::{Causes, Estimate, Expected, Prediction},
     published::{Among, Effects, Kernel, Reach, Regime, Shared},
     units::Seconds,
 };
@@ -138,12 +138,7 @@ impl Machine {
     }
 
     /// The same of one of many.
-    pub(crate) fn prediction_among(
-        &self,
-        op: &Op,
-        precision: &Precision,
-        among: Among,
-    ) -> Result<(Prediction, Basis)> {
+    pub(crate) fn prediction_among(&self, op: &Op, precision: &Precision, among: Among) -> Result<(Prediction, Basis)> {
         let precision = &self.multiplied(precision);
         let ideal = Estimate::of(op, precision, self.sizes, &self.device)?;
         let (expected, basis) = self.expected(op, precision, among, &ideal);

@@ -20,7 +20,7 @@ pub use figure::Figure;
 pub use fit::fit;
 pub use kernel::Regime;
 pub(crate) use kernel::{Among, Kernel, Shared};
-pub use quality::{Judged, Scored, Validation, judge, scores, validate};
+pub use quality::{Judged, Runner, Scored, Validation, judge, scores, validate};
 pub use reach::Reach;
 pub use speed::{Phase, Speed, plan_of, stack_of};
 pub use term::{Level, TERMS, Term};

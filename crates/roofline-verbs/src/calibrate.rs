@@ -9,7 +9,9 @@ mod terms;
 mod timings;
 mod validate;
 
-pub use published::{AboveFloor, PhaseErrors, PublishedFit, Reached, SkippedSpeeds, SpeedErrors, SpeedGroup, SpeedsChecked};
+pub use published::{
+    AboveFloor, PhaseErrors, PublishedFit, Reached, SkippedSpeeds, SpeedErrors, SpeedGroup, SpeedsChecked,
+};
 pub use terms::{Calibrated, Term};
 pub use timings::{Checked, ErrorsOfGroup, SkippedDevice, Timed, TimingErrors};
 pub use validate::{ErrorsOf, Validation, WorstKernel};

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     Device, Dim, Error, Machine, Model, Plan, Registry, Result,
-    model::{Lowering, Workload},
     machine::Basis,
+    model::{Lowering, Workload},
     plan::{self, Assignment},
     predict::Estimate,
 };
@@ -48,7 +48,10 @@ impl Figure {
     pub fn of(speed: &Speed) -> Result<Self> {
         let positive = [speed.devices, speed.batch, speed.context].iter().all(|count| (1..1 << 40).contains(count));
         if !positive || !speed.tokens_per_s.is_finite() || speed.tokens_per_s <= 0.0 {
-            return Err(Error::Shape(format!("{} tokens/s of {} x {}", speed.tokens_per_s, speed.batch, speed.context)));
+            return Err(Error::Shape(format!(
+                "{} tokens/s of {} x {}",
+                speed.tokens_per_s, speed.batch, speed.context
+            )));
         }
         let device = Registry::builtin().find(&speed.device)?.into_owned();
         let (model, stack) = (Model::find(&speed.model)?, speed.stack()?);
@@ -76,14 +79,12 @@ impl Figure {
             regime = regime.max(Shared::of(&graph, &plan).regime(batch as f64, prompt));
             let mut kernels = Vec::with_capacity(graph.nodes.len());
             let mut failed = None;
-            plan.kernels(&graph, |plan::Kernel { node, precision }| {
-                match Cost::of(&machine, &node.op, precision) {
-                    Ok((cost, least)) => {
-                        floor += count * least * node.count as f64;
-                        kernels.push((cost, node.count as f64));
-                    }
-                    Err(error) => failed = Some(error),
+            plan.kernels(&graph, |plan::Kernel { node, precision }| match Cost::of(&machine, &node.op, precision) {
+                Ok((cost, least)) => {
+                    floor += count * least * node.count as f64;
+                    kernels.push((cost, node.count as f64));
                 }
+                Err(error) => failed = Some(error),
             });
             if let Some(error) = failed {
                 return Err(error);
@@ -138,7 +139,9 @@ impl Figure {
             _ if self.phase == Phase::Request => {
                 "the batch or the format of its cache was assumed, or several requests shared what was counted for each"
             }
-            _ if self.phase == Phase::Prefill => "its kernels add up in 16 bits, or in a format other than the one named",
+            _ if self.phase == Phase::Prefill => {
+                "its kernels add up in 16 bits, or in a format other than the one named"
+            }
             _ => "the device ran faster than its data sheet says, or the model was not the one named",
         }
     }

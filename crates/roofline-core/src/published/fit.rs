@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use super::{Effect, Figure, TERMS, Term};
 
 /// Errors beyond this are softened.
-
+const SOFT: f64 = 0.12;
 /// The variance of a figure that the terms explain, against which spreads are weighed.
-
+const NOISE: f64 = 0.04;
 /// Differences of logarithms that slopes are taken over.
 const DIFFERENCE: f64 = 1e-4;
 const STEPS: usize = 40;
@@ -31,8 +31,6 @@ impl Design {
         for term in Term::ALL {
             let mut seen: Vec<Vec<usize>> = Vec::new();
             for (level, spread) in term.spreads() {
-                let spread = &tuned(*term, *level, *spread);
-                if *spread == 0.0 { continue; }
                 let mut groups: BTreeMap<String, (Effect, Vec<usize>)> = BTreeMap::new();
                 for (at, figure) in figures.iter().enumerate() {
                     if let Some(key) = figure.place.key(*level) {
@@ -55,16 +53,6 @@ impl Design {
         Self { unknowns, rows }
     }
 
-    /// Where factors that are known already lie.
-    fn place_of(&self, effects: &[Effect]) -> Vec<f64> {
-        let known = |(key, term, _): &(Effect, Term, f64)| {
-            let own = effects.iter().find(|effect| effect.has_keys_of(key)).and_then(|effect| effect.factors.get(term));
-            let one = if *key == Effect::default() { term.start() } else { 1.0 };
-            own.map_or(0.0, |factor| libm::log(factor / one))
-        };
-        self.unknowns.iter().map(known).collect()
-    }
-
     /// The terms of a figure.
     fn terms(&self, row: usize, place: &[f64]) -> [f64; TERMS] {
         std::array::from_fn(|term| {
@@ -74,15 +62,13 @@ impl Design {
     }
 
     fn errors(&self, figures: &[&Figure], place: &[f64]) -> Vec<f64> {
-        let error = |(row, figure): (usize, &&Figure)| {
-            libm::log(figure.time(&self.terms(row, place)) / figure.seconds)
-        };
+        let error = |(row, figure): (usize, &&Figure)| libm::log(figure.time(&self.terms(row, place)) / figure.seconds);
         figures.iter().enumerate().map(error).collect()
     }
 
     fn loss(&self, errors: &[f64], place: &[f64]) -> f64 {
-        let soft = |error: &f64| 2.0 * soft() * soft() * ((1.0 + (error / soft()).powi(2)).sqrt() - 1.0);
-        let away = |(value, (.., spread)): (&f64, &(Effect, Term, f64))| noise() * (value / spread).powi(2);
+        let soft = |error: &f64| 2.0 * SOFT * SOFT * ((1.0 + (error / SOFT).powi(2)).sqrt() - 1.0);
+        let away = |(value, (.., spread)): (&f64, &(Effect, Term, f64))| NOISE * (value / spread).powi(2);
         errors.iter().map(soft).sum::<f64>() + place.iter().zip(&self.unknowns).map(away).sum::<f64>()
     }
 
@@ -103,7 +89,7 @@ impl Design {
                     slopes.extend(self.rows[row][term].iter().map(|at| (*at, slope)));
                 }
             }
-            let weight = 1.0 / (1.0 + (errors[row] / soft()).powi(2)).sqrt();
+            let weight = 1.0 / (1.0 + (errors[row] / SOFT).powi(2)).sqrt();
             for (one, slope) in &slopes {
                 gradient[*one] += weight * slope * errors[row];
                 for (two, other) in slopes.iter().filter(|(two, _)| two <= one) {
@@ -112,26 +98,26 @@ impl Design {
             }
         }
         for (at, (.., spread)) in self.unknowns.iter().enumerate() {
-            matrix[at * count + at] += noise() / (spread * spread);
-            gradient[at] += noise() * place[at] / (spread * spread);
+            matrix[at * count + at] += NOISE / (spread * spread);
+            gradient[at] += NOISE * place[at] / (spread * spread);
         }
         (matrix, gradient)
     }
 }
 
-/// Factors that fit figures best. A search that begins at factors of nearly the same figures ends sooner, at the same place.
-pub fn fit(figures: &[&Figure], first: &[Effect]) -> Vec<Effect> {
+/// Factors that fit figures best. The search always begins where nothing is known: one that began at factors of nearly the same
+/// figures would remember the others.
+pub fn fit(figures: &[&Figure]) -> Vec<Effect> {
     let design = Design::of(figures);
-    let mut place = design.place_of(first);
+    let mut place = vec![0.0; design.unknowns.len()];
     let mut errors = design.errors(figures, &place);
     let (mut best, mut damping) = (design.loss(&errors, &place), 1e-3);
-    for _ in 0..(tuned_const("STEPS", 40.0) as usize) {
+    for _ in 0..STEPS {
         let (matrix, gradient) = design.normal(figures, &errors, &place);
         let mut gained = 0.0;
         for _ in 0..8 {
             let step = solve(&matrix, &gradient, damping);
-            let next: Vec<f64> =
-                place.iter().zip(&step).map(|(value, step)| value - step.clamp(-0.7, 0.7)).collect();
+            let next: Vec<f64> = place.iter().zip(&step).map(|(value, step)| value - step.clamp(-0.7, 0.7)).collect();
             let off = design.errors(figures, &next);
             let loss = design.loss(&off, &next);
             if loss < best {
@@ -141,11 +127,10 @@ pub fn fit(figures: &[&Figure], first: &[Effect]) -> Vec<Effect> {
             }
             damping *= 6.0;
         }
-        if gained < tuned_const("TOL", 1e-5) * best {
+        if gained < 1e-5 * best {
             break;
         }
     }
-    if std::env::var("LOSS").is_ok() { eprintln!("{} {} rows {} unknowns loss {best}", u8::from(!first.is_empty()), figures.len(), place.len()); }
     effects(&design, &place)
 }
 
@@ -226,20 +211,3 @@ mod tests {
         assert!((found[0] - 1.25).abs() < 1e-12 && (found[1] - 1.5).abs() < 1e-12, "{found:?}");
     }
 }
-
-pub fn tuned(term: Term, level: super::Level, spread: f64) -> f64 {
-    static T: std::sync::OnceLock<BTreeMap<String, f64>> = std::sync::OnceLock::new();
-    let t = T.get_or_init(|| std::env::var("SPREADS").unwrap_or_default().split(',').filter_map(|x| { let (a, b) = x.split_once('=')?; Some((a.to_owned(), b.parse().ok()?)) }).collect());
-    let k = format!("{term:?}.{level:?}");
-    let mut v = t.get(&k).copied().unwrap_or(spread);
-    if let Some(m) = t.get(&format!("*.{level:?}")) { v *= m; }
-    v
-}
-pub fn tuned_const(name: &str, v: f64) -> f64 {
-    static T: std::sync::OnceLock<BTreeMap<String, f64>> = std::sync::OnceLock::new();
-    let t = T.get_or_init(|| std::env::var("CONSTS").unwrap_or_default().split(',').filter_map(|x| { let (a, b) = x.split_once('=')?; Some((a.to_owned(), b.parse().ok()?)) }).collect());
-    t.get(name).copied().unwrap_or(v)
-}
-
-fn soft() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("SOFT", 0.12)) }
-fn noise() -> f64 { static T: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *T.get_or_init(|| tuned_const("NOISE", 0.04)) }

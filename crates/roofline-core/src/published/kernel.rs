@@ -188,7 +188,9 @@ impl Kernel {
         };
         let power = device.tdp.map_or(0.0, |watts| likely.work.flops.value() * 1e-12 / watts.value());
         let steps = match op {
-            Op::AllReduce(reduce) => device.link(reduce.ranks).map_or(0.0, |(_, hop)| Estimate::steps(reduce, hop).value()),
+            Op::AllReduce(reduce) => {
+                device.link(reduce.ranks).map_or(0.0, |(_, hop)| Estimate::steps(reduce, hop).value())
+            }
             _ => 0.0,
         };
         Self {

@@ -1,6 +1,6 @@
 //! How far forecasts are from figures they have not seen.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use super::{Effects, Figure, Known, Regime, effects::Interval, fit, fit::four_digits};
 use crate::{machine::Stack, measurement::quantile};
@@ -73,81 +73,78 @@ pub struct Validation {
 
 /// Parts that figures are left out in, where the device is not.
 const PARTS: usize = 5;
+/// Fewest figures that an interval is of.
+const FEWEST: usize = 10;
 /// The share of figures that an interval holds.
 const HELD: f64 = 0.8;
 
+/// Runs so many pieces of work, side by side where it can.
+pub type Runner<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
+
 /// Fits to all figures, and to all but some as often as it takes to forecast each without having seen it. `each` runs
-/// independent fits, side by side where it can.
-pub fn validate(figures: &[Figure], provenance: String, each: &dyn Fn(usize, &(dyn Fn(usize) + Sync))) -> Validation {
+/// independent fits.
+pub fn validate(figures: &[Figure], provenance: String, each: Runner<'_>) -> Validation {
     let all: Vec<&Figure> = figures.iter().collect();
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let by = |key: &dyn Fn(usize, &Figure) -> String| -> Vec<Vec<usize>> {
-        let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        figures.iter().enumerate().for_each(|(at, figure)| found.entry(key(at, figure)).or_default().push(at));
-        found.into_values().collect()
+    let whole = Effects { effect: fit(&all), ..Effects::default() };
+    let unseen = left_out(figures, each, &|_, figure| figure.device().to_owned());
+    let seen = left_out(figures, each, &|at, _| (at % PARTS).to_string());
+    let foreign = left_out(figures, each, &|_, figure| figure.stack().name().to_owned());
+    let interval = |regime: &Regime| {
+        let [unseen, seen, foreign] = [&unseen, &seen, &foreign].map(|off| width(figures, *regime, off, None));
+        Interval { regime: *regime, seen, unseen: unseen.max(seen), foreign: foreign.max(unseen) }
     };
-    let devices = by(&|_, figure| figure.device().to_owned());
-    let parts = by(&|at, _| (at % PARTS).to_string());
-    let stacks = by(&|_, figure| figure.stack().name().to_owned());
-    let (first, second) = (devices.len(), devices.len() + parts.len());
-    groups.extend(devices.into_iter().chain(parts).chain(stacks));
-    let whole = Effects { effect: fit(&all, &[]), ..Effects::default() };
-    let fits: Vec<std::sync::OnceLock<Effects>> = groups.iter().map(|_| std::sync::OnceLock::new()).collect();
-    if std::env::var("QUICK").is_ok() { groups.truncate(first); }
-    each(groups.len(), &|at| {
-        let kept: Vec<&Figure> =
-            all.iter().enumerate().filter(|(row, _)| !groups[at].contains(row)).map(|(_, figure)| *figure).collect();
-        let _ = fits[at].set(Effects { effect: fit(&kept, if std::env::var("WARM").is_ok() { &whole.effect } else { &[] }), ..Effects::default() });
-    });
-    let fitted = |at: usize| fits[at].get().cloned().unwrap_or_default();
-    let raw = |range: std::ops::Range<usize>| -> Vec<f64> {
-        let mut off = vec![0.0; figures.len()];
-        for at in range {
-            let effects = fitted(at);
-            groups[at].iter().for_each(|row| {
-                off[*row] = libm::log(figures[*row].expected(&effects).0 / figures[*row].seconds);
-            });
-        }
-        off
-    };
-    let off = [raw(0..first), if groups.len() > first { raw(first..second) } else { vec![0.0; figures.len()] }, if groups.len() > second { raw(second..groups.len()) } else { vec![0.0; figures.len()] }];
-    let known = known(figures, &off[0]);
-    let interval = Regime::ALL.iter().map(|regime| interval(figures, *regime, &off)).collect();
-    let effects = Effects { provenance, known, interval, ..whole };
-    let scored = |which: usize, width: &dyn Fn(&Interval) -> f64| -> Vec<Scored> {
-        let one = |(figure, off): (&Figure, &f64)| {
-            let own = effects.interval.iter().find(|interval| interval.regime == figure.regime());
-            Scored {
-                ratio: libm::exp(-off),
-                inside: own.is_some_and(|own| off.abs() <= width(own)),
-                ideal: figure.seconds / figure.floor,
-            }
-        };
-        figures.iter().zip(&off[which]).map(one).collect()
-    };
+    let interval = Regime::ALL.iter().map(interval).collect();
     Validation {
-        unseen: scored(0, &|interval| interval.unseen),
-        seen: scored(1, &|interval| interval.seen),
-        foreign: scored(2, &|interval| interval.foreign),
-        effects,
+        unseen: scored(figures, &unseen),
+        seen: scored(figures, &seen),
+        foreign: scored(figures, &foreign),
+        effects: Effects { provenance, interval, known: known(figures, &unseen), ..whole },
     }
 }
 
-/// The interval of a kind of pass; of one with few figures, that of all.
-fn interval(figures: &[Figure], regime: Regime, off: &[Vec<f64>; 3]) -> Interval {
-    let width = |off: &Vec<f64>| {
-        let of = |which: &dyn Fn(&Figure) -> bool| {
-            let own = figures.iter().zip(off).filter(|(figure, _)| which(figure));
-            let mut own: Vec<f64> = own.map(|(_, off)| off.abs()).collect();
-            own.sort_by(f64::total_cmp);
-            own
-        };
-        let own = of(&|figure| figure.regime() == regime);
-        let own = if own.len() < 10 { of(&|_| true) } else { own };
-        four_digits(if own.is_empty() { 1.0 } else { quantile(&own, HELD) })
+/// The logarithm of forecast over measured time of each figure, by factors of all that do not share its key.
+fn left_out(figures: &[Figure], each: Runner<'_>, key: &dyn Fn(usize, &Figure) -> String) -> Vec<f64> {
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    figures.iter().enumerate().for_each(|(at, figure)| groups.entry(key(at, figure)).or_default().push(at));
+    let groups: Vec<Vec<usize>> = groups.into_values().collect();
+    let fits: Vec<OnceLock<Effects>> = groups.iter().map(|_| OnceLock::new()).collect();
+    each(groups.len(), &|at| {
+        let others = figures.iter().enumerate().filter(|(row, _)| !groups[at].contains(row));
+        let kept: Vec<&Figure> = others.map(|(_, figure)| figure).collect();
+        fits[at].get_or_init(|| Effects { effect: fit(&kept), ..Effects::default() });
+    });
+    let mut off = vec![0.0; figures.len()];
+    for (group, fit) in groups.iter().zip(&fits) {
+        for row in group {
+            // A fit that was not run, because somebody stopped it, forecasts nothing.
+            let time = fit.get().map_or(f64::NAN, |effects| figures[*row].expected(effects).0);
+            off[*row] = libm::log(time / figures[*row].seconds);
+        }
+    }
+    off
+}
+
+/// Figures with their forecasts, inside or not by what the figures of other devices say of intervals.
+fn scored(figures: &[Figure], off: &[f64]) -> Vec<Scored> {
+    let one = |(figure, own): (&Figure, &f64)| Scored {
+        ratio: libm::exp(-own),
+        inside: own.abs() <= width(figures, figure.regime(), off, Some(figure.device())),
+        ideal: figure.seconds / figure.floor,
     };
-    let [unseen, seen, foreign] = off.each_ref().map(width);
-    Interval { regime, seen, unseen: unseen.max(seen), foreign: foreign.max(unseen) }
+    figures.iter().zip(off).map(one).collect()
+}
+
+/// How far four of five figures of a kind of pass are off, those of one device left out; of a kind with few figures, of all.
+fn width(figures: &[Figure], regime: Regime, off: &[f64], without: Option<&str>) -> f64 {
+    let of = |which: &dyn Fn(&Figure) -> bool| {
+        let own = figures.iter().zip(off).filter(|(figure, _)| Some(figure.device()) != without && which(figure));
+        let mut own: Vec<f64> = own.map(|(_, off)| off.abs()).collect();
+        own.sort_by(f64::total_cmp);
+        own
+    };
+    let own = of(&|figure| figure.regime() == regime);
+    let own = if own.len() < FEWEST { of(&|_| true) } else { own };
+    four_digits(if own.is_empty() { 1.0 } else { quantile(&own, HELD) })
 }
 
 /// What is known of each runtime on each class, and how well without having seen the device.

@@ -130,7 +130,9 @@ impl Term {
             Self::Peak => "share of the peak that products of many rows reach",
             Self::Narrow => "what units of eight bits and less reach of that share",
             Self::Attention => "what attention over a prompt reaches of it",
-            Self::Energy => "energy of a 16-bit operation in products of many rows, by which the rated power bounds their rate",
+            Self::Energy => {
+                "energy of a 16-bit operation in products of many rows, by which the rated power bounds their rate"
+            }
             Self::Rows => "products of fewer rows take as long as if they had about so many",
             Self::Widening => "how often weights that are widened for many rows cross the memory in 16 bits",
             Self::Layer => "what a layer takes beside its bytes and operations",
@@ -166,16 +168,14 @@ impl Term {
             Self::Eight | Self::Four => 0.95,
             Self::Cache => 0.8,
             Self::Experts => 0.9,
-            Self::Peak => 0.5,
+            Self::Peak | Self::Link => 0.5,
             Self::Narrow | Self::Attention => 0.65,
             Self::Energy => 1.0,
             Self::Rows => 16.0,
             Self::Widening => 0.3,
             Self::Layer => 40.0,
             Self::Step => 100.0,
-            Self::Sequence => 3.0,
-            Self::Link => 0.5,
-            Self::Exchange => 3.0,
+            Self::Sequence | Self::Exchange => 3.0,
         }
     }
 
@@ -210,14 +210,9 @@ impl Term {
             Self::Energy => &[(All, 1.5), (Stack, 0.6), (Architecture, 0.3), (Release, 0.4)],
             Self::Rows => &[(All, 1.5), (Stack, 1.0), (StackClass, 0.7), (Architecture, 0.5)],
             Self::Widening => &[(All, 1.5), (Stack, 1.0)],
-            Self::Layer => &[
-                (All, 2.0),
-                (Stack, 0.8),
-                (Class, 0.8),
-                (StackClass, 0.4),
-                (Architecture, 0.2),
-                (Release, 0.6),
-            ],
+            Self::Layer => {
+                &[(All, 2.0), (Stack, 0.8), (Class, 0.8), (StackClass, 0.4), (Architecture, 0.2), (Release, 0.6)]
+            }
             Self::Step => &[(All, 2.0), (Stack, 1.0), (Release, 0.8)],
             Self::Sequence => &[(All, 2.0), (Stack, 1.0)],
             Self::Link => &[(All, 1.0), (Stack, 0.5), (Release, 0.7)],

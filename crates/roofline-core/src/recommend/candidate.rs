@@ -15,9 +15,9 @@ use crate::{
     Device, Dim, Error, Format, Graph, Machine, Op, Plan, Result,
     format::Element,
     machine::Stack,
-    published::{Effects, Term},
     model::{Lowering, Workload},
     plan::{Assignment, Kernel, Mix, Selector},
+    published::{Effects, Term},
 };
 
 /// Fewer bits than this lose a quarter of the weights' norm (`roofline formats`): a last resort.
@@ -160,7 +160,8 @@ fn pace<'n>(machine: &Machine, names: impl Iterator<Item = &'n &'static str>) ->
         "transformers" => Some(Stack::Torch),
         _ => None,
     };
-    let share = |stack: Stack| (Effects::builtin().reach(&machine.device, stack, None).value(Term::Bandwidth) / own).min(1.0);
+    let share =
+        |stack: Stack| (Effects::builtin().reach(&machine.device, stack, None).value(Term::Bandwidth) / own).min(1.0);
     let shares = names.map(|name| of(name).map_or(1.0, share));
     let best = shares.fold(0.0, f64::max);
     if machine.stack == Stack::Roofline && best > 0.0 { best } else { 1.0 }

@@ -72,7 +72,8 @@ impl<'a> Search<'a> {
     /// Numbers of devices that a plan may be shared by beyond one, where nobody asked for a number.
     fn sharing(&self, candidate: &Candidate) -> &'static [u64] {
         let device = &self.need.machine.device;
-        let cards = matches!(device.kind, Kind::Gpu | Kind::Npu | Kind::Tpu | Kind::Custom) && device.link(Dim::ONE).is_ok();
+        let cards =
+            matches!(device.kind, Kind::Gpu | Kind::Npu | Kind::Tpu | Kind::Custom) && device.link(Dim::ONE).is_ok();
         let mut loaders = candidate.loaders().peekable();
         let shared = loaders.peek().is_none() || loaders.any(|runtime| runtime.tensor_parallel);
         if self.need.devices.is_none() && cards && shared && !self.is_cut() { &SHARING } else { &[] }

@@ -184,7 +184,13 @@ pub(super) fn check(context: &Context, path: &Path) -> Result<SpeedsChecked> {
         (scored.ideal < 1.0 && scored.ideal.is_finite()).then(|| AboveFloor {
             figure: format!(
                 "{} {} {} {} {}, {} x {} tokens",
-                speed.device, speed.runtime, speed.model, speed.quant, speed.phase.name(), speed.batch, speed.context
+                speed.device,
+                speed.runtime,
+                speed.model,
+                speed.quant,
+                speed.phase.name(),
+                speed.batch,
+                speed.context
             ),
             times: 1.0 / scored.ideal,
             because: figure.above_floor(),
@@ -232,9 +238,8 @@ pub(super) fn fit(context: &Context, request: &Request, path: &Path) -> Result<P
     let effects = &validation.effects;
     if let Some(folder) = &request.write {
         let path = folder.join("terms.toml");
-        let text = toml::to_string(effects).map_err(|error| {
-            Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline")
-        })?;
+        let text = toml::to_string(effects)
+            .map_err(|error| Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline"))?;
         replace(&path, text.as_bytes())?;
         context.note(format!("written: {}", path.display()));
     } else {

@@ -3,8 +3,8 @@
 use roofline_verbs::{
     Context,
     calibrate::{
-        Answer, Calibrated, Checked, PhaseErrors, PublishedFit, Reached, Request, SkippedDevice, SkippedSpeeds, SpeedErrors,
-        SpeedsChecked, Timed, TimingErrors, Validation, calibrate,
+        Answer, Calibrated, Checked, PhaseErrors, PublishedFit, Reached, Request, SkippedDevice, SkippedSpeeds,
+        SpeedErrors, SpeedsChecked, Timed, TimingErrors, Validation, calibrate,
     },
 };
 
@@ -289,7 +289,8 @@ impl Report for Shown<'_, SpeedsChecked> {
         }
         let all = ["all", "", "", ""].map(str::to_owned).into_iter().chain(speed_cells(&self.errors));
         table.row(all.map(Into::into));
-        let mut sections = vec![Section::Heading("Forecasts against published speeds".to_owned()), Section::Table(table)];
+        let mut sections =
+            vec![Section::Heading("Forecasts against published speeds".to_owned()), Section::Table(table)];
         if !self.above_floor.is_empty() {
             let mut above = Table::default().column("above the floor", Align::Left, 0).column("times", Align::Right, 0);
             above = above.column("because", Align::Left, 1);
