@@ -13,7 +13,11 @@ const STEP: usize = 64;
 /// Rows of W in a tile.
 const TILE: usize = 16;
 
-const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/gemv_packed.cu"));
+const SOURCE: &str = concat!(
+    include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/packed.cuh"),
+    include_str!("../../kernels/gemv_packed.cu")
+);
 
 named! {
     /// [`Stored`] as the kernel's source names it, which has a macro of its own for groups.
