@@ -60,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int share = (units / STEPS + split - 1) / split * STEPS;
     int begin = min(part * share, units), stages = min(share, units - begin) / STEPS;
 #if STORED == NF4
-    fill_nf4(threadIdx.x, THREADS);
+    // Teams of 128, which all write the same.
+    fill_nf4(threadIdx.x % 128, 128);
 #endif
 #if ENGINE
     __shared__ u64 barriers[2 * STAGES];

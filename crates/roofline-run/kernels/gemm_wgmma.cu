@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
 #if STORED == NF4
-    fill_nf4(threadIdx.x, CONSUMERS + 128);
+    // Teams of 128, which all write the same.
+    fill_nf4(threadIdx.x % 128, 128);
 #endif
     __syncthreads();
 
@@ -102,8 +103,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
                     // All of the stage before has been multiplied.
                     if (here == 0 && stage > 0 && lane == 0) barrier_arrive(empty + 8 * ((stage - 1) % STAGES));
                 }
-            // Two sets of numbers take turns, and the next stage begins with the first.
-            if (STEPS * TILES % 2 == 1) wgmma_wait(0);
+            // Two sets of numbers take turns, and the next stage begins with the first. Where they are multiplied as they are
+            // stored, the next stage would load into registers that are still read.
+            if (STEPS * TILES % 2 == 1 || BYTES) wgmma_wait(0);
         }
         wgmma_wait(0);
 
