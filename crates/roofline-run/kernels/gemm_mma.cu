@@ -5,7 +5,7 @@
 // ring of STAGES stages, each STEPS units, is filled by the copy engine at the word of one more warp; by all threads where
 // there is no such engine.
 //
-//   STORED, GROUP, HALF as in packed.cuh
+//   STORED, GROUP, HALF as in packed.cuh, with x of 16 bit
 //   ROWS    rows of x per block                   TILES   blocks of 16 rows of W per warp
 //   WARPS   warps that multiply                   STEPS   units per stage
 //   STAGES  stages of the ring                    APART   1: scales of groups multiply sums
@@ -153,10 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
-#if BYTES
-                            uint4 a = make_uint4(w[tile][at][0], w[tile][at][1], w[tile][at][2], w[tile][at][3]);
-                            mma_bytes(sums[tile][2 * pair + i], a, b[2 * i], b[2 * i + 1]);
-#elif APART
+#if APART
                             mma(parts[tile][2 * pair + i], w[tile][at], b[2 * i], b[2 * i + 1]);
 #else
                             mma(sums[tile][2 * pair + i], w[tile][at], b[2 * i], b[2 * i + 1]);

@@ -277,8 +277,13 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         // Half of them with the numbers that the other half are without.
         let (half, steps) = (at % 2 == 1, if stored.bytes() { 1 } else { 2 });
         let tiled = Tiled { stored, half, m: 64, n: 4096, k: 4096 };
-        for division in [Division::wgmma(64, 1, 2, steps), Division::mma(64, 2, 4, steps, false)] {
-            all.push((format!("tiled {stored:?} half {half}{}", division.words()), tiled.recipe(division, SHARED)));
+        let recipe = |division: Division| {
+            (format!("tiled {stored:?} half {half}{}", division.words()), tiled.recipe(division, SHARED))
+        };
+        all.push(recipe(Division::wgmma(64, 1, 2, steps)));
+        // Only Hopper multiplies what both are 8 bit here.
+        if !stored.bytes() {
+            all.push(recipe(Division::mma(64, 2, 4, steps, false)));
         }
     }
     let tiled = Tiled { stored: Stored::Int4(128), half: false, m: 256, n: 4096, k: 4096 };
