@@ -59,7 +59,10 @@ fn speeds(made: &Path, mode: Mode) -> Result<(), String> {
     let shipped = root().join(TERMS);
     let folder = if mode == Mode::Write { shipped.clone() } else { made.join("published") };
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    run(program().args(["calibrate", "--published", SPEEDS, "--source", "docs/results/published"]).arg("--write").arg(&folder))?;
+    run(program()
+        .args(["calibrate", "--published", SPEEDS, "--source", "docs/results/published"])
+        .arg("--write")
+        .arg(&folder))?;
     let read = |folder: &Path| {
         let path = folder.join("terms.toml");
         fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))

@@ -96,7 +96,7 @@ impl Place {
         Self {
             stack,
             class: Class::of(device),
-            architecture: architecture(device).to_owned(),
+            architecture: architecture(device),
             device: device.key.clone(),
             release: release.map(str::to_owned),
         }
@@ -118,9 +118,10 @@ impl Place {
     }
 }
 
-/// The family of chips, without the chip: `Ampere` of `Ampere (GA102)`.
-fn architecture(device: &Device) -> &str {
-    device.architecture.split([' ', '(']).next().unwrap_or_default()
+/// The family of chips, without the chip: `Ampere` of `Ampere (GA102)`, `Apple M2` of `Apple M2 Ultra`.
+fn architecture(device: &Device) -> String {
+    let named = device.architecture.split('(').next().unwrap_or_default();
+    named.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
 impl Effect {

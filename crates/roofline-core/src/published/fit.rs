@@ -72,15 +72,12 @@ impl Design {
         errors.iter().map(soft).sum::<f64>() + place.iter().zip(&self.unknowns).map(away).sum::<f64>()
     }
 
-    /// The normal equations at a place: lower half, and the gradient.
-    fn normal(&self, figures: &[&Figure], errors: &[f64], place: &[f64]) -> (Vec<f64>, Vec<f64>) {
-        let count = place.len();
-        let (mut matrix, mut gradient) = (vec![0.0; count * count], vec![0.0; count]);
-        let mut slopes: Vec<(usize, f64)> = Vec::new();
-        for (row, figure) in figures.iter().enumerate() {
+    /// How each figure's error changes with each of its factors.
+    fn slopes(&self, figures: &[&Figure], place: &[f64]) -> Vec<Vec<(usize, f64)>> {
+        let of = |(row, figure): (usize, &&Figure)| {
             let terms = self.terms(row, place);
             let here = libm::log(figure.time(&terms));
-            slopes.clear();
+            let mut slopes: Vec<(usize, f64)> = Vec::new();
             for term in 0..TERMS {
                 let mut beside = terms;
                 beside[term] *= libm::exp(DIFFERENCE);
@@ -89,19 +86,69 @@ impl Design {
                     slopes.extend(self.rows[row][term].iter().map(|at| (*at, slope)));
                 }
             }
-            let weight = 1.0 / (1.0 + (errors[row] / SOFT).powi(2)).sqrt();
-            for (one, slope) in &slopes {
-                gradient[*one] += weight * slope * errors[row];
-                for (two, other) in slopes.iter().filter(|(two, _)| two <= one) {
-                    matrix[one * count + two] += weight * slope * other;
-                }
+            slopes
+        };
+        figures.iter().enumerate().map(of).collect()
+    }
+}
+
+/// The equations of a step: `(J' W J + N) x = J' W e + N p`, with slopes `J`, errors `e`, their weights `W`, and what it costs to
+/// be at `p`, `N`.
+struct Equations {
+    slopes: Vec<Vec<(usize, f64)>>,
+    /// The inverse weight of each figure.
+    variance: Vec<f64>,
+    /// By unknown: what being away costs, the rest of the diagonal, and the right side.
+    cost: Vec<f64>,
+    diagonal: Vec<f64>,
+    right: Vec<f64>,
+}
+
+impl Equations {
+    fn at(design: &Design, figures: &[&Figure], errors: &[f64], place: &[f64]) -> Self {
+        let slopes = design.slopes(figures, place);
+        let variance: Vec<f64> = errors.iter().map(|error| (1.0 + (error / SOFT).powi(2)).sqrt()).collect();
+        let cost: Vec<f64> = design.unknowns.iter().map(|(.., spread)| NOISE / (spread * spread)).collect();
+        let mut diagonal = vec![0.0; place.len()];
+        let mut right: Vec<f64> = cost.iter().zip(place).map(|(cost, value)| cost * value).collect();
+        for ((row, variance), error) in slopes.iter().zip(&variance).zip(errors) {
+            for (at, slope) in row {
+                diagonal[*at] += slope * slope / variance;
+                right[*at] += slope * error / variance;
             }
         }
-        for (at, (.., spread)) in self.unknowns.iter().enumerate() {
-            matrix[at * count + at] += NOISE / (spread * spread);
-            gradient[at] += NOISE * place[at] / (spread * spread);
+        Self { slopes, variance, cost, diagonal, right }
+    }
+
+    /// The step, by as many equations as there are figures, which are fewer than the unknowns (Woodbury):
+    /// `x = D r - D J' (W^-1 + J D J')^-1 J D r`, with `D` the inverse of `N` and the damping.
+    fn step(&self, damping: f64) -> Vec<f64> {
+        let of = |(cost, own): (&f64, &f64)| 1.0 / (cost + damping * (cost + own));
+        let inverse: Vec<f64> = self.cost.iter().zip(&self.diagonal).map(of).collect();
+        let count = self.slopes.len();
+        let (mut matrix, mut spread) = (vec![0.0; count * count], vec![0.0; inverse.len()]);
+        for (row, slopes) in self.slopes.iter().enumerate() {
+            for (at, slope) in slopes {
+                spread[*at] += slope * inverse[*at];
+            }
+            for (column, others) in self.slopes[..=row].iter().enumerate() {
+                matrix[row * count + column] = others.iter().map(|(at, slope)| slope * spread[*at]).sum();
+            }
+            matrix[row * count + row] += self.variance[row];
+            for (at, _) in slopes {
+                spread[*at] = 0.0;
+            }
         }
-        (matrix, gradient)
+        let scaled: Vec<f64> = self.right.iter().zip(&inverse).map(|(right, inverse)| right * inverse).collect();
+        let seen: Vec<f64> =
+            self.slopes.iter().map(|row| row.iter().map(|(at, slope)| slope * scaled[*at]).sum()).collect();
+        let mut step = scaled;
+        for (row, part) in self.slopes.iter().zip(solve(matrix, &seen)) {
+            for (at, slope) in row {
+                step[*at] -= inverse[*at] * slope * part;
+            }
+        }
+        step
     }
 }
 
@@ -113,10 +160,10 @@ pub fn fit(figures: &[&Figure]) -> Vec<Effect> {
     let mut errors = design.errors(figures, &place);
     let (mut best, mut damping) = (design.loss(&errors, &place), 1e-3);
     for _ in 0..STEPS {
-        let (matrix, gradient) = design.normal(figures, &errors, &place);
+        let equations = Equations::at(&design, figures, &errors, &place);
         let mut gained = 0.0;
         for _ in 0..8 {
-            let step = solve(&matrix, &gradient, damping);
+            let step = equations.step(damping);
             let next: Vec<f64> = place.iter().zip(&step).map(|(value, step)| value - step.clamp(-0.7, 0.7)).collect();
             let off = design.errors(figures, &next);
             let loss = design.loss(&off, &next);
@@ -169,13 +216,9 @@ fn dot(one: &[f64], two: &[f64]) -> f64 {
     rest + sums.iter().sum::<f64>()
 }
 
-/// `(matrix + damping * diagonal) x = right` for a positive definite matrix, of which the lower half is given (Cholesky).
-fn solve(matrix: &[f64], right: &[f64], damping: f64) -> Vec<f64> {
+/// `matrix x = right` for a positive definite matrix, of which the lower half is given (Cholesky).
+fn solve(mut lower: Vec<f64>, right: &[f64]) -> Vec<f64> {
     let count = right.len();
-    let mut lower = matrix.to_vec();
-    for column in 0..count {
-        lower[column * count + column] *= 1.0 + damping;
-    }
     for row in 0..count {
         let (above, own) = lower.split_at_mut(row * count);
         for column in 0..=row {
@@ -207,7 +250,7 @@ mod tests {
     #[test]
     fn equations_are_solved() {
         // [[4, 2], [2, 3]] x = [8, 7] has x = [1.25, 1.5].
-        let found = solve(&[4.0, 0.0, 2.0, 3.0], &[8.0, 7.0], 0.0);
+        let found = solve(vec![4.0, 0.0, 2.0, 3.0], &[8.0, 7.0]);
         assert!((found[0] - 1.25).abs() < 1e-12 && (found[1] - 1.5).abs() < 1e-12, "{found:?}");
     }
 }

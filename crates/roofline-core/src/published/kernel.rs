@@ -31,6 +31,8 @@ pub(crate) struct Kernel {
     /// Sending bytes to other devices, and the steps that takes.
     network: f64,
     steps: f64,
+    /// Whether those go through the host.
+    hosted: bool,
     /// Moving its weights once in 16 bits, where they are narrower and a 16-bit unit multiplies.
     widened: f64,
 }
@@ -187,11 +189,11 @@ impl Kernel {
             Seconds::ZERO
         };
         let power = device.tdp.map_or(0.0, |watts| likely.work.flops.value() * 1e-12 / watts.value());
-        let steps = match op {
-            Op::AllReduce(reduce) => {
-                device.link(reduce.ranks).map_or(0.0, |(_, hop)| Estimate::steps(reduce, hop).value())
-            }
-            _ => 0.0,
+        let (steps, hosted) = match op {
+            Op::AllReduce(reduce) => device
+                .link(reduce.ranks)
+                .map_or((0.0, false), |link| (Estimate::steps(reduce, link.hop).value(), link.hosted)),
+            _ => (0.0, false),
         };
         Self {
             kind,
@@ -203,6 +205,7 @@ impl Kernel {
             power: if narrow { power / 2.0 } else { power },
             network: (likely.network.value() - steps).max(0.0),
             steps,
+            hosted,
             widened: widened.value(),
         }
     }
@@ -237,7 +240,10 @@ impl Kernel {
         };
         let widening = if self.rows > MANY { self.widened * value(Term::Widening) } else { 0.0 };
         let network = match self.kind {
-            Kind::Exchange => self.network / value(Term::Link) + self.steps * value(Term::Exchange),
+            Kind::Exchange => {
+                let host = if self.hosted { value(Term::Host) } else { 1.0 };
+                self.network / value(Term::Link) + self.steps * value(Term::Exchange) * host
+            }
             _ => 0.0,
         };
         // The slower of the two, softened: near the ridge neither hides the other whole.

@@ -43,6 +43,8 @@ pub enum Term {
     Link,
     /// How much longer the steps of an exchange take than the link's latency.
     Exchange,
+    /// How much longer than that they take through the host's bus.
+    Host,
 }
 
 /// Which figures share a factor.
@@ -83,6 +85,7 @@ impl Term {
         Self::Sequence,
         Self::Link,
         Self::Exchange,
+        Self::Host,
     ];
 
     /// The word for it, as files spell it.
@@ -104,6 +107,7 @@ impl Term {
             Self::Sequence => "sequence",
             Self::Link => "link",
             Self::Exchange => "exchange",
+            Self::Host => "host",
         }
     }
 
@@ -114,7 +118,7 @@ impl Term {
             Self::Eight | Self::Four | Self::Cache | Self::Experts | Self::Narrow | Self::Attention => "factor",
             Self::Energy => "pJ",
             Self::Rows => "rows",
-            Self::Widening | Self::Exchange => "times",
+            Self::Widening | Self::Exchange | Self::Host => "times",
             Self::Layer | Self::Step | Self::Sequence => "us",
         }
     }
@@ -140,6 +144,7 @@ impl Term {
             Self::Sequence => "what each sequence of a batch adds to a pass",
             Self::Link => "share of the link between devices that exchanges reach",
             Self::Exchange => "how much longer the steps of an exchange take than the latency of the link",
+            Self::Host => "how much longer than that they take through the host's bus",
         }
     }
 
@@ -158,6 +163,7 @@ impl Term {
             Self::Sequence => (0.01, 1_000.0),
             Self::Link => (0.02, 1.0),
             Self::Exchange => (0.5, 100.0),
+            Self::Host => (1.0, 30.0),
         }
     }
 
@@ -175,7 +181,7 @@ impl Term {
             Self::Widening => 0.3,
             Self::Layer => 40.0,
             Self::Step => 100.0,
-            Self::Sequence | Self::Exchange => 3.0,
+            Self::Sequence | Self::Exchange | Self::Host => 3.0,
         }
     }
 
@@ -186,37 +192,38 @@ impl Term {
         match self {
             Self::Bandwidth => &[
                 (All, 1.0),
-                (Stack, 0.25),
+                (Stack, 0.15),
                 (Class, 0.25),
                 (StackClass, 0.2),
                 (Architecture, 0.1),
-                (Release, 0.12),
+                (Release, 0.18),
                 (Device, 0.06),
             ],
-            Self::Eight | Self::Four => &[(All, 0.2), (Stack, 0.1), (StackClass, 0.1), (Architecture, 0.1)],
-            Self::Cache => &[(All, 0.7), (Stack, 0.5), (Class, 0.3), (Release, 0.3)],
-            Self::Experts => &[(All, 0.5), (Stack, 0.4), (Class, 0.4)],
+            Self::Eight | Self::Four => &[(All, 0.2), (Stack, 0.06), (StackClass, 0.1), (Architecture, 0.1)],
+            Self::Cache => &[(All, 0.7), (Stack, 0.3), (Class, 0.3), (Release, 0.45)],
+            Self::Experts => &[(All, 0.5), (Stack, 0.24), (Class, 0.4)],
             Self::Peak => &[
                 (All, 1.0),
-                (Stack, 0.4),
+                (Stack, 0.24),
                 (Class, 0.4),
                 (StackClass, 0.3),
                 (Architecture, 0.3),
-                (Release, 0.2),
+                (Release, 0.3),
                 (Device, 0.12),
             ],
-            Self::Narrow => &[(All, 0.8), (StackClass, 0.4), (Architecture, 0.3), (Release, 0.5)],
-            Self::Attention => &[(All, 1.0), (Stack, 0.5), (Class, 0.5), (Release, 0.5)],
-            Self::Energy => &[(All, 1.5), (Stack, 0.6), (Architecture, 0.3), (Release, 0.4)],
-            Self::Rows => &[(All, 1.5), (Stack, 1.0), (StackClass, 0.7), (Architecture, 0.5)],
-            Self::Widening => &[(All, 1.5), (Stack, 1.0)],
+            Self::Narrow => &[(All, 0.8), (StackClass, 0.4), (Architecture, 0.3), (Release, 0.75)],
+            Self::Attention => &[(All, 1.0), (Stack, 0.3), (Class, 0.5), (Release, 0.75)],
+            Self::Energy => &[(All, 1.5), (Stack, 0.36), (Architecture, 0.3), (Release, 0.6)],
+            Self::Rows => &[(All, 1.5), (Stack, 0.6), (StackClass, 0.7), (Architecture, 0.5)],
+            Self::Widening => &[(All, 1.5), (Stack, 0.6)],
             Self::Layer => {
-                &[(All, 2.0), (Stack, 0.8), (Class, 0.8), (StackClass, 0.4), (Architecture, 0.2), (Release, 0.6)]
+                &[(All, 2.0), (Stack, 0.48), (Class, 0.8), (StackClass, 0.4), (Architecture, 0.2), (Release, 0.9)]
             }
-            Self::Step => &[(All, 2.0), (Stack, 1.0), (Release, 0.8)],
-            Self::Sequence => &[(All, 2.0), (Stack, 1.0)],
-            Self::Link => &[(All, 1.0), (Stack, 0.5), (Release, 0.7)],
-            Self::Exchange => &[(All, 1.0), (Stack, 0.5), (Release, 1.0)],
+            Self::Step => &[(All, 2.0), (Stack, 0.6), (Release, 1.2)],
+            Self::Sequence => &[(All, 2.0), (Stack, 0.6)],
+            Self::Link => &[(All, 1.0), (Stack, 0.3), (Release, 1.05)],
+            Self::Exchange => &[(All, 1.0), (Stack, 0.3), (Release, 1.5)],
+            Self::Host => &[(All, 0.7)],
         }
     }
 }
