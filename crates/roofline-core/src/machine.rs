@@ -199,6 +199,6 @@ impl Machine {
         };
         let kernel = Kernel::of(op, precision, self.sizes, &self.device, &likely);
         let basis = if self.reach.is_known() { Basis::Published } else { Basis::Prior };
-        (self.reach.expect(&kernel, among.launch, among.regime, ideal), basis)
+        (self.reach.expect(&kernel, among, ideal), basis)
     }
 }

@@ -1,6 +1,6 @@
 //! What runtimes reach of their devices, by the speeds of whole models that people published.
 //!
-//! Nobody timed every kernel of every runtime on every device, but thousands measured tokens per second. Seventeen terms
+//! Nobody timed every kernel of every runtime on every device, but thousands measured tokens per second. Eighteen terms
 //! ([`Term`]) describe how a runtime's kernels stand to the limits of a device, and what it spends beside them. Each term is
 //! a product of factors: one of all runtimes, one of the runtime, one of the class of device, one of both together, one of an
 //! older release, one of the architecture, one of the device itself ([`Effects`]). A runtime or a device that nobody spoke

@@ -20,8 +20,7 @@ const MANY: f64 = 16.0;
 pub(crate) struct Kernel {
     kind: Kind,
     stored: Stored,
-    /// Whether a unit of eight bits or less multiplies.
-    narrow: bool,
+    unit: Unit,
     /// Rows that meet one weight.
     rows: f64,
     memory: f64,
@@ -47,6 +46,17 @@ enum Kind {
     Prompt,
     Elementwise,
     Exchange,
+}
+
+/// Who multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// A unit of 16 bits or more.
+    Wide,
+    /// One of eight bits or less, which is fed what is stored.
+    Narrow,
+    /// The same, fed what llama.cpp makes of its blocks.
+    Blocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +192,11 @@ impl Kernel {
         let math = op.math(precision);
         let wide = matches!(math, Math::Fp16 | Math::Bf16 | Math::Fp16Acc16 | Math::Fp32);
         let narrow = matches!(math, Math::Fp8 | Math::Fp8Acc16 | Math::Fp6 | Math::Fp4 | Math::Int8 | Math::Int4);
+        let unit = match (narrow, precision.weights.gguf().is_some()) {
+            (false, _) => Unit::Wide,
+            (true, false) => Unit::Narrow,
+            (true, true) => Unit::Blocks,
+        };
         let widened = if wide && bits < 16 {
             let stored = op.weight_bytes(precision, sizes);
             Bytes::new(stored.value() * 16.0 / f64::from(bits)) / device.memory.bandwidth
@@ -198,7 +213,7 @@ impl Kernel {
         Self {
             kind,
             stored,
-            narrow,
+            unit,
             rows: rows(op),
             memory: likely.memory.value(),
             compute: likely.compute.value(),
@@ -225,7 +240,12 @@ impl Kernel {
             _ => 1.0,
         };
         let memory = self.memory / (value(Term::Bandwidth) * share).min(1.0);
-        let peak = value(Term::Peak) * if self.narrow { value(Term::Narrow) } else { 1.0 };
+        let peak = value(Term::Peak)
+            * match self.unit {
+                Unit::Wide => 1.0,
+                Unit::Narrow => value(Term::Narrow),
+                Unit::Blocks => value(Term::Blocks),
+            };
         let compute = match self.kind {
             Kind::Product | Kind::Experts if self.rows > 1.0 => {
                 let tile = value(Term::Rows) / self.rows;

@@ -1,6 +1,6 @@
 //! The terms of one runtime on one device.
 
-use super::{Regime, TERMS, Term, kernel::Kernel};
+use super::{Among, Regime, TERMS, Term, kernel::Kernel};
 use crate::{
     predict::{Causes, Estimate, Expected},
     units::Seconds,
@@ -9,6 +9,9 @@ use crate::{
 /// Kernels of a dense layer that is not fused: two norms, queries, keys, values, rotation, writing to the cache, attention,
 /// output, gate, up, activation, down, and two sums with the residual stream.
 const KERNELS_OF_A_LAYER: f64 = 15.0;
+
+/// How much less sure one kernel is than the sum of a model's, in logarithms: their errors no longer even out.
+const ALONE: f64 = 2.0;
 
 /// What a runtime reaches of a device, and what it spends beside that.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,10 +64,12 @@ impl Reach {
         kernel.times(&self.values)[0]
     }
 
-    /// What a kernel takes that starts in `launch`.
-    pub(crate) fn expect(&self, kernel: &Kernel, launch: Seconds, regime: Regime, ideal: &Estimate) -> Expected {
+    /// What a kernel takes among others.
+    pub(crate) fn expect(&self, kernel: &Kernel, among: Among, ideal: &Estimate) -> Expected {
+        let Among { launch, regime, whole } = among;
         let [time, memory, compute, network] = kernel.times(&self.values).map(Seconds::new);
         let causes = Causes { time: launch + time, launch, memory, compute, network };
-        Expected::new(causes, self.factor(regime), ideal)
+        let factor = self.factor(regime);
+        Expected::new(causes, if whole { factor } else { factor.powf(ALONE) }, ideal)
     }
 }

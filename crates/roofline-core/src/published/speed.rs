@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(plan("FP8", Stack::TrtLlm).unwrap(), "fp8,kv=fp8-e4m3");
         assert_eq!(plan("FP8", Stack::Vllm).unwrap(), "fp8");
         // 2.5 bits are between 2.25 and 3.125: 71 % of the layers have the narrower ones.
-        assert_eq!(plan("EXL2 2.5", Stack::ExLlamaV2).unwrap(), "int3-g128,layers.0-22=int2-g64");
+        assert_eq!(plan("EXL2 2.5", Stack::ExLlamaV2).unwrap(), "int3-g128,layers.0-22=int2");
         assert!(plan("EXL2 many", Stack::ExLlamaV2).is_err() && plan("secret", Stack::Mlx).is_err());
         for (name, plan) in &ALIASES.formats {
             assert!(plan.parse::<Plan>().is_ok(), "{name}: {plan}");

@@ -25,6 +25,8 @@ pub enum Term {
     Peak,
     /// What units of eight bits and less reach of that share.
     Narrow,
+    /// What products of llama.cpp's blocks reach of it, which are multiplied as integers.
+    Blocks,
     /// What attention over a prompt reaches of it.
     Attention,
     /// Energy of an operation of 16 bits, which the device's rated power bounds the rate of.
@@ -76,6 +78,7 @@ impl Term {
         Self::Experts,
         Self::Peak,
         Self::Narrow,
+        Self::Blocks,
         Self::Attention,
         Self::Energy,
         Self::Rows,
@@ -98,6 +101,7 @@ impl Term {
             Self::Experts => "experts",
             Self::Peak => "peak",
             Self::Narrow => "narrow",
+            Self::Blocks => "blocks",
             Self::Attention => "attention",
             Self::Energy => "energy",
             Self::Rows => "rows",
@@ -115,7 +119,9 @@ impl Term {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Bandwidth | Self::Peak | Self::Link => "share",
-            Self::Eight | Self::Four | Self::Cache | Self::Experts | Self::Narrow | Self::Attention => "factor",
+            Self::Eight | Self::Four | Self::Cache | Self::Experts | Self::Narrow | Self::Blocks | Self::Attention => {
+                "factor"
+            }
             Self::Energy => "pJ",
             Self::Rows => "rows",
             Self::Widening | Self::Exchange | Self::Host => "times",
@@ -133,6 +139,7 @@ impl Term {
             Self::Experts => "what products of experts reach of it",
             Self::Peak => "share of the peak that products of many rows reach",
             Self::Narrow => "what units of eight bits and less reach of that share",
+            Self::Blocks => "what products of llama.cpp's blocks reach of it, which are multiplied as integers",
             Self::Attention => "what attention over a prompt reaches of it",
             Self::Energy => {
                 "energy of a 16-bit operation in products of many rows, by which the rated power bounds their rate"
@@ -154,7 +161,7 @@ impl Term {
             Self::Bandwidth => (0.05, 1.0),
             Self::Eight | Self::Four | Self::Cache | Self::Experts => (0.1, 1.6),
             Self::Peak => (0.01, 1.0),
-            Self::Narrow | Self::Attention => (0.02, 2.0),
+            Self::Narrow | Self::Blocks | Self::Attention => (0.02, 2.0),
             Self::Energy => (0.01, 50.0),
             Self::Rows => (1.0, 512.0),
             Self::Widening => (0.01, 10.0),
@@ -172,10 +179,10 @@ impl Term {
         match self {
             Self::Bandwidth => 0.75,
             Self::Eight | Self::Four => 0.95,
-            Self::Cache => 0.8,
+            Self::Cache | Self::Narrow => 0.8,
             Self::Experts => 0.9,
             Self::Peak | Self::Link => 0.5,
-            Self::Narrow | Self::Attention => 0.65,
+            Self::Blocks | Self::Attention => 0.65,
             Self::Energy => 1.0,
             Self::Rows => 16.0,
             Self::Widening => 0.3,
@@ -211,7 +218,8 @@ impl Term {
                 (Release, 0.3),
                 (Device, 0.12),
             ],
-            Self::Narrow => &[(All, 0.8), (StackClass, 0.4), (Architecture, 0.3), (Release, 0.75)],
+            Self::Narrow => &[(All, 0.4), (StackClass, 0.3), (Architecture, 0.2), (Release, 0.3)],
+            Self::Blocks => &[(All, 0.8), (StackClass, 0.4), (Architecture, 0.3), (Release, 0.75)],
             Self::Attention => &[(All, 1.0), (Stack, 0.3), (Class, 0.5), (Release, 0.75)],
             Self::Energy => &[(All, 1.5), (Stack, 0.36), (Architecture, 0.3), (Release, 0.6)],
             Self::Rows => &[(All, 1.5), (Stack, 0.6), (StackClass, 0.7), (Architecture, 0.5)],

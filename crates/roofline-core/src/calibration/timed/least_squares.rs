@@ -156,19 +156,20 @@ fn solve(mut matrix: Vec<f64>, right: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    struct Line(Vec<(f64, f64)>);
+    impl Errors for Line {
+        fn at(&self, place: &[f64], out: &mut [f64]) {
+            for ((x, y), out) in self.0.iter().zip(out) {
+                let y = if *x == 5.0 { 50.0 } else { *y };
+                *out = place[0] * x + place[1] - y;
+            }
+        }
+    }
+
     #[test]
     fn a_line_is_found_through_points_of_which_one_is_wrong() {
         // y = 2 x + 1, and one point that says otherwise: the least absolute errors ignore it.
         let points: Vec<(f64, f64)> = (0..12).map(|x| (f64::from(x), 2.0 * f64::from(x) + 1.0)).collect();
-        struct Line(Vec<(f64, f64)>);
-        impl Errors for Line {
-            fn at(&self, place: &[f64], out: &mut [f64]) {
-                for ((x, y), out) in self.0.iter().zip(out) {
-                    let y = if *x == 5.0 { 50.0 } else { *y };
-                    *out = place[0] * x + place[1] - y;
-                }
-            }
-        }
         let search = Search { least: &[-10.0; 2], most: &[10.0; 2], first: &[0.0; 2], weight: 1e-9, rows: 12 };
         let (place, _) = search.run(&mut Line(points), &[0.0, 0.0], 60);
         assert!((place[0] - 2.0).abs() < 0.01 && (place[1] - 1.0).abs() < 0.05, "{place:?}");
