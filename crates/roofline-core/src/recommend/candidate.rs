@@ -149,8 +149,7 @@ fn nobody(need: &Need<'_>, device: &Device) -> Error {
     Error::Shape(format!("{names} does not run on {}: {others} does", device.name))
 }
 
-/// What the fastest of some runtimes reaches of the machine's bandwidth, by published speeds: llama.cpp's kernels are made for
-/// cards with graphics memory, and leave a third of what others take of stacked memory. Where a stack was named, its
+/// What the fastest of some runtimes reaches of the machine's bandwidth, by published speeds. Where a stack was named, its
 /// kernels are what all plans are judged by.
 fn pace<'n>(machine: &Machine, names: impl Iterator<Item = &'n &'static str>) -> f64 {
     let own = machine.reach().value(Term::Bandwidth);
