@@ -689,21 +689,33 @@ class Next(Answer):
     shows: str
 
 class CalibrateAnswer(Answer):
+    above_floor: List[AboveFloor]
     calibrations: List[TimedCalibration]
+    coverage80: float
     device: str
     device_name: str
+    figures: int
+    foreign: List[PhaseErrors]
     forgotten: str
-    groups: List[ErrorsOfGroup]
+    groups: Union[List[ErrorsOfGroup], List[SpeedGroup]]
+    ideal_mean: float
+    known: Union[List[PublishedKnown], Optional[PublishedKnown]]
+    mean: float
+    median: float
     notes: List[Note]
+    numbers: int
+    p90: float
     provenance: str
     quality: CalibrationQuality
-    rows: Union[List[Term], List[ErrorsOf]]
+    rows: Union[List[Term], List[ErrorsOf], int]
     seed: int
-    skipped: Union[int, List[SkippedDevice]]
-    stack: str
+    seen: List[PhaseErrors]
+    skipped: Union[int, List[SkippedDevice], List[SkippedSpeeds]]
+    stack: Union[str, Stack]
     terms: CalibrationTerms
     total: TimingErrors
     uncovered: int
+    unseen: List[PhaseErrors]
     worst: List[WorstKernel]
 
 class Calibrated(Answer):
@@ -812,12 +824,18 @@ class TimedTerms(Answer):
 class KernelTerms(Answer):
     choice: TimedChoice
     dtype: Dtype
+    library: Optional[TimedLibrary]
     op: TimedOp
     quality: TimedQuality
     remainder: TimedRemainder
     terms: TimedTermsByName
 
+class TimedLibrary(Answer):
+    name: str
+    serves: List[str]
+
 class TimedQuality(Answer):
+    coverage80: float
     ideal_mean: float
     intervals: List[float]
     mean: float
@@ -847,6 +865,10 @@ class AttentionChoice(Answer):
     packs_windows: bool
     splits: int
     tile: int
+
+class TimedRemainder(Answer):
+    knots: List[List[float]]
+    steps: List[List[float]]
 
 class Term(Answer):
     meaning: str
@@ -894,9 +916,11 @@ class TimedCalibration(Answer):
     stack: str
 
 class TimedKernelQuality(Answer):
+    coverage80: float
     dtype: Dtype
     ideal_mean: float
     intervals: List[float]
+    library: Optional[TimedLibrary]
     mean: float
     median: float
     op: TimedOp
@@ -909,7 +933,6 @@ class TimedKernelQuality(Answer):
 
 class SkippedDevice(Answer):
     device: str
-    framework: str
     reason: str
     rows: int
 
@@ -939,6 +962,75 @@ class TimingErrors(Answer):
     median: float
     p90: float
     rows: int
+
+class PublishedFit(Answer):
+    figures: int
+    foreign: List[PhaseErrors]
+    known: List[PublishedKnown]
+    notes: List[Note]
+    numbers: int
+    seen: List[PhaseErrors]
+    skipped: List[SkippedSpeeds]
+    unseen: List[PhaseErrors]
+
+class PhaseErrors(Answer):
+    coverage80: float
+    ideal_mean: float
+    mean: float
+    median: float
+    p90: float
+    phase: str
+    rows: int
+
+class PublishedKnown(Answer):
+    devices: List[str]
+    figures: int
+    median: float
+    p90: float
+    stack: Stack
+
+class SkippedSpeeds(Answer):
+    reason: str
+    rows: int
+
+class SpeedsChecked(Answer):
+    above_floor: List[AboveFloor]
+    coverage80: float
+    groups: List[SpeedGroup]
+    ideal_mean: float
+    mean: float
+    median: float
+    notes: List[Note]
+    p90: float
+    rows: int
+    skipped: List[SkippedSpeeds]
+
+class SpeedGroup(Answer):
+    basis: Basis
+    batched: bool
+    coverage80: float
+    device: str
+    ideal_mean: float
+    mean: float
+    median: float
+    p90: float
+    phase: str
+    rows: int
+    runtime: str
+
+class AboveFloor(Answer):
+    because: str
+    figure: str
+    times: float
+
+class Reached(Answer):
+    device: str
+    device_name: str
+    known: Optional[PublishedKnown]
+    notes: List[Note]
+    provenance: str
+    rows: List[Term]
+    stack: Stack
 
 class SweepAnswer(Answer):
     backend: Optional[BackendName]
@@ -2142,7 +2234,8 @@ KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
 TimedOp = Literal["gemm", "generation_attention", "context_attention"]
 Dtype = Literal["bfloat16", "fp8", "fp8_block", "nvfp4", "int8_wo", "int4_wo", "sq", "bfloat16/fp8", "fp8/fp8"]
 TimedTermsByName = Answer
-TimedRemainder = List[List[float]]
+Stack = Literal["roofline", "llama.cpp", "mlx", "torch", "vllm", "trtllm", "sglang", "mlc", "exllamav2", "tinychat", "autoawq", "lmdeploy", "qserve", "ipex", "habana", "null"]
+DeviceClass = Literal["hbm", "gddr", "apple", "shared", "cpu", "other"]
 RecommendationGoal = Literal["latency", "throughput", "memory", "energy", "cost"]
 LeftReason = Literal["rule", "plan", "no_product", "tower", "stack", "transposed", "vector", "no_role"]
 End = Literal["length", "end_of_text", "stopped"]

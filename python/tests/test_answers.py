@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -80,7 +82,7 @@ def test_pictures(tmp_path: pathlib.Path) -> None:
     assert roofline.recommend("model", "llama-3.2-1b", on="h200").pictures()
     assert roofline.plot("batch", "llama-3-8b", on="h200", precision="bf16").pictures()
     compared = roofline.compare("gemv", n=256, k=256, on="h200", backend="null", precision="bf16")
-    assert len(compared.pictures()) == 2 and compared.report is None
+    assert len(compared.pictures()) == 2 and pathlib.Path(compared.report).exists()
     both.save(tmp_path / "roofline.svg")
     assert (tmp_path / "roofline.svg").read_text(encoding="utf-8") == light[0]
     with pytest.raises(roofline.RooflineError, match="no picture"):
@@ -113,19 +115,35 @@ def test_quantize_and_evaluate(tmp_path: pathlib.Path, root: pathlib.Path) -> No
 
 
 def test_import_is_quick_and_needs_nothing() -> None:
-    """Processor time of a debug build, best of several, and twice what is allowed, since other programs run, too; without what an
-    environment has beside it. The wheel that people install takes 18 ms."""
+    """What the import itself takes of a processor, in fresh interpreters, without what an environment has beside it. Other programs
+    can only make it longer, so the least of several is what it takes. This is the debug build; an optimised one takes less."""
     code = "import sys, time; t = time.process_time(); import roofline; print(time.process_time() - t); " + (
         "assert not {'numpy', 'pandas', 'pyarrow', 'tqdm', 'torch'} & set(sys.modules)"
     )
     run = lambda: float(subprocess.check_output([sys.executable, "-c", code]))  # noqa: E731
-    assert min(run() for _ in range(7)) < 0.1
+    assert min(run() for _ in range(15)) < 0.05
 
 
-def test_pages_that_nobody_writes_are_refused(tmp_path: pathlib.Path) -> None:
-    page = tmp_path / "page.html"
-    with pytest.raises(roofline.RooflineError, match="no page is written"):
-        roofline.evaluate("demo", html=page)
-    with pytest.raises(roofline.RooflineError, match="no page is written"):
-        roofline.compare("gemv", n=64, k=64, backend="null", on="h200", report=page)
-    assert not page.exists()
+def test_pages_are_those_of_the_command_line(tmp_path: pathlib.Path, root: pathlib.Path) -> None:
+    """A comparison of a run that is kept says the same whoever asks; times of an evaluation differ, and nothing else."""
+    program = os.environ.get("ROOFLINE_BIN")
+    if program is None:
+        pytest.skip("needs the program")
+    shell = lambda *words: subprocess.run([program, *map(str, words)], check=True, capture_output=True)  # noqa: E731
+    run = tmp_path / "run.jsonl"
+    measured = roofline.compare("gemv", n=64, k=64, backend="null", on="h200", out=run)
+    assert pathlib.Path(measured.report).read_text(encoding="utf-8").startswith("<!doctype html>")
+    pages = [tmp_path / name for name in ("python.html", "shell.html")]
+    assert roofline.compare(from_=run, report=pages[0]).report == str(pages[0])
+    shell("compare", "--from", run, "--report", pages[1])
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    with pytest.raises(roofline.RooflineError, match="there already"):
+        roofline.compare(from_=run, report=pages[0])
+
+    lost = [tmp_path / name for name in ("lost-python.html", "lost-shell.html")]
+    text = root / "README.md"
+    assert roofline.evaluate("demo", text=text, tokens=512, html=lost[0]).report == str(lost[0])
+    shell("evaluate", "demo", "--text", text, "--tokens", 512, "--html", lost[1])
+    seconds = re.compile(r"threads, [^<]* s<")
+    one, other = (seconds.sub("", page.read_text(encoding="utf-8")) for page in lost)
+    assert one == other and "perplexity" in one

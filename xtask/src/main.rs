@@ -1,7 +1,8 @@
 //! The project's chores: `cargo xtask test`, `cargo xtask kernels`, `cargo xtask oracle [--heavy]`, `cargo xtask generate [--check]`,
-//! `cargo xtask python`, `cargo xtask serve`, `cargo xtask bench`.
+//! `cargo xtask calibrations [--check]`, `cargo xtask python`, `cargo xtask serve`, `cargo xtask bench`.
 
 mod bench;
+mod calibrations;
 mod checkpoint;
 mod generate;
 mod kernels;
@@ -25,6 +26,8 @@ Usage: cargo xtask CHORE
   oracle [--heavy]    the checkpoints the program writes, compared with a reference in Python, or loaded by the libraries
                       themselves, family by family (10 GB of packages and half an hour)
   generate [--check]  write docs/reference/ from the program itself, or check that it is up to date
+  calibrations [--check]  fit the calibrations of serving stacks to the timings in docs/results/timings and draw the page's
+                      figures, or check that what ships is what they give (minutes)
   python              the Python package: its wheel, installed into an empty environment, and its tests
   serve [ARGUMENTS]   build the page, then start a server that has it: `roofline serve ARGUMENTS`
   bench               estimates per second, and the time from process start to answer";
@@ -42,6 +45,8 @@ fn main() -> ExitCode {
         ["oracle", "--heavy"] => oracle::heavy(),
         ["generate"] => generate::generate(generate::Mode::Write),
         ["generate", "--check"] => generate::generate(generate::Mode::Check),
+        ["calibrations"] => calibrations::calibrations(calibrations::Mode::Write),
+        ["calibrations", "--check"] => calibrations::calibrations(calibrations::Mode::Check),
         ["python"] => python::python(),
         ["bench"] => bench::bench(),
         ["serve", ref arguments @ ..] => serve::serve(arguments),

@@ -6,7 +6,7 @@ use divan::{Bencher, black_box, counter::ItemsCount};
 use roofline_core::{
     Device, Dim, Format, Machine, Model, Op, Plan, Precision, Registry,
     format::{Distribution, Sizes},
-    machine::Stack,
+    machine::{Basis, Stack},
     model::{Lowering, Workload},
     op::{Attention, Cache, Linear},
     precision::PrecisionSpec,
@@ -36,6 +36,21 @@ fn ideal_gemm(bencher: Bencher<'_, '_>, precision: &str) {
     bencher.counter(ItemsCount::new(ops.len())).bench_local(|| {
         for op in black_box(&ops) {
             black_box(Estimate::of(op, &precision, Sizes::Exact, &device).unwrap());
+        }
+    });
+}
+
+/// Both times, the expected one by timings of a serving stack.
+#[divan::bench(args = ["bf16", "fp8"])]
+fn expected_gemm_by_timings(bencher: Bencher<'_, '_>, precision: &str) {
+    let (device, precision) = h200(precision);
+    let machine = Machine::new(device, Stack::Vllm);
+    let ops = shapes();
+    bencher.counter(ItemsCount::new(ops.len())).bench_local(|| {
+        for op in black_box(&ops) {
+            let (prediction, basis) = machine.prediction(op, &precision).unwrap();
+            assert_eq!(basis, Basis::Calibrated);
+            black_box(prediction);
         }
     });
 }
@@ -92,7 +107,11 @@ fn parse_every_device() {
 
 /// Whole models, from dimensions to both times; the rate must not depend on the number of layers.
 fn whole(bencher: Bencher<'_, '_>, device: &str, name: &str, plan: &str) {
-    let machine = Machine::new(Registry::builtin().find(device).unwrap().into_owned(), Stack::Roofline);
+    whole_with(bencher, device, Stack::Roofline, name, plan);
+}
+
+fn whole_with(bencher: Bencher<'_, '_>, device: &str, stack: Stack, name: &str, plan: &str) {
+    let machine = Machine::new(Registry::builtin().find(device).unwrap().into_owned(), stack);
     let model = Model::find(name).unwrap();
     let plan = plan.parse::<Plan>().unwrap().on(&machine.device, Some(&model.anatomy)).unwrap();
     let workloads: Vec<Workload> = (1..=256).map(|i| Workload::decode(1 + i % 16, 128 * i).unwrap()).collect();
@@ -114,6 +133,12 @@ fn whole_model_by_prior(bencher: Bencher<'_, '_>, name: &str) {
 #[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b", "gemma-3-27b", "deepseek-v3"])]
 fn whole_model_by_calibration(bencher: Bencher<'_, '_>, name: &str) {
     whole(bencher, "h200", name, "bf16");
+}
+
+/// By timings of a serving stack.
+#[divan::bench(args = ["tinyllama-1.1b", "llama-3-8b", "llama-3.1-405b"])]
+fn whole_model_by_timings(bencher: Bencher<'_, '_>, name: &str) {
+    whole_with(bencher, "h200", Stack::Vllm, name, "bf16");
 }
 
 /// A recipe that tells layers apart.

@@ -19,8 +19,8 @@ pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
 pub use timed::{
-    Dtype, KernelTerms, Regime, Shape, TermSpec, TimedFit, TimedKernel, TimedOp, TimedQuality, TimedTerms, Timing,
-    fit_timings,
+    Dtype, KernelTerms, Library, Regime, Shape, TermSpec, TimedFit, TimedKernel, TimedOp, TimedQuality, TimedTerms,
+    Timing, by_library, fit_timings,
 };
 
 use schemars::JsonSchema;

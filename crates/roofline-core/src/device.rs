@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Format, Math, Result,
+    Dim, Error, Format, Math, Result,
     format::{BlockScaling, Element},
     units::{ByteRate, Bytes, FlopRate, Intensity, Seconds, Watts},
 };
@@ -99,6 +99,17 @@ pub struct Device {
     /// Where it was described.
     #[serde(skip_deserializing)]
     pub origin: Origin,
+}
+
+/// What several devices exchange through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Between {
+    /// Bandwidth one way.
+    pub rate: ByteRate,
+    /// Latency of a step.
+    pub hop: Seconds,
+    /// Whether it is the host's bus.
+    pub hosted: bool,
 }
 
 /// Longest device file that is read at all; the largest of ours has 5 kB.
@@ -251,18 +262,20 @@ impl Device {
         names.map(|name| key_of(name))
     }
 
-    /// Bandwidth one way and latency per step of the link to other devices: the interconnect, else the host link. The
-    /// latencies are those of NCCL's own tuning model for low-latency rings (src/graph/tuning.cc: NVLink 0.6 us, PCIe
+    /// Bandwidth one way and latency per step of the link between `ranks` devices: the interconnect, else the host link, which
+    /// is also the one where bridges join pairs and there are more. The latencies are those of NCCL's own tuning model for low-latency rings (src/graph/tuning.cc: NVLink 0.6 us, PCIe
     /// 1 us).
-    pub fn link(&self) -> Result<(ByteRate, Seconds)> {
-        let link = self.interconnect.as_ref().or(self.host_link.as_ref());
+    pub fn link(&self, ranks: Dim) -> Result<Between> {
+        let reaches = |link: &&Link| ranks.get() <= 2 || !link.kind.contains("pairs only");
+        let link = self.interconnect.as_ref().filter(reaches).or(self.host_link.as_ref());
         let rate = link.and_then(|link| link.per_direction.or(link.total.map(|total| total / 2.0)));
         let (Some(link), Some(rate)) = (link, rate) else {
             let reason = "its file names no link to other devices".to_owned();
             return Err(Error::Device { key: self.key.clone(), reason });
         };
-        let hop = if link.kind.starts_with("PCIe") { 1e-6 } else { 0.6e-6 };
-        Ok((rate, Seconds::new(hop)))
+        let hosted = link.kind.starts_with("PCIe");
+        let hop = Seconds::new(if hosted { 1e-6 } else { 0.6e-6 });
+        Ok(Between { rate, hop, hosted })
     }
 
     /// Key and power mode, as `on` takes them.

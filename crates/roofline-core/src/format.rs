@@ -333,13 +333,18 @@ impl Format {
         if sizes == Sizes::Nominal {
             return Bytes::new(shape.elements() as f64 * bits as f64 / 8.0);
         }
-        Bytes::new(Layout::new(self, shape).bytes() as f64)
+        Bytes::new(float(Layout::new(self, shape).bytes()))
     }
 
     /// Average stored bits per element of a tensor of that shape.
     pub fn bits_per_element(self, shape: Shape, sizes: Sizes) -> f64 {
         self.bytes(shape, sizes).value() * 8.0 / shape.elements() as f64
     }
+}
+
+/// The nearest number. Counts seldom need more than 64 bits, which a processor converts itself.
+fn float(count: u128) -> f64 {
+    u64::try_from(count).map_or_else(|_| count as f64, |count| count as f64)
 }
 
 impl From<GgufBlock> for Format {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Dim, Op, Result,
-    model::Anatomy,
+    model::{Anatomy, Rows},
     op::{Attention, Elementwise, ElementwiseKind, Linear},
     program::{self, CacheUse, Step, Value, Weight},
     role::{Part, Role},
@@ -33,6 +33,8 @@ pub struct Node {
     pub count: u64,
     /// What its weights are for.
     pub part: Part,
+    /// What its rows count, in a model.
+    pub rows: Rows,
     /// The groups of the model's layers it stands in, a bit each; none where it is in no layer.
     pub groups: u16,
 }
@@ -67,6 +69,16 @@ impl Graph {
         Self::of([(site, Op::Linear(linear), Role::Output)])
     }
 
+    /// Sequences side by side, and whether each has several new tokens: what attention reads. None where there is none.
+    pub(crate) fn sequences(&self) -> Option<(f64, bool)> {
+        self.nodes.iter().find_map(|node| match node.op {
+            Op::Attention(attention) | Op::Scores(attention) => {
+                Some((attention.batch.float(), attention.queries.get() > 1))
+            }
+            _ => None,
+        })
+    }
+
     /// Attention in one kernel, or with scores written to memory in three.
     pub fn attention(attention: Attention, fused: bool) -> Self {
         Self::counted(attention_steps(attention), fused)
@@ -87,7 +99,8 @@ impl Graph {
         let steps = if fused { program::fused(&steps) } else { steps };
         let mut nodes = Vec::with_capacity(steps.len());
         for step in &steps {
-            nodes.push(Node { site: step.site, op: step.op, count: 1, part: step.part, groups: 0 });
+            let Step { site, op, part, rows, .. } = *step;
+            nodes.push(Node { site, op, count: 1, part, rows, groups: 0 });
         }
         Self { nodes, anatomy: None }
     }
@@ -151,6 +164,6 @@ pub(crate) fn feed_forward_steps(ffn: Ffn, shared: bool) -> Vec<Step> {
 impl Node {
     /// One kernel that runs once, in no layer.
     pub fn new(site: &'static str, op: Op, role: Role) -> Self {
-        Self { site, op, count: 1, part: Part::One(role), groups: 0 }
+        Self { site, op, count: 1, part: Part::One(role), rows: Rows::default(), groups: 0 }
     }
 }

@@ -45,6 +45,7 @@ pub mod plan;
 pub mod precision;
 pub mod predict;
 pub mod program;
+pub mod published;
 pub mod quality;
 pub mod range;
 pub mod recommend;

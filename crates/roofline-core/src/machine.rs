@@ -5,12 +5,10 @@
 //! those that devices of its class have in common, where there is no calibration. [`Basis`] says which.
 
 mod class;
-mod prior;
 mod sibling;
 mod stack;
 
 pub use class::Class;
-pub use prior::Prior;
 pub use stack::Stack;
 
 use std::borrow::Cow;
@@ -19,10 +17,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    Device, Op, Precision, Result,
-    calibration::Calibration,
+    Device, Graph, Math, Op, Precision, Result,
+    calibration::{Calibration, Terms},
     format::Sizes,
-    predict::{Estimate, Expected, Prediction},
+    plan::Assignment,
+    predict::{Causes, Estimate, Expected, Prediction},
+    published::{Among, Effects, Kernel, Reach, Regime, Shared},
     units::Seconds,
 };
 
@@ -74,7 +74,7 @@ pub struct Machine {
     calibration: Option<Cow<'static, Calibration>>,
     /// Whether it was measured on another device of the architecture.
     moved: bool,
-    prior: Prior,
+    reach: Reach,
 }
 
 impl Machine {
@@ -82,9 +82,9 @@ impl Machine {
     pub fn new(device: Device, stack: Stack) -> Self {
         let own = Calibration::builtin(&device, stack.name()).map(Cow::Borrowed);
         let moved = own.is_none().then(|| Calibration::moved_to(&device, stack.name())).flatten();
-        let prior = Prior::of(&device, stack);
+        let reach = Effects::builtin().reach(&device, stack, None);
         let (is_moved, calibration) = (moved.is_some(), own.or(moved.map(Cow::Owned)));
-        Self { device, stack, sizes: Sizes::Exact, calibration, moved: is_moved, prior }
+        Self { device, stack, sizes: Sizes::Exact, calibration, moved: is_moved, reach }
     }
 
     /// The same with other sizes.
@@ -97,6 +97,12 @@ impl Machine {
     #[must_use]
     pub fn calibrated(self, calibration: Option<Cow<'static, Calibration>>) -> Self {
         Self { calibration, moved: false, ..self }
+    }
+
+    /// The same with what runtimes reach by other figures.
+    #[must_use]
+    pub fn reaching(self, effects: &Effects) -> Self {
+        Self { reach: effects.reach(&self.device, self.stack, None), ..self }
     }
 
     /// The same device with other rates: terms that were measured follow the bandwidth.
@@ -120,40 +126,79 @@ impl Machine {
         self.moved
     }
 
-    /// What it has in common with its class.
-    pub fn prior(&self) -> &Prior {
-        &self.prior
+    /// What the runtime reaches of it, by published speeds.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// Both times of one kernel that stands alone, and what the expected one stands on.
     pub fn prediction(&self, op: &Op, precision: &Precision) -> Result<(Prediction, Basis)> {
-        self.prediction_among(op, precision, self.prior.alone())
+        let among = Among { launch: self.reach.alone(), regime: Regime::of_op(op), whole: false };
+        self.prediction_among(op, precision, among)
     }
 
-    /// The same of one of many, which start in `launch` each where nobody measured it.
-    pub(crate) fn prediction_among(
-        &self,
-        op: &Op,
-        precision: &Precision,
-        launch: Seconds,
-    ) -> Result<(Prediction, Basis)> {
+    /// The same of one of many.
+    pub(crate) fn prediction_among(&self, op: &Op, precision: &Precision, among: Among) -> Result<(Prediction, Basis)> {
+        let precision = &self.multiplied(precision);
         let ideal = Estimate::of(op, precision, self.sizes, &self.device)?;
-        let (expected, basis) = self.expected(op, precision, launch, &ideal);
+        let (expected, basis) = self.expected(op, precision, among, &ideal);
         Ok((Prediction { ideal, expected }, basis))
     }
 
-    fn expected(&self, op: &Op, precision: &Precision, launch: Seconds, ideal: &Estimate) -> (Expected, Basis) {
-        let Some(calibration) = self.calibration.as_deref() else {
-            return (self.prior.expect(op, precision, launch, self, ideal), Basis::Prior);
+    /// What all kernels of a graph share.
+    pub(crate) fn among(&self, graph: &Graph, assignment: &Assignment) -> Among {
+        let Some((sequences, prompt)) = graph.sequences().filter(|_| graph.anatomy.is_some()) else {
+            let regime = graph.nodes.iter().map(|node| Regime::of_op(&node.op)).max().unwrap_or(Regime::Token);
+            return Among { launch: self.reach.alone(), regime, whole: false };
         };
+        Shared::of(graph, assignment).among(sequences, prompt, &self.reach)
+    }
+
+    /// Formats as the runtime multiplies them.
+    pub(crate) fn multiplied(&self, precision: &Precision) -> Precision {
+        let sixteen = matches!(precision.math, Math::Fp16 | Math::Bf16);
+        let halves = self.stack.adds_in_sixteen() && sixteen && self.device.peaks.of(Math::Fp16Acc16).is_some();
+        if halves { Precision { math: Math::Fp16Acc16, ..*precision } } else { *precision }
+    }
+
+    /// The time of a kernel as somebody timed it under the runtime; none where nobody did.
+    pub(crate) fn timed(&self, op: &Op, precision: &Precision) -> Option<Causes> {
+        let timed = self.calibration().filter(|own| matches!(own.terms, Terms::Timed(_)))?;
+        timed.causes(op, precision, self.sizes)
+    }
+
+    fn expected(&self, op: &Op, precision: &Precision, among: Among, ideal: &Estimate) -> (Expected, Basis) {
+        let Some(calibration) = self.calibration.as_deref() else {
+            return self.reached(op, precision, among, ideal);
+        };
+        // Kernels that were timed one by one are started by the runtime, which takes its time in a whole model.
+        let start = match calibration.terms {
+            Terms::Timed(_) if among.whole => among.launch,
+            _ => Seconds::ZERO,
+        };
+        // A whole model is no surer than such models were.
+        let least = if start > Seconds::ZERO { libm::log(self.reach.factor(among.regime)) } else { 0.0 };
+        let started = |causes: Causes| Causes { time: causes.time + start, launch: causes.launch + start, ..causes };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
             let (interval, basis) =
                 if self.moved { (MOVED * interval, Basis::Transferred) } else { (interval, Basis::Calibrated) };
-            return (Expected::new(causes, interval.exp(), ideal), basis);
+            return (Expected::new(started(causes), interval.max(least).exp(), ideal), basis);
         }
         if let Some((causes, interval)) = self.sibling(calibration, op, precision, ideal) {
-            return (Expected::new(causes, interval.exp(), ideal), Basis::Transferred);
+            return (Expected::new(started(causes), interval.max(least).exp(), ideal), Basis::Transferred);
         }
-        (self.prior.expect(op, precision, launch, self, ideal), Basis::Prior)
+        self.reached(op, precision, among, ideal)
+    }
+
+    /// By what the runtime reaches of such devices.
+    fn reached(&self, op: &Op, precision: &Precision, among: Among, ideal: &Estimate) -> (Expected, Basis) {
+        // Where only the floor differs from what is likely, both are the same.
+        let likely = match op {
+            Op::Experts(_) => Estimate::likely(op, precision, self.sizes, &self.device).unwrap_or(*ideal),
+            _ => *ideal,
+        };
+        let kernel = Kernel::of(op, precision, self.sizes, &self.device, &likely);
+        let basis = if self.reach.is_known() { Basis::Published } else { Basis::Prior };
+        (self.reach.expect(&kernel, among, ideal), basis)
     }
 }

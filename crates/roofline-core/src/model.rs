@@ -9,12 +9,14 @@ mod lowering;
 mod memory;
 mod name;
 mod parameters;
+mod rows;
 mod shortfall;
 
 pub use anatomy::Anatomy;
 pub use arithmetic::Arithmetic;
 pub use lowering::{Lowering, Workload};
 pub use memory::Footprint;
+pub use rows::Rows;
 pub use shortfall::Shortfall;
 
 use std::{

@@ -8,6 +8,7 @@ mod elementwise;
 mod experts;
 mod linear;
 
+pub(crate) use attention::causal_pairs;
 pub use attention::{Attention, Cache};
 pub use elementwise::{Elementwise, ElementwiseKind};
 pub use experts::{ExpertSide, Experts};
@@ -114,15 +115,17 @@ impl Op {
         }
     }
 
-    /// Inputs and outputs that live only for this kernel: what it moves, but for weights and the cache.
-    pub(crate) fn in_flight(&self, precision: &Precision, sizes: Sizes) -> Bytes {
+    /// Inputs and outputs that live only for this kernel: what it moves, `moved` at least, but for weights and the cache.
+    pub(crate) fn in_flight(&self, moved: Bytes, precision: &Precision, sizes: Sizes) -> Bytes {
+        if self.weights().is_some() {
+            return moved - self.weight_bytes(precision, sizes);
+        }
         match self {
             Self::Attention(attention)
             | Self::Scores(attention)
             | Self::Softmax(attention)
             | Self::Values(attention) => {
                 let cache = attention.cache_read(precision, sizes);
-                let moved = self.work(precision, sizes).bytes();
                 match self {
                     Self::Attention(_) => moved - cache.0 - cache.1,
                     Self::Scores(_) => moved - cache.0,
@@ -130,8 +133,7 @@ impl Op {
                     _ => moved,
                 }
             }
-            Self::Elementwise(_) | Self::AllReduce(_) => self.work(precision, sizes).bytes(),
-            _ => Bytes::ZERO,
+            _ => moved,
         }
     }
 

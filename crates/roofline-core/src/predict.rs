@@ -4,19 +4,23 @@ mod estimate;
 mod expected;
 mod figures;
 mod prediction;
+mod prepared;
+mod sum;
 mod time;
 
 pub use estimate::{Bound, Estimate};
 pub use expected::{Causes, Expected};
 pub use figures::{Figures, KernelFigures, Ratios};
 pub use prediction::{Prediction, Reason, Tier};
+pub use prepared::{Known, Passed, Prepared};
 pub use time::{Floor, Ideal, Likely, Outlook, Time};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::sum::Sum;
 use crate::{
-    Error, Graph, Plan, Precision, Result,
+    Graph, Plan, Precision, Result,
     graph::Node,
     machine::{Basis, Machine},
     plan::{Assignment, Kernel},
@@ -94,19 +98,14 @@ pub fn predict(graph: &Graph, plan: &Plan, machine: &Machine) -> Result<Forecast
 
 /// The same for formats that are known already.
 pub fn forecast(graph: &Graph, assignment: &Assignment, machine: &Machine) -> Result<Forecast> {
-    // Where nobody measured how long kernels take to start, the layers' time is spread over those they have.
-    let launch = match &graph.anatomy {
-        Some(anatomy) => machine.prior().shared(anatomy.order.len() as u64, assignment.kernels_of_layers(graph)),
-        None => machine.prior().alone(),
-    };
+    let among = machine.among(graph, assignment);
     let mut kernels = Vec::with_capacity(graph.nodes.len());
-    let (mut total, mut basis, mut failed): (Option<Prediction>, _, _) = (None, Basis::Calibrated, None);
+    let (mut sum, mut failed) = (Sum::default(), None);
     assignment.kernels(graph, |Kernel { node, precision }| {
-        match machine.prediction_among(&node.op, precision, launch) {
+        match machine.prediction_among(&node.op, precision, among) {
             Ok((prediction, own)) => {
                 let prediction = prediction.times(node.count);
-                total = Some(total.map_or(prediction, |sum| sum.then(prediction)));
-                basis = basis.max(own);
+                sum.add(prediction, own);
                 kernels.push(Predicted { node, precision: *precision, prediction, basis: own });
             }
             Err(error) => {
@@ -117,6 +116,6 @@ pub fn forecast(graph: &Graph, assignment: &Assignment, machine: &Machine) -> Re
     if let Some(error) = failed {
         return Err(error);
     }
-    let total = total.ok_or_else(|| Error::Shape("a graph without kernels takes no time".to_owned()))?;
+    let (total, basis) = sum.total()?;
     Ok(Forecast { kernels, total, basis })
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::{
     Graph, Op,
     graph::Node,
-    model::{Anatomy, Workload},
+    model::{Anatomy, Rows, Workload},
     role::Part,
 };
 
@@ -48,6 +48,8 @@ pub struct Step {
     pub op: Op,
     /// What its weights are for.
     pub part: Part,
+    /// What its rows count.
+    pub rows: Rows,
     /// The values it reads.
     pub reads: &'static [Value],
     /// The weights it reads.
@@ -70,7 +72,8 @@ impl Step {
         weights: &'static [Weight],
         writes: Value,
     ) -> Self {
-        Self { site, op, part, reads, weights, cache: None, writes, before: Vec::new(), after: Vec::new() }
+        let (rows, cache, before, after) = (Rows::default(), None, Vec::new(), Vec::new());
+        Self { site, op, part, rows, reads, weights, cache, writes, before, after }
     }
 
     /// The same with keys and values.
@@ -113,13 +116,13 @@ impl Program {
 /// Adds the kernels of `steps`, each `times` times, or counts them with equal ones.
 pub(crate) fn count(nodes: &mut Vec<Node>, steps: &[Step], times: u64, groups: u16) {
     for step in steps {
-        let Step { site, op, part, .. } = *step;
+        let Step { site, op, part, rows, .. } = *step;
         match nodes.iter_mut().find(|node| node.site == site && node.op == op && node.part == part) {
             Some(node) => {
                 node.count += times;
                 node.groups |= groups;
             }
-            None => nodes.push(Node { site, op, count: times, part, groups }),
+            None => nodes.push(Node { site, op, count: times, part, rows, groups }),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::{PyErr, PyResult, Python};
 use roofline_core::Error as Core;
 use roofline_verbs::{
-    self as verbs, Context, Error, Result, context::Home, evaluate, picture::Picture, pipeline, plot, predict,
-    recommend, request::from_json,
+    self as verbs, Context, Result, context::Home, evaluate, picture::Picture, pipeline, plot, predict, recommend,
+    request::from_json,
 };
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
@@ -64,14 +64,14 @@ macro_rules! verb {
 pub(crate) const VERBS: &[Verb] = &[
     verb!(predict, false, predict::predict, prediction),
     verb!(measure, true),
-    verb!(compare, true, compared, comparison),
+    verb!(compare, true, verbs::compare::Answer::with_page, comparison),
     verb!(calibrate, true),
     verb!(sweep, true),
     verb!(recommend, false, recommend::recommend, advice),
     verb!(quantize, true),
-    verb!(evaluate, true, evaluated, evaluation),
+    verb!(evaluate, true, evaluate::Answer::with_page, evaluation),
     verb!(generate, true),
-    verb!(pipeline, true, pipelined, plain),
+    verb!(pipeline, true, pipeline::Answer::with_page, plain),
     verb!(analyze, false),
     verb!(analyzer, false),
     verb!(inspect, false),
@@ -102,38 +102,13 @@ pub(crate) fn named(py: Python<'_>, name: &str) -> PyResult<&'static Verb> {
     VERBS.iter().find(|verb| verb.name == name).ok_or_else(unknown)
 }
 
-/// Whoever asks from Python has the answer in hand. No page is made of it, so whoever names one is told so before anything
-/// runs, and answers tell of none.
-fn no_page(name: &str, asked: bool) -> Result<()> {
-    let hint = "the command line writes pages; here `_repr_html_()` and `pictures()` show the answer";
-    if asked {
-        Err(Error::request(format!("`{name}` is a page, and no page is written from here"), hint))
-    } else {
-        Ok(())
-    }
-}
-
-fn compared(context: &Context, request: &verbs::compare::Request) -> Result<verbs::compare::Answer> {
-    no_page("report", request.report.is_some())?;
-    Ok(verbs::compare::Answer { report: None, ..verbs::compare::compare(context, request)? })
-}
-
 fn comparison(_: &Context, _: &verbs::compare::Request, answer: &verbs::compare::Answer) -> Vec<Picture> {
     vec![Picture::Roofline(answer.picture()), Picture::Times(answer.times())]
-}
-
-fn evaluated(context: &Context, request: &evaluate::Request) -> Result<evaluate::Answer> {
-    no_page("html", request.html.is_some())?;
-    Ok(evaluate::Answer { report: None, ..evaluate::evaluate(context, request)? })
 }
 
 fn evaluation(_: &Context, _: &evaluate::Request, answer: &evaluate::Answer) -> Vec<Picture> {
     let plans = evaluate::pictures::plans(answer);
     plans.into_iter().chain(evaluate::pictures::pictures(&answer.evaluated)).collect()
-}
-
-fn pipelined(context: &Context, request: &pipeline::Request) -> Result<pipeline::Answer> {
-    Ok(pipeline::Answer { report: None, ..pipeline::pipeline(context, request)? })
 }
 
 fn advice(_: &Context, _: &recommend::Request, answer: &recommend::Answer) -> Vec<Picture> {

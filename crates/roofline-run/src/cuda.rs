@@ -10,6 +10,7 @@ mod codes;
 mod compiler;
 mod cublaslt;
 mod elementwise;
+mod gemm_packed;
 mod gemv_packed;
 mod gpu;
 mod library;
@@ -26,6 +27,13 @@ pub use gpu::{Gpu, Recipe, present};
 
 /// Programs of every kernel, in the forms that differ most, for a test that needs no GPU: names and how they are made.
 pub fn sources() -> Vec<(String, Recipe)> {
-    [gemv_packed::sources(), attention::sources(), elementwise::sources(), backend::sources(), ceilings::sources()]
-        .concat()
+    [
+        gemv_packed::sources(),
+        gemm_packed::sources(),
+        attention::sources(),
+        elementwise::sources(),
+        backend::sources(),
+        ceilings::sources(),
+    ]
+    .concat()
 }

@@ -133,6 +133,14 @@ fn products_of_many_rows(on: &mut Bench<'_>) {
     for (m, n, k) in [(17, 64, 64), (33, 1000, 1032), (300, 896, 4864), (1024, 2056, 520)] {
         on.right(&Graph::gemm(m, n, k).unwrap(), precisions, Least { processor: 4, gpu: 5 });
     }
+    // Quantized weights alone; NF4 is refused where its blocks run over row ends.
+    let quantized = "w8a16 fp8a16 w4a16 nf4 mxfp4a16 nvfp4a16 int4-g32/bf16 int4-g64/fp16 int4-g32-zp/bf16 int4-g64-zp/fp16 \
+                     int4-g128-zp/bf16 int4-g128/fp16 nf4/fp16 mxfp4/fp16 nvfp4/fp16 int8/fp16 fp8/fp16";
+    for (m, n, k) in
+        [(17, 64, 64), (24, 2049, 1096), (33, 1000, 1032), (64, 896, 4864), (77, 100, 200), (300, 896, 4864)]
+    {
+        on.right(&Graph::gemm(m, n, k).unwrap(), quantized, Least { processor: 0, gpu: 15 });
+    }
 }
 
 fn activated_products(on: &mut Bench<'_>) {

@@ -15,7 +15,7 @@ fn main() {
 
 const ROWS: usize = 100_000;
 
-/// Every row has a workload of its own, so that no graph serves two.
+/// Every row has a workload of its own.
 fn asked(on: &str, precision: &str) -> Request {
     Request {
         model: Names::one(Some("llama-3-8b".into())),
@@ -43,6 +43,19 @@ fn by_prior(bencher: Bencher<'_, '_>, precision: &str) {
 #[divan::bench(args = ["bf16", "w4a16"])]
 fn by_calibration(bencher: Bencher<'_, '_>, precision: &str) {
     rate(bencher, &asked("h200", precision));
+}
+
+/// Prompts: no two rows have as many tokens, so that nothing that is known of one kernel serves another.
+#[divan::bench(args = ["h100_sxm", "h200"])]
+fn prompts(bencher: Bencher<'_, '_>, on: &str) {
+    let phase = Names::one(Some("prefill".to_owned()));
+    rate(bencher, &Request { phase, batch: Column::One(1.0), ..asked(on, "bf16") });
+}
+
+/// Experts, and layers that see different parts of the context.
+#[divan::bench(args = ["mixtral-8x7b", "gemma-2-9b", "deepseek-v3"])]
+fn by_model(bencher: Bencher<'_, '_>, model: &str) {
+    rate(bencher, &Request { model: Names::one(Some(model.into())), ..asked("h100_sxm", "bf16") });
 }
 
 /// Names in columns, and each workload on three devices.

@@ -3,11 +3,15 @@
 mod cpu_grid;
 mod draw;
 mod gpu_grid;
+mod published;
 mod shapes;
 mod terms;
 mod timings;
 mod validate;
 
+pub use published::{
+    AboveFloor, PhaseErrors, PublishedFit, Reached, SkippedSpeeds, SpeedErrors, SpeedGroup, SpeedsChecked,
+};
 pub use terms::{Calibrated, Term};
 pub use timings::{Checked, ErrorsOfGroup, SkippedDevice, Timed, TimingErrors};
 pub use validate::{ErrorsOf, Validation, WorstKernel};
@@ -31,7 +35,7 @@ use crate::{
     Context, Error, Note, Result, gpu,
     machine::{calibration, calibration_name},
     measure::device_of,
-    request::{BackendName, Measuring},
+    request::{BackendName, Measuring, STACKS, one_of},
     runner::Runner,
 };
 
@@ -44,6 +48,7 @@ const SHAPES: usize = 10_000;
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = HELP)]
 #[schemars(rename = "CalibrateRequest")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Request {
     /// Show the calibration in use; nothing is measured
     #[arg(long)]
@@ -58,10 +63,18 @@ pub struct Request {
     #[serde(default)]
     #[schemars(extend("x-local" = true))]
     pub from: Vec<PathBuf>,
-    /// Say how far the calibrations in use are from a file of timings; nothing is fitted
+    /// Say how far forecasts are from a file of timings, or of published speeds; nothing is fitted
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub check: Option<PathBuf>,
+    /// Fit what runtimes reach of their devices to speeds of whole models (CSV), or go back to what ships (`builtin`)
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub published: Option<PathBuf>,
+    /// Say it as if the device had never been timed: by what was timed on the most similar other one
+    #[arg(long, requires = "check")]
+    #[serde(default)]
+    pub transfer: bool,
     /// Leave out the correction that is made where terms explain too little
     #[arg(long)]
     #[serde(default)]
@@ -70,6 +83,10 @@ pub struct Request {
     #[arg(long, value_name = "FOLDER")]
     #[schemars(extend("x-local" = true))]
     pub write: Option<PathBuf>,
+    /// Write every timing beside what terms fitted to other shapes say of it, and what each term adds (CSV)
+    #[arg(long, value_name = "FILE", requires = "from")]
+    #[schemars(extend("x-local" = true))]
+    pub rows: Option<PathBuf>,
     /// Where timings come from, for the calibration to say
     #[arg(long, value_name = "TEXT")]
     pub source: Option<String>,
@@ -86,6 +103,9 @@ pub struct Request {
     /// The device, where it is not this machine
     #[arg(long, value_name = "DEVICE")]
     pub on: Option<String>,
+    /// Whose kernels, where they are not ours: what is shown or forgotten is theirs
+    #[arg(long, value_parser = one_of::<Stack>(STACKS))]
+    pub stack: Option<Stack>,
     #[command(flatten)]
     #[serde(flatten)]
     pub run: Measuring,
@@ -99,9 +119,12 @@ Examples:
   roofline calibrate
   roofline calibrate --quick
   roofline calibrate --show                            the terms in use, and how good they are
+  roofline calibrate --show --on m2_ultra --stack mlx  what a runtime reaches of a device, by published speeds
   roofline calibrate --from run.jsonl                  fit again, without measuring
   roofline calibrate --from gemm.csv --on h200         fit to timings of serving stacks, cross-validated
   roofline calibrate --check gemm.csv --json           how far the calibrations in use are from them
+  roofline calibrate --published speeds.csv            fit runtimes to speeds of whole models, devices left out in turn
+  roofline calibrate --check speeds.csv --json         how far forecasts of whole models are from such speeds
   roofline calibrate --validate 300                    how far it is from random shapes";
 
 /// What came of it.
@@ -117,6 +140,12 @@ pub enum Answer {
     Timed(Box<Timed>),
     /// How far calibrations are from timings of others.
     Checked(Box<Checked>),
+    /// What published speeds gave.
+    Published(Box<PublishedFit>),
+    /// How far forecasts are from published speeds.
+    SpeedsChecked(Box<SpeedsChecked>),
+    /// What a runtime reaches of a device.
+    Reached(Box<Reached>),
     /// There was one, and it is gone.
     Forgotten { forgotten: String, notes: Vec<Note> },
 }
@@ -129,11 +158,23 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
     }
     if let Some(path) = &request.check {
         let header = timings::header(path)?;
+        if published::is_speeds(&header) {
+            return Ok(Answer::SpeedsChecked(Box::new(published::check(context, path)?)));
+        }
         if !timings::is_timings(&header) {
             let message = format!("{}: neither timings of kernels nor speeds of models", path.display());
-            return Err(Error::request(message, "timings of kernels have a column `latency_us`"));
+            return Err(Error::request(message, "timings have a column `latency_us`, speeds one `tokens_per_s`"));
         }
-        return Ok(Answer::Checked(Box::new(timings::check(context, path, !request.plain)?)));
+        let scoring = timings::Scoring { corrected: !request.plain, left_out: request.transfer };
+        return Ok(Answer::Checked(Box::new(timings::check(context, path, scoring)?)));
+    }
+    if let Some(path) = &request.published {
+        if path.as_os_str() == "builtin" {
+            published::forget(context)?;
+            context.note("published speeds are those that ship with roofline");
+            return Ok(Answer::Forgotten { forgotten: "published speeds".to_owned(), notes: context.notes() });
+        }
+        return Ok(Answer::Published(Box::new(published::fit(context, request, path)?)));
     }
     if let Some(first) = request.from.first() {
         let of_timings = |path: &PathBuf| timings::header(path).is_ok_and(|header| timings::is_timings(&header));
@@ -183,11 +224,15 @@ fn refuse_two(asked: &Request) -> Result<()> {
         ("forget", asked.forget),
         ("from", !asked.from.is_empty()),
         ("check", asked.check.is_some()),
+        ("published", asked.published.is_some()),
         ("validate", asked.validate.is_some()),
     ];
     let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
     match given[..] {
         [one, other, ..] => Err(Error::request(format!("⟨{one}⟩ and ⟨{other}⟩ are two questions"), "ask one of them")),
+        _ if asked.stack.is_some() && !asked.show && !asked.forget => {
+            Err(Error::request("⟨stack⟩ says whose calibration is shown or forgotten", "say ⟨show⟩ as well"))
+        }
         _ if asked.seed.is_some() && asked.validate.is_none() => {
             Err(Error::request("⟨seed⟩ says which random shapes, and none are asked for", "say ⟨validate 300⟩ as well"))
         }
@@ -205,7 +250,7 @@ fn kept(context: &Context, asked: &Request) -> Result<Answer> {
         None if backend == BackendName::Cuda => gpu::device(context, asked.run.gpu)?,
         on => context.device(on.unwrap_or("this"))?,
     };
-    let stack = backend.stack();
+    let stack = asked.stack.unwrap_or(backend.stack());
     let missing = || {
         let message = format!("there is no calibration of {} ({})", device.name, device.key);
         Error::request(message, "`⟨roofline calibrate⟩` makes one")
@@ -217,8 +262,11 @@ fn kept(context: &Context, asked: &Request) -> Result<Answer> {
         context.note("forgotten");
         return Ok(Answer::Forgotten { forgotten: device.label(), notes: context.notes() });
     }
-    let calibration = calibration(context, &device, stack).ok_or_else(missing)?.into_owned();
-    Ok(told(context, calibration, &device))
+    match calibration(context, &device, stack) {
+        Some(calibration) => Ok(told(context, calibration.into_owned(), &device)),
+        None if asked.stack.is_some() => Ok(Answer::Reached(Box::new(published::reached(context, &device, stack)?))),
+        None => Err(missing()),
+    }
 }
 
 /// Keeps a calibration for its device and stack.

@@ -74,7 +74,7 @@ pub fn chart(context: &Context, request: &predict::Request) -> Result<Answer> {
         return Err(Error::request("a roofline belongs to one device", "name one by `⟨on⟩`"));
     };
     let prediction = predict(context, request)?;
-    let machine = machine::machine(context, device, setting.stack);
+    let machine = machine::usual(context, device, setting.stack);
     let (device, calibration) = (&machine.device, machine.calibration());
     Ok(Answer {
         memories: memories(context, device),

@@ -64,6 +64,7 @@ pub mod quality;
 pub mod quantize;
 pub mod recommend;
 pub mod region;
+pub mod report;
 pub mod request;
 #[cfg(feature = "hardware")]
 pub mod runner;

@@ -11,6 +11,7 @@ use roofline_core::{
     plan::Assignment,
     precision::{NAMED, Output},
     predict::Tier,
+    published::Effects,
 };
 
 use crate::{
@@ -48,17 +49,32 @@ pub enum Varies<'a> {
 pub fn cases(context: &Context, setting: &Setting, varies: Varies<'_>) -> Result<Vec<Case>> {
     let case = |device: Device| {
         let (plans, tier) = (plans(&setting.precision, varies, &device)?, spoken(setting.tier, &device));
-        let machine = machine(context, device, setting.stack).counting(setting.sizes);
+        let machine = usual(context, device, setting.stack).counting(setting.sizes);
         Ok(Case { machine, plans, tier })
     };
     devices(context, &setting.on, &setting.rates)?.into_iter().map(case).collect()
+}
+
+/// `device` under the runtime that was named, else under the usual one, and where that is not ours it is said.
+pub fn usual(context: &Context, device: Device, stack: Option<Stack>) -> Machine {
+    let usual = Stack::usual(&device);
+    if stack.is_none() && usual != Stack::Roofline {
+        context.note(format!(
+            "roofline has no kernels for {}: expected is what {usual} reaches there (`⟨stack⟩` names another runtime)",
+            device.name
+        ));
+    }
+    machine(context, device, stack.unwrap_or(usual))
 }
 
 /// `device` with everything that is known of a stack's kernels on it: the user's calibration, that which ships, or what its
 /// class has in common.
 pub fn machine(context: &Context, device: Device, stack: Stack) -> Machine {
     let own = calibration(context, &device, stack);
-    let machine = Machine::new(device, stack);
+    let mut machine = Machine::new(device, stack);
+    if let Some(effects) = own_terms(context) {
+        machine = machine.reaching(&effects);
+    }
     if own.is_some() {
         return machine.calibrated(own);
     }
@@ -66,6 +82,20 @@ pub fn machine(context: &Context, device: Device, stack: Stack) -> Machine {
         context.note(format!("nobody timed {stack} on {}; {}", machine.device.name, moved.provenance));
     }
     machine
+}
+
+/// The folder and the name that the user's own terms of runtimes are kept under.
+pub(crate) const OWN_TERMS: (&str, &str) = ("published", "terms");
+
+/// Terms of runtimes that the user fitted; none where those that ship are in use.
+pub(crate) fn own_terms(context: &Context) -> Option<Effects> {
+    match context.kept::<Effects>(OWN_TERMS.0, OWN_TERMS.1)?.checked() {
+        Ok(own) => Some(own),
+        Err(error) => {
+            context.warn(format!("left out: {error}"));
+            None
+        }
+    }
 }
 
 /// The tier that was asked for; left out, the one to expect, but for a chip that is only rates.

@@ -6,7 +6,7 @@ use roofline_core::{
     Graph, Machine, Model, Plan,
     model::{Footprint, Lowering, Workload},
     plan::Assignment,
-    predict::{Figures, Forecast, KernelFigures, Ratios, Tier, forecast},
+    predict::{Figures, Forecast, KernelFigures, Prediction, Prepared, Ratios, Tier, forecast},
     units::Bytes,
 };
 use schemars::JsonSchema;
@@ -60,27 +60,38 @@ pub(crate) struct Setup<'a> {
     pub(crate) tier: Tier,
 }
 
-/// What every pass is asked: how long, how many tokens, how much memory, and whether there is as much.
+/// What every pass is asked beside how long it takes: how much memory, how many tokens, and whether there is as much.
 pub(crate) struct Told {
-    pub(crate) forecast: Forecast,
     pub(crate) footprint: Footprint,
     pub(crate) tokens_per_s: f64,
     pub(crate) fits: Option<bool>,
 }
 
-impl Setup<'_> {
+impl<'a> Setup<'a> {
     /// Of the graph of a workload.
-    pub(crate) fn told(&self, graph: &Graph, workload: Workload) -> roofline_core::Result<Told> {
-        let Self { model, machine, assignment, lowering, phase, tier } = *self;
+    pub(crate) fn told(&self, graph: &Graph, workload: Workload) -> roofline_core::Result<(Forecast, Told)> {
+        let Self { model, machine, assignment, lowering, .. } = *self;
         let forecast = forecast(graph, assignment, machine)?;
         let footprint = model.footprint_of(graph, workload, lowering.ranks, assignment, machine.sizes);
+        let told = self.concluded(&forecast.total, footprint, workload);
+        Ok((forecast, told))
+    }
+
+    /// What follows from the times and the memory of a pass.
+    pub(crate) fn concluded(&self, total: &Prediction, footprint: Footprint, workload: Workload) -> Told {
+        let Self { machine, phase, tier, .. } = *self;
         let tokens = tokens(phase, workload.sequences.get(), workload.context.get());
-        Ok(Told {
-            tokens_per_s: tokens / forecast.total.time(tier).value(),
+        Told {
+            tokens_per_s: tokens / total.time(tier).value(),
             fits: machine.device.room().map(|room| footprint.total() <= room.for_models()),
-            forecast,
             footprint,
-        })
+        }
+    }
+
+    /// Its kernels, for many workloads.
+    pub(crate) fn prepared(&self, workload: Workload) -> roofline_core::Result<Prepared<'a>> {
+        let Self { model, machine, assignment, lowering, .. } = *self;
+        Prepared::new(model, machine, assignment, lowering, workload)
     }
 }
 
@@ -181,7 +192,7 @@ impl Line {
         let workload = workload(*phase, batch, context)?;
         let graph = model.graph(workload, *lowering)?;
         let setup = Setup { model, machine, assignment, lowering: *lowering, phase: *phase, tier: *tier };
-        let Told { forecast: told, footprint, tokens_per_s, fits } = setup.told(&graph, workload)?;
+        let (told, Told { footprint, tokens_per_s, fits }) = setup.told(&graph, workload)?;
         let baseline = match self.baseline.map(|at| &lines[at]) {
             Some(first) if first.plan == self.plan => Some(told.total),
             Some(first) => forecast(&graph, &first.assignment, &first.machine).ok().map(|first| first.total),

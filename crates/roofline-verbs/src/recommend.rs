@@ -58,8 +58,8 @@ pub struct Place {
     #[arg(long, value_parser = one_of::<Tier>(TIERS), help_heading = "Device")]
     pub tier: Option<Tier>,
     /// Whose kernels the expected tier speaks of
-    #[arg(long, value_parser = one_of::<Stack>(STACKS), default_value = "roofline", help_heading = "Device")]
-    pub stack: Stack,
+    #[arg(long, value_parser = one_of::<Stack>(STACKS), help_heading = "Device")]
+    pub stack: Option<Stack>,
     /// Memory that may be used, such as 8GB; the device's when left out
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, help_heading = "Limits")]
     #[schemars(with = "Option<String>")]
@@ -330,7 +330,7 @@ impl Machined {
     /// The same question on another device: a power mode of the one that was named.
     fn on(context: &Context, place: &Place, device: Device) -> Self {
         let tier = machine::spoken(place.tier, &device);
-        Self { machine: machine::machine(context, device, place.stack), tier }
+        Self { machine: machine::usual(context, device, place.stack), tier }
     }
 }
 

@@ -49,7 +49,24 @@ pub const TIERS: &[&str] = &["ideal", "expected"];
 /// The ways to count sizes.
 pub const SIZES: &[&str] = &["exact", "nominal"];
 /// The names of the stacks.
-pub const STACKS: &[&str] = &["roofline", "llama.cpp", "mlx", "torch", "vllm", "trtllm", "sglang", "null"];
+pub const STACKS: &[&str] = &[
+    "roofline",
+    "llama.cpp",
+    "mlx",
+    "torch",
+    "vllm",
+    "trtllm",
+    "sglang",
+    "mlc",
+    "exllamav2",
+    "tinychat",
+    "autoawq",
+    "lmdeploy",
+    "qserve",
+    "ipex",
+    "habana",
+    "null",
+];
 
 /// The devices, the plans, and how sizes count.
 #[derive(Args, Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -73,9 +90,9 @@ pub struct Setting {
     /// rates. Both are in every answer
     #[arg(long, value_parser = one_of::<Tier>(TIERS), help_heading = "Device")]
     pub tier: Option<Tier>,
-    /// Whose kernels the expected tier speaks of
-    #[arg(long, value_parser = one_of::<Stack>(STACKS), default_value = "roofline", help_heading = "Device")]
-    pub stack: Stack,
+    /// Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+    #[arg(long, value_parser = one_of::<Stack>(STACKS), help_heading = "Device")]
+    pub stack: Option<Stack>,
     /// Count scales and padding (exact), or element bits only as text books do (nominal)
     #[arg(long, value_parser = one_of::<Sizes>(SIZES), default_value = "exact", help_heading = "Precision")]
     pub sizes: Sizes,

@@ -16,7 +16,6 @@ mod manual;
 mod measure;
 mod models;
 pub(crate) mod monitor;
-mod passes;
 mod pipeline;
 pub(crate) mod plot;
 mod precisions;

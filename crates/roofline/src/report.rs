@@ -2,18 +2,17 @@
 //! made for reading. stdout carries data, stderr talk.
 
 pub(crate) mod csv;
-pub(crate) mod html;
 pub(crate) mod style;
-mod table;
 
-pub(crate) use html::html;
-pub(crate) use roofline_verbs::text::number;
-pub(crate) use table::{Align, Cell, Table};
+pub(crate) use roofline_verbs::{
+    report::{Align, Cell, Lead, Section, Table, of_passes},
+    text::{billions, number},
+};
 
 use std::io::{self, Write};
 
 use roofline_core::wording;
-use roofline_verbs::picture::Picture;
+use roofline_verbs::{picture::Picture, report::wrap};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -39,41 +38,6 @@ pub(crate) trait Report: Serialize {
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
-}
-
-/// A part of a text report.
-pub(crate) enum Section {
-    Heading(String),
-    /// The first words: what it comes to.
-    Lead(Lead),
-    /// What few will look for, under its name: closed in a page until somebody opens it.
-    Folded(String, Vec<Section>),
-    Table(Table),
-    /// Names and values, the values wrapped.
-    Facts(Vec<(String, String)>),
-    /// A sentence, wrapped to the width of the terminal.
-    Paragraph(String),
-    /// A sentence with a path in it: one line however long, so that the path can be copied.
-    Line(String),
-    /// What to type.
-    Code(Vec<String>),
-    /// A picture, in whatever the form can show.
-    Picture(Box<Picture>),
-}
-
-/// What a report comes to: a word, and the facts behind it, of which the first begins with that word.
-pub(crate) struct Lead {
-    pub(crate) word: String,
-    pub(crate) tone: Tone,
-    pub(crate) facts: Vec<(String, String)>,
-}
-
-/// How a word is meant; said by its colour, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
-    Good,
-    Fair,
-    Bad,
 }
 
 /// An answer of a verb, as the command line shows it: all of it, or what matters most.
@@ -214,37 +178,9 @@ fn markdown(sections: &[Section]) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// `text` in lines of at most `width`, continued lines indented.
-fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().map_or(0, |line| line.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > width {
-            lines.push(format!("{indent}{word}"));
-        } else if let Some(line) = lines.last_mut() {
-            if last > 0 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n") + "\n"
-}
-
-/// Parameters, as people say them.
-pub(crate) fn billions(count: f64) -> String {
-    if count < 1e9 { format!("{:.0} M", count / 1e6) } else { format!("{} B", number(count / 1e9)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paragraphs_wrap_at_words() {
-        assert_eq!(wrap("one two three four", 9, "  "), "one two\n  three\n  four\n");
-        assert_eq!(wrap("", 9, "  "), "\n");
-    }
 
     #[test]
     fn facts_wrap_under_their_values() {

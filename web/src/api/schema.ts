@@ -4722,11 +4722,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -4776,11 +4776,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -4846,11 +4846,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -4913,11 +4913,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -4993,11 +4993,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5102,11 +5102,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5156,11 +5156,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5226,11 +5226,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5293,11 +5293,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5373,11 +5373,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5510,11 +5510,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5677,11 +5677,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -5918,10 +5918,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -5967,10 +5967,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -6075,10 +6075,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -6234,10 +6234,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -6283,10 +6283,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -6391,10 +6391,10 @@ export interface operations {
                     readonly tier?: "ideal" | "expected" | null;
                     /**
                      * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Memory that may be used, such as 8GB; the device's when left out
                      * @default null
@@ -6545,11 +6545,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7089,11 +7089,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7182,11 +7182,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7291,11 +7291,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7397,11 +7397,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7516,11 +7516,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7703,11 +7703,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7791,11 +7791,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7895,11 +7895,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -7996,11 +7996,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -8110,11 +8110,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact
@@ -8188,11 +8188,11 @@ export interface operations {
                      */
                     readonly tier?: "ideal" | "expected" | null;
                     /**
-                     * @description Whose kernels the expected tier speaks of
-                     * @default roofline
-                     * @enum {string}
+                     * @description Whose kernels the expected tier speaks of; left out, ours where they run, else what is usual on the device
+                     * @default null
+                     * @enum {string|null}
                      */
-                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "null";
+                    readonly stack?: "roofline" | "llama.cpp" | "mlx" | "torch" | "vllm" | "trtllm" | "sglang" | "mlc" | "exllamav2" | "tinychat" | "autoawq" | "lmdeploy" | "qserve" | "ipex" | "habana" | "null" | null;
                     /**
                      * @description Count scales and padding (exact), or element bits only as text books do (nominal)
                      * @default exact

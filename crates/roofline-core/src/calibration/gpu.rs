@@ -153,28 +153,37 @@ impl Costs {
     /// The fastest way to run `task`.
     fn parts(&self, task: &Task) -> Parts {
         let usable = task.cuts.iter().filter(|cut| self.splits || !cut.split);
-        let all = usable.map(|cut| self.cut(task, cut));
-        let fastest = all.reduce(|best, other| if other.time < best.time { other } else { best });
+        let mut fastest: Option<Parts> = None;
+        for cut in usable {
+            let best = fastest.map_or(f64::INFINITY, |fastest| fastest.time);
+            let faster = self.cut(task, cut, best).filter(|other| fastest.is_none() || other.time < best);
+            fastest = faster.or(fastest);
+        }
         fastest.unwrap_or(Parts { family: task.lane.family, launch: 0.0, memory: 0.0, compute: 0.0, time: 0.0 })
     }
 
-    fn cut(&self, task: &Task, cut: &Cut) -> Parts {
+    /// What a cut takes; none where a part of that alone is longer than `best`.
+    fn cut(&self, task: &Task, cut: &Cut, best: f64) -> Option<Parts> {
         let waves = cut.blocks / self.units;
         let even = waves.max(1.0);
         let share = even + self.wave * (waves.ceil() - even);
         let mut compute = share * self.units * (cut.flops * self.operation + cut.elements * self.element);
-        if compute > SUSTAINED {
-            compute *= 1.0 + self.throttle * (compute / SUSTAINED).log10().min(1.0);
-        }
         let stream = share * (cut.bytes * self.byte_streamed + cut.steps * self.step + self.block);
         let memory = task.read * self.byte_read;
-        let fourth = |value: f64| (value * value) * (value * value);
-        let body = (fourth(compute) + fourth(stream) + fourth(memory)).sqrt().sqrt();
         let finish =
             (task.write + 2.0 * cut.partial) * self.byte_written + share * self.units * cut.outputs * self.output;
         let launch = self.launch + if cut.split { self.split } else { 0.0 };
+        // The rounded maximum below is no less than the sharp one, but for the last bits.
+        if (launch + compute.max(stream).max(memory) + finish) * (1.0 - 1e-9) > best {
+            return None;
+        }
+        if compute > SUSTAINED {
+            compute *= 1.0 + self.throttle * (compute / SUSTAINED).log10().min(1.0);
+        }
+        let fourth = |value: f64| (value * value) * (value * value);
+        let body = (fourth(compute) + fourth(stream) + fourth(memory)).sqrt().sqrt();
         let memory = memory.max(stream) + finish;
-        Parts { family: task.lane.family, launch, memory, compute, time: launch + body + finish }
+        Some(Parts { family: task.lane.family, launch, memory, compute, time: launch + body + finish })
     }
 }
 

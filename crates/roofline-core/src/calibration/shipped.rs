@@ -39,17 +39,47 @@ impl Calibration {
             alike.then(|| (at, unlikeness(&other, device), other))
         });
         let (at, _, from) = others.min_by(|one, two| one.1.total_cmp(&two.1))?;
-        let timed = at_place(at)?;
-        let Terms::Timed(terms) = &timed.terms else { return None };
-        let terms = Terms::Timed(terms.moved(&from, device)?);
-        let provenance = format!("moved from {} ({}): {}", from.name, from.key, timed.provenance);
-        Some(Self { device: device.label(), terms, provenance, ..timed.clone() })
+        moved(at, &from, device)
+    }
+
+    /// What was timed on the most similar other device, moved to this one, and the name of the other: of its architecture where
+    /// another was timed, else of the nearest architecture with memory of its kind. It says how well terms move.
+    pub fn of_another(device: &Device, stack: &str) -> Option<(Self, String)> {
+        let own = generation(device)?;
+        let others = FILES.iter().enumerate().filter_map(|(at, (name, _))| {
+            let key = name.strip_suffix(stack)?.strip_suffix('.')?;
+            let other = Registry::builtin().find(key).ok()?.into_owned();
+            let apart = generation(&other)?.abs_diff(own);
+            let rank = (apart > 0 && is_stacked(&other) != is_stacked(device), apart);
+            (other.label() != device.label()).then(|| (rank, unlikeness(&other, device), at, other))
+        });
+        let nearer = |one: &(_, f64, _, _), two: &(_, f64, _, _)| {
+            let (one_rank, two_rank): (&(bool, u8), &(bool, u8)) = (&one.0, &two.0);
+            one_rank.cmp(two_rank).then(one.1.total_cmp(&two.1))
+        };
+        let (_, _, at, from) = others.min_by(nearer)?;
+        let name = from.label();
+        Some((moved(at, &from, device)?, name))
     }
 
     /// Every calibration that ships, or what is wrong with it.
     pub fn shipped() -> impl Iterator<Item = Result<Self>> {
         FILES.iter().map(|(name, text)| read(name, text))
     }
+}
+
+/// What was timed on one device, on another.
+fn moved(at: usize, from: &Device, to: &Device) -> Option<Calibration> {
+    let timed = at_place(at)?;
+    let Terms::Timed(terms) = &timed.terms else { return None };
+    let terms = Terms::Timed(terms.moved(from, to)?);
+    let provenance = format!("moved from {} ({}): {}", from.name, from.key, timed.provenance);
+    Some(Calibration { device: to.label(), terms, provenance, ..timed.clone() })
+}
+
+/// Whether memory is stacked beside the chip: those chips are data centres', and cut as such.
+fn is_stacked(device: &Device) -> bool {
+    device.memory.kind.as_deref().is_some_and(|kind| kind.starts_with("HBM"))
 }
 
 fn at_place(at: usize) -> Option<&'static Calibration> {

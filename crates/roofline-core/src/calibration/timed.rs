@@ -21,6 +21,7 @@ mod attention;
 mod cross;
 mod kernel;
 mod least_squares;
+mod library;
 mod product;
 mod remainder;
 mod search;
@@ -29,6 +30,7 @@ mod transfer;
 
 pub use cross::{TimedFit, TimedQuality, Timing, fit_timings};
 pub use kernel::{Dtype, Regime, Shape, TimedKernel, TimedOp};
+pub use library::{Library, by_library};
 pub use spec::TermSpec;
 pub(super) use spec::six_digits;
 
@@ -57,6 +59,9 @@ pub struct KernelTerms {
     pub op: TimedOp,
     /// In which formats.
     pub dtype: Dtype,
+    /// Whose, where the stack calls several libraries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<Library>,
     /// How well the terms predict shapes that they were not fitted to.
     pub quality: TimedQuality,
     /// How the stack cuts its kernels.
@@ -89,15 +94,45 @@ pub enum Found {
 }
 
 impl TimedTerms {
-    /// The terms of a kernel.
-    pub(super) fn of(&self, kernel: &TimedKernel) -> Option<&KernelTerms> {
+    /// The terms of a kernel: of the library that is named, else of that which the stack calls for it, else of the largest.
+    pub(super) fn of(&self, kernel: &TimedKernel, library: Option<&str>) -> Option<&KernelTerms> {
         let op = kernel.shape.op();
-        self.kernels.iter().find(|terms| terms.op == op && terms.dtype == kernel.dtype)
+        let known = || self.kernels.iter().filter(|terms| terms.op == op && terms.dtype == kernel.dtype);
+        let first = known().next()?;
+        if first.library.is_none() {
+            return Some(first);
+        }
+        let of = |wanted: &dyn Fn(&Library) -> bool| known().find(|terms| terms.library.as_ref().is_some_and(wanted));
+        let named = library.and_then(|name| of(&|library| library.name == name));
+        named.or_else(|| of(&|library| library.serves(&kernel.shape))).or(Some(first))
+    }
+
+    /// The time of a kernel as it was timed, in seconds, uncorrected.
+    pub fn as_timed(&self, kernel: &TimedKernel, library: Option<&str>) -> Option<f64> {
+        self.time(kernel, library, Found::AsTimed, false).map(|(causes, _)| causes.time)
+    }
+
+    /// The time of a kernel as it was timed, uncorrected, with each of its terms left out in turn: costs nothing, rates without
+    /// bound. What a term explains is what changes.
+    pub fn without_each(&self, kernel: &TimedKernel, library: Option<&str>) -> Vec<(&'static str, f64)> {
+        let Some(terms) = self.of(kernel, library) else { return Vec::new() };
+        let units = f64::from(self.multiprocessors);
+        let without = |(spec, _): (&'static TermSpec, f64)| {
+            let left = KernelTerms { terms: terms.terms.without(spec.name), ..terms.clone() };
+            (spec.name, left.causes(kernel, units, Found::AsTimed).time)
+        };
+        terms.terms.present().map(without).collect()
     }
 
     /// The time of a kernel by cause, and the logarithm of the factor that four of five timings are within.
-    pub fn time(&self, kernel: &TimedKernel, found: Found, corrected: bool) -> Option<(Causes, f64)> {
-        let terms = self.of(kernel)?;
+    pub fn time(
+        &self,
+        kernel: &TimedKernel,
+        library: Option<&str>,
+        found: Found,
+        corrected: bool,
+    ) -> Option<(Causes, f64)> {
+        let terms = self.of(kernel, library)?;
         let units = f64::from(self.multiprocessors);
         let mut causes = terms.causes(kernel, units, found);
         if corrected {
@@ -109,7 +144,7 @@ impl TimedTerms {
 
     pub(super) fn parts(&self, op: &Op, precision: &Precision) -> Option<(Parts, f64)> {
         let kernel = TimedKernel::of(op, precision)?;
-        let (Causes { time, launch, memory, compute }, interval) = self.time(&kernel, Found::InMemory, true)?;
+        let (Causes { time, launch, memory, compute }, interval) = self.time(&kernel, None, Found::InMemory, true)?;
         let family = match kernel.shape {
             Shape::Product { .. } => Family::Tiled,
             Shape::Attention { queries, .. } if queries <= 1.0 => Family::Decode,
@@ -123,6 +158,7 @@ impl TimedTerms {
         let kernel = |terms: &KernelTerms| {
             terms.terms.sensible(terms.op)
                 && terms.quality.sensible()
+                && terms.library.as_ref().is_none_or(Library::sensible)
                 && terms.remainder.sensible()
                 && terms.choice.sensible(terms.op)
         };
@@ -204,13 +240,21 @@ fn corner(power: u8, values: &[f64]) -> f64 {
     squares.sqrt().sqrt()
 }
 
+/// The next whole number, of those that a count can be. Processors of the baseline have no instruction for it, and this is
+/// asked a hundred times for a product.
+#[inline]
+fn whole(value: f64) -> f64 {
+    let below = value as i64 as f64;
+    if below < value { below + 1.0 } else { below }
+}
+
 /// What of `bytes` is still in a cache that holds about `room`.
 fn kept(bytes: f64, room: f64) -> f64 {
     if room <= 0.0 {
         return 0.0;
     }
-    let fourth = (bytes / room).powi(4);
-    1.0 / (1.0 + fourth)
+    let square = (bytes / room) * (bytes / room);
+    1.0 / (1.0 + square * square)
 }
 
 /// The second-level caches of the devices that were timed are read at least so much faster than their memory.

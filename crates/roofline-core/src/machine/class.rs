@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Device, device::Kind};
 
 /// A class of devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "DeviceClass")]
 pub enum Class {

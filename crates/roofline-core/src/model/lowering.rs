@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{AttentionLayer, FeedForward, Model};
+use super::{AttentionLayer, FeedForward, Model, Rows};
 use crate::{
     Dim, Error, Graph, Op, Result,
     graph::{Ffn, attention_steps, feed_forward_steps},
@@ -88,7 +88,7 @@ impl Model {
             workload,
             start: lower.clone().embedding(),
             layers: self.layers.iter().map(layer).collect::<Result<_>>()?,
-            end: lower.clone().head(),
+            end: lower.clone().head()?,
             anatomy: Arc::clone(&self.anatomy),
         };
         Ok(if lowering.fused { program.fused() } else { program })
@@ -113,8 +113,12 @@ struct Lower<'a> {
 type Operands = (&'static [Value], &'static [Weight], Value);
 
 impl Lower<'_> {
-    fn push(&mut self, site: &'static str, op: Op, part: Part, (reads, weights, writes): Operands) {
-        self.steps.push(Step::new((site, op, part), reads, weights, writes));
+    fn push(&mut self, site: &'static str, op: Op, part: Part, operands: Operands) {
+        self.push_over(Rows::Tokens, site, op, part, operands);
+    }
+
+    fn push_over(&mut self, rows: Rows, site: &'static str, op: Op, part: Part, (reads, weights, writes): Operands) {
+        self.steps.push(Step { rows, ..Step::new((site, op, part), reads, weights, writes) });
     }
 
     fn linear(&mut self, site: &'static str, n: Dim, k: Dim, role: Role, operands: Operands) {
@@ -236,6 +240,7 @@ impl Lower<'_> {
                 }
                 let vectors = Dim::new("kv heads", 2 * kv_heads.get())?;
                 self.write_cache(&[Value::Key, Value::Value], vectors, head_dim);
+                let window = window.filter(|_| layer.branches(self.workload));
                 self.mix((heads, kv_heads, head_dim, head_dim), window, Cache::Separate, sinks)?;
                 query
             }
@@ -264,18 +269,16 @@ impl Lower<'_> {
                 self.elementwise("rope", ElementwiseKind::Rope, rotated, rotary_dim, (both, &[], Value::Query));
                 self.write_cache(&[Value::Key], Dim::ONE, latent);
                 let expanded = Dim::new("kv_b", heads.get() * (plain_dim.get() + value_dim.get()))?;
-                let (long, short) = (latent.get() + rank.get(), key_dim.get() + value_dim.get());
                 let unfold: Operands = (&[Value::Key], &[Weight::KeyValueUp], Value::Value);
-                if self.absorbs(long, short, expanded.get() * rank.get() / heads.get()) {
+                if layer.branches(self.workload) {
                     // The expansion is absorbed into queries and outputs, one product per head with the same weights and
                     // operations, and attention runs on the compressed vectors.
                     self.linear("kv_b_proj", expanded, rank, Role::Value, unfold);
                     self.mix((heads, Dim::ONE, latent, rank), None, Cache::Latent, false)?;
                 } else {
                     // Keys and values of the whole context are expanded.
-                    let keys = Self::product("batch x context", self.workload.sequences, self.workload.context)?;
-                    let expand = Op::Linear(Linear { m: keys, n: expanded, k: rank });
-                    self.push("kv_b_proj", expand, Part::One(Role::Value), unfold);
+                    let expand = Op::Linear(Linear { m: Rows::Keys.of(self.workload)?, n: expanded, k: rank });
+                    self.push_over(Rows::Keys, "kv_b_proj", expand, Part::One(Role::Value), unfold);
                     self.mix((heads, heads, key_dim, value_dim), None, Cache::Expanded, false)?;
                 }
                 Self::product("heads x v_head_dim", heads, value_dim)?
@@ -292,19 +295,10 @@ impl Lower<'_> {
         self.steps.extend(written);
     }
 
-    /// Whether absorbing takes fewer operations than expanding: `new` tokens pay `long` instead of `short` features per key,
-    /// and save expanding the keys before them. Per head and sequence, a multiply-add each.
-    fn absorbs(&self, long: u64, short: u64, expansion: u64) -> bool {
-        let (new, context) = (self.workload.new.float(), self.workload.context.float());
-        let extra = new * context * (long as f64 - short as f64);
-        extra <= (context - new) * expansion as f64
-    }
-
     /// Scores, softmax and values.
     fn mix(&mut self, shape: (Dim, Dim, Dim, Dim), window: Option<Dim>, cache: Cache, sinks: bool) -> Result<()> {
         let (heads, kv_heads, head_dim, value_dim) = shape;
         let Workload { sequences: batch, new: queries, context } = self.workload;
-        let window = window.filter(|window| *window < context);
         let causal = self.lowering.causal;
         let attention =
             Attention { batch, heads, kv_heads, head_dim, value_dim, queries, context, causal, window, cache }
@@ -366,15 +360,16 @@ impl Lower<'_> {
     }
 
     /// The last norm and the logits.
-    fn head(mut self) -> Vec<Step> {
+    fn head(mut self) -> Result<Vec<Step>> {
         let hidden = self.model.hidden;
-        let rows = if self.lowering.all_logits { self.tokens } else { self.workload.sequences };
-        let op = Elementwise { kind: ElementwiseKind::Norm, tokens: rows.wide(), vectors: Dim::ONE, width: hidden };
+        let rows = if self.lowering.all_logits { Rows::Tokens } else { Rows::Sequences };
+        let m = rows.of(self.workload)?;
+        let op = Elementwise { kind: ElementwiseKind::Norm, tokens: m.wide(), vectors: Dim::ONE, width: hidden };
         let norm: Operands = (&[Value::Stream], &[Weight::FinalNorm], Value::Normed);
-        self.push("final_norm", Op::Elementwise(op), Part::One(Role::Vector), norm);
+        self.push_over(rows, "final_norm", Op::Elementwise(op), Part::One(Role::Vector), norm);
         let n = self.share(self.model.vocabulary);
         let head: Operands = (&[Value::Normed], &[Weight::Head], Value::Logits);
-        self.push("logit_proj", Op::Linear(Linear { m: rows, n, k: hidden }), Part::One(Role::Head), head);
-        self.steps
+        self.push_over(rows, "logit_proj", Op::Linear(Linear { m, n, k: hidden }), Part::One(Role::Head), head);
+        Ok(self.steps)
     }
 }

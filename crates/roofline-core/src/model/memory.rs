@@ -50,21 +50,41 @@ impl Model {
         plan: &Assignment,
         sizes: Sizes,
     ) -> Footprint {
-        let mut weights = Bytes::ZERO;
-        let mut elements: u128 = 0;
+        let weights = self.weights_of(graph, ranks, plan, sizes);
         let mut largest = Bytes::ZERO;
         plan.kernels(graph, |Kernel { node, precision }| {
-            let Some(matrix) = node.op.weights() else {
-                largest = largest.max(node.op.in_flight(precision, sizes));
-                return;
-            };
+            let moved = node.op.work(precision, sizes).bytes();
+            largest = largest.max(node.op.in_flight(moved, precision, sizes));
+        });
+        self.occupied(weights, largest, workload, ranks, plan, sizes)
+    }
+
+    /// The same where the weights and the largest kernel's inputs and outputs are known.
+    pub(crate) fn occupied(
+        &self,
+        weights: Bytes,
+        largest: Bytes,
+        workload: Workload,
+        ranks: Dim,
+        plan: &Assignment,
+        sizes: Sizes,
+    ) -> Footprint {
+        let kv = self.kv_bytes(workload.sequences, workload.context, ranks, plan.kv(), sizes);
+        let tokens = workload.sequences.wide() * workload.new.wide();
+        let residual = plan.at(Role::Mix).query.bytes(Shape::new(tokens, self.hidden), sizes);
+        Footprint { weights, kv, activations: residual + largest }
+    }
+
+    /// The bytes of all weights on each of `ranks` devices, whatever a pass is over.
+    pub(crate) fn weights_of(&self, graph: &Graph, ranks: Dim, plan: &Assignment, sizes: Sizes) -> Bytes {
+        let mut weights = Bytes::ZERO;
+        let mut elements: u128 = 0;
+        plan.kernels(graph, |Kernel { node, precision }| {
+            let Some(matrix) = node.op.weights() else { return };
             let (shape, count) = (Shape::matrix(matrix.n, matrix.k), matrix.count * u128::from(node.count));
             weights += precision.weights.bytes(shape, sizes) * count as f64;
             elements += shape.elements() * count;
-            let read = precision.weights.bytes(shape, sizes) * matrix.read;
-            largest = largest.max(node.op.work(precision, sizes).bytes() - read);
         });
-        let kv = self.kv_bytes(workload.sequences, workload.context, ranks, plan.kv(), sizes);
         let ranks = ranks.wide();
         // A tied embedding is the LM head; an untied one is a table of its own. Biases and norms are the rest.
         let embedding = self.vocabulary.wide() * self.hidden.wide();
@@ -76,9 +96,7 @@ impl Model {
             let table = Shape::matrix(self.vocabulary, self.hidden);
             weights += plan.at(Role::Embedding).weights.bytes(table, sizes) / ranks as f64;
         }
-        let tokens = workload.sequences.wide() * workload.new.wide();
-        let residual = plan.at(Role::Mix).query.bytes(Shape::new(tokens, self.hidden), sizes);
-        Footprint { weights, kv, activations: residual + largest }
+        weights
     }
 
     /// The cache of `sequences` with `context` tokens each, on each of `ranks` devices. A sliding-window layer keeps its

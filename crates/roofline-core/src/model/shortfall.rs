@@ -53,7 +53,7 @@ impl Model {
         let precision = wide_enough.reduce(|best, other| if other.1 > best.1 { other } else { best });
         let share = |ranks: &u64| Dim::new("tp", *ranks).is_ok_and(|ranks| fits(plan, Lowering { ranks, ..lowering }));
         let more = [2, 4, 8, 16, 32].into_iter().filter(|ranks| *ranks > lowering.ranks.get());
-        let tensor_parallel = more.into_iter().find(share).filter(|_| device.link().is_ok());
+        let tensor_parallel = more.into_iter().find(share).filter(|_| device.link(Dim::ONE).is_ok());
         let precision = precision.map(|(name, _)| name);
         Ok(Some(Shortfall { missing_bytes: need - room, precision, tensor_parallel }))
     }

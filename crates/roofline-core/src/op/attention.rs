@@ -65,20 +65,14 @@ impl Attention {
         Ok(self)
     }
 
-    /// Query-key pairs per head and sequence. Causal: query `i` of `q` sees `c = context - q + i + 1` keys, which sums to
-    /// `q * context - q(q-1)/2`; with a window it sees `min(c, window)`.
+    /// Query-key pairs per head and sequence.
     fn pairs(&self) -> f64 {
         let (queries, context) = (self.queries.float(), self.context.float());
-        if !self.causal {
-            return queries * context;
+        if self.causal {
+            causal_pairs(queries, context, self.window.map_or(context, Dim::float))
+        } else {
+            queries * context
         }
-        let triangle = queries * context - queries * (queries - 1.0) / 2.0;
-        // Beyond the window: the c that exceed it, each by c - window.
-        let window = self.window.map_or(context, Dim::float);
-        let first = context - queries + 1.0;
-        let (low, high) = (first.max(window + 1.0) - window, context - window);
-        let outside = if high >= low && high > 0.0 { (low + high) * (high - low + 1.0) / 2.0 } else { 0.0 };
-        triangle - outside
     }
 
     /// Keys per sequence that any query sees.
@@ -175,6 +169,17 @@ impl Attention {
             write: self.query_bytes(self.value_dim, precision, sizes),
         }
     }
+}
+
+/// Query-key pairs of a causal mask: query `i` of `q` sees `c = context - q + i + 1` keys, which sums to
+/// `q * context - q(q-1)/2`; with a window it sees `min(c, window)`.
+pub(crate) fn causal_pairs(queries: f64, context: f64, window: f64) -> f64 {
+    let triangle = queries * context - queries * (queries - 1.0) / 2.0;
+    // Beyond the window: the c that exceed it, each by c - window.
+    let first = context - queries + 1.0;
+    let (low, high) = (first.max(window + 1.0) - window, context - window);
+    let outside = if high >= low && high > 0.0 { (low + high) * (high - low + 1.0) / 2.0 } else { 0.0 };
+    triangle - outside
 }
 
 #[cfg(test)]

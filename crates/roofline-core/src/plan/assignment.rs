@@ -78,13 +78,6 @@ impl Assignment {
         }
     }
 
-    /// How many kernels the layers of a graph run in all.
-    pub(crate) fn kernels_of_layers(&self, graph: &Graph) -> u64 {
-        let mut count = 0;
-        self.kernels(graph, |kernel| count += if kernel.node.groups == 0 { 0 } else { kernel.node.count });
-        count
-    }
-
     /// A kernel that reads several weights, one for each where they are stored in different ways.
     fn apart(&self, node: &Node) -> Vec<Node> {
         let kernel = |site, op, role| Node { site, op, part: Part::One(role), ..*node };

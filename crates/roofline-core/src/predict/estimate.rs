@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::time::Floor;
 use crate::{
     Device, Error, Math, Op, Precision, Result, Work,
+    device::Between,
     format::Sizes,
     op::AllReduce,
     units::{ByteRate, FlopRate, Flops, Intensity, Seconds},
@@ -96,15 +97,20 @@ impl Estimate {
     /// A ring: each of `n` ranks sends `2 (n-1) / n` of the payload, in `2 (n-1)` steps (Patarasuk and Yuan, "Bandwidth
     /// optimal all-reduce algorithms", 2009).
     fn exchange(reduce: &AllReduce, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
-        let (bandwidth, hop) = device.link()?;
+        let Between { rate, hop, .. } = device.link(reduce.ranks)?;
         let ranks = reduce.ranks.float();
         let work = Op::AllReduce(*reduce).work(precision, sizes);
         let sent = reduce.payload(precision, sizes) * (2.0 * (ranks - 1.0) / ranks);
-        let network = sent / bandwidth + hop * (2.0 * (ranks - 1.0));
+        let network = sent / rate + Self::steps(reduce, hop);
         let memory = work.bytes() / device.memory.bandwidth;
         let (math, compute, time) = (Math::Fp32, Seconds::ZERO, network.max(memory));
         let (memory_bound, time) = (time - network, Floor::new(time));
         Ok(Self { work, math, critical: Intensity::ZERO, memory, compute, network, time, memory_bound })
+    }
+
+    /// What the steps of a ring take, however little is sent.
+    pub(crate) fn steps(reduce: &AllReduce, hop: Seconds) -> Seconds {
+        hop * (2.0 * (reduce.ranks.float() - 1.0))
     }
 
     /// The same kernel `count` times.

@@ -14,9 +14,10 @@ use super::{
 use crate::{
     Device, Dim, Error, Format, Graph, Machine, Op, Plan, Result,
     format::Element,
-    machine::{Prior, Stack},
+    machine::Stack,
     model::{Lowering, Workload},
     plan::{Assignment, Kernel, Mix, Selector},
+    published::{Effects, Term},
 };
 
 /// Fewer bits than this lose a quarter of the weights' norm (`roofline formats`): a last resort.
@@ -148,18 +149,18 @@ fn nobody(need: &Need<'_>, device: &Device) -> Error {
     Error::Shape(format!("{names} does not run on {}: {others} does", device.name))
 }
 
-/// What the fastest of some runtimes reaches of the machine's bandwidth, by published speeds: llama.cpp's kernels are made for
-/// cards with graphics memory, and leave a third of what others take of stacked memory. Where a stack was named, its
+/// What the fastest of some runtimes reaches of the machine's bandwidth, by published speeds. Where a stack was named, its
 /// kernels are what all plans are judged by.
 fn pace<'n>(machine: &Machine, names: impl Iterator<Item = &'n &'static str>) -> f64 {
-    let own = machine.prior().bandwidth;
+    let own = machine.reach().value(Term::Bandwidth);
     let of = |name: &&'static str| match *name {
         "llama.cpp" => Some(Stack::LlamaCpp),
         "vLLM" => Some(Stack::Vllm),
         "transformers" => Some(Stack::Torch),
         _ => None,
     };
-    let share = |stack: Stack| (Prior::of(&machine.device, stack).bandwidth / own).min(1.0);
+    let share =
+        |stack: Stack| (Effects::builtin().reach(&machine.device, stack, None).value(Term::Bandwidth) / own).min(1.0);
     let shares = names.map(|name| of(name).map_or(1.0, share));
     let best = shares.fold(0.0, f64::max);
     if machine.stack == Stack::Roofline && best > 0.0 { best } else { 1.0 }

@@ -38,7 +38,7 @@ impl<'a> Search<'a> {
         let search = Self { need, room, wide, passes: HashMap::new() };
         Passes::new(need, search.grid()[0], need.devices.unwrap_or(1), None)?;
         if need.devices.is_some_and(|devices| devices > 1) {
-            need.machine.device.link()?;
+            need.machine.device.link(Dim::ONE)?;
         }
         Ok(search)
     }
@@ -72,7 +72,8 @@ impl<'a> Search<'a> {
     /// Numbers of devices that a plan may be shared by beyond one, where nobody asked for a number.
     fn sharing(&self, candidate: &Candidate) -> &'static [u64] {
         let device = &self.need.machine.device;
-        let cards = matches!(device.kind, Kind::Gpu | Kind::Npu | Kind::Tpu | Kind::Custom) && device.link().is_ok();
+        let cards =
+            matches!(device.kind, Kind::Gpu | Kind::Npu | Kind::Tpu | Kind::Custom) && device.link(Dim::ONE).is_ok();
         let mut loaders = candidate.loaders().peekable();
         let shared = loaders.peek().is_none() || loaders.any(|runtime| runtime.tensor_parallel);
         if self.need.devices.is_none() && cards && shared && !self.is_cut() { &SHARING } else { &[] }

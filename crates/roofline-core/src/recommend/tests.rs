@@ -252,9 +252,13 @@ fn much_loss_is_not_taken_unasked() {
     let prefill = Ask { demand: Demand::Prefill { prompt: 2048 }, ..Ask::default() };
     let advice = advise("llama-3-8b", "gb10", &prefill);
     assert_eq!(plan(&advice), "fp8", "{}", advice.reason);
-    assert!(advice.warnings.iter().any(|warning| warning.starts_with("nvfp4 would be")), "{:?}", advice.warnings);
+    assert!(
+        advice.warnings.iter().any(|warning| warning.starts_with("nvfp4") && warning.contains("would be")),
+        "{:?}",
+        advice.warnings
+    );
     let any = Limits { any_quality: true, ..Limits::default() };
-    assert_eq!(plan(&advise("llama-3-8b", "gb10", &Ask { limits: any, ..prefill })), "nvfp4");
+    assert!(plan(&advise("llama-3-8b", "gb10", &Ask { limits: any, ..prefill })).starts_with("nvfp4"));
 }
 
 /// Where plans are as good by the goal, the one that loses less leads, always.

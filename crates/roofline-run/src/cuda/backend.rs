@@ -6,6 +6,7 @@ mod elementwise;
 mod gemm_cublaslt;
 mod linear;
 mod own;
+mod tiled;
 
 use std::sync::Arc;
 
@@ -92,8 +93,8 @@ impl Backend for Cuda {
 
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
         match &subject.op {
-            Op::Linear(shape) => linear::Plan::of(*shape, subject).map(|plan| plan.kernel()),
-            Op::ActivatedLinear(shape) => activated::kernel(*shape, subject),
+            Op::Linear(shape) => linear::Plan::of(*shape, subject, self.gpu.architecture).map(|plan| plan.kernel()),
+            Op::ActivatedLinear(shape) => activated::kernel(*shape, subject, self.gpu.architecture),
             Op::Attention(shape) => {
                 attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
             }
@@ -215,6 +216,7 @@ pub(super) enum Argument {
     Integer(i32),
     Count(u64),
     Real(f32),
+    Map(tiled::Map),
 }
 
 /// How many threads run a kernel.
@@ -240,6 +242,7 @@ fn start(gpu: &Gpu, function: &CudaFunction, config: LaunchConfig, arguments: &[
             Argument::Address(number) | Argument::Count(number) => builder.arg(number),
             Argument::Integer(number) => builder.arg(number),
             Argument::Real(number) => builder.arg(number),
+            Argument::Map(map) => builder.arg(map),
         };
     }
     // SAFETY: every caller passes what the kernel's source declares, with addresses of memory that is large enough and

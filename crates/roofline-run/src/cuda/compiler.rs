@@ -112,7 +112,9 @@ impl Compiler {
     ) -> std::result::Result<Vec<u8>, String> {
         let text = |text: &str| CString::new(text).map_err(|_| "the text or an option has a zero byte".to_owned());
         let (name, source) = (text(name)?, text(source)?);
-        let mut all = vec![text(&format!("--gpu-architecture=sm_{architecture}"))?, text("--std=c++17")?];
+        // Hopper's own instructions are for it alone, and so is all that is compiled here.
+        let own = if architecture == (Architecture { major: 9, minor: 0 }) { "a" } else { "" };
+        let mut all = vec![text(&format!("--gpu-architecture=sm_{architecture}{own}"))?, text("--std=c++17")?];
         for option in options {
             all.push(text(option)?);
         }

@@ -2,6 +2,8 @@
 
 mod pack;
 
+pub(super) use pack::Order;
+
 use roofline_core::{Format, format::Element};
 
 use super::{gpu::Recipe, named::named, operand::Operand};
@@ -9,15 +11,19 @@ use super::{gpu::Recipe, named::named, operand::Operand};
 /// Most rows of x that these kernels take: two of the tensor unit's eight (`COLUMNS` in the kernel).
 pub(crate) const THIN_ROWS: usize = 16;
 /// Columns of a step.
-const STEP: usize = 64;
+pub(super) const STEP: usize = 64;
 /// Rows of W in a tile.
-const TILE: usize = 16;
+pub(super) const TILE: usize = 16;
 
-const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/gemv_packed.cu"));
+const SOURCE: &str = concat!(
+    include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/packed.cuh"),
+    include_str!("../../kernels/gemv_packed.cu")
+);
 
 named! {
     /// [`Stored`] as the kernel's source names it, which has a macro of its own for groups.
-    enum Kind {
+    pub(super) enum Kind {
         Sixteen = "SIXTEEN",
         Int8 = "INT8",
         Fp8 = "E4M3",
@@ -79,7 +85,7 @@ impl Stored {
         }
     }
 
-    fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> Kind {
         match self {
             Self::Sixteen => Kind::Sixteen,
             Self::Int8 => Kind::Int8,
@@ -94,7 +100,7 @@ impl Stored {
         }
     }
 
-    fn group(self) -> i64 {
+    pub(super) fn group(self) -> i64 {
         match self {
             Self::Int4(group) | Self::Int4Zero(group) => group,
             Self::Nf4 => 64,
@@ -104,7 +110,7 @@ impl Stored {
         }
     }
 
-    fn bits(self) -> usize {
+    pub(super) fn bits(self) -> usize {
         match self {
             Self::Sixteen => 16,
             Self::Int8 | Self::Fp8 | Self::BothInt8 | Self::BothFp8 => 8,

@@ -21,6 +21,7 @@ use roofline_core::{hash::fnv1a, units::Bytes};
 use super::{
     compiler::{Architecture, Compiler},
     cublaslt::Blas,
+    gemm_packed::OLDEST,
 };
 use crate::{Error, Result, own::CudaKernel, telemetry};
 
@@ -45,7 +46,19 @@ pub struct Recipe {
 impl Recipe {
     /// Whether blocks share memory, which takes an architecture of generation 9.
     pub fn needs_clusters(&self) -> bool {
-        self.defines.iter().any(|(name, value)| *name == "SPLIT" && *value > 1)
+        self.has("SPLIT", 2)
+    }
+
+    /// Whether it is for an architecture at all: some ask for clusters, for Hopper's own instructions, or for mma.
+    pub fn is_for(&self, architecture: Architecture) -> bool {
+        let Architecture { major, minor } = architecture;
+        (!self.needs_clusters() || major >= 9)
+            && (!self.has("GROUPS", 1) || (major, minor) == (9, 0))
+            && (!self.has("TILED", 1) || architecture >= OLDEST)
+    }
+
+    fn has(&self, macro_name: &str, least: i64) -> bool {
+        self.defines.iter().any(|(name, value)| *name == macro_name && *value >= least)
     }
 }
 
@@ -229,6 +242,12 @@ impl Gpu {
         Ok(self.compiler.get_or_init(|| compiler))
     }
 
+    /// Bytes of shared memory that a block may have.
+    pub(super) fn block_shared(&self) -> Result<u32> {
+        let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        Ok(self.context.attribute(most).map_err(failed)? as u32)
+    }
+
     pub(super) fn blas(&self) -> Result<&Blas> {
         if let Some(blas) = self.blas.get() {
             return Ok(blas);
@@ -287,8 +306,7 @@ impl Gpu {
             )));
         }
         let fixed = function.shared_size_bytes().map_err(failed)? as u32;
-        let room = self.context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-        let room = room.map_err(failed)? as u32;
+        let room = self.block_shared()?;
         if fixed + kernel.shared > room {
             let all = fixed + kernel.shared;
             return Err(refused(format!("a block of `{entry}` shares {all} bytes, and this GPU has {room} for one")));

@@ -7,11 +7,11 @@ use std::{
 };
 
 use roofline_core::{
-    Dim, Error as Core, Graph, Machine, Model, Plan,
+    Dim, Error as Core, Machine, Model, Plan,
     machine::{Basis, Stack},
     model::{Lowering, Workload},
     plan::Assignment,
-    predict::Tier,
+    predict::{Known, Passed, Prepared, Tier},
 };
 
 use super::{Column, Names, Request};
@@ -25,8 +25,8 @@ use crate::{
 
 /// Rows that a thread takes at a time.
 const CHUNK: usize = 1024;
-/// Graphs that a thread keeps: rows that only differ in device, plan or tier have the same.
-const GRAPHS: usize = 256;
+/// Lines whose kernels a thread keeps.
+const LINES: usize = 1024;
 
 /// Why a row has no forecast; rows that fail for one reason share it.
 type Reason = Arc<str>;
@@ -64,8 +64,6 @@ impl Numbers {
 /// Everything of a row but its batch and context.
 struct Line {
     model: Arc<Model>,
-    /// Which model of the request it is.
-    at: u32,
     machine: Arc<Machine>,
     assignment: Assignment,
     phase: Phase,
@@ -83,7 +81,7 @@ pub(super) fn all(context: &Context, request: &Request, count: usize) -> Result<
     let threads = thread::available_parallelism().map_or(1, usize::from).min(count.div_ceil(CHUNK));
     let chunks = Mutex::new(rows.chunks_mut(CHUNK).enumerate());
     let go = || {
-        let mut graphs = Graphs::default();
+        let mut kept = Kept::of(work.lines.len(), count);
         // The next chunk is taken before it is worked on, so that the lock is free meanwhile.
         let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
         while let Some((chunk, rows)) = next() {
@@ -91,7 +89,7 @@ pub(super) fn all(context: &Context, request: &Request, count: usize) -> Result<
                 return;
             }
             for (beyond, row) in rows.iter_mut().enumerate() {
-                *row = work.row(chunk * CHUNK + beyond, &mut graphs);
+                *row = work.row(chunk * CHUNK + beyond, &mut kept);
             }
         }
     };
@@ -106,7 +104,7 @@ pub(super) fn all(context: &Context, request: &Request, count: usize) -> Result<
 /// Every combination of names that rows have, and which of them each row has.
 fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Found<Line>>, Column<u32>)> {
     let Request { model, on, precision, phase, tier, .. } = request;
-    let known = Known {
+    let named = Named {
         models: found(context, model, "model", |name| context.model(name).map(Arc::new).map_err(|error| why(&error)))?,
         machines: found(context, on, "device", |name| {
             let device = context.device(name.trim()).map_err(|error| why(&error))?;
@@ -119,7 +117,7 @@ fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Foun
     let columns = [&model.rows, &on.rows, &precision.rows, &phase.rows, &tier.rows];
     let key = |row: usize| columns.map(|column| column.at(row));
     if columns.iter().all(|column| column.len().is_none()) {
-        return Ok((vec![known.line(key(0))], Column::One(0)));
+        return Ok((vec![named.line(key(0))], Column::One(0)));
     }
     let mut lines = Vec::new();
     let mut places: HashMap<Key, u32> = HashMap::new();
@@ -130,7 +128,7 @@ fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Foun
         let place = match last {
             Some((known, place)) if known == key => place,
             _ => *places.entry(key).or_insert_with(|| {
-                lines.push(known.line(key));
+                lines.push(named.line(key));
                 lines.len() as u32 - 1
             }),
         };
@@ -185,7 +183,7 @@ fn why(error: &dyn std::error::Error) -> Reason {
 }
 
 /// What the names of a request stand for.
-struct Known {
+struct Named {
     models: Vec<Found<Arc<Model>>>,
     machines: Vec<Found<Arc<Machine>>>,
     /// None is the device's own first.
@@ -194,7 +192,7 @@ struct Known {
     tiers: Vec<Found<Option<Tier>>>,
 }
 
-impl Known {
+impl Named {
     fn line(&self, [at, on, precision, phase, tier]: Key) -> Found<Line> {
         let model = Arc::clone(self.models[at as usize].as_ref().map_err(Arc::clone)?);
         let machine = Arc::clone(self.machines[on as usize].as_ref().map_err(Arc::clone)?);
@@ -208,7 +206,7 @@ impl Known {
         let assignment = plan.on(&machine.device, Some(&model.anatomy)).map_err(|error| why(&error))?;
         let phase = self.phases[phase as usize].clone()?;
         let tier = machine::spoken(self.tiers[tier as usize].clone()?, &machine.device);
-        Ok(Line { model, at, machine, assignment, phase, tier })
+        Ok(Line { model, machine, assignment, phase, tier })
     }
 }
 
@@ -221,19 +219,18 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn row(&self, row: usize, graphs: &mut Graphs) -> Row {
-        let Line { model, at, machine, assignment, phase, tier } =
-            self.lines[self.at.at(row) as usize].as_ref().map_err(Arc::clone)?;
+    fn row<'a>(&'a self, row: usize, kept: &mut Kept<'a>) -> Row {
+        let at = self.at.at(row);
+        let Line { model, machine, assignment, phase, tier } = self.lines[at as usize].as_ref().map_err(Arc::clone)?;
         let batch = dimension("batch", self.request.batch.at(row))?;
         let context = dimension("context", self.request.context.at(row))?;
         let (lowering, phase, tier) = (Lowering::default(), *phase, *tier);
         let setup = Setup { model, machine, assignment, lowering, phase, tier };
         let told = workload(phase, batch, context).and_then(|workload| {
-            let graph = graphs.of(model, *at, workload, lowering)?;
-            setup.told(graph, workload)
+            let Passed { total, basis, footprint } = kept.pass(at, &setup, workload)?;
+            Ok((total, basis, setup.concluded(&total, footprint, workload)))
         });
-        let Told { forecast, footprint, tokens_per_s, fits } = told.map_err(|error| why(&error))?;
-        let total = forecast.total;
+        let (total, basis, Told { footprint, tokens_per_s, fits }) = told.map_err(|error| why(&error))?;
         Ok(Numbers {
             expected_time_us: total.expected.time.micros(),
             lo_us: total.expected.low.micros(),
@@ -242,7 +239,7 @@ impl Work<'_> {
             tokens_per_s,
             memory_bytes: footprint.total().value(),
             fits,
-            basis: Some(forecast.basis),
+            basis: Some(basis),
         })
     }
 }
@@ -257,26 +254,29 @@ fn dimension(what: &str, value: f64) -> Found<u64> {
     Err(format!("`{what}` is {is}: {rule}").into())
 }
 
-/// Graphs of a thread, each at the place that its workload falls on, and the newer one stays: finding one costs nothing where
-/// none repeats, and memory stays flat.
-#[derive(Default)]
-struct Graphs(Vec<Option<(u32, Workload, Graph)>>);
+/// What a thread has found out: the kernels of lines, each at the place that its number falls on, and the newer one stays.
+/// Memory is flat, however many lines there are.
+struct Kept<'a> {
+    lines: Vec<Option<(u32, Prepared<'a>)>>,
+    kernels: Known,
+}
 
-impl Graphs {
-    fn of(&mut self, model: &Model, at: u32, workload: Workload, lowering: Lowering) -> roofline_core::Result<&Graph> {
-        if self.0.is_empty() {
-            self.0.resize_with(GRAPHS, || None);
-        }
-        let Workload { sequences, new, context } = workload;
-        // Odd factors spread neighbours; the upper bits are the ones that all lower bits reach.
-        let mixed = [sequences.get(), new.get(), context.get(), u64::from(at)]
-            .into_iter()
-            .fold(0_u64, |mixed, part| (mixed ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let slot = &mut self.0[(mixed >> 32) as usize % GRAPHS];
-        match slot {
-            Some((own, of, _)) if *own == at && *of == workload => {}
-            _ => *slot = Some((at, workload, model.graph(workload, lowering)?)),
-        }
-        slot.as_ref().map(|(.., graph)| graph).ok_or_else(|| Core::Shape("no graph".to_owned()))
+impl<'a> Kept<'a> {
+    /// For as many lines and rows.
+    fn of(lines: usize, rows: usize) -> Self {
+        let mut kept = Self { lines: Vec::new(), kernels: Known::of(rows) };
+        kept.lines.resize_with(lines.clamp(1, LINES), || None);
+        kept
+    }
+
+    /// The pass of the line of that number over a workload.
+    fn pass(&mut self, line: u32, setup: &Setup<'a>, workload: Workload) -> roofline_core::Result<Passed> {
+        let places = self.lines.len();
+        let place = &mut self.lines[line as usize % places];
+        let prepared = match place {
+            Some((own, prepared)) if *own == line && prepared.takes(workload) => prepared,
+            _ => &mut place.insert((line, setup.prepared(workload)?)).1,
+        };
+        prepared.pass(workload, line, &mut self.kernels)
     }
 }

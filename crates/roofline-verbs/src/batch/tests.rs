@@ -28,21 +28,29 @@ fn told(request: &Request) -> Answer {
 
 #[test]
 fn a_row_is_what_predict_says() {
-    let (devices, plans) = (["h200", "a100", "h100_sxm", "h200"], ["bf16", "w4a16", "fp8", "q4_k_m"]);
-    let (batches, contexts) = ([1.0, 8.0, 64.0, 3.0], [1.0, 4096.0, 100_000.0, 77.0]);
+    // Layers of one shape, with windows that some contexts exceed, of experts, and of latent attention.
+    let models = ["llama-3-8b", "gemma-2-9b", "mixtral-8x7b", "deepseek-v3"];
+    let models = [models, models].concat();
+    let devices = ["h200", "a100", "h100_sxm", "h200"].repeat(2);
+    let plans = ["bf16", "w4a16", "fp8", "q4_k_m"].repeat(2);
+    let batches = [1.0, 8.0, 64.0, 3.0].repeat(2);
+    let contexts = [1.0, 4096.0, 100_000.0, 77.0, 8192.0, 4097.0, 100.0, 2.0];
     for (phase, tier) in [("decode", "ideal"), ("prefill", "expected")] {
         let answer = told(&Request {
+            model: Names {
+                distinct: models[..4].iter().map(|name| Some((*name).into())).collect(),
+                rows: Column::Rows((0..8).map(|row| row % 4).collect()),
+            },
             on: names(&devices),
             precision: names(&plans),
-            batch: Column::Rows(batches.to_vec()),
+            batch: Column::Rows(batches.clone()),
             context: Column::Rows(contexts.to_vec()),
             phase: Names::one(Some(phase.to_owned())),
             tier: Names::one(Some(tier.to_owned())),
-            ..asked()
         });
         for row in 0..devices.len() {
             let request: predict::Request = from_json(json!({
-                "subject": "model", "model": "llama-3-8b", "on": devices[row], "precision": plans[row],
+                "subject": "model", "model": models[row], "on": devices[row], "precision": plans[row],
                 "batch": batches[row] as u64, "context": contexts[row] as u64, "phase": phase, "tier": tier,
             }))
             .unwrap();
@@ -72,7 +80,7 @@ fn single_values_hold_for_every_row_and_many_rows_keep_their_order() {
 }
 
 #[test]
-fn rows_that_differ_in_device_share_a_graph_and_not_its_times() {
+fn rows_that_differ_in_device_differ_in_time() {
     let answer = told(&Request { on: names(&["h200", "a100", "h200"]), ..asked() });
     assert_eq!(answer.ideal_time_us[0], answer.ideal_time_us[2]);
     assert!(answer.ideal_time_us[1] > answer.ideal_time_us[0]);

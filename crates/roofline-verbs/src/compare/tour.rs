@@ -47,7 +47,7 @@ pub(super) fn tour(context: &Context, names: &[String], device: &Device, quick: 
     let plans = plans(names, Varies::Product(None), device)?;
     let native: Vec<Plan> = plans.iter().filter(|plan| is_native(plan, device)).cloned().collect();
     let gpu = matches!(device.kind, Kind::Gpu | Kind::Soc);
-    // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow has no kernel there.
+    // A processor fills at a size where a GPU has hardly started; above 16 rows what is stored narrow is not calibrated there.
     let shapes: &[(u64, u64)] = match (gpu, quick) {
         (false, true) => &[(1, 4096), (128, 4096)],
         (false, false) => &[(1, 4096), (8, 4096), (128, 4096), (1024, 4096)],

@@ -215,7 +215,7 @@ impl Pass<'_> {
         let workload = workload(phase, batch, context)?;
         let graph = model.graph(workload, lowering)?;
         let setup = Setup { model, machine, assignment: &assignment, lowering, phase, tier };
-        let Told { forecast, footprint, tokens_per_s, fits } = setup.told(&graph, workload)?;
+        let (forecast, Told { footprint, tokens_per_s, fits }) = setup.told(&graph, workload)?;
         let total = forecast.total;
         let Prediction { ideal, expected } = total;
         let decode = Workload::decode(batch, context)?;

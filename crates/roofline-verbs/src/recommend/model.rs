@@ -119,7 +119,8 @@ fn measured(_: &Context, _: &ModelName) -> Vec<Measured> {
 /// What the kernels of this machine's processor read: those are ours, so it is known.
 #[cfg(feature = "hardware")]
 fn reads(place: &Place) -> Option<fn(Format) -> bool> {
-    let ours = place.on.as_deref() == Some("this") && place.stack == roofline_core::machine::Stack::Roofline;
+    let ours = place.on.as_deref() == Some("this")
+        && place.stack.is_none_or(|stack| stack == roofline_core::machine::Stack::Roofline);
     ours.then_some(roofline_run::cpu::kernels::linear::reads)
 }
 

@@ -344,7 +344,7 @@ mod tests {
             "precision": ["bf16", "fp8"], "peak": { "fp16": "1TFLOP/s" }, "bandwidth": "1TB/s", "stack": "llama.cpp" });
         let predict::Request::Gemv(asked) = from_json(body).unwrap() else { panic!("no gemv") };
         assert_eq!((asked.setting.on.len(), asked.setting.precision.len(), asked.setting.rates.peak.len()), (1, 2, 1));
-        assert_eq!(asked.setting.stack.name(), "llama.cpp");
+        assert_eq!(asked.setting.stack.map(roofline_core::machine::Stack::name), Some("llama.cpp"));
         let body = json!({ "subject": "gemv", "n": 1, "k": 1, "on": "h200,a100" });
         assert_eq!(from_json::<predict::Request>(body).unwrap().setting().on, ["h200", "a100"]);
     }

@@ -139,7 +139,7 @@ fn simulated(context: &Context, args: &Request) -> Result<ShapeSweep> {
         [] => "this",
         _ => return Err(Error::request("a sweep of shapes is over one device", "name one by ⟨on⟩")),
     };
-    let machine = machine::machine(context, context.device(on)?, args.setting.stack).counting(args.setting.sizes);
+    let machine = machine::usual(context, context.device(on)?, args.setting.stack).counting(args.setting.sizes);
     let tier = machine::spoken(args.setting.tier, &machine.device);
     let point = |subject: &Subject| {
         let (prediction, basis) = machine.prediction(&subject.op, &subject.formats)?;

@@ -2,7 +2,10 @@
 
 use roofline_verbs::{
     Context,
-    calibrate::{Answer, Calibrated, Checked, Request, SkippedDevice, Timed, TimingErrors, Validation, calibrate},
+    calibrate::{
+        Answer, Calibrated, Checked, PhaseErrors, PublishedFit, Reached, Request, SkippedDevice, SkippedSpeeds,
+        SpeedErrors, SpeedsChecked, Timed, TimingErrors, Validation, calibrate,
+    },
 };
 
 use crate::{
@@ -16,6 +19,9 @@ pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<
         Answer::Validated(told) => emit(&Shown::all(&*told), form),
         Answer::Timed(told) => emit(&Shown::all(&*told), form),
         Answer::Checked(told) => emit(&Shown::all(&*told), form),
+        Answer::Published(told) => emit(&Shown::all(&*told), form),
+        Answer::SpeedsChecked(told) => emit(&Shown::all(&*told), form),
+        Answer::Reached(told) => emit(&Shown::all(&*told), form),
         Answer::Forgotten { .. } => Ok(()),
     }
 }
@@ -206,9 +212,127 @@ impl Report for Shown<'_, Checked> {
 
 /// What could not be used, in a sentence for each.
 fn left_out(skipped: &[SkippedDevice]) -> Option<Section> {
-    let one = |skipped: &SkippedDevice| {
-        format!("{} {}: {} rows left out: {}.", skipped.device, skipped.framework, skipped.rows, skipped.reason)
-    };
+    let one =
+        |skipped: &SkippedDevice| format!("{}: {} rows left out: {}.", skipped.device, skipped.rows, skipped.reason);
     let all: Vec<String> = skipped.iter().map(one).collect();
     (!all.is_empty()).then(|| Section::Paragraph(all.join(" ")))
+}
+
+/// Columns of errors, and their cells.
+const SPEED_ERRORS: [&str; 6] = ["figures", "median %", "mean %", "p90 %", "inside 80 % interval", "ideal mean %"];
+
+fn speed_cells(errors: &SpeedErrors) -> [String; 6] {
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    let SpeedErrors { rows, median, mean, p90, coverage80, ideal_mean } = *errors;
+    [rows.to_string(), percent(median), percent(mean), percent(p90), percent(coverage80), percent(ideal_mean)]
+}
+
+fn skipped_speeds(skipped: &[SkippedSpeeds]) -> Option<Section> {
+    let one = |skipped: &SkippedSpeeds| format!("{} ({})", skipped.reason, skipped.rows);
+    let all: Vec<String> = skipped.iter().map(one).collect();
+    (!all.is_empty()).then(|| Section::Paragraph(format!("Left out: {}.", all.join("; "))))
+}
+
+impl Report for Shown<'_, PublishedFit> {
+    const ROWS: &'static str = "known";
+
+    fn sections(&self) -> Vec<Section> {
+        let errors = |heading: &str, rows: &[PhaseErrors]| {
+            let mut table = Table::default().column(heading, Align::Left, 0);
+            for name in SPEED_ERRORS {
+                table = table.column(name, Align::Right, 0);
+            }
+            for PhaseErrors { phase, errors } in rows {
+                table.row(std::iter::once((*phase).to_owned()).chain(speed_cells(errors)).map(Into::into));
+            }
+            Section::Table(table)
+        };
+        let mut known = Table::default().column("runtime", Align::Left, 0).column("class", Align::Left, 0);
+        for name in ["figures", "devices", "median %", "p90 %"] {
+            known = known.column(name, Align::Right, 0);
+        }
+        for cell in &self.known {
+            let percent = |share: f64| format!("{:.1}", share * 100.0);
+            let class = format!("{:?}", cell.class).to_lowercase();
+            let numbers = [cell.figures.to_string(), cell.devices.len().to_string()];
+            let row = [cell.stack.to_string(), class].into_iter().chain(numbers);
+            known.row(row.chain([percent(cell.median), percent(cell.p90)]).map(Into::into));
+        }
+        let heading = format!("{} published speeds described by {} numbers", self.figures, self.numbers);
+        let mut sections = vec![
+            Section::Heading(heading),
+            errors("device left out", &self.unseen),
+            errors("figure left out", &self.seen),
+            errors("runtime left out", &self.foreign),
+            Section::Table(known),
+        ];
+        sections.extend(skipped_speeds(&self.skipped));
+        sections
+    }
+}
+
+impl Report for Shown<'_, SpeedsChecked> {
+    const ROWS: &'static str = "groups";
+
+    fn sections(&self) -> Vec<Section> {
+        let mut table = Table::default();
+        for name in ["device", "runtime", "phase", "basis"] {
+            table = table.column(name, Align::Left, 0);
+        }
+        for name in SPEED_ERRORS {
+            table = table.column(name, Align::Right, 0);
+        }
+        for group in &self.groups {
+            let phase = if group.batched { format!("{}, batched", group.phase) } else { group.phase.to_owned() };
+            let first = [group.device.clone(), group.runtime.clone(), phase, group.basis.to_string()];
+            table.row(first.into_iter().chain(speed_cells(&group.errors)).map(Into::into));
+        }
+        let all = ["all", "", "", ""].map(str::to_owned).into_iter().chain(speed_cells(&self.errors));
+        table.row(all.map(Into::into));
+        let mut sections =
+            vec![Section::Heading("Forecasts against published speeds".to_owned()), Section::Table(table)];
+        if !self.above_floor.is_empty() {
+            let mut above = Table::default().column("above the floor", Align::Left, 0).column("times", Align::Right, 0);
+            above = above.column("because", Align::Left, 1);
+            for one in &self.above_floor {
+                above.row([one.figure.as_str().into(), format!("{:.2}", one.times).into(), one.because.into()]);
+            }
+            sections.push(Section::Table(above));
+        }
+        sections.extend(skipped_speeds(&self.skipped));
+        sections
+    }
+}
+
+impl Report for Shown<'_, Reached> {
+    const ROWS: &'static str = "rows";
+
+    fn sections(&self) -> Vec<Section> {
+        let mut table = Table::default()
+            .column("term", Align::Left, 0)
+            .column("value", Align::Right, 0)
+            .column("unit", Align::Left, 0)
+            .column("meaning", Align::Left, 1);
+        for row in &self.rows {
+            table.row([row.name.as_str().into(), number(row.value).into(), row.unit.into(), row.meaning.into()]);
+        }
+        let known = self.known.as_ref().map_or_else(
+            || "nobody published a speed of it on such devices: these are what others have in common".to_owned(),
+            |known| {
+                format!(
+                    "{} figures of {}; half of them within {:.0} %, nine of ten within {:.0} %, by fits that had not seen the \
+                     device",
+                    known.figures,
+                    known.devices.join(", "),
+                    known.median * 100.0,
+                    known.p90 * 100.0
+                )
+            },
+        );
+        vec![
+            Section::Heading(format!("What {} reaches of {}", self.stack, self.device_name)),
+            Section::Table(table),
+            Section::Facts(vec![("known".to_owned(), known), ("made".to_owned(), self.provenance.clone())]),
+        ]
+    }
 }

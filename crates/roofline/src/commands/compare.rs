@@ -1,21 +1,15 @@
 //! `roofline compare`.
 
-mod explanation;
-mod page;
-mod table;
-mod text;
-mod trace;
-
 use clap::Args;
 use roofline_verbs::{
     Context,
-    compare::{Answer, Request, compare},
-    context::files,
+    compare::{Answer, Request},
+    trace,
 };
 
 use crate::{
     failure::Failure,
-    report::{Format, Shown, emit, style},
+    report::{Format, Report, Section, Shown, emit, style},
 };
 
 #[derive(Args)]
@@ -28,7 +22,7 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &CompareArgs, form: Format) -> Result<(), Failure> {
-    let answer = answer(context, &args.request)?;
+    let answer = Answer::with_page(context, &args.request)?;
     match &answer.trace {
         // The rows of a trace are its operators.
         Some(trace) if form == Format::Csv => emit(&Shown::of(trace, args.all), form)?,
@@ -40,15 +34,26 @@ pub(crate) fn run(context: &Context, args: &CompareArgs, form: Format) -> Result
     if answer.stopped { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// The comparison, with its page written where it goes. The answer was measured; that its page cannot be kept must not cost
-/// it.
-pub(crate) fn answer(context: &Context, request: &Request) -> Result<Answer, Failure> {
-    let mut answer = compare(context, request)?;
-    let write = |path| files::replace(path, page::page(&Shown::all(&answer)).as_bytes());
-    if let Some(Err(error)) = answer.report.as_deref().map(write) {
-        context.warn(format!("the report is not written: {error}"));
-        answer.report = None;
-        answer.notes.extend(context.notes());
+impl Report for Shown<'_, Answer> {
+    const ROWS: &'static str = "comparisons";
+
+    fn sections(&self) -> Vec<Section> {
+        Answer::sections(self, self.all)
     }
-    Ok(answer)
+
+    fn warnings(&self) -> Vec<String> {
+        self.explanations()
+    }
+}
+
+impl Report for Shown<'_, trace::Answer> {
+    const ROWS: &'static str = "operators";
+
+    fn sections(&self) -> Vec<Section> {
+        trace::Answer::sections(self, self.all)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.first.clone()
+    }
 }

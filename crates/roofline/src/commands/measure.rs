@@ -11,10 +11,9 @@ use roofline_verbs::{
 
 use serde::Serialize;
 
-use super::passes;
 use crate::{
     failure::Failure,
-    report::{Align, Format, Report, Section, Shown, Table, emit, number},
+    report::{Align, Format, Report, Section, Shown, Table, emit, number, of_passes},
 };
 
 pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
@@ -80,7 +79,7 @@ impl Shown<'_, Answer> {
     /// Models that ran.
     fn whole(&self) -> Vec<Section> {
         let mut sections = vec![Section::Heading(format!("{} on {}", self.subject, self.device_name))];
-        sections.extend(passes::sections(&self.passes));
+        sections.extend(of_passes(&self.passes));
         sections.extend(self.run.iter().map(|run| Section::Line(format!("The passes are kept in {}.", run.display()))));
         sections
     }

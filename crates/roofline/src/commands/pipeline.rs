@@ -1,28 +1,17 @@
 //! `roofline pipeline`.
 
-mod page;
-mod text;
-
 use roofline_verbs::{
     Context,
-    context::files,
-    pipeline::{Answer, Request, pipeline},
+    pipeline::{Answer, Request},
 };
 
 use crate::{
     failure::Failure,
-    report::{Format, Shown, emit, style},
+    report::{Format, Report, Section, Shown, emit, style},
 };
 
 pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<(), Failure> {
-    let mut answer = pipeline(context, request)?;
-    // What was measured is told, even where its page cannot be kept.
-    let write = |path| files::replace(path, page::page(&Shown::all(&answer)).as_bytes());
-    if let Some(Err(error)) = answer.report.as_deref().map(write) {
-        context.warn(format!("the report is not written: {error}"));
-        answer.report = None;
-        answer.notes.extend(context.notes());
-    }
+    let answer = Answer::with_page(context, request)?;
     emit(&Shown::all(&answer), form)?;
     if let (Some(path), true) = (&answer.report, form != Format::Text) {
         style::talk("note", &format!("report: {}", path.display()));
@@ -36,5 +25,18 @@ fn ended(answer: &Answer) -> Result<(), Failure> {
         None => Ok(()),
         Some(failed) if failed.is_cancelled => Err(Failure::Interrupted),
         Some(failed) => Err(Failure::Told { input: failed.is_input }),
+    }
+}
+
+impl Report for Shown<'_, Answer> {
+    const ROWS: &'static str = "steps";
+
+    fn warnings(&self) -> Vec<String> {
+        let failed = self.error.as_ref().map(|failed| format!("{} failed: {}", failed.step.words(), failed.message));
+        failed.into_iter().collect()
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        Answer::sections(self)
     }
 }

@@ -7,8 +7,9 @@ use super::{
     CACHE_RATE, Causes, Found, corner, kept,
     kernel::{Shape, TimedKernel},
     spec::{COUNT, at},
-    throttled,
+    throttled, whole,
 };
+use crate::op::causal_pairs;
 
 /// Keys of a step of the loop over a cache, and the least that are worth a block of their own.
 const STEP: f64 = 64.0;
@@ -84,11 +85,7 @@ impl Asked {
 
     /// Query-key pairs of a head and sequence, causal, within a window where there is one.
     fn pairs(&self, window: f64) -> f64 {
-        let (queries, context) = (self.queries, self.context);
-        let triangle = queries * context - queries * (queries - 1.0) / 2.0;
-        let window = if window > 0.0 { window } else { context };
-        let (low, high) = ((context - queries + 1.0).max(window + 1.0) - window, context - window);
-        triangle - if high >= low && high > 0.0 { (low + high) * (high - low + 1.0) / 2.0 } else { 0.0 }
+        causal_pairs(self.queries, self.context, if window > 0.0 { window } else { self.context })
     }
 
     /// Pairs that the mask leaves.
@@ -97,7 +94,7 @@ impl Asked {
     }
 
     /// Keys that any query sees.
-    fn visible(&self) -> f64 {
+    pub(super) fn visible(&self) -> f64 {
         if self.window > 0.0 { (self.window + self.queries - 1.0).min(self.context) } else { self.context }
     }
 }
@@ -175,24 +172,26 @@ fn decode(
             continue;
         }
         let (queries, rate) = if packed { (block_rows, value(at::RATE)) } else { (1.0, value(at::VECTOR)) };
-        let items = asked.batch * asked.kv_heads * if packed { (group / block_rows).ceil() } else { group };
+        let items = asked.batch * asked.kv_heads * if packed { whole(group / block_rows) } else { group };
         let mut split = 1.0;
         while split <= f64::from(choice.splits) && (split == 1.0 || passed / split >= STEP) {
-            let keys = (passed / split).ceil();
+            let keys = whole(passed / split);
             let waves = items * split / units;
             let even = waves.max(1.0);
-            let share = even + value(at::WAVE) * (waves.ceil() - even);
+            let share = even + value(at::WAVE) * (whole(waves) - even).max(0.0);
             let compute = share * units * keys * queries * (OPERATIONS * asked.width / rate + value(at::PAIR));
             let bytes = keys * 2.0 * asked.width * asked.cached;
-            let stream =
-                share * (bytes / value(at::STREAM) + (keys / STEP).ceil() * value(at::STEP) + value(at::BLOCK));
+            let stream = share * (bytes / value(at::STREAM) + whole(keys / STEP) * value(at::STEP) + value(at::BLOCK));
             let partial = PARTIAL * asked.batch * asked.heads * asked.width * split / value(at::WRITE);
             let extra = if split > 1.0 { value(at::SPLIT) + partial } else { 0.0 };
+            split *= 2.0;
+            if memory.max(compute).max(stream) + extra >= best.time + best.extra {
+                continue;
+            }
             let time = corner(4, &[memory, compute, stream]);
             if time + extra < best.time + best.extra {
                 best = Body { time, memory: memory.max(stream), compute, extra };
             }
-            split *= 2.0;
         }
     }
     best
@@ -215,7 +214,7 @@ fn prefill(
     } else {
         (asked.queries, asked.batch * asked.heads, 1.0)
     };
-    let tiles = (rows / block_rows).ceil();
+    let tiles = whole(rows / block_rows);
     let tokens = if choice.packs { (block_rows / group).max(1.0) } else { block_rows };
     // Tiles that the mask cuts are computed whole: half a tile more for each row of them.
     let inside = asked.pairs(asked.window);
@@ -231,7 +230,7 @@ fn prefill(
         asked.context
     };
     let (step, block) = (value(at::STEP), value(at::BLOCK));
-    let chain = units * block_rows * longest * pair + (longest / STEP).ceil() * step + block;
+    let chain = units * block_rows * longest * pair + whole(longest / STEP) * step + block;
     let blocks = lanes * tiles;
     let keys = pairs / tiles / block_rows;
     let stream = (blocks / units).max(1.0) * (block + keys / STEP * step)

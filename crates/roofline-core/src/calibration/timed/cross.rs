@@ -1,5 +1,7 @@
 //! From timings to terms, and how good they are on shapes that the fit did not see.
 
+use std::cmp::Reverse;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,13 @@ pub struct Timing {
     pub time: Seconds,
 }
 
+impl Timing {
+    /// The part that it is in, with all timings of its shape.
+    fn fold(&self) -> u64 {
+        self.kernel.shape.hash() % FOLDS
+    }
+}
+
 /// Errors of a kernel's terms, `|predicted - measured| / measured`, each shape predicted by terms fitted to others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -45,10 +54,13 @@ pub struct TimedQuality {
     pub ideal_mean: f64,
     /// Four of five ratios of measured to predicted are within `exp(-interval)` and `exp(interval)`, by regime.
     pub intervals: [f64; 4],
+    /// The share of timings inside intervals that come from other shapes than theirs.
+    #[serde(default)]
+    pub coverage80: f64,
 }
 
 /// Fewest timings that say anything of a kernel, and fewest of a regime that say how sure one is there.
-const FEWEST: usize = 40;
+pub(super) const FEWEST: usize = 40;
 const FEWEST_OF_REGIME: usize = 20;
 /// Parts of which each is predicted by the others.
 const FOLDS: u64 = 3;
@@ -76,7 +88,8 @@ pub fn fit_timings(timings: &[Timing], device: &Device) -> Result<TimedFit> {
         refuse(format!("multiprocessors, an L2 and a peak of {} are needed, and the device has not all", dtype.math()))
     })?;
     let fitted = |timings: &[&Timing]| {
-        let rows: Vec<Row> = timings.iter().map(|timing| Row::new(&timing.kernel, timing.time.value())).collect();
+        let rows: Vec<Row> =
+            timings.iter().map(|timing| Row::new(&timing.kernel, timing.time.value(), place.units)).collect();
         let (terms, choice) = search(op, &rows, &place);
         let off: Vec<(Shape, f64)> = timings
             .iter()
@@ -88,12 +101,12 @@ pub fn fit_timings(timings: &[Timing], device: &Device) -> Result<TimedFit> {
             .collect();
         let remainder = Remainder::fit(&off, place.units);
         let quality = TimedQuality::none();
-        KernelTerms { op, dtype, quality, choice, terms, remainder }
+        KernelTerms { op, dtype, library: None, quality, choice, terms, remainder }
     };
     let mut held_out = Vec::with_capacity(timings.len());
     let mut plain = Vec::with_capacity(timings.len());
     for fold in 0..FOLDS {
-        let is_out = |timing: &&Timing| timing.kernel.shape.hash() % FOLDS == fold;
+        let is_out = |timing: &&Timing| timing.fold() == fold;
         let seen: Vec<&Timing> = timings.iter().filter(|timing| !is_out(timing)).collect();
         if seen.is_empty() {
             continue;
@@ -139,6 +152,7 @@ impl TimedQuality {
             plain_mean: 0.0,
             ideal_mean: 0.0,
             intervals: [0.0; 4],
+            coverage80: 0.0,
         }
     }
 
@@ -146,16 +160,14 @@ impl TimedQuality {
         let errors: Vec<f64> =
             held_out.iter().map(|(timing, predicted)| (predicted / timing.time.value() - 1.0).abs()).collect();
         let plain: Vec<f64> = plain.iter().map(|ratio| (ratio - 1.0).abs()).collect();
-        let logs = |regime: Option<Regime>| -> Vec<f64> {
-            let inside = |one: &&(Timing, f64)| regime.is_none_or(|regime| Regime::of(&one.0.kernel.shape) == regime);
-            let log = |(timing, predicted): &(Timing, f64)| libm::log(predicted / timing.time.value()).abs();
-            held_out.iter().filter(inside).map(log).collect()
-        };
-        let all = share(logs(None), HOLDS);
-        let interval = |regime: Regime| {
-            let logs = logs(Some(regime));
-            six_digits(if logs.len() < FEWEST_OF_REGIME { all } else { share(logs, HOLDS) })
-        };
+        let covered = (0..FOLDS).map(|fold| {
+            // Nobody is judged by an interval that his own error is part of.
+            let (own, others): (Vec<_>, Vec<_>) = held_out.iter().partition(|(timing, _)| timing.fold() == fold);
+            let intervals = intervals(&others);
+            let inside = |one: &&&(Timing, f64)| log_error(one) <= intervals[Regime::of(&one.0.kernel.shape) as usize];
+            own.iter().filter(inside).count()
+        });
+        let covered = covered.sum::<usize>() as f64;
         Self {
             rows: held_out.len(),
             median: six_digits(share(errors.clone(), 0.5)),
@@ -164,7 +176,8 @@ impl TimedQuality {
             plain_median: six_digits(share(plain.clone(), 0.5)),
             plain_mean: six_digits(mean(&plain)),
             ideal_mean: six_digits(mean(ideal)),
-            intervals: Regime::ALL.map(interval),
+            intervals: intervals(&held_out.iter().collect::<Vec<_>>()).map(six_digits),
+            coverage80: six_digits(covered / held_out.len().max(1) as f64),
         }
     }
 
@@ -176,6 +189,20 @@ impl TimedQuality {
     pub(super) fn sensible(&self) -> bool {
         self.intervals.iter().all(|interval| (0.0..10.0).contains(interval))
     }
+}
+
+fn log_error((timing, predicted): &(Timing, f64)) -> f64 {
+    libm::log(predicted / timing.time.value()).abs()
+}
+
+/// What holds four of five of some timings, by regime; of all where a regime has few.
+fn intervals(timings: &[&(Timing, f64)]) -> [f64; 4] {
+    let all = share(timings.iter().map(|one| log_error(one)).collect(), HOLDS);
+    Regime::ALL.map(|regime| {
+        let inside = |one: &&&(Timing, f64)| Regime::of(&one.0.kernel.shape) == regime;
+        let logs: Vec<f64> = timings.iter().filter(inside).map(|one| log_error(one)).collect();
+        if logs.len() < FEWEST_OF_REGIME { all } else { share(logs, HOLDS) }
+    })
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -195,7 +222,7 @@ impl Calibration {
         if fits.is_empty() {
             return Err(refuse("nothing was fitted"));
         }
-        fits.sort_by_key(|fit| (fit.terms.op, fit.terms.dtype));
+        fits.sort_by_key(|fit| (fit.terms.op, fit.terms.dtype, Reverse(fit.held_out.len())));
         let held_out: Vec<(f64, f64)> = fits
             .iter()
             .flat_map(|fit| fit.held_out.iter().map(|(timing, predicted)| (timing.time.value(), *predicted)))
@@ -213,9 +240,15 @@ impl Calibration {
 
     /// The time of a kernel that somebody timed as they did, and the logarithm of the factor that four of five timings are
     /// within; none where no term covers it. Never below the floor of what it found in the cache.
-    pub fn as_timed(&self, kernel: &TimedKernel, device: &Device, corrected: bool) -> Option<(Seconds, f64)> {
+    pub fn as_timed(
+        &self,
+        kernel: &TimedKernel,
+        library: Option<&str>,
+        device: &Device,
+        corrected: bool,
+    ) -> Option<(Seconds, f64)> {
         let Terms::Timed(terms) = &self.terms else { return None };
-        let (causes, interval) = terms.time(kernel, Found::AsTimed, corrected)?;
+        let (causes, interval) = terms.time(kernel, library, Found::AsTimed, corrected)?;
         let (bytes, flops) = kernel.work();
         let peak = device.peaks.of(kernel.dtype.math())?.value();
         let floor = (bytes / (super::CACHE_RATE * device.memory.bandwidth.value())).max(flops / peak);
@@ -229,11 +262,9 @@ impl TimedKernel {
         let (stored, input) = self.dtype.bytes();
         match self.shape {
             Shape::Product { m, n, k } => (n * k * stored + m * k * input + 2.0 * m * n, 2.0 * m * n * k),
-            Shape::Attention { batch, queries, context, heads, kv_heads, head_dim, window, .. } => {
+            Shape::Attention { batch, queries, heads, kv_heads, head_dim, .. } => {
                 let asked = super::attention::Asked::of(self);
-                let window = if window > 0.0 { window } else { context };
-                let keys = context.min(window + queries - 1.0);
-                let bytes = 2.0 * batch * kv_heads * keys * head_dim * stored
+                let bytes = 2.0 * batch * kv_heads * asked.visible() * head_dim * stored
                     + batch * heads * queries * head_dim * (input + 2.0);
                 (bytes, 4.0 * batch * heads * head_dim * asked.causal_pairs())
             }

@@ -2,7 +2,21 @@
 //!
 //! Derivatives are differences: times have kinks where the fastest cut changes, and a step of two percent sees past them.
 
-/// What a search is about: where it may look, what it expects, and how far off a place is.
+/// How far off a place is.
+pub(super) trait Errors {
+    /// Writes the error of each row.
+    fn at(&self, place: &[f64], out: &mut [f64]);
+
+    /// Says that places beside this one come next, none further than [`DIFFERENCE`] along one term.
+    fn settle(&mut self, _place: &[f64]) {}
+
+    /// The same as [`Errors::at`] for a place beside the last settled one.
+    fn beside(&self, place: &[f64], out: &mut [f64]) {
+        self.at(place, out);
+    }
+}
+
+/// What a search is about: where it may look, and what it expects.
 pub(super) struct Search<'a> {
     pub(super) least: &'a [f64],
     pub(super) most: &'a [f64],
@@ -10,13 +24,12 @@ pub(super) struct Search<'a> {
     pub(super) first: &'a [f64],
     pub(super) weight: f64,
     pub(super) rows: usize,
-    /// Writes the error of each row.
-    pub(super) errors: &'a dyn Fn(&[f64], &mut [f64]),
 }
 
 /// Errors below this are noise, and are not fought over.
 pub(super) const NOISE: f64 = 0.03;
-const DIFFERENCE: f64 = 0.02;
+/// The step of a difference.
+pub(super) const DIFFERENCE: f64 = 0.02;
 
 /// The sum of what errors cost.
 pub(super) fn cost(errors: &[f64]) -> f64 {
@@ -30,21 +43,22 @@ impl Search<'_> {
     }
 
     /// The best place near `start`, and its loss.
-    pub(super) fn run(&self, start: &[f64], steps: usize) -> (Vec<f64>, f64) {
+    pub(super) fn run(&self, off: &mut impl Errors, start: &[f64], steps: usize) -> (Vec<f64>, f64) {
         let count = start.len();
         let clamp = |at: usize, value: f64| value.clamp(self.least[at], self.most[at]);
         let mut place: Vec<f64> = start.iter().enumerate().map(|(at, value)| clamp(at, *value)).collect();
         let (mut errors, mut other) = (vec![0.0; self.rows], vec![0.0; self.rows]);
-        (self.errors)(&place, &mut errors);
+        off.at(&place, &mut errors);
         let mut best = self.loss(&errors, &place);
         let (mut damping, mut stalled) = (1e-2, 0);
         let mut slopes = vec![0.0; self.rows * count];
         for _ in 0..steps {
+            off.settle(&place);
             for term in 0..count {
                 let difference = if place[term] + DIFFERENCE <= self.most[term] { DIFFERENCE } else { -DIFFERENCE };
                 let mut beside = place.clone();
                 beside[term] += difference;
-                (self.errors)(&beside, &mut other);
+                off.beside(&beside, &mut other);
                 for row in 0..self.rows {
                     slopes[row * count + term] = (other[row] - errors[row]) / difference;
                 }
@@ -59,7 +73,7 @@ impl Search<'_> {
                 let step = solve(damped, &gradient);
                 let next: Vec<f64> =
                     (0..count).map(|term| clamp(term, place[term] - step[term].clamp(-1.0, 1.0))).collect();
-                (self.errors)(&next, &mut other);
+                off.at(&next, &mut other);
                 let loss = self.loss(&other, &next);
                 if loss < best {
                     stalled = if best - loss < 1e-4 * best { stalled + 1 } else { 0 };
@@ -142,19 +156,22 @@ fn solve(mut matrix: Vec<f64>, right: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    struct Line(Vec<(f64, f64)>);
+    impl Errors for Line {
+        fn at(&self, place: &[f64], out: &mut [f64]) {
+            for ((x, y), out) in self.0.iter().zip(out) {
+                let y = if *x == 5.0 { 50.0 } else { *y };
+                *out = place[0] * x + place[1] - y;
+            }
+        }
+    }
+
     #[test]
     fn a_line_is_found_through_points_of_which_one_is_wrong() {
         // y = 2 x + 1, and one point that says otherwise: the least absolute errors ignore it.
         let points: Vec<(f64, f64)> = (0..12).map(|x| (f64::from(x), 2.0 * f64::from(x) + 1.0)).collect();
-        let errors = |place: &[f64], out: &mut [f64]| {
-            for ((x, y), out) in points.iter().zip(out) {
-                let y = if *x == 5.0 { 50.0 } else { *y };
-                *out = place[0] * x + place[1] - y;
-            }
-        };
-        let search =
-            Search { least: &[-10.0; 2], most: &[10.0; 2], first: &[0.0; 2], weight: 1e-9, rows: 12, errors: &errors };
-        let (place, _) = search.run(&[0.0, 0.0], 60);
+        let search = Search { least: &[-10.0; 2], most: &[10.0; 2], first: &[0.0; 2], weight: 1e-9, rows: 12 };
+        let (place, _) = search.run(&mut Line(points), &[0.0, 0.0], 60);
         assert!((place[0] - 2.0).abs() < 0.01 && (place[1] - 1.0).abs() < 0.05, "{place:?}");
     }
 }

@@ -1,11 +1,14 @@
 //! Finding the terms of a kernel: what the stack decides first, on some of the timings, then every number on all of them.
 
+mod ranges;
+
+use self::ranges::{Range, choices, ranges};
 use super::{
     Choice, Found,
     attention::{self, AttentionChoice},
     kernel::{TimedKernel, TimedOp},
-    least_squares::{self, Search},
-    product::{self, ProductChoice, RANGES, TILE_COUNT},
+    least_squares::{self, DIFFERENCE, Errors, Search},
+    product::{self, Cut, ProductChoice, RANGES, TILE_COUNT},
     spec::{Absent, COUNT, SPECS, Values, at, terms_of},
 };
 
@@ -25,14 +28,18 @@ pub(super) struct Row {
 }
 
 enum Asked {
-    Product(product::Asked),
+    /// With every way to cut it.
+    Product(product::Asked, Vec<Cut>),
     Attention(attention::Asked),
 }
 
 impl Row {
-    pub(super) fn new(kernel: &TimedKernel, time: f64) -> Self {
+    pub(super) fn new(kernel: &TimedKernel, time: f64, units: f64) -> Self {
         let asked = match kernel.shape.op() {
-            TimedOp::Gemm => Asked::Product(product::Asked::of(kernel)),
+            TimedOp::Gemm => {
+                let asked = product::Asked::of(kernel);
+                Asked::Product(asked, asked.cuts(units))
+            }
             _ => Asked::Attention(attention::Asked::of(kernel)),
         };
         Self { asked, time }
@@ -40,8 +47,10 @@ impl Row {
 
     pub(super) fn predicted(&self, values: &[f64; COUNT], choice: &Choice, units: f64) -> f64 {
         match (&self.asked, choice) {
-            (Asked::Product(asked), Choice::Product(choice)) => {
-                product::causes(values, choice, asked, units, Found::AsTimed).time
+            (Asked::Product(asked, cuts), Choice::Product(choice)) => {
+                let range = product::range_of(asked.m);
+                let usable = cuts.iter().copied().filter(|cut| cut.usable(choice, range));
+                product::Base::of(values, choice, asked, units, Found::AsTimed).time(usable)
             }
             (Asked::Attention(asked), Choice::Attention(choice)) => {
                 attention::causes(values, choice, asked, units, Found::AsTimed).time
@@ -55,16 +64,14 @@ impl Row {
 const SAMPLE: usize = 320;
 /// Terms that a kernel has at most.
 const MOST_TERMS: usize = 12;
+/// Timings that a term needs at least, where there are few.
+const ROWS_OF_TERM: usize = 8;
 /// A term goes where the loss is not larger without it by this share.
 const WORTH: f64 = 0.004;
 /// Terms of which each is tried to be left out.
 const TRIED: usize = 2;
 /// What a tile has to explain more than the fastest one does, for each timing.
 const TILE_WORTH: f64 = 0.003;
-
-/// First guess, least and most of a term.
-#[derive(Clone, Copy)]
-struct Range(f64, f64, f64);
 
 /// The terms and the choice that explain `rows` best.
 pub(super) fn search(op: TimedOp, rows: &[Row], place: &Place) -> (Values, Choice) {
@@ -131,11 +138,10 @@ impl<'a> Fit<'a> {
             active.iter().map(|term| libm::log(part(self.range(*term)))).collect()
         };
         let (first, least, most) = (self.first(active), of(|range| range.1), of(|range| range.2));
-        let errors = |place: &[f64], out: &mut [f64]| self.errors(choice, self.values(active, place).all(), out);
+        let mut off = Off { fit: self, choice, active, near: Vec::new(), ends: Vec::new() };
         let weight = if self.op == TimedOp::Gemm { 0.02 } else { 0.01 };
-        let search =
-            Search { least: &least, most: &most, first: &first, weight, rows: self.rows.len(), errors: &errors };
-        search.run(start, steps)
+        let search = Search { least: &least, most: &most, first: &first, weight, rows: self.rows.len() };
+        search.run(&mut off, start, steps)
     }
 
     /// Tiles, shared sums and the corner of a product, with a place to go on from.
@@ -185,7 +191,7 @@ impl<'a> Fit<'a> {
         let mut tiles = choice.tiles;
         for range in 0..RANGES {
             let inside = |row: &&&Row| match &row.asked {
-                Asked::Product(asked) => product::range_of(asked.m) == range,
+                Asked::Product(asked, _) => product::range_of(asked.m) == range,
                 Asked::Attention(_) => false,
             };
             let rows: Vec<&&Row> = self.rows.iter().filter(inside).collect();
@@ -212,12 +218,12 @@ impl<'a> Fit<'a> {
         let mut tried: Vec<(AttentionChoice, Vec<f64>, f64)> = choices(self.op)
             .into_iter()
             .map(|choice| {
-                let (found, loss) = self.run(&Choice::Attention(choice), &self.active, &start, 8);
+                let (found, loss) = self.run(&Choice::Attention(choice), &self.active, &start, 5);
                 (choice, found, loss)
             })
             .collect();
         tried.sort_by(|one, two| one.2.total_cmp(&two.2));
-        tried.truncate(3);
+        tried.truncate(4);
         let changed = |changes: &[(usize, f64)]| {
             let mut start = start.clone();
             for (term, value) in changes {
@@ -251,6 +257,7 @@ impl<'a> Fit<'a> {
     fn without_the_idle(&self, choice: &Choice, found: Vec<f64>) -> (Vec<usize>, Vec<f64>) {
         let (mut active, mut found) = (self.active.clone(), found);
         let mut errors = vec![0.0; self.rows.len()];
+        let most = MOST_TERMS.min(self.rows.len() / ROWS_OF_TERM);
         loop {
             let (settled, loss) = self.run(choice, &active, &found, 4);
             found = settled;
@@ -269,10 +276,60 @@ impl<'a> Fit<'a> {
             let Some((terms, place, left)) = tried.min_by(|one, two| one.2.total_cmp(&two.2)) else {
                 return (active, found);
             };
-            if active.len() <= MOST_TERMS && left > loss * (1.0 + WORTH) {
+            if active.len() <= most && left > loss * (1.0 + WORTH) {
                 return (active, found);
             }
             (active, found) = (terms, place);
+        }
+    }
+}
+
+/// How far off some terms are. Beside a place only the cuts that are about as fast as the fastest are looked at: a term that
+/// changes by a share changes no cut's time by more.
+struct Off<'a> {
+    fit: &'a Fit<'a>,
+    choice: &'a Choice,
+    active: &'a [usize],
+    /// The cuts of each row, and where they end.
+    near: Vec<Cut>,
+    ends: Vec<usize>,
+}
+
+/// Slower cuts than this cannot become the fastest: one may gain as much as the other loses.
+const NEAR: f64 = 1.0 + 2.5 * DIFFERENCE;
+
+impl Errors for Off<'_> {
+    fn at(&self, place: &[f64], out: &mut [f64]) {
+        self.fit.errors(self.choice, self.fit.values(self.active, place).all(), out);
+    }
+
+    fn settle(&mut self, place: &[f64]) {
+        self.near.clear();
+        self.ends.clear();
+        let (values, units) = (self.fit.values(self.active, place), self.fit.place.units);
+        let Choice::Product(choice) = self.choice else { return };
+        for row in &self.fit.rows {
+            if let Asked::Product(asked, cuts) = &row.asked {
+                let range = product::range_of(asked.m);
+                let usable = cuts.iter().copied().filter(|cut| cut.usable(choice, range));
+                let base = product::Base::of(values.all(), choice, asked, units, Found::AsTimed);
+                base.near(usable, NEAR, &mut self.near);
+            }
+            self.ends.push(self.near.len());
+        }
+    }
+
+    fn beside(&self, place: &[f64], out: &mut [f64]) {
+        let Choice::Product(choice) = self.choice else { return self.at(place, out) };
+        let (values, units) = (self.fit.values(self.active, place), self.fit.place.units);
+        let mut from = 0;
+        for ((row, end), out) in self.fit.rows.iter().zip(&self.ends).zip(out) {
+            if let Asked::Product(asked, _) = &row.asked {
+                let base = product::Base::of(values.all(), choice, asked, units, Found::AsTimed);
+                let time = base.time(self.near[from..*end].iter().copied());
+                *out = libm::log(time / row.time);
+            }
+            from = *end;
         }
     }
 }
@@ -283,64 +340,4 @@ fn without(active: &[usize], found: &[f64], at: usize) -> (Vec<usize>, Vec<f64>)
     terms.remove(at);
     place.remove(at);
     (terms, place)
-}
-
-/// Choices that stacks are known to make.
-fn choices(op: TimedOp) -> Vec<AttentionChoice> {
-    let mut all = Vec::new();
-    if op == TimedOp::ContextAttention {
-        for packs in [true, false] {
-            for tile in [64, 128, 256] {
-                all.push(AttentionChoice { tile, packs, pack_limit: 1024, packs_windows: true, splits: 1 });
-            }
-        }
-        return all;
-    }
-    let packing = [(true, 16, 1024), (true, 64, 1024), (true, 16, 32), (true, 16, 16), (true, 64, 32), (false, 1, 1)];
-    for (packs, tile, pack_limit) in packing {
-        for splits in [1, 8, 32, 256] {
-            for packs_windows in if packs { &[true, false][..] } else { &[true] } {
-                let packs_windows = *packs_windows;
-                all.push(AttentionChoice { tile, packs, pack_limit, packs_windows, splits });
-            }
-        }
-    }
-    all
-}
-
-/// Where each term of an operator may lie.
-fn ranges(op: TimedOp, least: f64, place: &Place) -> [Option<Range>; COUNT] {
-    let Place { units, bandwidth, peak, cache } = *place;
-    let product = op == TimedOp::Gemm;
-    let host = Range(0.5 * least, 0.1 * least, (3.0 * least).max(4e-4));
-    let width = Range(1.0, 0.1, 2.0);
-    let room = Range(0.1 * cache, 1e4, 2.0 * cache);
-    let of = |term: usize| match term {
-        at::LAUNCH if product => Range(0.6 * least, 0.05 * least, least),
-        at::LAUNCH => Range(0.8 * least, 0.1 * least, 1.3 * least),
-        at::READ => Range(0.85 * bandwidth, 0.2 * bandwidth, bandwidth),
-        at::RATE if product => Range(0.8 * peak, 0.1 * peak, peak),
-        at::RATE => Range(0.5 * peak, 0.01 * peak, peak),
-        at::WRITE if product => Range(2.0 * bandwidth, 0.2 * bandwidth, 30.0 * bandwidth),
-        at::WRITE => Range(bandwidth, 0.05 * bandwidth, 30.0 * bandwidth),
-        at::WAVE => Range(0.4, 0.01, 1.0),
-        at::STREAM => Range(3.0 * bandwidth / units, 0.1 * bandwidth / units, 30.0 * bandwidth / units),
-        at::BLOCK => Range(0.3e-6, 1e-9, 5e-5),
-        at::SPLIT => Range(1.5e-6, 1e-9, 5e-5),
-        at::THROTTLE => Range(0.1, 0.001, 0.6),
-        at::STEP => Range(if product { 20e-9 } else { 50e-9 }, 1e-10, 5e-6),
-        at::ROW => Range(1e-10, 1e-12, 1e-7),
-        at::ELEMENT => Range(1e-13, 1e-16, 1e-10),
-        at::WARM_OUTPUT => Range(0.5 * cache, 1e5, 20.0 * cache),
-        at::HOST | at::HOST_THIN | at::HOST_ODD => host,
-        at::SINGLE => Range(1e-8, 1e-9, 1e-4),
-        at::SEQUENCE => Range(1e-9, 1e-12, 1e-6),
-        at::PAIR => Range(10.0 / peak, 0.1 / peak, 2e4 / peak),
-        at::VECTOR => Range(0.03 * peak, 0.0005 * peak, peak),
-        at::BEYOND => Range(0.01, 0.0005, 1.0),
-        at::WIDTH_64 | at::WIDTH_192 | at::WIDTH_256 | at::WIDTH_512 => width,
-        _ => room,
-    };
-    let known = terms_of(op);
-    std::array::from_fn(|term| known.contains(&term).then(|| of(term)))
 }

@@ -33,6 +33,13 @@ pub(super) enum Absent {
     Infinite,
 }
 
+impl TermSpec {
+    /// Every term.
+    pub fn all() -> &'static [Self] {
+        &SPECS
+    }
+}
+
 impl Absent {
     pub(super) fn value(self) -> f64 {
         match self {
@@ -185,6 +192,18 @@ impl Values {
     /// Those that are there, with what they are.
     pub fn present(&self) -> impl Iterator<Item = (&'static TermSpec, f64)> {
         SPECS.iter().zip(self.0).filter(|(spec, value)| *value != spec.absent.value())
+    }
+
+    /// The same without one: nothing where it is a cost, without bound where it is a rate.
+    pub(super) fn without(&self, name: &str) -> Self {
+        let mut values = self.clone();
+        if let Some(at) = SPECS.iter().position(|spec| spec.name == name) {
+            values.0[at] = match SPECS[at].absent {
+                Absent::Never if SPECS[at].unit != "s" => f64::INFINITY,
+                absent => absent.value(),
+            };
+        }
+        values
     }
 
     /// Multiplies one that is there.

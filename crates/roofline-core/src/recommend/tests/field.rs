@@ -114,8 +114,8 @@ fn a_70b_on_an_mi300x() {
     let wide = find(&advice, "bf16");
     assert!(wide.refused.is_none() && wide.tp == 1);
     assert!(find(&advice, "fp8").tokens_per_s > 1.3 * wide.tokens_per_s);
-    // One user, too, takes what a server of such cards loads: llama.cpp leaves a third of its bandwidth.
+    // One user waits for memory: eight bits or fewer, in a format that loses little. Published speeds do not tell vLLM and
+    // llama.cpp apart on one such card, so either may lead.
     let (advice, text, best) = ask("llama-3.1-70b", "mi300x", &Ask::default());
-    assert!(best.candidate.known_as.contains_key("vLLM"), "{text}: {}", advice.reason);
-    assert!(find(&advice, "q5_k_s").lost.as_ref().unwrap().contains("in llama.cpp, which reaches"));
+    assert!(bits(&best) <= 8 && best.loss().unwrap() < 0.06, "{text}: {}", advice.reason);
 }

@@ -11,6 +11,7 @@ use roofline_core::{
 
 use super::{
     super::{
+        compiler::Architecture,
         elementwise::Rows,
         gemv_packed::{Activation, Stored, Thin},
         gpu::{Gpu, failed},
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The product without its function, which is what chooses the kernel.
-fn plain(shape: ActivatedLinear, subject: &Subject) -> Result<Plan> {
+fn plain(shape: ActivatedLinear, subject: &Subject, architecture: Architecture) -> Result<Plan> {
     let formats = &subject.formats;
     if !matches!(formats.activations, Format::BF16 | Format::FP16) {
         let reason = format!("no kernel of ours rounds an activation function to {}", formats.activations);
@@ -34,17 +35,21 @@ fn plain(shape: ActivatedLinear, subject: &Subject) -> Result<Plan> {
     }
     // The product writes 16 bit; the function narrows what it writes itself.
     let wide = Subject { formats: Precision { output: formats.query, ..*formats }, ..subject.clone() };
-    match Plan::of(shape.linear, &wide)? {
+    match Plan::of(shape.linear, &wide, architecture)? {
         Plan::Thin(thin) => {
             let activation = if shape.gated { Activation::Gated } else { Activation::Silu };
             Ok(Plan::Thin(Thin { activation, ..thin }))
         }
+        Plan::Tiled(tiled) => Err(unsupported(format!(
+            "for {} rows no kernel follows a product of {} weights with its activation function yet",
+            tiled.m, formats.weights
+        ))),
         plan => Ok(plan),
     }
 }
 
-pub(super) fn kernel(shape: ActivatedLinear, subject: &Subject) -> Result<Kernel> {
-    plain(shape, subject).map(|plan| named(&plan, shape.gated))
+pub(super) fn kernel(shape: ActivatedLinear, subject: &Subject, architecture: Architecture) -> Result<Kernel> {
+    plain(shape, subject, architecture).map(|plan| named(&plan, shape.gated))
 }
 
 fn named(plan: &Plan, gated: bool) -> Kernel {
@@ -66,7 +71,7 @@ pub(super) fn prepare<'a>(
 ) -> Result<Box<dyn Case + 'a>> {
     let formats = &subject.formats;
     let [m, n, k] = [shape.linear.m, shape.linear.n, shape.linear.k].map(|dim| dim.get() as usize);
-    let plan = plain(shape, subject)?;
+    let plan = plain(shape, subject, gpu.architecture)?;
     let kernel = named(&plan, shape.gated);
     let matrices = if shape.gated { 2 } else { 1 };
     let weights = (0..matrices)
@@ -98,7 +103,9 @@ pub(super) fn prepare<'a>(
             let function = gpu.function(&rows.recipe())?;
             Ok(GpuCase::boxed(gpu, Sequence { kernel, products, rows, function, y, result }))
         }
-        Plan::Fp32 => Err(unsupported("no kernel follows an FP32 product with its activation function".to_owned())),
+        Plan::Fp32 | Plan::Tiled(_) => {
+            Err(unsupported("no kernel follows such a product with its activation function".to_owned()))
+        }
     }
 }
 

@@ -2,18 +2,20 @@
 
 use cudarc::driver::{CudaFunction, CudaSlice};
 use roofline_core::{
-    Format, Math,
+    Format, Math, Precision,
     measurement::{Check, Kernel, Path, Residency, Subject},
     op::Linear,
 };
 
 use super::{
     super::{
+        compiler::Architecture,
+        gemm_packed::{self, Tiled},
         gemv_packed::{Activation, Division, Stored, THIN_ROWS, Thin},
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, candidate, gemm_cublaslt, launch, unsupported,
+    Argument, GpuCase, Launch, Work, candidate, gemm_cublaslt, launch, tiled, unsupported,
 };
 use crate::{
     Case, Result, reference,
@@ -23,17 +25,22 @@ use crate::{
 const GEMV_FP32: &str =
     concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/gemv_fp32.cu"));
 
+/// Most rows of FP8 times FP8 that are packed: cuBLASLt is slow on fewer.
+const PACKED_FP8_ROWS: usize = 256;
+
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plan {
     Thin(Thin),
     /// FP32 on the vector unit.
     Fp32,
+    /// Packed weights times more rows.
+    Tiled(Tiled),
     Gemm(gemm_cublaslt::Gemm),
 }
 
 impl Plan {
-    pub(super) fn of(shape: Linear, subject: &Subject) -> Result<Self> {
+    pub(super) fn of(shape: Linear, subject: &Subject, architecture: Architecture) -> Result<Self> {
         let formats = &subject.formats;
         let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
         if n > 1 << 24 || k > 1 << 24 || m > 1 << 20 {
@@ -47,18 +54,42 @@ impl Plan {
             }
             return gemm_cublaslt::Gemm::of(shape, formats, true).map(Self::Gemm);
         }
+        let stored = Stored::of(formats.weights, formats.activations);
         if m > THIN_ROWS {
-            return gemm_cublaslt::Gemm::of(shape, formats, false).map(Self::Gemm);
+            let packed = |stored: &Stored| match stored {
+                Stored::Sixteen | Stored::BothInt8 => false,
+                // cuBLASLt is the faster one beyond, and elsewhere.
+                Stored::BothFp8 => m <= PACKED_FP8_ROWS && architecture.major == 9 && sixteen(formats.output),
+                _ => true,
+            };
+            let Some(stored) = stored.filter(packed) else {
+                return gemm_cublaslt::Gemm::of(shape, formats, false).map(Self::Gemm);
+            };
+            if architecture < gemm_packed::OLDEST {
+                let reason = format!(
+                    "for more than {THIN_ROWS} rows {} weights need a GPU of compute capability {}, and this one has {}.{}",
+                    formats.weights, "8.0 or later", architecture.major, architecture.minor
+                );
+                return Err(unsupported(reason));
+            }
+            let half = Self::half_output(stored, k, formats)?;
+            return Ok(Self::Tiled(Tiled { stored, half, m, n, k }));
         }
         let wide = [formats.weights, formats.activations, formats.output].iter().all(|format| *format == Format::FP32);
         if wide && formats.math == Math::Fp32 {
             return Ok(Self::Fp32);
         }
-        let Some(stored) = Stored::of(formats.weights, formats.activations) else {
+        let Some(stored) = stored else {
             return gemm_cublaslt::Gemm::of(shape, formats, false).map(Self::Gemm);
         };
-        let output_fits = sixteen(formats.output) && (stored.bytes() || formats.output == formats.activations);
-        if !output_fits {
+        let half = Self::half_output(stored, k, formats)?;
+        Ok(Self::Thin(Thin { activation: Activation::None, stored, half, m, n, k }))
+    }
+
+    /// Whether a kernel of packed weights writes IEEE half; refused where none can write or read what is asked for.
+    fn half_output(stored: Stored, k: usize, formats: &Precision) -> Result<bool> {
+        let sixteen = matches!(formats.output, Format::FP16 | Format::BF16);
+        if !sixteen || !(stored.bytes() || formats.output == formats.activations) {
             let reason = format!("no kernel writes {} from {} activations", formats.output, formats.activations);
             return Err(unsupported(reason));
         }
@@ -67,8 +98,7 @@ impl Plan {
                 format!("NF4 blocks run over row ends where k = {k} is no multiple of 64, and no kernel follows them");
             return Err(unsupported(reason));
         }
-        let half = formats.output == Format::FP16;
-        Ok(Self::Thin(Thin { activation: Activation::None, stored, half, m, n, k }))
+        Ok(formats.output == Format::FP16)
     }
 
     pub(super) fn kernel(&self) -> Kernel {
@@ -81,6 +111,14 @@ impl Plan {
                     _ => (Path::FusedDequant, if thin.half { Math::Fp16 } else { Math::Bf16 }),
                 };
                 Kernel { name: format!("thin {:?}", thin.stored).to_lowercase(), path, math }
+            }
+            Self::Tiled(tiled) => {
+                let (path, math) = match (tiled.stored, tiled.half) {
+                    (Stored::BothFp8, _) => (Path::Native, Math::Fp8),
+                    (_, true) => (Path::FusedDequant, Math::Fp16),
+                    (_, false) => (Path::FusedDequant, Math::Bf16),
+                };
+                Kernel { name: format!("tiled {:?}", tiled.stored).to_lowercase(), path, math }
             }
             Self::Fp32 => Kernel { name: "wide fp32".to_owned(), path: Path::Native, math: Math::Fp32 },
             Self::Gemm(gemm) => gemm.kernel(),
@@ -96,13 +134,14 @@ pub(super) fn prepare<'a>(
 ) -> Result<Box<dyn Case + 'a>> {
     let formats = &subject.formats;
     let [m, n, k] = [shape.m, shape.n, shape.k].map(|dim| dim.get() as usize);
-    let plan = Plan::of(shape, subject)?;
+    let plan = Plan::of(shape, subject, gpu.architecture)?;
     let weights = Operand::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
     let inputs = Operand::new(formats.activations, m, k, 1.0, 2)?;
     let pitch = if let Plan::Gemm(gemm) = &plan { gemm.pitch() } else { n };
     let product = Checked { weights, inputs, output: formats.output, pitch, through: through(&plan, formats.weights) };
     match plan {
         Plan::Gemm(gemm) => Ok(GpuCase::boxed(gpu, gemm_cublaslt::work(gpu, gemm, product, residency)?)),
+        Plan::Tiled(tiled) => Ok(GpuCase::boxed(gpu, tiled::work(gpu, tiled, plan.kernel(), product, residency)?)),
         Plan::Fp32 => Ok(GpuCase::boxed(gpu, gemv_fp32(gpu, plan.kernel(), product, residency)?)),
         Plan::Thin(thin) => {
             let kernel = plan.kernel();
@@ -121,6 +160,14 @@ pub(super) fn through(plan: &Plan, weights: Format) -> Format {
     match plan {
         Plan::Thin(thin) if thin.stored == Stored::Nf4 => {
             if thin.half {
+                Format::FP16
+            } else {
+                Format::BF16
+            }
+        }
+        // Scales of groups multiply weights before they are summed.
+        Plan::Tiled(tiled) if tiled.stored != Stored::BothFp8 && tiled.stored.group() != 0 => {
+            if tiled.half {
                 Format::FP16
             } else {
                 Format::BF16

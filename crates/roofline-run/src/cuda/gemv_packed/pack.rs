@@ -22,8 +22,9 @@ impl Thin {
         for at in 0..period {
             let (codes, tile) = (&codes[at % codes.len()], at / codes.len());
             for step in 0..self.steps() {
-                self.pack_step(codes, tile, step, &mut weights);
-                self.pack_scales(codes, tile, step, &mut scales, &mut zeros);
+                self.stored.pack_step(codes, Order::Lanes, tile, step, &mut weights);
+                let lanes = (Order::Lanes, self.half);
+                self.stored.pack_scales(codes, lanes, (tile, step), &mut scales, &mut zeros);
             }
         }
         if matches!(self.stored, Stored::Int8 | Stored::Fp8 | Stored::BothInt8 | Stored::BothFp8) {
@@ -33,10 +34,29 @@ impl Thin {
         }
         [whole(weights), whole(scales), whole(zeros)]
     }
+}
 
-    fn pack_step(&self, codes: &Codes<'_>, tile: usize, step: usize, out: &mut Vec<u8>) {
+/// Which column a number of a lane stands for, within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cuda) enum Order {
+    /// Eight side by side, so that a lane reads x in 16 bytes.
+    Lanes,
+    /// As mma orders them, so that x is taken as it lies.
+    Plain,
+}
+
+impl Stored {
+    /// Appends the weights of a tile in a step.
+    pub(in crate::cuda) fn pack_step(
+        self,
+        codes: &Codes<'_>,
+        order: Order,
+        tile: usize,
+        step: usize,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
-        out.resize(start + TILE * STEP * self.stored.bits() / 8, 0);
+        out.resize(start + TILE * STEP * self.bits() / 8, 0);
         let words = &mut out[start..];
         // Where a word of a lane is: vectors of 16 bytes, those of a warp side by side.
         let mut put = |vector: usize, lane: usize, word: usize, bits: u32| {
@@ -46,10 +66,13 @@ impl Thin {
         };
         for lane in 0..32 {
             let (group, quarter) = (lane / 4, lane % 4);
-            if self.stored.bytes() {
+            if self.bytes() {
                 for (at, i) in (0..2).flat_map(|at| (0..4).map(move |i| (at, i))) {
-                    let (row, column) =
-                        (tile * TILE + group + 8 * (i % 2), step * STEP + 16 * quarter + 8 * at + 4 * (i / 2));
+                    let within = match order {
+                        Order::Lanes => 16 * quarter + 8 * at + 4 * (i / 2),
+                        Order::Plain => 32 * at + 4 * quarter + 16 * (i / 2),
+                    };
+                    let (row, column) = (tile * TILE + group + 8 * (i % 2), step * STEP + within);
                     let word = (0..4).fold(0, |word, byte| word | codes.at(row, column + byte) << (8 * byte));
                     put(at, lane, i, word);
                 }
@@ -57,10 +80,14 @@ impl Thin {
             }
             for (at, i) in (0..4).flat_map(|at| (0..4).map(move |i| (at, i))) {
                 let row = tile * TILE + group + 8 * (i % 2);
-                let column = step * STEP + self.stored.place(at / 2, quarter) + 4 * (at % 2) + 2 * (i / 2);
+                let within = match order {
+                    Order::Lanes => self.place(at / 2, quarter) + 4 * (at % 2) + 2 * (i / 2),
+                    Order::Plain => 16 * at + 2 * quarter + 8 * (i / 2),
+                };
+                let column = step * STEP + within;
                 let pair = [codes.at(row, column), codes.at(row, column + 1)];
                 let both = |each: fn(u32, usize) -> u32| each(pair[0], i) | each(pair[1], i) << 16;
-                match self.stored {
+                match self {
                     Stored::Sixteen => put(at, lane, i, pair[0] | pair[1] << 16),
                     Stored::Int8 => put(at / 2, lane, at % 2 * 2 + i / 2, both(|code, i| code << (8 * (i % 2)))),
                     Stored::Fp8 => put(at / 2, lane, at % 2 * 2 + i / 2, both(spread_e4m3)),
@@ -73,11 +100,19 @@ impl Thin {
         }
     }
 
-    fn pack_scales(&self, codes: &Codes<'_>, tile: usize, step: usize, scales: &mut Vec<u8>, zeros: &mut Vec<u8>) {
+    /// Appends the scales and zero points of the groups that start in a step of a tile.
+    pub(in crate::cuda) fn pack_scales(
+        self,
+        codes: &Codes<'_>,
+        (order, half): (Order, bool),
+        (tile, step): (usize, usize),
+        scales: &mut Vec<u8>,
+        zeros: &mut Vec<u8>,
+    ) {
         let rows = |group: usize| [tile * TILE + group, tile * TILE + group + 8];
-        match self.stored {
+        match self {
             Stored::Int4(size) | Stored::Int4Zero(size) => {
-                let zero_points = matches!(self.stored, Stored::Int4Zero(_));
+                let zero_points = matches!(self, Stored::Int4Zero(_));
                 // Groups that start in this step; one of 128 columns starts in every other.
                 let (first, count) = match size {
                     128 => (step / 2, usize::from(step.is_multiple_of(2))),
@@ -104,11 +139,15 @@ impl Thin {
             }
             Stored::Mxfp4 => {
                 // Powers of two, larger by what the kernel's x and weights leave over.
-                let lift = if self.half { 0 } else { 62 };
+                let lift = if half { 0 } else { 62 };
                 let scale = |row: usize, group: usize| (codes.scale(row, group, 8) + lift).min(254) as u8;
                 for at in 0..8 {
                     scales.extend((0..2).flat_map(|half| rows(at).map(|row| scale(row, 2 * step + half))));
                 }
+            }
+            Stored::Nvfp4 if order == Order::Plain => {
+                let four = |row: usize| (0..4).map(move |at| codes.scale(row, 4 * step + at, 8) as u8);
+                scales.extend((0..8).flat_map(rows).flat_map(four));
             }
             Stored::Nvfp4 => {
                 for lane in 0..32 {

@@ -1,6 +1,6 @@
 //! How far what ships, or what was made here, is from a file of timings.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{borrow::Cow, collections::BTreeMap, path::Path};
 
 use roofline_core::{
     Machine,
@@ -10,8 +10,8 @@ use roofline_core::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Row, read};
-use crate::{Context, Note, Result, machine::machine};
+use super::table::{Row, read};
+use crate::{Context, Error, Note, Result, machine::machine};
 
 /// Errors on a file of timings, as shares of the measured time.
 #[derive(Serialize, JsonSchema)]
@@ -37,6 +37,9 @@ pub struct ErrorsOfGroup {
     pub op: TimedOp,
     /// What the terms stand on.
     pub basis: &'static str,
+    /// The device that they were timed on, where it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     #[serde(flatten)]
     pub errors: Errors,
 }
@@ -58,10 +61,20 @@ pub struct Errors {
 /// Rows that could not be used.
 #[derive(Serialize, JsonSchema)]
 pub struct SkippedDevice {
+    /// As the file spells it.
     pub device: String,
-    pub framework: String,
     pub rows: usize,
     pub reason: String,
+}
+
+impl SkippedDevice {
+    /// Counts rows that were left out, those of one device for one reason together.
+    pub(super) fn add(all: &mut Vec<Self>, device: &str, rows: usize, reason: String) {
+        match all.iter_mut().find(|known| known.device == device && known.reason == reason) {
+            Some(known) => known.rows += rows,
+            None => all.push(Self { device: device.to_owned(), rows, reason }),
+        }
+    }
 }
 
 /// A row's measured over its predicted time, its ideal one, and whether it is inside.
@@ -77,10 +90,21 @@ struct Known {
     machine: Machine,
     /// The same kernels under other stacks of the architecture, for formats that this one was never timed in.
     others: Vec<Calibration>,
+    /// Where they were timed, if not here.
+    from: Option<String>,
+}
+
+/// How a file is scored.
+#[derive(Clone, Copy)]
+pub(in crate::calibrate) struct Scoring {
+    /// With the correction of what terms leave.
+    pub(in crate::calibrate) corrected: bool,
+    /// As if the device had never been timed: by what was timed on the most similar other one.
+    pub(in crate::calibrate) left_out: bool,
 }
 
 /// Scores a file.
-pub(in crate::calibrate) fn check(context: &Context, path: &Path, corrected: bool) -> Result<Checked> {
+pub(in crate::calibrate) fn check(context: &Context, path: &Path, scoring: Scoring) -> Result<Checked> {
     let file = read(path)?;
     let mut groups: BTreeMap<(String, String, TimedOp, String), Vec<Row>> = BTreeMap::new();
     for row in file.rows {
@@ -92,34 +116,40 @@ pub(in crate::calibrate) fn check(context: &Context, path: &Path, corrected: boo
     for ((device, framework, op, dtype), rows) in groups {
         let place = places
             .entry((device.clone(), framework.clone()))
-            .or_insert_with(|| known(context, &device, &framework).map_err(|error| error.to_string()));
+            .or_insert_with(|| known(context, &device, &framework, scoring).map_err(|error| error.to_string()));
         let scored: std::result::Result<Vec<Scored>, String> = match place {
             Ok(known) => rows
                 .iter()
-                .map(|row| known.score(row, corrected).ok_or_else(|| format!("no terms for {op} in {dtype}")))
+                .map(|row| known.score(row, scoring.corrected).ok_or_else(|| format!("no terms for {op} in {dtype}")))
                 .collect(),
             Err(reason) => Err(reason.clone()),
         };
         match scored {
             Ok(scored) => {
-                let moved = place.as_ref().is_ok_and(|known| known.machine.is_moved());
+                let (moved, from) =
+                    place.as_ref().map_or((false, None), |known| (known.is_moved(), known.from.clone()));
                 let basis = if moved { "transferred" } else { "calibrated" };
                 all.extend_from_slice(&scored);
-                told.push(ErrorsOfGroup { device, framework, dtype, op, basis, errors: Errors::of(&scored) });
+                told.push(ErrorsOfGroup { device, framework, dtype, op, basis, from, errors: Errors::of(&scored) });
             }
-            Err(reason) => skipped.push(SkippedDevice { device, framework, rows: rows.len(), reason }),
+            Err(reason) => SkippedDevice::add(&mut skipped, &device, rows.len(), reason),
         }
     }
-    for (dtype, rows) in file.unknown {
-        let reason = format!("no term describes `{dtype}`");
-        skipped.push(SkippedDevice { device: String::new(), framework: String::new(), rows, reason });
+    for ((device, dtype), rows) in file.unknown {
+        SkippedDevice::add(&mut skipped, &device, rows, format!("no term describes `{dtype}`"));
     }
     Ok(Checked { groups: told, total: Errors::of(&all), skipped, notes: context.notes() })
 }
 
-fn known(context: &Context, device: &str, framework: &str) -> Result<Known> {
+fn known(context: &Context, device: &str, framework: &str, scoring: Scoring) -> Result<Known> {
     let device = context.device(device)?;
     let stack: Stack = framework.parse()?;
+    if scoring.left_out {
+        let nobody = || Error::request(format!("no other device was timed with {stack}"), "leave out ⟨transfer⟩");
+        let (other, from) = Calibration::of_another(&device, stack.name()).ok_or_else(nobody)?;
+        let machine = Machine::new(device, stack).calibrated(Some(Cow::Owned(other)));
+        return Ok(Known { machine, others: Vec::new(), from: Some(from) });
+    }
     let others =
         [Stack::TrtLlm, Stack::Vllm, Stack::Sglang].into_iter().filter(|other| *other != stack).filter_map(|other| {
             let own = Calibration::builtin(&device, other.name()).cloned();
@@ -127,19 +157,24 @@ fn known(context: &Context, device: &str, framework: &str) -> Result<Known> {
         });
     let own = Calibration::moved_to(&device, stack.name());
     let others = own.into_iter().chain(others).collect();
-    Ok(Known { machine: machine(context, device, stack), others })
+    Ok(Known { machine: machine(context, device, stack), others, from: None })
 }
 
 impl Known {
+    fn is_moved(&self) -> bool {
+        self.from.is_some() || self.machine.is_moved()
+    }
+
     /// By the stack's own terms, else by those of the architecture, else by those of another stack.
     fn score(&self, row: &Row, corrected: bool) -> Option<Scored> {
         let (kernel, device) = (&row.timing.kernel, &self.machine.device);
         let own = self.machine.calibration().and_then(|own| {
-            let (time, interval) = own.as_timed(kernel, device, corrected)?;
-            Some((time, if self.machine.is_moved() { MOVED * interval } else { interval }))
+            let (time, interval) = own.as_timed(kernel, Some(&row.library), device, corrected)?;
+            Some((time, if self.is_moved() { MOVED * interval } else { interval }))
         });
         let other = || {
-            let (time, interval) = self.others.iter().find_map(|other| other.as_timed(kernel, device, corrected))?;
+            let (time, interval) =
+                self.others.iter().find_map(|other| other.as_timed(kernel, None, device, corrected))?;
             Some((time, MOVED * interval))
         };
         let (time, interval) = own.or_else(other)?;

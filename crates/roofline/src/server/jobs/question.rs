@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::{answers::read, refusal::Refusal};
-use crate::{commands, failure::Failure};
+use crate::failure::Failure;
 
 /// A request, by its verb.
 pub(in crate::server) enum Question {
@@ -81,7 +81,7 @@ impl Question {
             }
             Self::Compare(mut request) => {
                 request.run.out = Some(out);
-                let answer = commands::compare::answer(context, &request)?;
+                let answer = compare::Answer::with_page(context, &request)?;
                 told(compare::Answer { run: None, report: None, ..answer })
             }
             Self::Sweep(mut request) => {
