@@ -21,23 +21,23 @@ const FILES: [&str; 3] = ["context_attention", "gemm", "generation_attention"];
 /// Fits every kernel to all timings. Written: the calibrations that ship, then figures and tables of the page. Checked: what is
 /// written must be what ships, to the last digit.
 pub(crate) fn calibrations(mode: Mode) -> Result<(), String> {
-    let made = root().join("target/calibrations");
-    let rows = made.join("rows.csv");
-    fs::create_dir_all(&made).map_err(|error| format!("{}: {error}", made.display()))?;
+    let folder = root().join("target/calibrations");
+    let rows = folder.join("rows.csv");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     build()?;
     step("fit");
-    let folder = if mode == Mode::Write { root().join(SHIPPED) } else { made.clone() };
+    let written = if mode == Mode::Write { root().join(SHIPPED) } else { folder.clone() };
     let mut fit = program();
     fit.arg("calibrate").arg("--from").args(FILES.map(file));
     fit.args(["--source", SOURCE, "--licence", "Apache-2.0"]);
-    run(fit.arg("--write").arg(&folder).arg("--rows").arg(&rows).arg("--json").stdout(std::process::Stdio::null()))?;
+    run(fit.arg("--write").arg(&written).arg("--rows").arg(&rows).arg("--json").stdout(std::process::Stdio::null()))?;
     if mode == Mode::Check {
-        compare(&made)?;
-        return speeds(&made, mode);
+        compare(&folder)?;
+        return speeds(&folder, mode);
     }
     // What ships is part of the program.
     build()?;
-    speeds(&made, mode)?;
+    speeds(&folder, mode)?;
     build()?;
     step("each device by what was timed on another");
     let mut report = Command::new("python3");
@@ -45,7 +45,7 @@ pub(crate) fn calibrations(mode: Mode) -> Result<(), String> {
     for name in FILES {
         let output = program().args(["calibrate", "--check", &file(name), "--transfer", "--json"]).output();
         let output = output.map_err(|error| format!("calibrate --check: {error}"))?;
-        let path = made.join(format!("{name}.json"));
+        let path = folder.join(format!("{name}.json"));
         fs::write(&path, output.stdout).map_err(|error| format!("{}: {error}", path.display()))?;
         report.arg(path);
     }
@@ -54,10 +54,10 @@ pub(crate) fn calibrations(mode: Mode) -> Result<(), String> {
 }
 
 /// Fits what runtimes reach of their devices to published speeds, for which kernels that were timed are known already.
-fn speeds(made: &Path, mode: Mode) -> Result<(), String> {
+fn speeds(place: &Path, mode: Mode) -> Result<(), String> {
     step("published speeds");
     let shipped = root().join(TERMS);
-    let folder = if mode == Mode::Write { shipped.clone() } else { made.join("published") };
+    let folder = if mode == Mode::Write { shipped.clone() } else { place.join("published") };
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     run(program()
         .args(["calibrate", "--published", SPEEDS, "--source", "docs/results/published"])
@@ -94,7 +94,9 @@ fn compare(made: &Path) -> Result<(), String> {
         let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let mut names: Vec<String> = entries.flatten().map(name).collect();
-        names.retain(|name| name.ends_with(".toml") && !name.ends_with(".roofline.toml"));
+        names.retain(|name| {
+            Path::new(name).extension().is_some_and(|end| end == "toml") && !name.contains(".roofline.")
+        });
         names.sort();
         Ok(names)
     };

@@ -162,6 +162,9 @@ fn read(path: &Path) -> Result<Read> {
     Ok(Read { rows, skipped })
 }
 
+/// Device, runtime, phase, and whether several sequences ran side by side.
+type Group = (String, String, Phase, bool);
+
 /// Scores the terms in use on a file.
 pub(super) fn check(context: &Context, path: &Path) -> Result<SpeedsChecked> {
     let Read { rows, skipped } = read(path)?;
@@ -169,13 +172,12 @@ pub(super) fn check(context: &Context, path: &Path) -> Result<SpeedsChecked> {
     let effects = own.as_ref().unwrap_or(Effects::builtin());
     let figures: Vec<&Figure> = rows.iter().map(|(_, figure)| figure).collect();
     let scored = scores(&figures, effects);
-    let mut groups: BTreeMap<(String, String, Phase, bool), Vec<(Basis, Scored)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Vec<(Basis, Scored)>> = BTreeMap::new();
     for ((speed, figure), scored) in rows.iter().zip(&scored) {
         let key = (speed.device.clone(), speed.runtime_family.clone(), speed.phase, speed.batch > 1);
         groups.entry(key).or_default().push((figure.basis(effects), *scored));
     }
-    let group = |((device, runtime, phase, batched), own): (_, Vec<(Basis, Scored)>)| {
-        let phase: Phase = phase;
+    let group = |((device, runtime, phase, batched), own): (Group, Vec<(Basis, Scored)>)| {
         let basis = own.iter().map(|(basis, _)| *basis).max().unwrap_or(Basis::Prior);
         let errors = errors(&own.into_iter().map(|(_, scored)| scored).collect::<Vec<_>>());
         SpeedGroup { device, runtime, phase: phase.name(), batched, basis, errors }
@@ -277,7 +279,7 @@ pub(super) fn fit(context: &Context, request: &Request, path: &Path) -> Result<P
 }
 
 /// The terms of a runtime on a device, as they are told.
-pub(super) fn reached(context: &Context, device: &Device, stack: Stack) -> Result<Reached> {
+pub(super) fn reached(context: &Context, device: &Device, stack: Stack) -> Reached {
     let own = own_terms(context);
     let effects = own.as_ref().unwrap_or(Effects::builtin());
     let reach = effects.reach(device, stack, None);
@@ -287,7 +289,7 @@ pub(super) fn reached(context: &Context, device: &Device, stack: Stack) -> Resul
         unit: term.unit(),
         meaning: term.about(),
     };
-    Ok(Reached {
+    Reached {
         device: device.label(),
         device_name: device.name.clone(),
         stack,
@@ -295,7 +297,7 @@ pub(super) fn reached(context: &Context, device: &Device, stack: Stack) -> Resul
         known: effects.known(device, stack).cloned(),
         rows: PublishedTerm::ALL.iter().map(row).collect(),
         notes: context.notes(),
-    })
+    }
 }
 
 /// Goes back to the terms that ship.
