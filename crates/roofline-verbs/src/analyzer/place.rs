@@ -6,7 +6,6 @@ use roofline_core::{
     Device, Dim, Format, Machine, Math, Model, Plan, Precision, Role,
     device::Origin,
     format::Sizes,
-    machine::Stack,
     plan::Assignment,
     units::{Bytes, Intensity},
 };
@@ -15,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     Context, Error, Result,
-    machine::{devices, machine},
+    machine::{self, devices},
     request::{ModelName, Rates},
 };
 
@@ -110,7 +109,7 @@ impl Place {
         } else {
             self.unit(&device)?
         };
-        let machine = machine(context, with_vectors(context, device, math), Stack::Roofline).counting(sizes);
+        let machine = machine::usual(context, with_vectors(context, device, math), None).counting(sizes);
         Ok(Found { model, machine, plan, precision, math })
     }
 

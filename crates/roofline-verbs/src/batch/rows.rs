@@ -8,7 +8,7 @@ use std::{
 
 use roofline_core::{
     Dim, Error as Core, Machine, Model, Plan,
-    machine::{Basis, Stack},
+    machine::Basis,
     model::{Lowering, Workload},
     plan::Assignment,
     predict::{Known, Passed, Prepared, Tier},
@@ -108,7 +108,7 @@ fn lines(context: &Context, request: &Request, count: usize) -> Result<(Vec<Foun
         models: found(context, model, "model", |name| context.model(name).map(Arc::new).map_err(|error| why(&error)))?,
         machines: found(context, on, "device", |name| {
             let device = context.device(name.trim()).map_err(|error| why(&error))?;
-            Ok(Arc::new(machine::machine(context, device, Stack::default())))
+            Ok(Arc::new(machine::usual(context, device, None)))
         })?,
         plans: found_or(context, precision, None, |text| one_plan(text).map(Some))?,
         phases: found_or(context, phase, Phase::Decode, |text| text.trim().parse().map_err(|error: Core| why(&error)))?,
