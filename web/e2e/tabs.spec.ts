@@ -21,7 +21,7 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await page.goto("/?tab=recommend");
   const plans = page.getByRole("region", { name: "Ranked plans" });
   const choice = page.locator(".verdict h2");
-  await expect(choice).toHaveText(/q4_k|int4|fp4|w4a16/);
+  await expect(choice).toHaveText(/q[46]_k|int4|fp4|w4a16/);
   const first = (await choice.textContent())!;
   await expect(plans.locator("tbody tr").nth(1).locator(".why")).not.toBeEmpty();
   await expect(page.locator(".variations li")).toHaveCount(4);
