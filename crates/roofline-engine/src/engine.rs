@@ -1,6 +1,6 @@
 //! A model with its weights, ready to run.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
 
 use roofline_core::{
     Device, Dim, Format, Model, Precision, Role,
@@ -21,9 +21,26 @@ use crate::{
     weights::Weights,
 };
 
+/// Where a model runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// The processor's cores.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda {
+        /// Which one, as the driver counts them.
+        index: usize,
+        /// Folder for compiled kernels; none keeps them in memory only.
+        kernels: Option<PathBuf>,
+    },
+}
+
 /// How a model runs.
 #[derive(Clone)]
 pub struct Settings {
+    /// What it runs on.
+    pub backend: Backend,
     /// Threads.
     pub threads: usize,
     /// The widest instructions that may be used.
@@ -72,6 +89,7 @@ impl Settings {
     pub fn with(values: Format) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            backend: Backend::Cpu,
             threads,
             isa: Isa::best(),
             values,

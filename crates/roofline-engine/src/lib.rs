@@ -25,7 +25,7 @@ mod values;
 mod weights;
 
 pub use chat::{Chat, Message};
-pub use engine::{Engine, Settings};
+pub use engine::{Backend, Engine, Settings};
 pub use error::Error;
 pub use files::NamedFile;
 pub use sampling::{Sampler, Sampling};

@@ -18,6 +18,7 @@ use roofline_core::{
     model::{AttentionLayer, Lowering, Workload},
     op::{self, ElementwiseKind, ExpertSide},
     program::{Step, Weight},
+    units::Seconds,
 };
 use roofline_run::cpu::{
     Binding, Pool,
@@ -44,6 +45,8 @@ pub enum Wanted {
     Last,
     /// Of every token.
     All,
+    /// Of none: whoever times a pass has no use for them.
+    Nothing,
 }
 
 /// A step that ran.
@@ -174,6 +177,15 @@ impl<'e, 'a> Session<'e, 'a> {
         std::mem::take(&mut self.ran)
     }
 
+    /// How long the device itself was busy with what was fed last, by its own clock; none where only the caller's clock runs.
+    pub fn device_time(&self) -> Option<Seconds> {
+        None
+    }
+
+    /// Whether the time of each step is taken from now on. A processor's always is; a GPU replays a recorded pass as a whole
+    /// unless it is asked, because a clock between kernels keeps them apart.
+    pub fn time_steps(&mut self, _on: bool) {}
+
     /// Bytes of the cache.
     pub fn cache_bytes(&self) -> u64 {
         self.caches.iter().map(LayerCache::bytes).sum()
@@ -211,7 +223,7 @@ impl<'e, 'a> Session<'e, 'a> {
                         *to = f32::from_le_bytes(*bytes);
                     }
                 }
-            } else if end == new {
+            } else if end == new && wanted == Wanted::Last {
                 logits = self.room.logits.floats(sequences.len());
             }
         }
