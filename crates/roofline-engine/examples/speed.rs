@@ -1,9 +1,10 @@
-//! How fast a model of random weights runs: `speed MODEL|CONFIG PLAN [PROMPT [GENERATE [BATCH [CHUNK|- [all]]]]]`.
+//! How fast a model of random weights runs: `speed MODEL|CONFIG PLAN [PROMPT [GENERATE [BATCH [CHUNK|- [all]]]]]`; on the first GPU
+//! where `ROOFLINE_GPU` is set.
 
 use std::{error::Error, time::Instant};
 
 use roofline_core::{Format, Model, Plan};
-use roofline_engine::{Engine, Settings, Wanted};
+use roofline_engine::{Backend, Engine, Settings, Wanted};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -18,26 +19,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     let chunk = arguments.get(5).and_then(|text| text.parse().ok());
     let all_logits = arguments.get(6).is_some_and(|text| text == "all");
     let wanted = if all_logits { Wanted::All } else { Wanted::Last };
-    let engine = Engine::random(model, &plan, Settings { chunk, all_logits, ..Settings::with(values) })?;
-    let mut session = engine.session(batch, prompt + generate)?;
+    let gpu = std::env::var_os("ROOFLINE_GPU").is_some();
+    let kernels = Some(std::env::temp_dir().join("roofline-kernels"));
+    let backend = if gpu { Backend::Cuda { index: 0, kernels } } else { Backend::Cpu };
+    let kv = plan.kv().unwrap_or(values);
+    let start = Instant::now();
+    let engine = Engine::random(model, &plan, Settings { backend, chunk, all_logits, kv, ..Settings::with(values) })?;
+    println!("made in {:.1} s", start.elapsed().as_secs_f64());
+    let mut session = engine.session(batch, prompt + generate + 2)?;
     let vocabulary = engine.model.vocabulary.get() as u32;
     let tokens: Vec<Vec<u32>> = (0..batch as u32)
         .map(|sequence| (0..prompt as u32).map(|at| (at * 7919 + sequence * 131) % vocabulary).collect())
         .collect();
-    // The first pass takes memory, and is not what is asked.
-    session.feed(0..batch, &tokens, wanted)?;
-    session.take_ran();
-    session.clear();
+    // The first passes take memory and plan, and are not what is asked.
+    for _ in 0..2 {
+        session.feed(0..batch, &tokens, wanted)?;
+        session.take_ran();
+        session.clear();
+    }
     let start = Instant::now();
     session.feed(0..batch, &tokens, wanted)?;
     let first = start.elapsed().as_secs_f64();
+    let on_device = session.device_time();
     report("prefill", &session.take_ran());
     let mut times = Vec::new();
+    let mut device = Vec::new();
     for step in 0..generate as u32 {
         let next: Vec<Vec<u32>> = (0..batch as u32).map(|sequence| vec![(step * 31 + sequence) % vocabulary]).collect();
         let start = Instant::now();
-        session.feed(0..batch, &next, Wanted::Last)?;
+        session.feed(0..batch, &next, if gpu { Wanted::Nothing } else { Wanted::Last })?;
         times.push(start.elapsed().as_secs_f64());
+        device.extend(session.device_time().map(|time| time.value()));
     }
     report("decode", &session.take_ran());
     times.sort_by(f64::total_cmp);
@@ -50,6 +62,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         batch as f64 / median,
         engine.bytes() as f64 / median / 1e9
     );
+    device.sort_by(f64::total_cmp);
+    if let (Some(prompt), Some(step)) = (on_device, device.get(device.len() / 2)) {
+        println!("by the device's clock: prefill {:.2} ms, decode {:.3} ms", prompt.value() * 1e3, step * 1e3);
+        session.time_steps(true);
+        session.clear();
+        session.feed(0..batch, &tokens, Wanted::Nothing)?;
+        report("prefill", &session.take_ran());
+        session.feed(0..batch, &vec![vec![1]; batch], Wanted::Nothing)?;
+        session.take_ran();
+        session.feed(0..batch, &vec![vec![1]; batch], Wanted::Nothing)?;
+        report("decode", &session.take_ran());
+    }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default());
     Ok(())

@@ -3,22 +3,27 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
 
 use roofline_core::{
-    Device, Dim, Format, Model, Precision, Role,
+    Device, Dim, Format, Math, Model, Precision, Role,
     model::{AttentionLayer, FeedForward, Layer, Lowering, Workload, arithmetic},
     plan::Assignment,
+    program::Weight,
     units::{Bytes, Seconds},
 };
 use roofline_isa::Isa;
 use roofline_quant::{Checkpoint, Dtype};
-use roofline_run::cpu::{kernels::elementwise::Activation, machine::Machine};
+use roofline_run::{
+    cpu::{kernels::elementwise::Activation, machine::Machine},
+    cuda::Gpu,
+};
 
 use crate::{
     Error, Result,
     arena::Arena,
-    matrix::{Loading, Tensors},
+    gpu::GpuModel,
+    matrix::{Loading, Matrix, Tensors},
     products,
     session::Session,
-    weights::Weights,
+    weights::{Held, Key, Weights},
 };
 
 /// Where a model runs.
@@ -66,6 +71,8 @@ pub struct Settings {
 const ALPHA: f32 = 1.702;
 /// Tokens that a pass takes at once, where nobody says: the first of which the values fit their part.
 const CHUNKS: [usize; 4] = [512, 256, 128, 64];
+/// The same on a GPU, which has room for more and is slow with few.
+const GPU_CHUNK: usize = 8192;
 /// The part of the weights that values of a pass may take besides.
 const PART: f64 = 0.05;
 /// Bytes that they may take whatever the weights are: small models have many kernels for little work, and threads that wait
@@ -103,6 +110,19 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The same with numbers that the backend has kernels for, and what was changed, in words.
+    pub(crate) fn on_its_backend(self) -> (Self, Option<String>) {
+        if self.backend == Backend::Cpu || self.values != Format::FP32 {
+            return (self, None);
+        }
+        let values = Format::BF16;
+        let kv = if self.kv == Format::FP32 { values } else { self.kv };
+        let note = format!("the GPU has no kernels between fp32 numbers: they are {values} here");
+        (Self { values, kv, ..self }, Some(note))
+    }
+}
+
 /// The plain numbers that most of a file is in; BF16 where it is in codes.
 fn usual(checkpoint: &Checkpoint) -> Format {
     let tensors = checkpoint.tensors();
@@ -119,13 +139,54 @@ fn usual(checkpoint: &Checkpoint) -> Format {
     }
 }
 
+/// How a matrix is stored, and what for.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) layer: Option<usize>,
+    pub(crate) weights: &'static [Weight],
+    /// None where rows are decoded each time.
+    pub(crate) format: Option<Format>,
+    pub(crate) scheme: String,
+    pub(crate) bytes: u64,
+    /// Whether inputs of its product are rounded.
+    pub(crate) rounds: bool,
+}
+
+/// Weights where they are needed.
+pub(crate) enum Loaded<'a> {
+    Processor(Weights<'a>),
+    Gpu(Box<GpuModel>),
+}
+
+impl<'a> Loaded<'a> {
+    /// A place for weights of about that many bytes.
+    pub(crate) fn open(settings: &Settings, bytes: Bytes) -> Result<Self> {
+        Ok(match &settings.backend {
+            Backend::Cpu => Self::Processor(Weights::default()),
+            Backend::Cuda { .. } => Self::Gpu(Box::new(GpuModel::open(&settings.backend, settings.values, bytes)?)),
+        })
+    }
+
+    /// Takes the weights of a step.
+    pub(crate) fn take(&mut self, model: &Model, key: Key, held: Held<'a>) -> Result<()> {
+        match self {
+            Self::Processor(weights) => weights.take(key, held),
+            Self::Gpu(gpu) => gpu.take(model, key, &held)?,
+        }
+        Ok(())
+    }
+}
+
 /// A model that runs.
 pub struct Engine<'a> {
     /// What it is.
     pub model: Model,
     /// How it runs.
     pub settings: Settings,
+    /// What a processor reads.
     pub(crate) weights: Weights<'a>,
+    /// What a GPU has.
+    gpu: Option<Box<GpuModel>>,
     /// Tokens that a pass takes at once.
     pub chunk: usize,
     /// How long reading the weights took.
@@ -142,11 +203,14 @@ impl<'a> Engine<'a> {
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<Self> {
         let start = Instant::now();
+        let (settings, wide) = settings.on_its_backend();
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         runs(&model)?;
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
         let tensors = Tensors::new(checkpoint, settings.round_inputs)?;
-        fits(tensors.bytes(), 0)?;
+        if settings.backend == Backend::Cpu {
+            fits(tensors.bytes(), 0)?;
+        }
         let values = products::numbers(settings.values, settings.kv);
         let loading = Loading {
             arena: Arena::new()?,
@@ -155,20 +219,32 @@ impl<'a> Engine<'a> {
             threads: settings.threads,
             values,
         };
-        let weights = Weights::read(&model, &program, &tensors, &loading, progress)?;
-        let mut engine = Self::of(model, settings, weights)?;
-        engine.notes = otherwise(checkpoint, &engine.settings);
+        let bytes = Bytes::new(tensors.bytes() as f64);
+        let mut loaded = Loaded::open(&settings, bytes)?;
+        Weights::read(&model, &program, &tensors, &loading, progress, &mut |key, held| loaded.take(&model, key, held))?;
+        let mut engine = Self::of(model, settings, loaded)?;
+        engine.notes.extend(otherwise(checkpoint, &engine.settings));
+        engine.notes.extend(wide);
         engine.loading = Seconds::new(start.elapsed().as_secs_f64());
         Ok(engine)
     }
 
     /// A model with weights that are there already.
-    pub(crate) fn of(model: Model, settings: Settings, weights: Weights<'a>) -> Result<Self> {
+    pub(crate) fn of(model: Model, settings: Settings, loaded: Loaded<'a>) -> Result<Self> {
         runs(&model)?;
+        let (weights, gpu) = match loaded {
+            Loaded::Processor(weights) => (weights, None),
+            Loaded::Gpu(gpu) => (Weights::default(), Some(gpu)),
+        };
+        if let Some(gpu) = gpu {
+            let chunk = settings.chunk.unwrap_or(GPU_CHUNK);
+            let notes = gpu.notes();
+            return Ok(Self { model, settings, weights, gpu: Some(gpu), chunk, loading: Seconds::ZERO, notes });
+        }
         let room = (PART * weights.bytes() as f64).max(LEAST);
         let fits = |tokens: &&usize| (**tokens * values_of_a_token(&model, &settings)) as f64 <= room;
         let chunk = settings.chunk.unwrap_or_else(|| *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[3]));
-        Ok(Self { model, settings, weights, chunk, loading: Seconds::ZERO, notes: Vec::new() })
+        Ok(Self { model, settings, weights, gpu: None, chunk, loading: Seconds::ZERO, notes: Vec::new() })
     }
 
     /// Room for `sequences` of up to `context` tokens each.
@@ -176,23 +252,48 @@ impl<'a> Engine<'a> {
         let dim = |what, size: usize| Dim::new(what, size as u64);
         let (batch, length) = (dim("batch", sequences)?, dim("context", context)?);
         let cache = self.model.kv_bytes(batch, length, Dim::ONE, self.settings.kv, roofline_core::format::Sizes::Exact);
-        fits(0, cache.value() as u64)?;
+        match &self.gpu {
+            Some(gpu) => gpu.fits(cache)?,
+            None => fits(0, cache.value() as u64)?,
+        }
         Session::new(self, sequences, context)
     }
 
     /// Bytes of the weights.
     pub fn bytes(&self) -> u64 {
-        self.weights.bytes()
+        self.gpu.as_ref().map_or_else(|| self.weights.bytes(), |gpu| gpu.bytes())
+    }
+
+    /// The GPU that it runs on, where it does.
+    pub(crate) fn gpu(&self) -> Option<&GpuModel> {
+        self.gpu.as_deref()
+    }
+
+    /// The GPU that it runs on, where it does: its name, its memory, its power.
+    pub fn device(&self) -> Option<&Gpu> {
+        self.gpu.as_deref().map(GpuModel::gpu)
+    }
+
+    /// How each of its matrices is stored.
+    fn records(&self) -> Vec<Record> {
+        let of = |(layer, weights, matrix): (Option<usize>, &'static [Weight], &Matrix<'a>)| Record {
+            layer,
+            weights,
+            format: matrix.format(),
+            scheme: matrix.scheme(),
+            bytes: matrix.bytes(),
+            rounds: matrix.inputs.is_some(),
+        };
+        self.gpu.as_ref().map_or_else(|| self.weights.matrices().map(of).collect(), |gpu| gpu.records.clone())
     }
 
     /// How its weights are stored, in words, and how many bytes are stored so; the most first.
     pub fn schemes(&self) -> Vec<(String, u64)> {
         let mut all: Vec<(String, u64)> = Vec::new();
-        for (_, _, matrix) in self.weights.matrices() {
-            let scheme = matrix.scheme();
+        for Record { scheme, bytes, .. } in self.records() {
             match all.iter_mut().find(|(known, _)| *known == scheme) {
-                Some((_, bytes)) => *bytes += matrix.bytes(),
-                None => all.push((scheme, matrix.bytes())),
+                Some((_, sum)) => *sum += bytes,
+                None => all.push((scheme, bytes)),
             }
         }
         all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
@@ -201,23 +302,19 @@ impl<'a> Engine<'a> {
 
     /// Whether inputs of a product are rounded.
     pub(crate) fn rounds(&self) -> bool {
-        self.weights.matrices().any(|(_, _, matrix)| matrix.inputs.is_some())
+        self.records().iter().any(|record| record.rounds)
     }
 
     /// Bytes of weights that no kernel reads as they are stored: their rows are decoded each time they are multiplied.
     pub fn decoded_bytes(&self) -> u64 {
-        self.weights
-            .matrices()
-            .filter(|(_, _, matrix)| matrix.format().is_none())
-            .map(|(_, _, matrix)| matrix.bytes())
-            .sum()
+        self.records().iter().filter(|record| record.format.is_none()).map(|record| record.bytes).sum()
     }
 
     /// What predictions have to know of it: how each weight is stored, what kernels hand to each other, and what is cached.
     pub fn assignment(&self, device: &Device) -> Result<Assignment> {
         let mut stored: HashMap<(Role, Option<u64>), Format> = HashMap::new();
-        for (layer, weights, matrix) in self.weights.matrices() {
-            for (weight, format) in weights.iter().zip(std::iter::repeat(matrix.format())) {
+        for Record { layer, weights, format, .. } in self.records() {
+            for (weight, format) in weights.iter().zip(std::iter::repeat(format)) {
                 if let Some(format) = format {
                     stored.insert((weight.role(), layer.map(|layer| layer as u64)), format);
                 }
@@ -234,7 +331,10 @@ impl<'a> Engine<'a> {
 
     /// What products read and write.
     pub(crate) fn numbers(&self) -> Precision {
-        products::numbers(self.settings.values, self.settings.kv)
+        let numbers = products::numbers(self.settings.values, self.settings.kv);
+        // Tensor cores multiply what is between kernels, in products and in attention.
+        let math = if self.settings.values == Format::FP16 { Math::Fp16 } else { Math::Bf16 };
+        if self.gpu.is_some() { Precision { math, attention: math, ..numbers } } else { numbers }
     }
 
     /// The formats of a step with weights stored so; as the numbers are where rows are decoded.

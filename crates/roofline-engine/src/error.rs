@@ -119,6 +119,10 @@ pub enum Error {
     /// A checkpoint's.
     #[error(transparent)]
     Checkpoint(#[from] roofline_quant::Error),
+
+    /// A GPU's.
+    #[error(transparent)]
+    Gpu(#[from] roofline_run::Error),
 }
 
 impl From<roofline_run::cpu::Unsupported> for Error {
@@ -168,6 +172,7 @@ impl Error {
             Self::Stopped => "stopped",
             Self::Core(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
+            Self::Gpu(error) => error.kind(),
         }
     }
 
@@ -175,7 +180,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Checkpoint(error) => error.is_input(),
-            Self::Memory { .. } | Self::Stopped => false,
+            Self::Memory { .. } | Self::Stopped | Self::Gpu(_) => false,
             _ => true,
         }
     }
@@ -191,6 +196,7 @@ impl Error {
             }
             Self::Core(error) => error.hint(),
             Self::Checkpoint(error) => error.hint(),
+            Self::Gpu(error) => error.hint(),
             Self::Missing { .. } | Self::Shape { .. } => {
                 Some("weights and config.json are of different models, or a shard is missing; `⟨roofline inspect⟩` shows what is there".to_owned())
             }

@@ -23,6 +23,8 @@ use roofline_run::cpu::{
     },
 };
 
+use roofline_run::cuda::model::Source;
+
 use crate::{Error, Result, arena::Arena};
 
 /// Rows that a thread reads at a time.
@@ -30,7 +32,7 @@ const BAND: usize = 256;
 
 /// Rows of one tensor, by its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct Span {
     pub(crate) name: String,
     /// Which of its rows; all of them, as a rule.
     pub(crate) rows: Range<usize>,
@@ -52,6 +54,8 @@ struct Lying<'a> {
 pub(crate) struct Matrix<'a> {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
+    /// Rows that are there; they repeat where there are fewer.
+    there: usize,
     stored: Stored<'a>,
     /// What outputs are multiplied by, beyond what the format holds.
     pub(crate) factors: Option<Vec<f32>>,
@@ -70,7 +74,7 @@ enum Stored<'a> {
 
 impl<'a> Matrix<'a> {
     /// Whether rows of several tensors are stored alike, so that they can be multiplied together.
-    pub(crate) fn alike(tensors: &Tensors<'a>, sources: &[Source], at: &Loading) -> bool {
+    pub(crate) fn alike(tensors: &Tensors<'a>, sources: &[Span], at: &Loading) -> bool {
         let [first, others @ ..] = sources else { return true };
         let Some(one) = tensors.form(&first.name).filter(|form| at.has_kernel(form)) else { return others.is_empty() };
         let same = |other: &KernelForm| {
@@ -79,13 +83,13 @@ impl<'a> Matrix<'a> {
         };
         // What there is once per tensor cannot be there twice.
         let single = others.is_empty() || one.tensor == 0;
-        let inputs = |source: &Source| tensors.0.get(&source.name).and_then(|lying| lying.inputs);
+        let inputs = |source: &Span| tensors.0.get(&source.name).and_then(|lying| lying.inputs);
         let read = others.iter().all(|source| inputs(source) == inputs(first));
         single && read && others.iter().all(|source| tensors.form(&source.name).is_some_and(|own| same(&own)))
     }
 
     /// Reads rows of one tensor, or of several that are stored [alike](Self::alike), one below the other.
-    pub(crate) fn read(tensors: &Tensors<'a>, sources: &[Source], at: &Loading) -> Result<Self> {
+    pub(crate) fn read(tensors: &Tensors<'a>, sources: &[Span], at: &Loading) -> Result<Self> {
         let Some(one) = tensors.form(&sources[0].name).filter(|form| at.has_kernel(form)) else {
             return Self::by_rows(tensors, &sources[0]);
         };
@@ -107,25 +111,32 @@ impl<'a> Matrix<'a> {
         let stored = Stored::Codes { format: one.format, codes, scales, zeros, tensor };
         let factors = one.row_factors.then_some(factors);
         let inputs = tensors.get(name)?.inputs;
-        Ok(Self { rows, columns: one.matrix.columns, stored, factors, bias: None, inputs })
+        Ok(Self { rows, columns: one.matrix.columns, there: rows, stored, factors, bias: None, inputs })
     }
 
     /// Rows that are decoded as they are needed.
-    fn by_rows(tensors: &Tensors<'a>, source: &Source) -> Result<Self> {
+    fn by_rows(tensors: &Tensors<'a>, source: &Span) -> Result<Self> {
         let Lying { scheme, rows, inputs, .. } = tensors.get(&source.name)?;
         let (scheme, rows) = (scheme.clone(), Arc::clone(rows));
         let (columns, count) = (rows.matrix().columns, source.rows.len());
         let bytes = rows.stored() * count as u64 / rows.matrix().rows.max(1) as u64;
         let stored = Stored::Rows { scheme, bytes, rows, first: source.rows.start };
-        Ok(Self { rows: count, columns, stored, factors: None, bias: None, inputs: *inputs })
+        Ok(Self { rows: count, columns, there: count, stored, factors: None, bias: None, inputs: *inputs })
     }
 
-    /// A matrix that is there already, in the layout of kernels.
-    pub(crate) fn of(format: Format, rows: usize, columns: usize, parts: [Buffer; 3], tensor: Vec<u8>) -> Self {
+    /// A matrix that is there already, in the layout of kernels: all of its rows, or fewer that repeat on a GPU.
+    pub(crate) fn of(
+        format: Format,
+        (rows, there): (usize, usize),
+        columns: usize,
+        parts: [Buffer; 3],
+        tensor: Vec<u8>,
+    ) -> Self {
         let [codes, scales, zeros] = parts;
         Self {
             rows,
             columns,
+            there,
             stored: Stored::Codes { format, codes, scales, zeros, tensor },
             factors: None,
             bias: None,
@@ -137,7 +148,7 @@ impl<'a> Matrix<'a> {
     pub(crate) fn tensor(&self) -> Option<Tensor<'_>> {
         match &self.stored {
             Stored::Codes { format, codes, scales, zeros, tensor } => {
-                let (rows, columns) = (self.rows, self.columns);
+                let (rows, columns) = (self.there, self.columns);
                 Some(Tensor { format: *format, rows, columns, codes, scales, zeros, tensor })
             }
             Stored::Rows { .. } => None,
@@ -148,6 +159,35 @@ impl<'a> Matrix<'a> {
     pub(crate) fn decode(&self, wanted: Range<usize>, out: &mut [f32]) -> Result<()> {
         let Stored::Rows { rows, first, .. } = &self.stored else { return Ok(()) };
         Ok(rows.read(first + wanted.start..first + wanted.end, &mut Spare::default(), out)?)
+    }
+
+    /// Rows that are there: fewer than it has where they repeat.
+    pub(crate) fn stored_rows(&self) -> usize {
+        self.there
+    }
+
+    /// As a GPU takes it; none where rows have to be decoded.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        let rows = self.stored_rows();
+        match &self.stored {
+            Stored::Codes { format, codes, scales, zeros, tensor } => {
+                Some(Source { format: *format, rows, codes, scales, zeros, tensor })
+            }
+            Stored::Rows { .. } => None,
+        }
+    }
+
+    /// What there is once per tensor.
+    pub(crate) fn tensor_part(&self) -> &[u8] {
+        match &self.stored {
+            Stored::Codes { tensor, .. } => tensor,
+            Stored::Rows { .. } => &[],
+        }
+    }
+
+    /// Bytes of all rows, those that repeat counted as often as they do.
+    pub(crate) fn full_bytes(&self) -> u64 {
+        self.bytes() * self.rows as u64 / self.stored_rows().max(1) as u64
     }
 
     /// One row as numbers.

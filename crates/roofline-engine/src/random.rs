@@ -1,14 +1,12 @@
 //! Models of random weights: a shape can be timed without a download. What a kernel does takes as long with any numbers,
 //! but zeros, which memory and units may treat otherwise.
 
-use std::collections::HashMap;
-
 use crate::{
     Error, Result,
     arena::Arena,
-    engine::{Engine, Settings},
+    engine::{Backend, Engine, Loaded, Settings},
     matrix::Matrix,
-    weights::{Held, Weights},
+    weights::Held,
 };
 use roofline_core::{
     Dim, Format, Model, Op, Plan, Role,
@@ -16,6 +14,7 @@ use roofline_core::{
     op::ExpertSide,
     plan::Stored,
     program::{Step, Weight},
+    units::Bytes,
 };
 use roofline_quant::Inputs;
 
@@ -26,17 +25,25 @@ impl Engine<'static> {
     /// A model whose weights are random, stored as `plan` says.
     pub fn random(model: Model, plan: &Plan, settings: Settings) -> Result<Self> {
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
-        let mut made = HashMap::new();
         let mut random = Random { model: &model, plan, settings: &settings, arena: Arena::new()?, state: 1 };
+        let mut made = Loaded::open(&settings, random.bytes()?)?;
         for (layer, step) in program.steps() {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let tied = model.tied && step.weights == [Weight::Head];
                 if !step.weights.is_empty() && !tied {
-                    made.insert((layer, step.weights), random.held(layer, step)?);
+                    let held = random.held(layer, step)?;
+                    made.take(&model, (layer, step.weights), held)?;
                 }
             }
         }
-        Self::of(model, settings, Weights::of(made))
+        Self::of(model, settings, made)
+    }
+}
+
+impl Random<'_> {
+    /// As many bytes as the weights have at 16 bit.
+    fn bytes(&self) -> Result<Bytes> {
+        Ok(Bytes::new(2.0 * self.model.parameters() as f64))
     }
 }
 
@@ -189,9 +196,11 @@ impl Random<'_> {
         let distinct = rows.min(DISTINCT);
         let numbers: Vec<f32> = (0..distinct * columns).map(|_| self.number() * spread).collect();
         let encoded = format.encode(&numbers, Dim::new("columns", columns as u64)?)?;
+        // A GPU repeats them itself.
+        let there = if self.settings.backend == Backend::Cpu { rows } else { distinct };
         let fill = |part: &[u8]| {
             let each = part.len() / distinct;
-            let mut all = self.arena.take(rows * each, "a weight")?;
+            let mut all = self.arena.take(there * each, "a weight")?;
             for chunk in all.chunks_mut((distinct * each).max(1)) {
                 let length = chunk.len();
                 chunk.copy_from_slice(&part[..length]);
@@ -200,7 +209,7 @@ impl Random<'_> {
         };
         let parts = [fill(&encoded.codes)?, fill(&encoded.scales)?, fill(&encoded.zeros)?];
         let inputs = self.inputs(role, layer, columns);
-        let mut matrix = Matrix::of(format, rows, columns, parts, encoded.tensor.clone());
+        let mut matrix = Matrix::of(format, (rows, there), columns, parts, encoded.tensor.clone());
         matrix.inputs = inputs;
         Ok(matrix)
     }

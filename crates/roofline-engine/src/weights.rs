@@ -1,6 +1,6 @@
 //! The weights of a model in memory: for each step of its program, what the step names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use roofline_core::{
     Model, Program,
@@ -10,14 +10,15 @@ use roofline_core::{
 
 use crate::{
     Error, Result,
-    matrix::{Loading, Matrix, Source, Tensors},
+    matrix::{Loading, Matrix, Span, Tensors},
     names,
 };
 
 /// What a step reads: the weights it names, by its layer and its list.
-type Key = (Option<usize>, &'static [Weight]);
+pub(crate) type Key = (Option<usize>, &'static [Weight]);
 
 /// All weights of a model.
+#[derive(Default)]
 pub(crate) struct Weights<'a> {
     held: HashMap<Key, Held<'a>>,
 }
@@ -41,14 +42,15 @@ pub(crate) enum Held<'a> {
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64) -> Result<()>;
 
 impl<'a> Weights<'a> {
-    /// Reads what the steps of `program` name.
+    /// Reads what the steps of `program` name, and gives it to `take`.
     pub(crate) fn read(
         model: &Model,
         program: &Program,
         tensors: &Tensors<'a>,
         at: &Loading,
         progress: Progress<'_>,
-    ) -> Result<Self> {
+        take: &mut dyn FnMut(Key, Held<'a>) -> Result<()>,
+    ) -> Result<()> {
         let prefix = prefix(tensors)?;
         let total = tensors.bytes();
         let mut reader = Reader { model, tensors, at, prefix, torn: Vec::new() };
@@ -58,27 +60,27 @@ impl<'a> Weights<'a> {
                 reader.torn.push(step.weights);
             }
         }
-        let (mut held, mut done) = (HashMap::new(), 0);
+        let (mut read, mut done) = (HashSet::new(), 0);
         for (layer, step) in program.steps() {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let key = (layer, step.weights);
                 // A tied head is the embedding.
                 let tied = model.tied && step.weights == [Weight::Head] && !reader.tensors.has(&reader.head());
-                if step.weights.is_empty() || tied || held.contains_key(&key) {
+                if step.weights.is_empty() || tied || !read.insert(key) {
                     continue;
                 }
                 let own = reader.step(layer, step)?;
                 done += own.bytes();
+                take(key, own)?;
                 progress(done.min(total), total)?;
-                held.insert(key, own);
             }
         }
-        Ok(Self { held })
+        Ok(())
     }
 
-    /// Weights that are there already.
-    pub(crate) fn of(held: HashMap<Key, Held<'a>>) -> Self {
-        Self { held }
+    /// Weights of a step.
+    pub(crate) fn take(&mut self, key: Key, held: Held<'a>) {
+        self.held.insert(key, held);
     }
 
     /// What a step reads.
@@ -114,7 +116,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    fn matrices<'s>(
+    pub(crate) fn matrices<'s>(
         &'s self,
         weights: &'static [Weight],
     ) -> impl Iterator<Item = (&'static [Weight], &'s Matrix<'a>)> + 's {
@@ -227,11 +229,11 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Matrices of these rows as one, where they are stored alike.
-    fn together(&self, sources: &[Source], biases: Vec<Option<Vec<f32>>>, torn: bool) -> Result<Vec<Matrix<'a>>> {
+    fn together(&self, sources: &[Span], biases: Vec<Option<Vec<f32>>>, torn: bool) -> Result<Vec<Matrix<'a>>> {
         if !torn && Matrix::alike(self.tensors, sources, self.at) {
             let mut matrix = Matrix::read(self.tensors, sources, self.at)?;
             if biases.iter().any(Option::is_some) {
-                let zeros = |source: &Source| vec![0.0; source.rows.len()];
+                let zeros = |source: &Span| vec![0.0; source.rows.len()];
                 let all =
                     biases.into_iter().zip(sources).flat_map(|(bias, source)| bias.unwrap_or_else(|| zeros(source)));
                 matrix.bias = Some(all.collect());
@@ -248,10 +250,10 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// All rows of a matrix.
-    fn whole(&self, name: &str) -> Result<Source> {
+    fn whole(&self, name: &str) -> Result<Span> {
         let shape = self.tensors.shape(name)?;
         let [rows, _] = shape[..] else { return Err(Error::shape(name, shape, "two dimensions")) };
-        Ok(Source { name: name.to_owned(), rows: 0..rows })
+        Ok(Span { name: name.to_owned(), rows: 0..rows })
     }
 
     /// The numbers of a vector that must have that many.
@@ -306,7 +308,7 @@ impl<'a> Reader<'_, 'a> {
         for expert in 0..count {
             let rows = expert * each..(expert + 1) * each;
             let bias = biases.as_ref().map(|all| all[rows.clone()].to_vec());
-            experts.push(self.together(&[Source { name: stack.to_owned(), rows }], vec![bias], false)?);
+            experts.push(self.together(&[Span { name: stack.to_owned(), rows }], vec![bias], false)?);
         }
         Ok(Held::Experts { experts, turns: stack.ends_with("gate_up_proj") })
     }

@@ -15,6 +15,16 @@
 //   FUNCTION IDENTITY: y = x W^T; SILU: y = silu(x W^T); GATED: tiles alternate between a gate and what it multiplies,
 //            y = silu(x G^T) * (x W^T)
 //   SPLIT    blocks that share the columns of the same rows: a cluster, which adds up in shared memory
+//   WIDE     1: y is FP32                     CHAINED  as in chain.cuh
+//   EXPERTS  1: row `blockIdx.y` of y is of the expert that `choice` says: one of many matrices, each `*_stride` bytes after the
+//            other, times row `blockIdx.y / active` of x
+
+#ifndef WIDE
+#define WIDE 0
+#endif
+#ifndef EXPERTS
+#define EXPERTS 0
+#endif
 
 // One step's bytes, with its scales.
 struct Step {
@@ -54,7 +64,19 @@ extern "C" __global__ void
         __launch_bounds__(LANES)
             gemv_packed(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
                  const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
-                 float tensor) {
+                 float tensor
+#if EXPERTS
+                 , const int* __restrict__ choice, u64 weight_stride, u64 scale_stride, u64 zero_stride, int active
+#endif
+    ) {
+    chain_release();
+#if EXPERTS
+    // Who goes where is known only now.
+    chain_wait();
+    u64 expert = choice[blockIdx.y];
+    weights = (const uint4*)((const char*)weights + expert * weight_stride), scales += expert * scale_stride, zeros += expert * zero_stride;
+    x += (u64)(blockIdx.y / active) * steps * 64, y += (u64)blockIdx.y * rows * (WIDE ? 2 : 1);
+#endif
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quarter = lane % 4;
     int part = blockIdx.x % SPLIT, tiles = (rows + 15) / 16 * (FUNCTION == GATED ? 2 : 1);
     int start = part * WARPS + warp;
@@ -242,6 +264,10 @@ extern "C" __global__ void
         for (int block = 0; block < COLUMNS; block++) x_at[block] += DEPTH * STRIDE * x_step;
     };
     fetch(ping, 0);
+#if !EXPERTS
+    // Weights are on their way; x may still be written.
+    chain_wait();
+#endif
     while (at < steps) {
         fetch(pong, DEPTH);
         consume(ping);
@@ -282,7 +308,10 @@ extern "C" __global__ void
         float result = total(tile, at % own, true);
         if (FUNCTION != IDENTITY) result = result / (1.0f + __expf(-result));
         if (FUNCTION == GATED) result *= total(tile + 1, at % own, true);
-        y[(u64)column * rows + out] = to_16(result);
+        if (WIDE)
+            ((float*)y)[(u64)column * rows + out] = result;
+        else
+            y[(u64)column * rows + out] = to_16(result);
     }
     if (SPLIT > 1) cluster_wait();
     if (STORED == NF4) __syncthreads();

@@ -14,6 +14,7 @@ mod gemm_packed;
 mod gemv_packed;
 mod gpu;
 mod library;
+pub mod model;
 mod named;
 mod operand;
 mod replay;
@@ -34,6 +35,7 @@ pub fn sources() -> Vec<(String, Recipe)> {
         elementwise::sources(),
         backend::sources(),
         ceilings::sources(),
+        model::sources(),
     ]
     .concat()
 }

@@ -219,6 +219,18 @@ pub(super) enum Argument {
     Map(tiled::Map),
 }
 
+impl Argument {
+    /// Where it is, as the driver wants to know.
+    pub(super) fn place(&self) -> *mut std::ffi::c_void {
+        match self {
+            Self::Address(number) | Self::Count(number) => std::ptr::from_ref(number).cast_mut().cast(),
+            Self::Integer(number) => std::ptr::from_ref(number).cast_mut().cast(),
+            Self::Real(number) => std::ptr::from_ref(number).cast_mut().cast(),
+            Self::Map(map) => std::ptr::from_ref(map).cast_mut().cast(),
+        }
+    }
+}
+
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch {

@@ -134,6 +134,11 @@ pub(super) struct Blas {
     _library: Library,
 }
 
+// SAFETY: the library's documentation allows a handle to be used from several threads, and nothing else here changes.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
 impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: made by the library, and not used again.

@@ -17,6 +17,7 @@ pub(super) const TILE: usize = 16;
 
 const SOURCE: &str = concat!(
     include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/chain.cuh"),
     include_str!("../../kernels/packed.cuh"),
     include_str!("../../kernels/gemv_packed.cu")
 );
@@ -129,10 +130,15 @@ impl Stored {
 
     /// What the sums are multiplied with at last.
     pub(super) fn tensor_scale(self, operand: &Operand, half: bool) -> f32 {
+        self.tensor_factor(&operand.encoded.tensor, half)
+    }
+
+    /// The same for what a file has once per tensor.
+    pub(super) fn tensor_factor(self, tensor: &[u8], half: bool) -> f32 {
         if self != Self::Nvfp4 {
             return 1.0;
         }
-        let bytes = operand.encoded.tensor.first_chunk::<4>().map_or(1.0, |bytes| f32::from_le_bytes(*bytes));
+        let bytes = tensor.first_chunk::<4>().map_or(1.0, |bytes| f32::from_le_bytes(*bytes));
         // E2M1 read as 16 bit is too small by a power of two; the kernel's 16-bit factors carry a part of it, this is the rest.
         bytes * if half { 128.0 } else { 256.0 }
     }

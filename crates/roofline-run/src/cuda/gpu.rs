@@ -1,11 +1,10 @@
 //! One GPU: its context, its memory and the kernels loaded on it.
 
 use std::{
-    cell::{OnceCell, RefCell},
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
 };
 
@@ -76,9 +75,9 @@ pub struct Gpu {
     pub driver: String,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    compiler: OnceCell<Compiler>,
-    blas: OnceCell<Blas>,
-    loaded: RefCell<HashMap<Recipe, CudaFunction>>,
+    compiler: OnceLock<Compiler>,
+    blas: OnceLock<Blas>,
+    loaded: Mutex<HashMap<Recipe, CudaFunction>>,
     /// Folder for compiled kernels; none keeps them in memory only.
     cache: Option<PathBuf>,
 }
@@ -149,7 +148,7 @@ impl Gpu {
         let name = context.name().map_err(failed)?;
         let stream = context.new_stream().map_err(failed)?;
         let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
-        let (compiler, blas, loaded) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        let (compiler, blas, loaded) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         Ok(Self { name, architecture, multiprocessors, l2, driver, context, stream, compiler, blas, loaded, cache })
     }
 
@@ -229,7 +228,7 @@ impl Gpu {
     }
 
     /// Until everything that was asked for is done.
-    pub(super) fn wait(&self) -> Result<()> {
+    pub fn wait(&self) -> Result<()> {
         self.stream.synchronize().map_err(failed)
     }
 
@@ -258,8 +257,7 @@ impl Gpu {
 
     /// The functions of several recipes, those that are not in the cache compiled side by side.
     pub(super) fn functions(&self, recipes: &[Recipe]) -> Result<Vec<CudaFunction>> {
-        let missing: Vec<&Recipe> =
-            recipes.iter().filter(|recipe| !self.loaded.borrow().contains_key(*recipe)).collect();
+        let missing: Vec<&Recipe> = recipes.iter().filter(|recipe| !self.loaded().contains_key(*recipe)).collect();
         if !missing.is_empty() {
             let compiler = self.compiler()?;
             let (cache, architecture) = (self.cache.as_deref(), self.architecture);
@@ -277,11 +275,15 @@ impl Gpu {
             });
             for (recipe, code) in missing.iter().zip(made) {
                 let function = self.load(recipe, code?)?;
-                self.loaded.borrow_mut().insert((*recipe).clone(), function);
+                self.loaded().insert((*recipe).clone(), function);
             }
         }
-        let loaded = self.loaded.borrow();
+        let loaded = self.loaded();
         Ok(recipes.iter().map(|recipe| loaded[recipe].clone()).collect())
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, HashMap<Recipe, CudaFunction>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn function(&self, recipe: &Recipe) -> Result<CudaFunction> {

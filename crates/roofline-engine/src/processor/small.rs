@@ -7,7 +7,7 @@ use roofline_core::{
 };
 use roofline_run::cpu::kernels::elementwise::{Heads, Target};
 
-use super::{Pass, Session};
+use super::{Pass, ProcessorSession};
 use crate::{Error, Result, weights::Held};
 
 pub(super) fn check_length(site: &str, weight: &[f32], length: usize) -> Result<()> {
@@ -17,7 +17,7 @@ pub(super) fn check_length(site: &str, weight: &[f32], length: usize) -> Result<
     Err(Error::shape(site, &[weight.len()], &format!("{length} numbers")))
 }
 
-impl Session<'_, '_> {
+impl ProcessorSession<'_, '_> {
     /// Element-wise work: a kernel's own, or what is fused into it.
     pub(super) fn small_step(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<()> {
         let Op::Elementwise(op) = step.op else {

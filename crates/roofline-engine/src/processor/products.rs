@@ -12,10 +12,10 @@ use roofline_run::cpu::{
     kernels::elementwise::{Heads, Pairs, Target},
 };
 
-use super::{Part, Pass, Session, inputs::given};
+use super::{Part, Pass, ProcessorSession, inputs::given};
 use crate::{Error, Result, routing, weights::Held};
 
-impl Session<'_, '_> {
+impl ProcessorSession<'_, '_> {
     /// A product, with the activation function behind it where the step has one.
     pub(super) fn linear(&mut self, pass: &Pass, layer: Option<usize>, step: &Step) -> Result<Vec<Part>> {
         let Held::Products(matrices) = self.engine.weights.held(layer, step.weights)? else {

@@ -16,20 +16,22 @@ use roofline_run::cpu::{
     },
 };
 
-use super::{Pass, Session};
+use super::{Pass, ProcessorSession};
 use crate::{Error, Result, weights::Held};
 
 /// The dimensions of a layer's attention.
 #[derive(Clone, Copy)]
-pub(super) struct Grouped {
-    pub(super) heads: usize,
-    pub(super) kv_heads: usize,
-    pub(super) width: usize,
-    pub(super) window: Option<usize>,
+pub(crate) struct Grouped {
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) width: usize,
+    /// Features that are turned.
+    pub(crate) rotary: usize,
+    pub(crate) window: Option<usize>,
 }
 
 impl Grouped {
-    pub(super) fn pitch(&self) -> usize {
+    pub(crate) fn pitch(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.width
     }
 
@@ -46,12 +48,13 @@ impl Grouped {
     }
 }
 
-pub(super) fn grouped(layer: &AttentionLayer) -> Result<Grouped> {
+pub(crate) fn grouped(layer: &AttentionLayer) -> Result<Grouped> {
     match *layer {
-        AttentionLayer::Grouped { heads, kv_heads, head_dim, window, .. } => Ok(Grouped {
+        AttentionLayer::Grouped { heads, kv_heads, head_dim, rotary_dim, window, .. } => Ok(Grouped {
             heads: heads.get() as usize,
             kv_heads: kv_heads.get() as usize,
             width: head_dim.get() as usize,
+            rotary: rotary_dim.get() as usize,
             window: window.map(|window| window.get() as usize),
         }),
         AttentionLayer::Latent { .. } => {
@@ -60,7 +63,7 @@ pub(super) fn grouped(layer: &AttentionLayer) -> Result<Grouped> {
     }
 }
 
-impl Session<'_, '_> {
+impl ProcessorSession<'_, '_> {
     /// The cache of a layer, and what its attention is.
     pub(super) fn grouped(&self, layer: Option<usize>) -> Result<(usize, Grouped)> {
         let layer = layer.ok_or_else(|| Error::missing("a layer"))?;

@@ -1,18 +1,7 @@
 //! What layers put out, kept for whoever asks how it differs between two models.
 
-use super::{Pass, Session};
-
-/// What a layer put out: the stream behind it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerOutput {
-    /// Which layer.
-    pub layer: usize,
-    /// Numbers of a token.
-    pub width: usize,
-    /// A row for each token that was kept, in the order in which they were fed: pass by pass, and in a pass sequence by
-    /// sequence.
-    pub values: Vec<f32>,
-}
+use super::{Pass, ProcessorSession};
+use crate::session::LayerOutput;
 
 /// What is kept of layers.
 #[derive(Default)]
@@ -22,7 +11,7 @@ pub(super) struct Kept {
     outputs: Vec<LayerOutput>,
 }
 
-impl Session<'_, '_> {
+impl ProcessorSession<'_, '_> {
     /// From now on keeps what each layer puts out, of every `every`-th token of a sequence (its first, and those at
     /// multiples of `every`); 0 keeps nothing, as a session does where nobody asks. What was kept before is let go.
     pub fn keep_layers(&mut self, every: usize) {

@@ -1,0 +1,40 @@
+//! Queries over the cache.
+
+use roofline_core::program::{Step, Weight};
+use roofline_run::cuda::model::Attending;
+
+use super::pass::Steps;
+use crate::Result;
+
+impl Steps<'_, '_> {
+    pub(super) fn attention(&mut self, layer: Option<usize>, step: &Step) -> Result<()> {
+        let (at, shape) = self.grouped(layer)?;
+        let sinks = match step.weights {
+            [Weight::Sinks] => Some(self.vector(layer, step.weights, 0)?),
+            _ => None,
+        };
+        let session = &*self.session;
+        let arithmetic = &session.model.arithmetic;
+        let scale =
+            arithmetic.attention_scale.map_or_else(|| (shape.width as f32).sqrt().recip(), |scale| scale as f32);
+        let pass = self.pass.shape;
+        Ok(session.kernels.attention(&Attending {
+            sequences: pass.sequences,
+            first: pass.first,
+            new: pass.new,
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            width: shape.width,
+            window: shape.window,
+            scale,
+            cap: arithmetic.score_cap.map(|cap| cap as f32),
+            sinks,
+            queries: session.room.query.address(),
+            starts: session.room.starts(),
+            lengths: session.room.lengths(session.lengths.len()),
+            longest: self.pass.longest,
+            cache: session.caches[at].cached(),
+            out: session.room.mixed.address(),
+        })?)
+    }
+}

@@ -1,0 +1,251 @@
+//! Sequences on a GPU.
+
+use std::{collections::HashMap, ops::Range};
+
+use roofline_core::{
+    model::{AttentionLayer, FeedForward, Lowering, Workload},
+    units::Seconds,
+};
+use roofline_run::cuda::model::{Clock, Kernels, Memory, Products, Recording};
+
+use super::{
+    GpuModel,
+    pass::{Pass, Shape, Steps},
+    room::{LayerCache, Room},
+};
+use crate::{
+    Error, Result,
+    engine::Engine,
+    processor::grouped,
+    session::{LayerOutput, Ran, Wanted},
+};
+
+/// Rows of chosen experts up to which each is a product of its own, in one kernel; beyond, tokens are sorted by expert.
+pub(super) const FEW_VISITS: usize = 128;
+
+/// Sequences in flight on a GPU.
+pub(crate) struct GpuSession<'e> {
+    pub(super) model: &'e roofline_core::Model,
+    pub(super) settings: &'e crate::Settings,
+    pub(super) held: &'e GpuModel,
+    pub(super) kernels: Kernels<'e>,
+    pub(super) products: Products<'e>,
+    pub(super) room: Room,
+    pub(super) caches: Vec<LayerCache>,
+    /// Cosines and sines by position, of all layers and of those with windows.
+    pub(super) tables: Vec<Memory>,
+    pub(super) lengths: Vec<usize>,
+    context: usize,
+    /// Tokens of a pass, at most.
+    most: usize,
+    /// Passes that came before: none for one that was not recorded yet.
+    recorded: HashMap<Shape, Option<Recording>>,
+    clock: Clock,
+    taken: Option<Seconds>,
+    pub(super) timed: bool,
+    pub(super) ran: Vec<Ran>,
+    pub(super) every: usize,
+    pub(super) kept: Vec<LayerOutput>,
+    /// Numbers that are not in the program: those of precisions.
+    pub(super) numbers: roofline_core::Precision,
+}
+
+impl<'e> GpuSession<'e> {
+    /// Room for `sequences` of up to `context` tokens each.
+    pub(crate) fn new(engine: &'e Engine<'_>, held: &'e GpuModel, sequences: usize, context: usize) -> Result<Self> {
+        let (model, settings, gpu) = (&engine.model, &engine.settings, held.gpu());
+        let kernels = Kernels::new(gpu, settings.values)
+            .ok_or_else(|| Error::unsupported("a GPU", format!("it has no kernels between {}", settings.values)))?;
+        let most = engine.chunk.max(sequences);
+        let caches = engine
+            .shapes()
+            .map(|layer| LayerCache::new(gpu, settings.kv, sequences, &grouped(&layer.attention)?, context))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            model,
+            settings,
+            held,
+            kernels,
+            products: Products::new(kernels, held.widest())?,
+            room: Room::new(engine, gpu, most, sequences)?,
+            caches,
+            tables: tables(model, gpu, context)?,
+            lengths: vec![0; sequences],
+            context,
+            most,
+            recorded: HashMap::new(),
+            clock: Clock::new(gpu)?,
+            taken: None,
+            timed: false,
+            ran: Vec::new(),
+            every: 0,
+            kept: Vec::new(),
+            numbers: engine.numbers(),
+        })
+    }
+
+    pub(crate) fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    pub(crate) fn context(&self) -> usize {
+        self.context
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.lengths.fill(0);
+    }
+
+    pub(crate) fn take_ran(&mut self) -> Vec<Ran> {
+        std::mem::take(&mut self.ran)
+    }
+
+    pub(crate) fn device_time(&self) -> Option<Seconds> {
+        self.taken
+    }
+
+    pub(crate) fn time_steps(&mut self, on: bool) {
+        self.timed = on;
+    }
+
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.caches.iter().map(LayerCache::bytes).sum()
+    }
+
+    pub(crate) fn keep_layers(&mut self, every: usize) {
+        (self.every, self.kept) = (every, Vec::new());
+    }
+
+    pub(crate) fn take_layers(&mut self) -> Vec<LayerOutput> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// As [`crate::Session::feed`], with tokens that were looked at.
+    pub(crate) fn feed(&mut self, sequences: Range<usize>, tokens: &[Vec<u32>], wanted: Wanted) -> Result<Vec<f32>> {
+        let new = tokens.first().map_or(0, Vec::len);
+        let vocabulary = self.model.vocabulary.get() as usize;
+        let each = (self.most / sequences.len()).max(1);
+        let each = new.div_ceil(new.div_ceil(each).max(1)).max(1);
+        let all = wanted == Wanted::All;
+        let mut logits = vec![0.0; if all { sequences.len() * new * vocabulary } else { 0 }];
+        let mut taken = Seconds::ZERO;
+        for start in (0..new).step_by(each) {
+            (self.settings.stop)()?;
+            let end = (start + each).min(new);
+            let part: Vec<&[u32]> = tokens.iter().map(|own| &own[start..end]).collect();
+            self.pass(sequences.clone(), &part, all)?;
+            if all {
+                let rows = self.logits((end - start) * sequences.len())?;
+                for (own, rows) in logits.chunks_mut(new * vocabulary).zip(rows.chunks((end - start) * vocabulary)) {
+                    own[start * vocabulary..end * vocabulary].copy_from_slice(rows);
+                }
+            } else if end == new && wanted == Wanted::Last {
+                logits = self.logits(sequences.len())?;
+            }
+            self.held.gpu().wait()?;
+            taken = taken + self.clock.elapsed()?;
+        }
+        self.taken = Some(taken);
+        Ok(logits)
+    }
+
+    fn logits(&self, rows: usize) -> Result<Vec<f32>> {
+        let mut bytes = vec![0; rows * self.model.vocabulary.get() as usize * 4];
+        self.room.logits.read(self.held.gpu(), &mut bytes)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// One pass: asked for kernel by kernel at first, then recorded, then replayed.
+    fn pass(&mut self, sequences: Range<usize>, tokens: &[&[u32]], all: bool) -> Result<()> {
+        let new = tokens[0].len();
+        let starts: Vec<usize> = sequences.clone().map(|one| self.lengths[one]).collect();
+        self.give(tokens, &starts, new)?;
+        let shape = Shape { first: sequences.start, sequences: sequences.len(), new, all };
+        let longest = starts.iter().max().copied().unwrap_or(0) + new;
+        // Expert by expert, the GPU has to be asked who goes where.
+        let sorted = self.sorts(shape.rows());
+        let whole = !sorted && !self.timed && self.every == 0;
+        let gpu = self.held.gpu();
+        if !whole || !self.recorded.contains_key(&shape) {
+            let program = self.program(shape, longest, all)?;
+            let pass = Pass { shape, starts, longest };
+            self.clock.start(gpu)?;
+            let mut steps = Steps::new(self, &pass)?;
+            steps.walk(&program)?;
+            self.clock.stop(gpu)?;
+            if whole {
+                self.recorded.insert(shape, None);
+            }
+        } else {
+            if self.recorded.get(&shape).is_some_and(Option::is_none) {
+                // Attention is divided for as many keys as may come.
+                let program = self.program(shape, self.context.max(longest), all)?;
+                let pass = Pass { shape, starts, longest: self.context };
+                let recording = Recording::new(gpu, || Steps::new(self, &pass)?.walk(&program))?;
+                self.recorded.insert(shape, Some(recording));
+            }
+            self.clock.start(gpu)?;
+            if let Some(Some(recording)) = self.recorded.get(&shape) {
+                recording.start()?;
+            }
+            self.clock.stop(gpu)?;
+        }
+        for sequence in sequences {
+            self.lengths[sequence] += new;
+        }
+        Ok(())
+    }
+
+    fn program(&self, shape: Shape, longest: usize, all: bool) -> Result<roofline_core::Program> {
+        let workload = Workload::chunk(shape.sequences as u64, shape.new as u64, longest as u64)?;
+        Ok(self.model.program(workload, Lowering { all_logits: all, ..Lowering::default() })?)
+    }
+
+    /// Whether tokens of a pass are sorted by their experts.
+    pub(super) fn sorts(&self, rows: usize) -> bool {
+        self.model.layers.iter().any(|layer| match layer.feed_forward {
+            FeedForward::Experts { active, .. } => rows * active.get() as usize > FEW_VISITS,
+            FeedForward::Dense { .. } => false,
+        })
+    }
+
+    /// Sends what a pass reads.
+    fn give(&mut self, tokens: &[&[u32]], starts: &[usize], new: usize) -> Result<()> {
+        let integers = |numbers: &mut dyn Iterator<Item = usize>| -> Vec<u8> {
+            numbers.flat_map(|number| (number as i32).to_le_bytes()).collect()
+        };
+        let most = self.room.most;
+        let gpu = self.held.gpu();
+        let ids = integers(&mut tokens.iter().flat_map(|own| own.iter().map(|id| *id as usize)));
+        let positions = integers(&mut starts.iter().flat_map(|start| *start..start + new));
+        let before = integers(&mut starts.iter().copied());
+        let now = integers(&mut starts.iter().map(|start| start + new));
+        self.room.inputs.write(gpu, 0, &ids)?;
+        self.room.inputs.write(gpu, 4 * most, &positions)?;
+        self.room.inputs.write(gpu, 8 * most, &before)?;
+        Ok(self.room.inputs.write(gpu, 8 * most + 4 * self.lengths.len(), &now)?)
+    }
+}
+
+/// Cosines and sines of every position.
+fn tables(model: &roofline_core::Model, gpu: &roofline_run::cuda::Gpu, context: usize) -> Result<Vec<Memory>> {
+    let ropes = [Some(&model.arithmetic.rope), model.arithmetic.window_rope.as_ref()];
+    let turned = model.layers.iter().find_map(|layer| match layer.attention {
+        AttentionLayer::Grouped { rotary_dim, .. } => Some(rotary_dim.get() as usize),
+        AttentionLayer::Latent { .. } => None,
+    });
+    let mut tables = Vec::new();
+    for rope in ropes.into_iter().flatten() {
+        let (frequencies, factor) = rope.frequencies(turned.unwrap_or(2), context).ok_or_else(|| {
+            Error::unsupported(&model.name, format!("its rotary positions are stretched by {:?}", rope.scaling))
+        })?;
+        let mut numbers = Vec::with_capacity(2 * frequencies.len() * context);
+        for position in 0..context {
+            let angles = frequencies.iter().map(|frequency| position as f64 * frequency);
+            numbers.extend(angles.clone().map(|angle| (angle.cos() * factor) as f32));
+            numbers.extend(angles.map(|angle| (angle.sin() * factor) as f32));
+        }
+        tables.push(Memory::of_floats(gpu, &numbers)?);
+    }
+    Ok(tables)
+}

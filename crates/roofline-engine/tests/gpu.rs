@@ -1,0 +1,154 @@
+//! Models on a GPU, held against transformers' logits and the processor's: every family, every format, any chunks. Run by
+//! `cargo xtask test` where there is a GPU.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Fixture, deviation};
+use roofline_core::{Format, Model, Plan};
+use roofline_engine::{Backend, Engine, Settings, Wanted};
+
+const FAMILIES: [&str; 16] = [
+    "gemma",
+    "gemma2",
+    "gemma3-text",
+    "gpt-oss",
+    "gpt-oss-mxfp4",
+    "llama",
+    "llama-bias",
+    "llama-tied",
+    "mistral",
+    "mixtral",
+    "phi",
+    "phi3",
+    "phi3-longrope",
+    "qwen2",
+    "qwen3",
+    "qwen3-moe",
+];
+
+fn on_gpu(settings: Settings) -> Settings {
+    let kernels = Some(std::env::temp_dir().join("roofline-test-kernels"));
+    Settings { backend: Backend::Cuda { index: 0, kernels }, ..settings }
+}
+
+fn settings(values: Format) -> Settings {
+    Settings { threads: 2, all_logits: true, ..Settings::with(values) }
+}
+
+/// BF16 between kernels: no further from FP32 than transformers itself is in BF16, by as much again.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_family_is_as_close_as_transformers() {
+    let mut wrong = Vec::new();
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        let engine = Engine::load(&fixture.checkpoint, on_gpu(settings(Format::BF16)), &mut |_, _| Ok(())).unwrap();
+        let theirs = deviation(&fixture.logits_bf16, &fixture.logits);
+        let mut session = engine.session(2, 24).unwrap();
+        let whole = session.feed(0..2, &fixture.tokens, Wanted::All).unwrap();
+        let error = deviation(&whole, &fixture.logits);
+        println!("{family:16} prompt {error:.2e}, transformers {theirs:.2e}");
+        if error.is_nan() || error > 2.0 * theirs {
+            wrong.push(format!("{family}: {error:.2e}, transformers {theirs:.2e}"));
+        }
+        // Token by token, which is recorded after the first and replayed from the third on.
+        session.clear();
+        let vocabulary = fixture.logits.len() / 48;
+        let mut apart = vec![0.0; fixture.logits.len()];
+        for at in 0..24 {
+            let tokens: Vec<Vec<u32>> = fixture.tokens.iter().map(|own| vec![own[at]]).collect();
+            let logits = session.feed(0..2, &tokens, Wanted::Last).unwrap();
+            for (sequence, row) in logits.chunks(vocabulary).enumerate() {
+                apart[(sequence * 24 + at) * vocabulary..][..vocabulary].copy_from_slice(row);
+            }
+        }
+        let error = deviation(&apart, &fixture.logits);
+        println!("{family:16} tokens {error:.2e}");
+        if error.is_nan() || error > 2.0 * theirs {
+            wrong.push(format!("{family}, token by token: {error:.2e}, transformers {theirs:.2e}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Chunks, several sequences and kept layers change nothing beyond rounding.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn chunks_change_nothing() {
+    for family in ["llama-tied", "gemma2", "gpt-oss", "mixtral"] {
+        let fixture = Fixture::open(family);
+        let theirs = deviation(&fixture.logits_bf16, &fixture.logits);
+        for chunk in [2, 6, 16] {
+            let settings = Settings { chunk: Some(chunk), ..on_gpu(settings(Format::BF16)) };
+            let engine = Engine::load(&fixture.checkpoint, settings, &mut |_, _| Ok(())).unwrap();
+            let mut session = engine.session(2, 24).unwrap();
+            session.keep_layers(4);
+            let logits = session.feed(0..2, &fixture.tokens, Wanted::All).unwrap();
+            let error = deviation(&logits, &fixture.logits);
+            assert!(error <= 2.0 * theirs, "{family} in chunks of {chunk}: {error:.2e}, transformers {theirs:.2e}");
+            let layers = session.take_layers();
+            assert_eq!(layers.len(), engine.model.anatomy.order.len());
+            assert!(layers.iter().all(|own| own.values.len() == 12 * own.width), "{family}");
+        }
+    }
+}
+
+/// A small model with wide enough rows in every format, on the GPU and on the processor: prompts and single tokens.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_format_agrees_with_the_processor() {
+    let config = serde_json::json!({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
+        "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "head_dim": 64, "vocab_size": 640, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 512,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16"});
+    let model = Model::from_config(&config.to_string(), "small").unwrap();
+    let mut wrong = Vec::new();
+    for name in [
+        "bf16",
+        "fp16",
+        "w8a16",
+        "fp8a16",
+        "w4a16",
+        "int4-g32/bf16",
+        "int4-g64-zp/bf16",
+        "int4-g128-zp/bf16",
+        "nf4",
+        "mxfp4a16",
+        "nvfp4a16",
+        "q4_k_m",
+        "q8_0",
+        "w4a16,head=w8a16",
+        "bf16,kv=fp8",
+        "bf16,kv=int8",
+    ] {
+        let plan: Plan = name.parse().unwrap();
+        let values = if name == "fp16" { Format::FP16 } else { Format::BF16 };
+        let usual = Settings::with(values);
+        let settings = Settings { kv: plan.kv().unwrap_or(values), all_logits: true, ..usual };
+        let tokens: Vec<Vec<u32>> =
+            vec![(0..40).map(|at| at * 37 % 640).collect(), (0..40).map(|at| at * 91 % 640).collect()];
+        let logits = |settings: Settings, single: bool| {
+            let engine = Engine::random(model.clone(), &plan, settings).unwrap();
+            let mut session = engine.session(2, 64).unwrap();
+            if !single {
+                return session.feed(0..2, &tokens, Wanted::All).unwrap();
+            }
+            let mut all = Vec::new();
+            for at in 0..12 {
+                let step: Vec<Vec<u32>> = tokens.iter().map(|own| vec![own[at]]).collect();
+                all.extend(session.feed(0..2, &step, Wanted::Last).unwrap());
+            }
+            all
+        };
+        for single in [false, true] {
+            let error = deviation(&logits(on_gpu(settings.clone()), single), &logits(settings.clone(), single));
+            println!("{name:20} {} {error:.2e}", if single { "tokens" } else { "prompt" });
+            if error.is_nan() || error > 0.04 {
+                wrong.push(format!("{name}, {}: {error:.2e}", if single { "token by token" } else { "a prompt" }));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

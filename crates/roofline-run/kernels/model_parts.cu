@@ -1,0 +1,202 @@
+// Small kernels between the products of a model: biases and factors of outputs, activation functions, the choice of experts
+// and what they add up to, and a product for weights that no other kernel takes.
+//
+//   HALF, CHAINED; KIND: the activation function; WIDE: what is read (affine) or written (plain_product) is FP32
+
+#ifndef WIDE
+#define WIDE 0
+#endif
+#ifndef KIND
+#define KIND 0
+#endif
+
+#define THREADS 256
+
+// y = y * factor + bias, by columns; then bent: cap * tanh(y / cap).
+extern "C" __global__ void __launch_bounds__(THREADS)
+    affine(void* y, const float* __restrict__ factors, const float* __restrict__ bias, u64 count, int width, float cap) {
+    chain_release();
+    chain_wait();
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+        int column = (int)(at % width);
+        float value = WIDE ? ((float*)y)[at] : from_16(((u16*)y)[at]);
+        if (factors) value *= factors[column];
+        if (bias) value += bias[column];
+        if (cap > 0) value = cap * tanhf(value / cap);
+        if (WIDE)
+            ((float*)y)[at] = value;
+        else
+            ((u16*)y)[at] = to_16(value);
+    }
+}
+
+// 1: SiLU; 2: GELU by tanh; 3: GELU by erf; 4: gpt-oss's clamped swish, which needs its other half.
+static __device__ __forceinline__ float function(float x, float limit) {
+#if KIND == 1
+    return __fdividef(x, 1 + __expf(-x));
+#elif KIND == 2
+    return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+#elif KIND == 3
+    return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
+#else
+    x = fminf(x, limit);
+    return __fdividef(x, 1 + __expf(-1.702f * x));
+#endif
+}
+
+// out = function(gate) * up, or function(gate) where there is no `up`. Rows of gate and up start `pitch` apart, their
+// numbers are `stride` apart. Biases likewise, of expert `choice[row]` where there are choices.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    activated(const u16* __restrict__ gate, const u16* __restrict__ up, const float* __restrict__ gate_bias,
+              const float* __restrict__ up_bias, const int* __restrict__ choice, u16* __restrict__ out, u64 count, int width, int pitch,
+              int stride, int bias_pitch, float limit) {
+    chain_release();
+    chain_wait();
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+        u64 row = at / width;
+        int column = (int)(at % width) * stride;
+        u64 biased = (choice ? (u64)choice[row] * bias_pitch : 0) + column;
+        float x = from_16(gate[row * pitch + column]);
+        if (gate_bias) x += gate_bias[biased];
+        float result = function(x, limit);
+        if (up) {
+            float other = from_16(up[row * pitch + column]);
+            if (up_bias) other += up_bias[biased];
+            result *= KIND == 4 ? fminf(fmaxf(other, -limit), limit) + 1 : other;
+        }
+        out[at] = to_16(result);
+    }
+}
+
+// The `active` best of `experts` scores of each row, of equal ones the first, and how much of each a token takes: by a
+// softmax over the chosen, or over all. One warp per row.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    route(const float* __restrict__ scores, int* __restrict__ choice, float* __restrict__ weights, int rows, int experts, int active,
+          int of_all) {
+    chain_release();
+    int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    chain_wait();
+    if (row >= rows) return;
+    scores += (u64)row * experts;
+    float first = -1e30f, total = 0, last = 3e38f;
+    int before = -1;
+    for (int rank = 0; rank < active; rank++) {
+        float best = -3e38f;
+        int found = experts;
+        // The best behind what was chosen last, by score and then by place.
+        for (int at = lane; at < experts; at += 32) {
+            float score = scores[at];
+            bool behind = score < last || (score == last && at > before);
+            if (behind && (score > best || (score == best && at < found))) best = score, found = at;
+        }
+#pragma unroll
+        for (int far = 16; far > 0; far /= 2) {
+            float other = __shfl_xor_sync(0xffffffff, best, far);
+            int place = __shfl_xor_sync(0xffffffff, found, far);
+            if (other > best || (other == best && place < found)) best = other, found = place;
+        }
+        if (rank == 0) first = best;
+        last = best, before = found;
+        float power = __expf(best - first);
+        if (!of_all) total += power;
+        if (lane == 0) choice[(u64)row * active + rank] = min(found, experts - 1), weights[(u64)row * active + rank] = power;
+    }
+    if (of_all) {
+        for (int at = lane; at < experts; at += 32) total += __expf(scores[at] - first);
+        total = warp_sum(total);
+    }
+    __syncwarp();
+    for (int at = lane; at < active; at += 32) weights[(u64)row * active + at] /= total;
+}
+
+// What the experts of a row put out, weighed and added up, with their biases. `place`, where there is one, says in which row
+// of `visited` an expert's output is.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    combine(const u16* __restrict__ visited, const int* __restrict__ place, const int* __restrict__ choice,
+            const float* __restrict__ weights, const float* __restrict__ bias, float* __restrict__ out, u64 count, int width, int active) {
+    chain_release();
+    chain_wait();
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+        u64 row = at / width;
+        int column = (int)(at % width);
+        float sum = 0;
+        for (int i = 0; i < active; i++) {
+            u64 visit = row * active + i, from = place ? (u64)place[visit] : visit;
+            float value = from_16(visited[from * width + column]);
+            if (bias) value += bias[(u64)choice[visit] * width + column];
+            sum += weights[visit] * value;
+        }
+        out[at] = sum;
+    }
+}
+
+// Rows of `width` numbers to rows that are `pitch` apart.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    place(const u16* __restrict__ x, u16* __restrict__ out, u64 count, int width, int pitch) {
+    chain_release();
+    chain_wait();
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS)
+        out[at / width * pitch + at % width] = x[at];
+}
+
+// Row `from[i]` of x to row i.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gather(const u16* __restrict__ x, const int* __restrict__ from, u16* __restrict__ out, u64 count, int width) {
+    chain_release();
+    chain_wait();
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS)
+        out[at] = x[(u64)from[at / width] * width + at % width];
+}
+
+// y = x W^T with plain rows of 16-bit numbers, a warp per output. `choice` where there is one says which expert's matrix row
+// i of y is of, and `active` how many rows of y share a row of x.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    plain_product(const u16* __restrict__ w, const u16* __restrict__ x, const int* __restrict__ choice, void* __restrict__ y, int m, int n,
+                  int k, int active) {
+    chain_release();
+    u64 item = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    chain_wait();
+    if (item >= (u64)m * n) return;
+    u64 row = item / n, column = item % n;
+    if (choice) w += (u64)choice[row] * n * k;
+    const u16 *a = w + column * k, *b = x + row / active * k;
+    float sum = 0;
+    for (int at = threadIdx.x % 32; at < k; at += 32) sum += from_16(a[at]) * from_16(b[at]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) {
+        if (WIDE)
+            ((float*)y)[item] = sum;
+        else
+            ((u16*)y)[item] = to_16(sum);
+    }
+}
+
+// Every row of 16-bit numbers to `code`s with a scale of its own, and back: what a product of 8-bit inputs sees of them.
+// 1: INT8, 2: E4M3. Scales are rounded up to bfloat16, so that nothing is clipped. One block per row.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    narrowed(const u16* __restrict__ x, u8* __restrict__ out, u16* __restrict__ scales, int width, int kind) {
+    __shared__ float parts[THREADS / 32];
+    chain_release();
+    chain_wait();
+    x += (u64)blockIdx.x * width, out += (u64)blockIdx.x * width;
+    float largest = 0;
+    for (int at = threadIdx.x; at < width; at += THREADS) largest = fmaxf(largest, fabsf(from_16(x[at])));
+    largest = warp_max(largest);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = largest;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++) largest = fmaxf(largest, parts[i]);
+    u32 ideal = __float_as_uint(largest / (kind == 1 ? 127.5f : 448.0f)), scale = ideal == 0 ? 0x3f80 : (ideal + 0xffff) >> 16;
+    float inverse = 1 / __uint_as_float(scale << 16);
+    for (int at = threadIdx.x; at < width; at += THREADS) {
+        float value = from_16(x[at]) * inverse;
+        if (kind == 1) {
+            out[at] = (u8)max(-128, min(127, __float2int_rn(value)));
+        } else {
+            u32 bits = __float_as_uint(value) & 0x7fffffff, sign = __float_as_uint(value) >> 24 & 0x80;
+            u32 normal = ((bits + (1u << 19) - 1 + (bits >> 20 & 1)) >> 20) - (120u << 3);
+            u32 small = (u32)__float2int_rn(fabsf(value) * 512.0f);
+            out[at] = (u8)(sign | min(bits < 121u << 23 ? small : normal, 0x7eu));
+        }
+    }
+    if (threadIdx.x == 0) scales[blockIdx.x] = (u16)scale;
+}
