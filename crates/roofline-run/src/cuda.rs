@@ -3,6 +3,7 @@
 //! Nothing of CUDA is needed to build this, and a program that never asks for a GPU never looks for one. The driver, NVRTC
 //! and cuBLASLt are opened when they are first needed; each that is missing is an error that says where to get it.
 
+mod asked;
 mod attention;
 mod backend;
 mod ceilings;
@@ -16,6 +17,7 @@ mod gpu;
 mod library;
 mod named;
 mod operand;
+mod prefill;
 mod replay;
 mod row_format;
 
@@ -31,6 +33,7 @@ pub fn sources() -> Vec<(String, Recipe)> {
         gemv_packed::sources(),
         gemm_packed::sources(),
         attention::sources(),
+        prefill::sources(),
         elementwise::sources(),
         backend::sources(),
         ceilings::sources(),
