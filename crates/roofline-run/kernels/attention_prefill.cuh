@@ -8,10 +8,15 @@
 // score of a head, which nothing is added for.
 //
 //   HEAD_DIM, HALF                      KEYS    of a block, which are multiplied at once
-//   TALL    queries of a tile           CAUSAL  whether a token sees only what came before it
-//   WINDOWED, CAPPED, SINKS, PAGED      what there is beside
+//   TALL    rows of a tile              CAUSAL  whether a token sees only what came before it
+//   PACK    heads of a tile             WINDOWED, CAPPED, SINKS, PAGED: what there is beside
+//   SHARES  whether `splits` teams of threads share the keys of a tile, for too few tiles to fill a GPU
 //
-// A tile is TALL queries of one head. Tiles that see most keys come first, and heads that share keys are neighbours.
+// A tile has PACK heads that share keys, token after token: few tokens fill it then, too. Tiles that see most keys come first,
+// and such that share keys are neighbours. The last of the teams that share a tile adds up what all have left in `shares`;
+// `counters` are zeros before and after.
+
+constexpr int SPAN = TALL / PACK; // tokens of a tile; rows that are left over come to nothing
 
 constexpr float LOG2_E = 1.4426950408889634f;
 // How far a score may exceed, in powers of two, what weights are relative to: outputs are scaled anew only past that.
@@ -37,46 +42,63 @@ static __device__ __forceinline__ u32 rounded(float low, float high) {
 
 // What a launch was asked for.
 struct Shape {
-    int sequences, heads, kv_heads, capacity, fresh, window;
+    int sequences, heads, kv_heads, capacity, fresh, window, splits;
 
-    __device__ __forceinline__ int tiles() const { return (fresh + TALL - 1) / TALL * sequences * heads; }
-    // The first row of a sequence's keys of a head, and how far apart pages are.
+    // Tiles, or shares of them.
+    __device__ __forceinline__ int items() const {
+        return (fresh + SPAN - 1) / SPAN * sequences * (heads / PACK) * (SHARES ? splits : 1);
+    }
+    // The first row of a sequence's keys of a head.
     __device__ __forceinline__ u64 row(int sequence, int head) const {
         return (u64)(sequence * kv_heads + head / (heads / kv_heads)) * capacity;
     }
 };
 
 struct Tile {
-    int sequence, head, first; // its first query
+    int sequence, head, first; // its first head and token
     int before, keys;          // keys that the sequence had before, and has
     int lowest, highest;       // blocks of keys that any of its queries sees
+    int index, split, sharing; // its number, which of its shares this is, and of how many
 
-    __device__ __forceinline__ Tile(const Shape& shape, const int* starts, int index) {
-        int across = shape.sequences * shape.heads, tiles = (shape.fresh + TALL - 1) / TALL;
-        sequence = index % across / shape.heads, head = index % shape.heads;
-        first = (tiles - 1 - index / across) * TALL;
+    __device__ __forceinline__ Tile(const Shape& shape, const int* starts, int item) {
+        index = SHARES ? item / shape.splits : item, split = SHARES ? item % shape.splits : 0;
+        int packs = shape.heads / PACK, across = shape.sequences * packs, tiles = (shape.fresh + SPAN - 1) / SPAN;
+        sequence = index % across / packs, head = index % packs * PACK;
+        first = (tiles - 1 - index / across) * SPAN;
         before = starts[sequence], keys = before + shape.fresh;
-        highest = ((CAUSAL ? min(before + first + TALL, keys) : keys) - 1) / KEYS;
+        highest = ((CAUSAL ? min(before + first + SPAN, keys) : keys) - 1) / KEYS;
         lowest = WINDOWED ? max(before + first + 1 - shape.window, 0) / KEYS : 0;
+        sharing = 1;
+        if (SHARES) {
+            int blocks = highest - lowest + 1, last = highest;
+            sharing = min(shape.splits, blocks);
+            highest = last - blocks * split / sharing, lowest = last - blocks * (split + 1) / sharing + 1;
+        }
     }
 
-    // Whether some of the queries from `row` to `end` do not see all keys of a block.
-    __device__ __forceinline__ bool partial(const Shape& shape, int row, int end, int block) const {
+    // Whether there is nothing to do, because there are fewer blocks than shares.
+    __device__ __forceinline__ bool idle() const { return SHARES && split >= sharing; }
+
+    // The token of a row, from the first of its sequence on.
+    __device__ __forceinline__ int token(int row) const { return first + row / PACK; }
+
+    // Whether some of the rows from `row` to `last` do not see all keys of a block.
+    __device__ __forceinline__ bool partial(const Shape& shape, int row, int last, int block) const {
         int from = block * KEYS, to = from + KEYS;
-        return to > (CAUSAL ? min(before + row + 1, keys) : keys) || WINDOWED && from < before + end - shape.window;
+        return to > (CAUSAL ? min(before + token(row) + 1, keys) : keys) || WINDOWED && from < before + token(last) + 1 - shape.window;
     }
 };
 
 // Scores are held as products leave them: with t = lane % 4, number i is that of key i / 4 * 8 + 2t + i % 2 with the first of
 // a thread's two rows or, where i / 2 is odd, with the second, which is 8 further.
 
-// Takes away what is not seen; `key` is the first key of this thread, `row` its first query.
+// Takes away what is not seen; `key` is the first key of this thread, `row` its first row.
 template <int N>
 static __device__ __forceinline__ void hide(float (&scores)[N], const Tile& tile, int window, int row, int key) {
 #pragma unroll
     for (int side = 0; side < 2; side++) {
-        int end = CAUSAL ? min(tile.before + row + 8 * side + 1, tile.keys) : tile.keys;
-        int from = tile.before + row + 8 * side + 1 - window;
+        int place = tile.before + tile.token(row + 8 * side) + 1;
+        int end = CAUSAL ? min(place, tile.keys) : tile.keys, from = place - window;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             int own = key + i / 4 * 8 + i % 2;
@@ -138,7 +160,7 @@ struct Rows {
     }
 
     // What outputs are multiplied with in the end.
-    __device__ __forceinline__ void finish(float (&factor)[2], const float* sinks, int head) {
+    __device__ __forceinline__ void finish(float (&factor)[2], const float* sinks, const Tile& tile, int row) {
 #pragma unroll
         for (int side = 0; side < 2; side++) {
             float sum = total[side];
@@ -146,7 +168,7 @@ struct Rows {
             sum += __shfl_xor_sync(0xffffffff, sum, 2);
             float shrink = 1;
             if (SINKS) {
-                float sink = sinks[head] * LOG2_E, most = fmaxf(sink, base[side]);
+                float sink = sinks[tile.head + (row + 8 * side) % PACK] * LOG2_E, most = fmaxf(sink, base[side]);
                 shrink = power_of_2(base[side] - most);
                 sum = sum * shrink + power_of_2(sink - most);
             }
@@ -154,6 +176,56 @@ struct Rows {
         }
     }
 };
+
+// What a team of THREADS has of a tile: each thread's sums and rows, number after number. Every thread reads only what threads
+// of its own number have left.
+template <int THREADS, int N>
+static __device__ __forceinline__ void leave_share(float* share, int thread, const float (&sums)[N], const Rows& rows) {
+#pragma unroll
+    for (int i = 0; i < N; i++) share[i * THREADS + thread] = sums[i];
+#pragma unroll
+    for (int side = 0; side < 2; side++)
+        share[(N + side) * THREADS + thread] = rows.base[side], share[(N + 2 + side) * THREADS + thread] = rows.total[side];
+}
+
+// All shares in their order, `apart` floats from one to the next.
+template <int THREADS, int N>
+static __device__ __forceinline__ void add_shares(const float* shares, u64 apart, int sharing, int thread, float (&sums)[N], Rows& rows) {
+    float most[2] = {-INFINITE, -INFINITE};
+    for (int from = 0; from < sharing; from++)
+#pragma unroll
+        for (int side = 0; side < 2; side++) most[side] = fmaxf(most[side], __ldcg(shares + from * apart + (N + side) * THREADS + thread));
+#pragma unroll
+    for (int i = 0; i < N; i++) sums[i] = 0;
+    rows.total[0] = rows.total[1] = 0;
+    for (int from = 0; from < sharing; from++) {
+        const float* share = shares + from * apart + thread;
+        float weight[2];
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            weight[side] = power_of_2(__ldcg(share + (N + side) * THREADS) - most[side]);
+            rows.total[side] += weight[side] * __ldcg(share + (N + 2 + side) * THREADS);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) sums[i] += weight[i / 2 % 2] * __ldcg(share + i * THREADS);
+    }
+    rows.base[0] = most[0], rows.base[1] = most[1];
+}
+
+// Whether this team is the last of those that share a tile. `barrier` is the team's own, `told` a place for its threads.
+template <int THREADS>
+static __device__ __forceinline__ bool last_of(u32* counter, int sharing, int barrier, int* told) {
+    __threadfence();
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+    if (threadIdx.x % THREADS == 0) {
+        bool last = atomicAdd(counter, 1) == sharing - 1;
+        if (last) *counter = 0;
+        *(volatile int*)told = last;
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+    __threadfence();
+    return *(volatile int*)told;
+}
 
 // Outputs of a thread's two rows, rounded and written, 16 bytes at a time: four threads that have two features each of four
 // pieces give each other what makes a piece.
@@ -163,29 +235,29 @@ static __device__ __forceinline__ void write_out(const float (&sums)[N], const f
     int t = threadIdx.x % 4;
 #pragma unroll
     for (int side = 0; side < 2; side++) {
-        int token = tile.first + row + 8 * side;
-        u16* to = out + (((u64)tile.sequence * shape.fresh + token) * shape.heads + tile.head) * HEAD_DIM;
-        bool there = token < shape.fresh;
+        int own = row + 8 * side, token = tile.token(own);
+        u16* to = out + (((u64)tile.sequence * shape.fresh + token) * shape.heads + tile.head + own % PACK) * HEAD_DIM;
+        bool there = own < SPAN * PACK && token < shape.fresh;
 #pragma unroll
         for (int from = 0; from < HEAD_DIM / 8; from += 4) {
-            u32 own[4];
+            u32 pairs[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int at = min(from + i, HEAD_DIM / 8 - 1) * 4 + 2 * side;
-                own[i] = rounded(sums[at] * factor[side], sums[at + 1] * factor[side]);
+                pairs[i] = rounded(sums[at] * factor[side], sums[at + 1] * factor[side]);
             }
 #pragma unroll
             for (int step = 1; step < 4; step *= 2)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     if ((i & step) == 0) {
-                        u32 other = __shfl_xor_sync(0xffffffff, t & step ? own[i] : own[i + step], step);
+                        u32 other = __shfl_xor_sync(0xffffffff, t & step ? pairs[i] : pairs[i + step], step);
                         if (t & step)
-                            own[i] = other;
+                            pairs[i] = other;
                         else
-                            own[i + step] = other;
+                            pairs[i + step] = other;
                     }
-            if (there && from + t < HEAD_DIM / 8) *(uint4*)(to + (from + t) * 8) = make_uint4(own[0], own[1], own[2], own[3]);
+            if (there && from + t < HEAD_DIM / 8) *(uint4*)(to + (from + t) * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         }
     }
 }

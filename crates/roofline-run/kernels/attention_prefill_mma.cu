@@ -47,12 +47,14 @@ static __device__ __forceinline__ void multiply(float* c, const u32* a, u32 b0, 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attention_prefill(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v, u16* __restrict__ out,
-                      const int* __restrict__ starts, const int* __restrict__ table, const float* __restrict__ sinks, int sequences,
-                      int heads, int kv_heads, int capacity, int fresh, int q_pitch, int window, float scale, float cap) {
+                      const int* __restrict__ starts, const int* __restrict__ table, const float* __restrict__ sinks,
+                      float* __restrict__ shares, u32* __restrict__ counters, int sequences, int heads, int kv_heads, int capacity, int fresh,
+                      int q_pitch, int window, int splits, float scale, float cap) {
     chain_release();
     chain_wait();
-    Shape shape = {sequences, heads, kv_heads, capacity, fresh, window};
+    Shape shape = {sequences, heads, kv_heads, capacity, fresh, window, splits};
     Tile tile(shape, starts, blockIdx.x);
+    if (tile.idle()) return;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int row = warp * TILES * 16 + lane / 4, key = lane % 4 * 2; // of a tile, of a block
     uint4* ring = memory + TALL * PITCH;
@@ -78,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     q += (u64)(tile.sequence * fresh + tile.first) * q_pitch + tile.head * HEAD_DIM;
     for (int at = threadIdx.x; at < TALL * PIECES; at += THREADS) {
         int own = at / PIECES, piece = at % PIECES;
-        bool there = tile.first + own < fresh;
-        copy(memory + own * PITCH + piece, q + (u64)(there ? own : 0) * q_pitch + piece * 8, there);
+        bool there = own < SPAN * PACK && tile.token(own) < fresh;
+        copy(memory + own * PITCH + piece, q + (there ? (u64)(own / PACK) * q_pitch + own % PACK * HEAD_DIM : 0) + piece * 8, there);
     }
     fetch(0, tile.highest);
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -125,10 +127,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         u32 weights[TILES][KEYS / 4];
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
-            int first = tile.first + (warp * TILES + i) * 16;
+            int first = (warp * TILES + i) * 16;
             float shrink[2];
             if (CAPPED) bound(scores[i], scale, cap);
-            if (tile.partial(shape, first, first + 16, block)) hide(scores[i], tile, window, tile.first + row + 16 * i, block * KEYS + key);
+            if (tile.partial(shape, first, first + 15, block)) hide(scores[i], tile, window, row + 16 * i, block * KEYS + key);
             if (rows[i].weigh(scores[i], CAPPED ? 1 : scale, shrink)) {
 #pragma unroll
                 for (int at = 0; at < HEAD_DIM / 2; at++) sums[i][at] *= shrink[at / 2 % 2];
@@ -151,10 +153,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
     }
 
+    if (SHARES && tile.sharing > 1) {
+        constexpr u64 PART = (HEAD_DIM / 2 + 4) * THREADS, SHARE = PART * TILES;
+        __shared__ int told;
+        float* own = shares + (u64)tile.index * splits * SHARE;
+#pragma unroll
+        for (int i = 0; i < TILES; i++) leave_share<THREADS>(own + tile.split * SHARE + i * PART, threadIdx.x, sums[i], rows[i]);
+        if (!last_of<THREADS>(counters + tile.index, tile.sharing, 1, &told)) return;
+#pragma unroll
+        for (int i = 0; i < TILES; i++) add_shares<THREADS>(own + i * PART, SHARE, tile.sharing, threadIdx.x, sums[i], rows[i]);
+    }
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
         float factor[2];
-        rows[i].finish(factor, sinks, tile.head);
+        rows[i].finish(factor, sinks, tile, row + 16 * i);
         write_out(sums[i], factor, shape, tile, row + 16 * i, out);
     }
 }

@@ -2,17 +2,15 @@
 //
 // One warp has the copy engine bring queries, keys and values. GROUPS warpgroups have 64 queries each, and per block of keys
 // ask the tensor units for the next block's scores and for the present block's outputs before they make weights of scores:
-// these take half as long as the products and would otherwise come on top. Warpgroups also take turns to ask, so that one
-// makes weights while the other multiplies.
+// these take half as long as the products and would otherwise come on top. That warpgroups also take turns to ask, as in the
+// paper, measured no faster on an H200.
 //
-// Blocks of threads stay, and take the next tile when they have done one: `counters` has the next tile and how many blocks
-// have finished, zeros before and after. The next tile's queries and keys come in while the present one is written.
+// Blocks of threads stay, and take the next tile when they have done one: the first of `counters` is the next tile, the second
+// how many blocks have finished, then come those of shared tiles. The next tile's queries and keys come in while the present
+// one is written.
 //
 //   STAGES  of the rings of keys and of values; beside attention_prefill.cuh's
 
-#ifndef TURNS
-#define TURNS 1
-#endif
 constexpr int UNITS = (HEAD_DIM + 63) / 64; // of 128 bytes of a row, which lie together in shared memory
 constexpr int CONSUMERS = 128 * GROUPS;
 constexpr u32 Q_BYTES = TALL * UNITS * 128, BLOCK_BYTES = KEYS * UNITS * 128;
@@ -57,10 +55,10 @@ struct Source {
     }
 
     __device__ __forceinline__ void fill(const Shape& shape, const Tile& tile) {
-        barrier_expect(full, Q_BYTES);
+        barrier_expect(full, SPAN * PACK * UNITS * 128);
 #pragma unroll
         for (int unit = 0; unit < UNITS; unit++)
-            copy_box(base + unit * TALL * 128, q, tile.head * HEAD_DIM + unit * 64, tile.sequence * shape.fresh + tile.first, full);
+            copy_box(base + unit * TALL * 128, q, unit * 64, tile.head, tile.sequence * shape.fresh + tile.first, full);
         int blocks = tile.highest - tile.lowest + 1;
         for (int at = 0; at <= blocks; at++) {
             if (at < blocks) fill(k, 0, filled + at, shape, tile, tile.highest - at);
@@ -76,33 +74,21 @@ static __device__ __forceinline__ void clear_values(u8* values, int from) {
         int row = from + at / 8 % (KEYS - from), unit = at / 8 / (KEYS - from);
         *(uint4*)(values + (unit * KEYS + row) * 128 + at % 8 * 16) = make_uint4(0, 0, 0, 0);
     }
-    asm volatile("fence.proxy.async.shared::cta;\nbar.sync 3, %0;" ::"n"(CONSUMERS) : "memory");
-}
-
-// Warpgroups in turn: waits for leave to ask the tensor units, and passes it on.
-static __device__ __forceinline__ void await_turn() {
-#if GROUPS == 2 && TURNS
-    asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory");
-#endif
-}
-static __device__ __forceinline__ void pass_turn() {
-#if GROUPS == 2 && TURNS
-    asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory");
-#endif
+    asm volatile("fence.proxy.async.shared::cta;\nbar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
 }
 
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
     attention_prefill(const __grid_constant__ Map q_map, const __grid_constant__ Map k_map, const __grid_constant__ Map v_map,
                       u16* __restrict__ out, const int* __restrict__ starts, const int* __restrict__ table,
-                      const float* __restrict__ sinks, u32* __restrict__ counters, int sequences, int heads, int kv_heads, int capacity,
-                      int fresh, int window, float scale, float cap) {
+                      const float* __restrict__ sinks, float* __restrict__ shares, u32* __restrict__ counters, int sequences, int heads,
+                      int kv_heads, int capacity, int fresh, int window, int splits, float scale, float cap) {
     extern __shared__ u8 dynamic[];
     __shared__ u64 barriers[2 + 4 * STAGES];
-    __shared__ int announced; // the tile whose queries are there, or -1
+    __shared__ int announced, told[GROUPS]; // the tile whose queries are there, or -1; who was last
     u8* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
     u32 full = shared_address(barriers), empty = full + 8 * (1 + 2 * STAGES), base = shared_address(memory);
-    Shape shape = {sequences, heads, kv_heads, capacity, fresh, window};
-    int tiles = shape.tiles();
+    Shape shape = {sequences, heads, kv_heads, capacity, fresh, window, splits};
+    int items = shape.items();
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < 1 + 2 * STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS);
@@ -120,13 +106,14 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
 #endif
         if (threadIdx.x == CONSUMERS) {
             Source source = {&q_map, &k_map, &v_map, table, base, full, empty, 0};
-            for (int turn = 0, index = blockIdx.x;; turn++) {
-                int next = index < tiles ? (int)(gridDim.x + atomicAdd(counters, 1)) : 0;
+            for (int turn = 0, item = blockIdx.x, next;; item = next) {
+                next = item < items ? (int)(gridDim.x + atomicAdd(counters, 1)) : 0;
+                if (item < items && Tile(shape, starts, item).idle()) continue;
                 if (turn > 0) barrier_wait(empty, (turn - 1) % 2);
-                *(volatile int*)&announced = index < tiles ? index : -1;
-                if (index >= tiles) break;
-                source.fill(shape, Tile(shape, starts, index));
-                index = next;
+                turn++;
+                *(volatile int*)&announced = item < items ? item : -1;
+                if (item >= items) break;
+                source.fill(shape, Tile(shape, starts, item));
             }
             barrier_arrive(full);
             if (atomicAdd(counters + 1, 1) == gridDim.x - 1) counters[0] = counters[1] = 0;
@@ -168,18 +155,16 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
             for (int i = 0; i < KEYS / 4; i++) weights[i] = rounded(scores[2 * i], scores[2 * i + 1]);
         };
 
-        if (group == 1) pass_turn();
         for (int turn = 0, used = 0;; turn++) {
             barrier_wait(full, turn % 2);
-            int index = *(volatile int*)&announced;
-            if (index < 0) break;
-            Tile tile(shape, starts, index);
-            int first = tile.first + group * 64, own = tile.first + row;
+            int item = *(volatile int*)&announced;
+            if (item < 0) break;
+            Tile tile(shape, starts, item);
             Rows rows;
             float shrink[2];
             auto weigh = [&](int block) {
                 if (CAPPED) bound(scores, scale, cap);
-                if (tile.partial(shape, first, first + 64, block)) hide(scores, tile, window, own, block * KEYS + key);
+                if (tile.partial(shape, group * 64, group * 64 + 63, block)) hide(scores, tile, window, row, block * KEYS + key);
                 return rows.weigh(scores, CAPPED ? 1 : scale, shrink);
             };
 
@@ -199,11 +184,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
             for (int block = tile.highest - 1; block >= tile.lowest; block--) {
                 int ahead = used + 1;
                 barrier_wait(full + 8 * (1 + ahead % STAGES), ahead / STAGES % 2);
-                await_turn();
                 ask_scores(ahead % STAGES);
                 barrier_wait(full + 8 * (1 + STAGES + used % STAGES), used / STAGES % 2);
                 ask_outputs(used % STAGES);
-                pass_turn();
                 wgmma_wait(1);
                 leave(1 + ahead % STAGES);
                 bool higher = weigh(block);
@@ -219,11 +202,19 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
             leave(0);
             barrier_wait(full + 8 * (1 + STAGES + used % STAGES), used / STAGES % 2);
             ask_outputs(used % STAGES);
-            float factor[2];
-            rows.finish(factor, sinks, tile.head);
             wgmma_wait(0);
             leave(1 + STAGES + used % STAGES);
             used++;
+            if (SHARES && tile.sharing > 1) {
+                constexpr u64 SHARE = (HEAD_DIM / 2 + 4) * 128;
+                u64 team = (u64)tile.index * GROUPS + group;
+                float* own = shares + team * splits * SHARE;
+                leave_share<128>(own + tile.split * SHARE, threadIdx.x % 128, sums, rows);
+                if (!last_of<128>(counters + 2 + team, tile.sharing, 2 + group, told + group)) continue;
+                add_shares<128>(own, SHARE, tile.sharing, threadIdx.x % 128, sums, rows);
+            }
+            float factor[2];
+            rows.finish(factor, sinks, tile, row);
             write_out(sums, factor, shape, tile, row, out);
         }
     }

@@ -32,3 +32,9 @@ static __device__ __forceinline__ void copy_box(u32 to, const Map* map, int colu
                  "l"(map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
+
+static __device__ __forceinline__ void copy_box(u32 to, const Map* map, int column, int row, int layer, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(layer), "r"(barrier)
+                 : "memory");
+}

@@ -20,6 +20,7 @@ mod operand;
 mod prefill;
 mod replay;
 mod row_format;
+mod widen;
 
 pub(crate) use gemv_packed::THIN_ROWS;
 
@@ -34,6 +35,7 @@ pub fn sources() -> Vec<(String, Recipe)> {
         gemm_packed::sources(),
         attention::sources(),
         prefill::sources(),
+        widen::sources(),
         elementwise::sources(),
         backend::sources(),
         ceilings::sources(),

@@ -99,7 +99,7 @@ impl Backend for Cuda {
             Op::Attention(shape) if shape.queries == Dim::ONE => {
                 attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
             }
-            Op::Attention(shape) => prefill::plan(&self.gpu, shape, subject).map(|(plan, _)| plan.kernel()),
+            Op::Attention(shape) => prefill::kernel(&self.gpu, shape, subject),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::plan(subject).map(|plan| plan.kernel()),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }

@@ -10,7 +10,7 @@ use roofline_core::{
     op::{self, Cache},
 };
 
-use super::{compiler::Architecture, gemm_packed::OLDEST, gpu::Recipe};
+use super::{compiler::Architecture, gemm_packed::OLDEST, gpu::Recipe, row_format::RowFormat, widen::Widen};
 
 const WGMMA: &str = concat!(
     include_str!("../../kernels/common.cuh"),
@@ -34,7 +34,9 @@ const UNIT: usize = 128;
 const ALIGNED: usize = 1024;
 const OWN: usize = 512;
 /// Rows of a page, where a cache has pages: what the copy engine takes at once.
-pub(super) const SMALLEST_PAGE: usize = 64;
+const SMALLEST_PAGE: usize = 64;
+/// Shares of a tile's keys at most: one block adds them all up.
+const MOST_SPLITS: usize = 16;
 
 /// What a kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +73,31 @@ pub(super) struct Form {
     pub(super) unit: Unit,
     /// Keys that are multiplied at once.
     pub(super) keys: usize,
+    /// Query heads of a tile: all that share keys where tokens alone do not fill it.
+    pub(super) pack: usize,
+    /// Blocks that share a tile's keys.
+    pub(super) splits: usize,
+}
+
+/// What a call is for, as far as the division of work depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) sequences: usize,
+    /// New tokens of each.
+    pub(super) new: usize,
+}
+
+/// A GPU, as far as the division of work depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) architecture: Architecture,
+    pub(super) multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(super) shared: u32,
 }
 
 impl Form {
-    /// Queries of a tile.
+    /// Rows of a tile.
     pub(super) fn tall(self) -> usize {
         match self.unit {
             Unit::Wgmma { .. } => 128,
@@ -90,16 +113,17 @@ impl Form {
     }
 
     pub(super) fn words(self) -> String {
-        match self.unit {
-            Unit::Wgmma { stages } => format!(" wgmma {}k{stages}s", self.keys),
-            Unit::Mma { warps, tiles } => format!(" mma {}k{warps}w{tiles}t", self.keys),
+        let Self { unit, keys, pack, splits } = self;
+        match unit {
+            Unit::Wgmma { .. } => format!(" wgmma {keys}k{pack}h{splits}s"),
+            Unit::Mma { warps, tiles } => format!(" mma {keys}k{warps}w{tiles}t{pack}h{splits}s"),
         }
     }
 }
 
 impl Prefill {
-    /// For a measurement; or why there is no kernel.
-    pub(super) fn of(shape: &op::Attention, query: Format, kv: Format) -> Result<Self, String> {
+    /// For a measurement, with what a cache that is not of 16 bit is widened from; or why there is no kernel.
+    pub(super) fn of(shape: &op::Attention, query: Format, kv: Format) -> Result<(Self, Option<Widen>), String> {
         let shape = shape.checked().map_err(|error| error.to_string())?;
         let cache = match shape.cache {
             Cache::Separate => kv,
@@ -109,12 +133,9 @@ impl Prefill {
         if !matches!(query, Format::FP16 | Format::BF16) {
             return Err(format!("queries in {query} have no attention kernel: use bf16 or fp16"));
         }
-        if cache != query {
-            return Err(format!(
-                "attention of {} new tokens per sequence over a cache in {cache} has no kernel: use {query}",
-                shape.queries
-            ));
-        }
+        let Some(stored) = RowFormat::of(cache, query) else {
+            return Err(format!("a KV cache in {cache} has no kernel: use {query}, fp8-e4m3, fp8-e5m2 or int8"));
+        };
         if shape.value_dim != shape.head_dim {
             let (keys, values) = (shape.head_dim, shape.value_dim);
             return Err(format!("heads of {keys} and {values} features have no attention kernel of several tokens"));
@@ -140,14 +161,18 @@ impl Prefill {
             page: None,
             chained: false,
         };
-        plan.checked()
+        let widen = Widen { stored, half: plan.half, kv_heads, width, chained: false };
+        Ok((plan.checked()?, (stored != RowFormat::Sixteen).then_some(widen)))
     }
 
     /// The same, unless no kernel has such heads or pages.
     pub(super) fn checked(self) -> Result<Self, String> {
         if !WIDTHS.contains(&self.width) {
             let all = WIDTHS.map(|width| width.to_string()).join(", ");
-            return Err(format!("heads of {} features have no attention kernel of several tokens: {all} do", self.width));
+            return Err(format!(
+                "heads of {} features have no attention kernel of several tokens: {all} do",
+                self.width
+            ));
         }
         if let Some(page) = self.page.filter(|page| *page < SMALLEST_PAGE || !page.is_power_of_two()) {
             return Err(format!("pages of {page} rows have no kernel: powers of two from {SMALLEST_PAGE} on do"));
@@ -155,21 +180,34 @@ impl Prefill {
         Ok(self)
     }
 
-    pub(super) fn kernel(&self) -> Kernel {
+    pub(super) fn kernel(&self, widen: Option<Widen>) -> Kernel {
         let math = if self.half { Math::Fp16 } else { Math::Bf16 };
-        Kernel { name: "attention prefill".to_owned(), path: Path::Native, math }
+        let stored = widen.map_or(RowFormat::Sixteen, |widen| widen.stored);
+        let path = if widen.is_some() { Path::CastEmulated } else { Path::Native };
+        Kernel { name: format!("attention prefill {stored:?}").to_lowercase(), path, math }
     }
 
-    /// Forms for a GPU whose blocks may have `shared` bytes, best first; or why there is none.
-    pub(super) fn forms(&self, architecture: Architecture, shared: u32) -> Result<Vec<Form>, String> {
+    /// Forms for a call, best first; or why there is none.
+    pub(super) fn forms(&self, room: Room, extent: Extent) -> Result<Vec<Form>, String> {
+        let Room { architecture, multiprocessors, shared } = room;
         if architecture < OLDEST {
             return Err(format!(
                 "attention of several new tokens needs compute capability {}.{} or later, and this GPU has {}.{}",
                 OLDEST.major, OLDEST.minor, architecture.major, architecture.minor
             ));
         }
-        let wgmma = |keys, stages| Form { unit: Unit::Wgmma { stages }, keys };
-        let mma = |keys, warps, tiles| Form { unit: Unit::Mma { warps, tiles }, keys };
+        let divided = |unit: Unit, keys: usize| {
+            let mut form = Form { unit, keys, pack: 1, splits: 1 };
+            // Whole tiles of tokens measured up to a quarter faster than such of several heads, but only with wgmma.
+            if matches!(unit, Unit::Mma { .. }) || extent.new < form.tall() {
+                form.pack = self.heads / self.kv_heads;
+            }
+            let tiles = self.tiles(form, extent);
+            form.splits = (multiprocessors as usize / tiles).clamp(1, MOST_SPLITS);
+            form
+        };
+        let wgmma = |keys, stages| divided(Unit::Wgmma { stages }, keys);
+        let mma = |keys, warps, tiles| divided(Unit::Mma { warps, tiles }, keys);
         let mut all = Vec::new();
         if architecture == (Architecture { major: 9, minor: 0 }) {
             match self.width {
@@ -184,7 +222,7 @@ impl Prefill {
             // Warps with twice as many queries read shared memory half as often; where that has no room, fewer do.
             all.extend([mma(64, 4, 2), mma(32, 4, 2), mma(64, 4, 1)]);
         }
-        all.retain(|form| self.shared(*form) + OWN <= shared as usize);
+        all.retain(|form| self.shared(*form) + OWN <= shared as usize && form.pack <= form.tall());
         if all.is_empty() {
             return Err(format!("heads of {} features need more shared memory than there is", self.width));
         }
@@ -216,6 +254,8 @@ impl Prefill {
             ("CHAINED", i64::from(self.chained)),
             ("KEYS", number(form.keys)),
             ("TALL", number(form.tall())),
+            ("PACK", number(form.pack)),
+            ("SHARES", i64::from(form.splits > 1)),
         ];
         let (source, more) = match form.unit {
             Unit::Wgmma { stages } => (WGMMA, vec![("GROUPS", 2), ("STAGES", number(stages))]),
@@ -229,8 +269,17 @@ impl Prefill {
     }
 
     /// Tiles of a call.
-    pub(super) fn tiles(&self, form: Form, sequences: usize, new: usize) -> usize {
-        new.div_ceil(form.tall()) * sequences * self.heads
+    pub(super) fn tiles(&self, form: Form, extent: Extent) -> usize {
+        extent.new.div_ceil(form.tall() / form.pack) * extent.sequences * (self.heads / form.pack)
+    }
+
+    /// Bytes of what blocks leave for each other, and of counters, that are enough for every call.
+    pub(super) fn scratch(&self, multiprocessors: u32) -> [usize; 2] {
+        // Shares are made where they are no more than multiprocessors, of the tallest tile: outputs and two numbers more of
+        // each of a thread's two rows, which four threads have. Two counters for all, and two for each tile.
+        const TALLEST: usize = 128;
+        let most = multiprocessors as usize;
+        [most * TALLEST * (self.width + 8) * 4, 8 + 8 * most]
     }
 }
 
@@ -254,8 +303,12 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
             chained: at == 3,
         };
         for (architecture, shared) in [(hopper, 227 << 10), (ampere, 163 << 10)] {
-            for form in plan.forms(architecture, shared).unwrap_or_default() {
-                all.push((format!("attention prefill {width}{}", form.words()), plan.recipe(form)));
+            let room = Room { architecture, multiprocessors: 108, shared };
+            for new in [2048, 16] {
+                let forms = plan.forms(room, Extent { sequences: 1, new }).unwrap_or_default();
+                let programs =
+                    forms.iter().map(|form| (format!("attention prefill {width}{}", form.words()), plan.recipe(*form)));
+                all.extend(programs.take(if new == 16 { 1 } else { usize::MAX }));
             }
         }
     }
@@ -286,8 +339,9 @@ mod tests {
         let architectures = [(8, 0, 163), (8, 6, 99), (8, 7, 163), (8, 9, 99), (9, 0, 227), (10, 0, 227), (12, 0, 99)];
         for (major, minor, kilobytes) in architectures {
             let architecture = Architecture { major, minor };
-            for width in WIDTHS {
-                let forms = plan(width).forms(architecture, kilobytes << 10).unwrap();
+            let room = Room { architecture, multiprocessors: 84, shared: kilobytes << 10 };
+            for (width, new) in WIDTHS.into_iter().flat_map(|width| [1, 100, 4096].map(|new| (width, new))) {
+                let forms = plan(width).forms(room, Extent { sequences: 2, new }).unwrap();
                 for form in forms {
                     let recipe = plan(width).recipe(form);
                     assert!(recipe.is_for(architecture), "{width} on {major}.{minor}: {form:?}");
@@ -295,15 +349,38 @@ mod tests {
                 }
             }
         }
-        let turing = plan(128).forms(Architecture { major: 7, minor: 5 }, 64 << 10).unwrap_err();
+        let turing = Architecture { major: 7, minor: 5 };
+        let room = Room { architecture: turing, multiprocessors: 40, shared: 64 << 10 };
+        let turing = plan(128).forms(room, Extent { sequences: 1, new: 2 }).unwrap_err();
         assert!(turing.contains("8.0") && turing.contains("7.5"), "{turing}");
     }
 
     #[test]
     fn tiles_hold_every_query_of_every_head() {
-        let form = Form { unit: Unit::Mma { warps: 4, tiles: 2 }, keys: 64 };
-        assert_eq!(plan(128).tiles(form, 3, 129), 2 * 3 * 32);
-        assert_eq!(plan(128).tiles(form, 1, 128), 32);
+        let form = |pack| Form { unit: Unit::Mma { warps: 4, tiles: 2 }, keys: 64, pack, splits: 1 };
+        assert_eq!(plan(128).tiles(form(1), Extent { sequences: 3, new: 129 }), 2 * 3 * 32);
+        assert_eq!(plan(128).tiles(form(1), Extent { sequences: 1, new: 128 }), 32);
+        // 32 tokens of 4 heads.
+        assert_eq!(plan(128).tiles(form(4), Extent { sequences: 1, new: 33 }), 2 * 8);
+    }
+
+    #[test]
+    fn few_tiles_are_shared_and_many_are_not() {
+        let architecture = Architecture { major: 9, minor: 0 };
+        let room = Room { architecture, multiprocessors: 132, shared: 227 << 10 };
+        let form = |new| plan(128).forms(room, Extent { sequences: 1, new }).unwrap()[0];
+        assert_eq!((form(16).pack, form(16).splits), (4, 16));
+        assert_eq!((form(64).pack, form(64).splits), (4, 8));
+        assert_eq!((form(2048).pack, form(2048).splits), (1, 1));
+        for new in [1, 16, 100, 200, 2048] {
+            let (form, extent) = (form(new), Extent { sequences: 1, new });
+            let [shares, counters] = plan(128).scratch(132);
+            let tiles = plan(128).tiles(form, extent);
+            if form.splits > 1 {
+                assert!(tiles * form.splits * form.tall() * (128 + 8) * 4 <= shares, "{new}");
+                assert!(8 + 8 * tiles <= counters, "{new}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use roofline_core::{
     Dim, Format,
     measurement::{Check, Kernel, Residency, Subject},
     op,
+    units::Bytes,
 };
 
 use super::{
@@ -14,7 +15,8 @@ use super::{
         asked::Asked,
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
-        prefill::{Form, Prefill, Unit},
+        prefill::{Extent, Form, Prefill, Room, Unit},
+        widen::Widen,
     },
     Argument, GpuCase, Launch, Work, candidate, launch,
     linear::poison,
@@ -28,52 +30,63 @@ use crate::{
 
 /// Keys that the reference looks at, about.
 const LOOKED_AT: usize = 1 << 20;
-/// Bytes of the counters.
-pub(in crate::cuda) const COUNTERS: usize = 8;
 
-/// The kernel for `shape`, and its forms here.
-pub(super) fn plan(gpu: &Gpu, shape: &op::Attention, subject: &Subject) -> Result<(Prefill, Vec<Form>)> {
-    let plan = Prefill::of(shape, subject.formats.query, subject.formats.kv).map_err(unsupported)?;
-    let forms = plan.forms(gpu.architecture, gpu.block_shared()?).map_err(unsupported)?;
-    Ok((plan, forms))
+/// The kernel for `shape`.
+pub(super) fn kernel(gpu: &Gpu, shape: &op::Attention, subject: &Subject) -> Result<Kernel> {
+    plan(gpu, shape, subject).map(|(plan, widen, _)| plan.kernel(widen))
+}
+
+/// The same with its forms here.
+fn plan(gpu: &Gpu, shape: &op::Attention, subject: &Subject) -> Result<(Prefill, Option<Widen>, Vec<Form>)> {
+    let (plan, widen) = Prefill::of(shape, subject.formats.query, subject.formats.kv).map_err(unsupported)?;
+    let extent = Extent { sequences: shape.batch.get() as usize, new: shape.queries.get() as usize };
+    let forms = plan.forms(Room::of(gpu)?, extent).map_err(unsupported)?;
+    Ok((plan, widen, forms))
+}
+
+impl Room {
+    pub(in crate::cuda) fn of(gpu: &Gpu) -> Result<Self> {
+        let Gpu { architecture, multiprocessors, .. } = *gpu;
+        Ok(Self { architecture, multiprocessors, shared: gpu.block_shared()? })
+    }
 }
 
 impl Prefill {
     /// How its kernel is called.
     pub(in crate::cuda) fn call(&self, gpu: &Gpu, form: Form, asked: &Asked) -> Result<(Launch, Vec<Argument>)> {
         let integer = |value: usize| Argument::Integer(value as i32);
-        let tiles = self.tiles(form, asked.sequences, asked.new);
+        let items = self.tiles(form, Extent { sequences: asked.sequences, new: asked.new }) * form.splits;
         let rows = asked.sequences * self.kv_heads * asked.capacity;
         let mut arguments = match form.unit {
             Unit::Wgmma { .. } => {
-                let queries = [asked.sequences * asked.new, self.heads * self.width];
+                let tokens = asked.sequences * asked.new;
+                let queries = Map::of_heads(
+                    asked.queries,
+                    [tokens, self.heads, self.width],
+                    asked.query_pitch,
+                    [form.tall() / form.pack, form.pack],
+                )?;
                 // Where pages are is in a table, and how many there are is not known here: any row may be named.
                 let rows = if self.page.is_some() { i32::MAX as usize } else { rows };
                 let taken = self.page.map_or(form.keys, |page| page.min(form.keys));
-                let cached = |at: u64| Map::of_table(at, [rows, self.width], self.width, taken).map(Argument::Map);
-                vec![
-                    Argument::Map(Map::of_table(asked.queries, queries, asked.query_pitch, form.tall())?),
-                    cached(asked.keys)?,
-                    cached(asked.values)?,
-                ]
+                let cached = |at: u64| Map::of_rows(at, [rows, self.width], taken).map(Argument::Map);
+                vec![Argument::Map(queries), cached(asked.keys)?, cached(asked.values)?]
             }
             Unit::Mma { .. } => [asked.queries, asked.keys, asked.values].map(Argument::Address).into(),
         };
-        arguments.extend([asked.out, asked.starts, asked.table, asked.sinks].map(Argument::Address));
-        if let Unit::Wgmma { .. } = form.unit {
-            arguments.push(Argument::Address(asked.counters));
-        }
+        let places = [asked.out, asked.starts, asked.table, asked.sinks, asked.shares, asked.counters];
+        arguments.extend(places.map(Argument::Address));
         arguments.extend([asked.sequences, self.heads, self.kv_heads, asked.capacity, asked.new].map(integer));
         if let Unit::Mma { .. } = form.unit {
             arguments.push(integer(asked.query_pitch));
         }
-        arguments.push(integer(asked.window.unwrap_or(0)));
+        arguments.extend([asked.window.unwrap_or(0), form.splits].map(integer));
         arguments.push(Argument::Real(asked.scale * std::f32::consts::LOG2_E));
         arguments.push(Argument::Real(asked.cap.unwrap_or(0.0)));
         // Blocks of the one kernel stay and take tile after tile.
         let blocks = match form.unit {
-            Unit::Wgmma { .. } => tiles.min(gpu.multiprocessors as usize),
-            Unit::Mma { .. } => tiles,
+            Unit::Wgmma { .. } => items.min(gpu.multiprocessors as usize),
+            Unit::Mma { .. } => items,
         };
         let shared = self.recipe(form).shared;
         Ok((Launch { blocks: blocks as u32, threads: form.threads(), shared }, arguments))
@@ -86,29 +99,48 @@ pub(super) fn prepare<'a>(
     subject: &Subject,
     residency: Residency,
 ) -> Result<Box<dyn Case + 'a>> {
-    let (plan, forms) = plan(gpu, &shape, subject)?;
+    let (plan, widen, forms) = plan(gpu, &shape, subject)?;
     let [batch, queries, context] = [shape.batch, shape.queries, shape.context].map(|dim| dim.get() as usize);
     let query = subject.formats.query;
+    let format = if widen.is_some() { subject.formats.kv } else { query };
     let rows = batch * plan.kv_heads * context;
     let q = Operand::new(query, batch * queries * plan.heads, plan.width, 1.0, 3)?;
-    let caches = [Operand::new(query, rows, plan.width, 1.0, 4)?, Operand::new(query, rows, plan.width, 1.0, 5)?];
-    let part = |operand: &Operand| Part { pattern: operand.plain(plan.width), bytes: operand.rows * plan.width * 2 };
-    let copies = Copies::new(gpu, &caches.each_ref().map(part), residency)?;
+    let caches = [Operand::new(format, rows, plan.width, 1.0, 4)?, Operand::new(format, rows, plan.width, 1.0, 5)?];
+    let part = |operand: &Operand| {
+        let pattern = operand.plain(plan.width);
+        Part { bytes: pattern.len() / operand.distinct() * operand.rows, pattern }
+    };
+    let scales = |operand: &Operand| Part {
+        bytes: operand.encoded.scales.len() / operand.distinct() * rows,
+        pattern: operand.encoded.scales.clone(),
+    };
+    let [k, v] = &caches;
+    let copies = Copies::new(gpu, &[part(k), part(v), scales(k), scales(v)], residency)?;
     let inputs = Copies::new(gpu, &[part(&q)], Residency::Warm)?;
+    let wide = match widen {
+        Some(widen) => {
+            let memory = || gpu.memory(widen.bytes(batch, context));
+            Some(Wide { widen, function: gpu.function(&widen.recipe())?, caches: [memory()?, memory()?] })
+        }
+        None => None,
+    };
     let recipes: Vec<Recipe> = forms.iter().map(|form| plan.recipe(*form)).collect();
     let functions = gpu.functions(&recipes)?;
     // Keys before the new tokens; fewer than none where tokens see more than they are.
     let start = context as i32 - queries as i32;
+    let [shares, counters] = plan.scratch(gpu.multiprocessors);
     let mut work = PrefillWork {
-        kernel: plan.kernel(),
+        kernel: plan.kernel(widen),
         form: forms[0],
         function: functions[0].clone(),
         out: gpu.memory(q.rows * plan.width * 2)?,
         starts: gpu.upload(&start.to_le_bytes().repeat(batch))?,
-        counters: gpu.upload(&[0; COUNTERS])?,
+        shares: gpu.memory(shares)?,
+        counters: gpu.upload(&vec![0; counters])?,
         plan,
         shape,
         query,
+        wide,
         copies,
         inputs,
         q,
@@ -127,19 +159,28 @@ pub(super) fn prepare<'a>(
     Ok(GpuCase::boxed(gpu, work))
 }
 
+/// What a cache of 8 bit is written to before it is multiplied.
+struct Wide {
+    widen: Widen,
+    function: CudaFunction,
+    caches: [CudaSlice<u8>; 2],
+}
+
 struct PrefillWork {
     plan: Prefill,
+    wide: Option<Wide>,
     kernel: Kernel,
     form: Form,
     function: CudaFunction,
     shape: op::Attention,
     query: Format,
-    /// Keys and values.
+    /// Keys, values and their scales.
     copies: Copies,
     /// Queries.
     inputs: Copies,
     out: CudaSlice<u8>,
     starts: CudaSlice<u8>,
+    shares: CudaSlice<u8>,
     counters: CudaSlice<u8>,
     q: Operand,
     caches: [Operand; 2],
@@ -158,29 +199,40 @@ impl Work for PrefillWork {
         self.copies.rotation.times_cache
     }
 
+    fn detour(&self) -> Bytes {
+        let written = self.wide.iter().flat_map(|wide| &wide.caches).map(CudaSlice::len).sum::<usize>();
+        Bytes::new(2.0 * written as f64)
+    }
+
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
         let [batch, queries, context] =
             [self.shape.batch, self.shape.queries, self.shape.context].map(|dim| dim.get() as usize);
-        let asked = Asked {
+        let mut asked = Asked {
             sequences: batch,
             new: queries,
             queries: self.inputs.at(gpu, 0, 0),
             query_pitch: self.plan.heads * self.plan.width,
             keys: self.copies.at(gpu, copy, 0),
             values: self.copies.at(gpu, copy, 1),
-            key_scales: 0,
-            value_scales: 0,
+            key_scales: self.copies.at(gpu, copy, 2),
+            value_scales: self.copies.at(gpu, copy, 3),
             capacity: context,
             starts: address(gpu, &self.starts),
             table: 0,
             sinks: 0,
             out: address(gpu, &self.out),
-            shares: 0,
+            shares: address(gpu, &self.shares),
             counters: address(gpu, &self.counters),
             window: self.shape.window.map(|window| window.get() as usize),
             scale: 1.0 / (self.plan.width as f32).sqrt(),
             cap: None,
         };
+        if let Some(Wide { widen, function, caches }) = &self.wide {
+            let wide = caches.each_ref().map(|memory| address(gpu, memory));
+            let (geometry, arguments) = widen.call(&asked, wide);
+            launch(gpu, function, geometry, &arguments)?;
+            [asked.keys, asked.values] = wide;
+        }
         let (geometry, arguments) = self.plan.call(gpu, self.form, &asked)?;
         launch(gpu, &self.function, geometry, &arguments)
     }
@@ -214,9 +266,10 @@ impl Work for PrefillWork {
                 ..self.shape
             };
             let place = (sequence * queries + token) * heads + head;
-            let [k, v] = &self.caches.each_ref().map(|cache| -> Vec<f32> {
-                (0..keys).flat_map(|key| row(cache, unit * context + key)).collect()
-            });
+            let [k, v] = &self
+                .caches
+                .each_ref()
+                .map(|cache| -> Vec<f32> { (0..keys).flat_map(|key| row(cache, unit * context + key)).collect() });
             expected.extend(reference::attention::attention(&one, &row(&self.q, place), k, v));
             let mut bytes = vec![0; width * 2];
             let there = self.out.slice(place * width * 2..(place + 1) * width * 2);

@@ -31,18 +31,25 @@ impl Map {
             return Ok(Self([0; 16]));
         }
         // 64 words of a unit, then rows, then units.
-        Self::encoded(
-            at,
-            [64, m as u64, units as u64],
-            [units as u64 * 128, 128],
-            [64, rows as u32, steps as u32],
-        )
+        Self::encoded(at, [64, m as u64, units as u64], [units as u64 * 128, 128], [64, rows as u32, steps as u32])
     }
 
-    /// Of a table of 16-bit words, `columns` of each of `rows` that are `pitch` words apart, taken 64 columns times `taken`
-    /// rows at once.
-    pub(super) fn of_table(at: u64, [rows, columns]: [usize; 2], pitch: usize, taken: usize) -> Result<Self> {
-        Self::encoded(at, [columns as u64, rows as u64], [2 * pitch as u64], [64, taken as u32])
+    /// Of `rows` of `width` words, taken 64 words of `taken` rows at once.
+    pub(super) fn of_rows(at: u64, [rows, width]: [usize; 2], taken: usize) -> Result<Self> {
+        Self::encoded(at, [width as u64, rows as u64], [2 * width as u64], [64, taken as u32])
+    }
+
+    /// Of tokens, `pitch` words apart, of several heads of `width` words each, taken 64 words of `taken` tokens and heads at
+    /// once.
+    pub(super) fn of_heads(
+        at: u64,
+        [tokens, heads, width]: [usize; 3],
+        pitch: usize,
+        taken: [usize; 2],
+    ) -> Result<Self> {
+        let [some_tokens, some_heads] = taken.map(|count| count as u32);
+        let strides = [2 * width as u64, 2 * pitch as u64];
+        Self::encoded(at, [width as u64, heads as u64, tokens as u64], strides, [64, some_heads, some_tokens])
     }
 
     /// Of 16-bit words, whatever they stand for. All dimensions but the first have a stride, in bytes.
