@@ -15,13 +15,18 @@
 //
 // A block takes one of `splits` shares of a KV head's keys `seen_from .. seen_to` and one of `groups` shares of its query
 // heads; the last block of a head to finish adds the shares of keys up (flash decoding). Blocks: batch * kv_heads * groups *
-// splits. Queries and outputs are [batch][head][feature], keys and values [batch][kv head][capacity][feature], scales of
-// 8-bit caches one bfloat16 per row. `scale` has log2(e) in it. `shares` hold HEADS * (HEAD_DIM + 2) floats per block;
-// `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory: max(SLOTS * STEP * 16, HEADS *
-// HEAD_DIM * 4) bytes per warp.
+// splits. Queries are [batch][head][feature], sequences `q_pitch` numbers apart, outputs the same without a gap; keys and
+// values are [batch][kv head][capacity][feature], scales of 8-bit caches one bfloat16 per row. `scale` has log2(e) in it;
+// `cap` bounds scores by a tanh; a sink is one more score of a head, which nothing is added for. `shares` hold HEADS *
+// (HEAD_DIM + 2) floats per block; `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory:
+// max(SLOTS * STEP * 16, HEADS * HEAD_DIM * 4) bytes per warp.
+//
+// Where the launch does not know how many keys there are, `lengths` has `added` fewer per sequence, the last `window` of them
+// are seen (0: all), and as many blocks do nothing as there are too many. No keys give zeros.
 //
 // Compiled for: HEAD_DIM; CACHE, which is SIXTEEN (as the queries), E4M3, E5M2 or INT8; TILES of 8 query heads per block;
-// WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common.
+// WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common;
+// LENGTHS, CAPPED, SINKS: whether there are such; CHAINED as in chain.
 
 // Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
 // bfloat16 are brought into range by a power of two, which `factor` takes back.
@@ -86,7 +91,7 @@ struct Seen {
 // may be put in place `before_values`.
 template <class Before>
 static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, const Places& places, u32 slot, int left,
-                                            float2 scales, Before before_values) {
+                                            float2 scales, float cap, Before before_values) {
     int lane = threadIdx.x % 32, g = lane / 4;
     // Two sums per score: half the time that products wait for each other.
     float scores[TILES][KEYS / 16][4] = {}, others[TILES][KEYS / 16][4] = {};
@@ -130,7 +135,9 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
             for (int side = 0; side < 2; side++) {
                 float& score = scores[tile][at / 2][at % 2 * 2 + side];
                 float factor = queries.factor[tile][side] * k_scale[at];
-                score = (score + others[tile][at / 2][at % 2 * 2 + side]) * factor + v_shift[at];
+                score = (score + others[tile][at / 2][at % 2 * 2 + side]) * factor;
+                if (CAPPED) score = bounded(score, cap);
+                score += v_shift[at];
                 if (g * ROWS + at >= left) score = NOTHING;
                 found[side] = fmaxf(found[side], score);
             }
@@ -195,6 +202,12 @@ static __device__ __forceinline__ void store_16(u16* to, float4 values) {
     *(uint2*)to = make_uint2(pair_16(values.x, values.y), pair_16(values.z, values.w));
 }
 
+// What outputs are multiplied with, when weights relative to `largest` add up to `total`.
+static __device__ __forceinline__ float inverse_of(float largest, float total, const float* sinks, int head) {
+    if (SINKS) total += power_of_2(sinks[head] * LOG2_E - largest);
+    return LENGTHS && total == 0 ? 0 : 1 / total;
+}
+
 static __device__ __forceinline__ void add(float4& sum, float weight, float4 value) {
     sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
 }
@@ -202,14 +215,26 @@ static __device__ __forceinline__ void add(float4& sum, float weight, float4 val
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attention_decode(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v,
                      const u16* __restrict__ k_scales, const u16* __restrict__ v_scales, u16* __restrict__ out,
-                     float* __restrict__ shares, u32* __restrict__ counters, int all_heads, int kv_heads, int capacity,
-                     int seen_from, int seen_to, int splits, int groups, float scale) {
+                     float* __restrict__ shares, u32* __restrict__ counters, const int* __restrict__ lengths,
+                     const float* __restrict__ sinks, int all_heads, int kv_heads, int q_pitch, int capacity, int seen_from,
+                     int seen_to, int added, int window, int splits, int groups, float scale, float cap) {
+    chain_release();
+    chain_wait();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int split = blockIdx.x % splits, part = blockIdx.x / splits;
     int unit = part / groups, group = all_heads / kv_heads;
     int before = part % groups * HEADS, heads = min(group - before, HEADS);
-    long long vector = (long long)(unit / kv_heads) * all_heads + unit % kv_heads * group + before;
-    q += vector * HEAD_DIM, out += vector * HEAD_DIM;
+    int sequence = unit / kv_heads, first_head = unit % kv_heads * group + before;
+    q += (long long)sequence * q_pitch + first_head * HEAD_DIM;
+    out += ((long long)sequence * all_heads + first_head) * HEAD_DIM;
+    // Blocks that share the keys: all, or as many as have a step for each warp.
+    int sharing = splits;
+    if (LENGTHS) {
+        seen_to = lengths[sequence] + added, seen_from = window ? max(seen_to - window, 0) : 0;
+        int most = ((seen_to - seen_from + KEYS - 1) / KEYS + WARPS - 1) / WARPS;
+        sharing = max(min(splits, most), 1);
+        if (split >= sharing) return;
+    }
     u64 rows = (u64)unit * capacity + seen_from;
     k += rows * PIECES, v += rows * PIECES, k_scales += rows, v_scales += rows;
 
@@ -220,8 +245,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         __syncwarp();
     }
     int keys = seen_to - seen_from, steps = (keys + KEYS - 1) / KEYS;
-    int first = (int)((long long)steps * split / splits) + warp;
-    int end = (int)((long long)steps * (split + 1) / splits);
+    int first = (int)((long long)steps * split / sharing) + warp;
+    int end = (int)((long long)steps * (split + 1) / sharing);
     auto scales_of = [&](int at) {
         if (!SCALED || at >= end) return make_float2(1, 1);
         int row = min(at * KEYS + lane, keys - 1);
@@ -268,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             __syncwarp();
         };
 #endif
-        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales, before_values);
+        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales, cap, before_values);
         slot = slot == SLOTS - 1 ? 0 : slot + 1;
         scales = next;
         __syncwarp();
@@ -314,20 +339,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             total += weight * states[from][head].y;
             add(sum, weight, *(const float4*)(outputs + from * HEADS * HEAD_DIM + at * 4));
         }
-        if (splits == 1) {
-            float inverse = 1 / total;
+        if (sharing == 1) {
+            float inverse = inverse_of(largest, total, sinks, first_head + head);
             store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
         } else {
             *(float4*)(share + at * 4) = sum;
             if (at * 4 % HEAD_DIM == 0) *(float2*)(share + HEADS * HEAD_DIM + head * 2) = make_float2(largest, total);
         }
     }
-    if (splits == 1) return;
+    if (sharing == 1) return;
 
     // The blocks' shares, added up by the last block of this KV head.
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(counters + part, 1) == splits - 1;
+    if (threadIdx.x == 0) last = atomicAdd(counters + part, 1) == sharing - 1;
     __syncthreads();
     if (!last) return;
     if (threadIdx.x == 0) counters[part] = 0;
@@ -337,13 +362,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         int head = at * 4 / HEAD_DIM;
         float largest = NOTHING, total = 0;
         float4 sum = make_float4(0, 0, 0, 0);
-        for (int from = 0; from < splits; from += AHEAD) {
+        for (int from = 0; from < sharing; from += AHEAD) {
             float2 state[AHEAD];
             float4 value[AHEAD];
             float before = largest;
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                const float* there = share + (u64)min(from + i, splits - 1) * SHARE;
+                const float* there = share + (u64)min(from + i, sharing - 1) * SHARE;
                 state[i] = __ldcg((const float2*)(there + HEADS * HEAD_DIM + head * 2));
                 value[i] = __ldcg((const float4*)(there + at * 4));
             }
@@ -353,12 +378,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             total *= shrink, sum.x *= shrink, sum.y *= shrink, sum.z *= shrink, sum.w *= shrink;
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                float weight = from + i < splits ? power_of_2(state[i].x - largest) : 0;
+                float weight = from + i < sharing ? power_of_2(state[i].x - largest) : 0;
                 total += weight * state[i].y;
                 add(sum, weight, value[i]);
             }
         }
-        float inverse = 1 / total;
+        float inverse = inverse_of(largest, total, sinks, first_head + head);
         store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
     }
 }

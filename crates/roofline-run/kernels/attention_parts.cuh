@@ -19,6 +19,7 @@ constexpr int SLOTS = DEPTH ? DEPTH : 1; // steps of a warp that shared memory h
 constexpr int COPIES = KEYS * PIECES / 32; // pieces of a step's keys that a thread copies, and as many of its values
 constexpr int HEADS = 8 * TILES;
 constexpr float NOTHING = -1e30f; // finite, so that no difference is NaN
+constexpr float LOG2_E = 1.4426950408889634f;
 constexpr int AHEAD = 8;          // shares that are on the way at once when they are added up
 static_assert(ROW % 16 == 0, "rows are whole pieces");
 static_assert(KEYS * PIECES % 32 == 0, "a step is whole copies of a warp");
@@ -31,6 +32,13 @@ static __device__ __forceinline__ float power_of_2(float value) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
+}
+
+// A score, as a power of two, bounded by a tanh.
+static __device__ __forceinline__ float bounded(float score, float cap) {
+    float top = cap * LOG2_E, inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1 + power_of_2(score * (2 / cap))));
+    return top - 2 * top * inverse;
 }
 
 // 8-bit numbers are exact as halves, so they are multiplied as such, whatever the queries are.

@@ -3,6 +3,7 @@
 //! Nothing of CUDA is needed to build this, and a program that never asks for a GPU never looks for one. The driver, NVRTC
 //! and cuBLASLt are opened when they are first needed; each that is missing is an error that says where to get it.
 
+mod asked;
 mod attention;
 mod backend;
 mod ceilings;
@@ -17,8 +18,10 @@ mod library;
 pub mod model;
 mod named;
 mod operand;
+mod prefill;
 mod replay;
 mod row_format;
+mod widen;
 
 pub(crate) use gemv_packed::THIN_ROWS;
 
@@ -32,6 +35,8 @@ pub fn sources() -> Vec<(String, Recipe)> {
         gemv_packed::sources(),
         gemm_packed::sources(),
         attention::sources(),
+        prefill::sources(),
+        widen::sources(),
         elementwise::sources(),
         backend::sources(),
         ceilings::sources(),

@@ -183,10 +183,15 @@ fn attention_over_a_cache(on: &mut Bench<'_>) {
 }
 
 fn attention_of_a_prompt(on: &mut Bench<'_>) {
+    let precisions = "bf16 fp16 bf16/bf16/fp8 bf16/bf16/int8";
     for shape in [[1, 8, 8, 33, 33, 64], [2, 14, 2, 7, 300, 80], [1, 4, 1, 129, 129, 128]] {
-        let graph = Graph::attention(attention(shape), true);
-        // No kernel for GPUs yet.
-        on.right(&graph, "bf16 fp16 bf16/bf16/fp8 bf16/bf16/int8", Least { processor: 2, gpu: 0 });
+        on.right(&Graph::attention(attention(shape), true), precisions, Least { processor: 2, gpu: 2 });
+    }
+    // A window, tokens that see each other, and the widest heads; a chunk that few tiles have all the keys of.
+    let windowed = Attention { window: Some(dim(50)), ..attention([1, 4, 2, 300, 300, 96]) };
+    let both_ways = Attention { causal: false, ..attention([2, 4, 2, 77, 200, 128]) };
+    for shape in [windowed, both_ways, attention([1, 4, 1, 70, 333, 256]), attention([1, 8, 2, 5, 3000, 128])] {
+        on.right(&Graph::attention(shape, true), precisions, Least { processor: 0, gpu: 2 });
     }
 }
 

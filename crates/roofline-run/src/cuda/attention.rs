@@ -11,6 +11,7 @@ use super::{gpu::Recipe, row_format::RowFormat};
 
 const SOURCE: &str = concat!(
     include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/chain.cuh"),
     include_str!("../../kernels/attention_parts.cuh"),
     include_str!("../../kernels/attention.cu")
 );
@@ -36,6 +37,21 @@ pub(super) struct Decode {
     pub(super) context: usize,
     /// The first key that is seen.
     pub(super) first: usize,
+    pub(super) beside: Beside,
+}
+
+/// What a kernel is compiled for beside the operator itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beside {
+    /// Whether keys are counted in the GPU's memory: a graph of calls may then be replayed while contexts grow, up to
+    /// `context`, for which work is divided.
+    pub(super) lengths: bool,
+    /// Whether scores are bounded.
+    pub(super) capped: bool,
+    /// Whether a head has one score more, that no value belongs to.
+    pub(super) sinks: bool,
+    /// Whether it may start before the kernel in front of it has ended.
+    pub(super) chained: bool,
 }
 
 /// How a kernel divides its work.
@@ -86,10 +102,7 @@ impl Decode {
             Cache::Latent => return Err("there is no kernel for attention over a latent cache".to_owned()),
         };
         if shape.queries != Dim::ONE {
-            return Err(format!(
-                "attention of {} new tokens per sequence has no kernel yet, only of one",
-                shape.queries
-            ));
+            return Err(format!("attention of {} new tokens per sequence has a kernel of its own", shape.queries));
         }
         if !matches!(query, Format::FP16 | Format::BF16) {
             return Err(format!("queries in {query} have no attention kernel: use bf16 or fp16"));
@@ -111,7 +124,7 @@ impl Decode {
         }
         let window = shape.window.filter(|_| shape.causal).map_or(context, |window| window.get() as usize);
         let (half, first) = (query == Format::FP16, context.saturating_sub(window));
-        Ok(Self { stored, half, batch, heads, kv_heads, width, context, first })
+        Ok(Self { stored, half, batch, heads, kv_heads, width, context, first, beside: Beside::default() })
     }
 
     /// The kernel on a GPU of generation `major`.
@@ -222,6 +235,10 @@ impl Decode {
             ("WARPS", warps as i64),
             ("DEPTH", depth as i64),
             ("BLOCKS", blocks as i64),
+            ("LENGTHS", i64::from(self.beside.lengths)),
+            ("CAPPED", i64::from(self.beside.capped)),
+            ("SINKS", i64::from(self.beside.sinks)),
+            ("CHAINED", i64::from(self.beside.chained)),
         ]);
         let shared = self.shared(warps, depth) as u32;
         Recipe { source: SOURCE, function: "attention_decode", defines, shared }
@@ -230,6 +247,11 @@ impl Decode {
     /// Bytes of what blocks leave for the last one: outputs, largest score and sum of each head.
     pub(super) fn shares(&self, division: Division) -> usize {
         self.units() * division.splits * TILE * self.tiles() * (self.width + 2) * 4
+    }
+
+    /// Bytes of the counters, of which every KV head of every sequence has some.
+    pub(super) fn counters(&self) -> usize {
+        self.units() * 4
     }
 }
 
@@ -241,9 +263,12 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         for (place, (width, group)) in [(64, 4), (80, 1), (128, 16), (256, 2)].into_iter().enumerate() {
             // Each kind of cache meets both kinds of queries.
             let half = (at + place) % 2 == 0;
-            let decode =
-                Decode { stored, half, batch: 1, heads: 8 * group, kv_heads: 8, width, context: 4096, first: 0 };
             for (warps, depth) in [(4, 0), (4, 2)] {
+                // Options are there with one of them.
+                let more = depth > 0;
+                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, chained: more };
+                let (heads, context) = (8 * group, 4096);
+                let decode = Decode { stored, half, batch: 1, heads, kv_heads: 8, width, context, first: 0, beside };
                 let division = Division { warps, depth, blocks: decode.blocks(warps, depth), splits: 1 };
                 let name = format!("attention {stored:?} half {half} {width} x {group} depth {depth}");
                 all.push((name, decode.recipe(division)));
@@ -268,6 +293,7 @@ mod tests {
             width,
             context,
             first: 0,
+            beside: Beside::default(),
         };
         // One long sequence has 8 heads for 132 multiprocessors, and many short ones have more than enough.
         let long = decode(1, 131_072, 128).divisions(132, 223 << 10);

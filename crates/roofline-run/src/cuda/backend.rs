@@ -6,13 +6,14 @@ mod elementwise;
 mod gemm_cublaslt;
 mod linear;
 mod own;
+mod prefill;
 mod tiled;
 
 use std::sync::Arc;
 
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use roofline_core::{
-    Device, Op,
+    Device, Dim, Op,
     measurement::{Check, Kernel, Measurement, Residency, Subject},
     units::{Bytes, Seconds},
 };
@@ -95,9 +96,10 @@ impl Backend for Cuda {
         match &subject.op {
             Op::Linear(shape) => linear::Plan::of(*shape, subject, self.gpu.architecture).map(|plan| plan.kernel()),
             Op::ActivatedLinear(shape) => activated::kernel(*shape, subject, self.gpu.architecture),
-            Op::Attention(shape) => {
+            Op::Attention(shape) if shape.queries == Dim::ONE => {
                 attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
             }
+            Op::Attention(shape) => prefill::kernel(&self.gpu, shape, subject),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::plan(subject).map(|plan| plan.kernel()),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
@@ -107,7 +109,10 @@ impl Backend for Cuda {
         match &subject.op {
             Op::Linear(shape) => linear::prepare(&self.gpu, *shape, subject, residency),
             Op::ActivatedLinear(shape) => activated::prepare(&self.gpu, *shape, subject, residency),
-            Op::Attention(shape) => attention::prepare(&self.gpu, *shape, subject, residency),
+            Op::Attention(shape) if shape.queries == Dim::ONE => {
+                attention::prepare(&self.gpu, *shape, subject, residency)
+            }
+            Op::Attention(shape) => prefill::prepare(&self.gpu, *shape, subject, residency),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::prepare(&self.gpu, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }

@@ -12,6 +12,7 @@ use roofline_core::{
 
 use super::{
     super::{
+        asked::Asked,
         attention::{Decode, Division},
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
@@ -78,7 +79,7 @@ pub(super) fn prepare<'a>(
         out: gpu.memory(queries.len())?,
         q_memory: gpu.upload(&queries)?,
         shares: gpu.memory(most)?,
-        counters: gpu.upload(&vec![0; decode.units() * 4])?,
+        counters: gpu.upload(&vec![0; decode.counters()])?,
         shape,
         query,
         q,
@@ -102,6 +103,40 @@ fn repeated(operand: &Operand) -> Vec<u8> {
     let period = operand.plain(operand.columns);
     let bytes = period.len() / operand.distinct() * operand.rows;
     period.into_iter().cycle().take(bytes).collect()
+}
+
+impl Decode {
+    /// How its kernel is called. Where keys are counted in the GPU's memory, sequences may differ.
+    pub(in crate::cuda) fn call(&self, division: Division, asked: &Asked) -> (Launch, Vec<Argument>) {
+        let Division { warps, depth, splits, .. } = division;
+        let integer = |value: usize| Argument::Integer(value as i32);
+        let arguments = vec![
+            Argument::Address(asked.queries),
+            Argument::Address(asked.keys),
+            Argument::Address(asked.values),
+            Argument::Address(asked.key_scales),
+            Argument::Address(asked.value_scales),
+            Argument::Address(asked.out),
+            Argument::Address(asked.shares),
+            Argument::Address(asked.counters),
+            Argument::Address(asked.starts),
+            Argument::Address(asked.sinks),
+            integer(self.heads),
+            integer(self.kv_heads),
+            integer(asked.query_pitch),
+            integer(asked.capacity),
+            integer(self.first),
+            integer(self.context),
+            integer(asked.new),
+            integer(asked.window.unwrap_or(0)),
+            integer(splits),
+            integer(self.groups()),
+            Argument::Real(asked.scale * std::f32::consts::LOG2_E),
+            Argument::Real(asked.cap.unwrap_or(0.0)),
+        ];
+        let shared = self.shared(warps, depth) as u32;
+        (Launch { blocks: (self.units() * splits) as u32, threads: 32 * warps as u32, shared }, arguments)
+    }
 }
 
 struct Attention {
@@ -135,31 +170,32 @@ impl Work for Attention {
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
-        let (decode, Division { warps, depth, splits, .. }) = (&self.decode, self.division);
-        let part = |part: usize| Argument::Address(self.copies.at(gpu, copy, part));
-        let place = |memory: &CudaSlice<u8>| Argument::Address(address(gpu, memory));
-        let integer = |value: usize| Argument::Integer(value as i32);
-        let scale = std::f32::consts::LOG2_E / (decode.width as f32).sqrt();
-        let arguments = [
-            place(&self.q_memory),
-            part(0),
-            part(1),
-            part(2),
-            part(3),
-            place(&self.out),
-            place(&self.shares),
-            place(&self.counters),
-            integer(decode.heads),
-            integer(decode.kv_heads),
-            integer(decode.context),
-            integer(decode.first),
-            integer(decode.context),
-            integer(splits),
-            integer(decode.groups()),
-            Argument::Real(scale),
-        ];
-        let shared = decode.shared(warps, depth) as u32;
-        let geometry = Launch { blocks: (decode.units() * splits) as u32, threads: 32 * warps as u32, shared };
+        let decode = &self.decode;
+        let part = |part: usize| self.copies.at(gpu, copy, part);
+        let place = |memory: &CudaSlice<u8>| address(gpu, memory);
+        let (geometry, arguments) = decode.call(
+            self.division,
+            &Asked {
+                sequences: decode.batch,
+                new: 1,
+                queries: place(&self.q_memory),
+                query_pitch: decode.heads * decode.width,
+                keys: part(0),
+                values: part(1),
+                key_scales: part(2),
+                value_scales: part(3),
+                capacity: decode.context,
+                starts: 0,
+                table: 0,
+                sinks: 0,
+                out: place(&self.out),
+                shares: place(&self.shares),
+                counters: place(&self.counters),
+                window: None,
+                scale: 1.0 / (decode.width as f32).sqrt(),
+                cap: None,
+            },
+        );
         launch(gpu, &self.function, geometry, &arguments)
     }
 

@@ -1,0 +1,39 @@
+//! What a call of attention is asked for beside what its kernel is compiled for.
+
+/// Where operands are in the GPU's memory, and what may differ from call to call. Addresses of what there is not are zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Of every sequence.
+    pub(super) sequences: usize,
+    pub(super) new: usize,
+    /// Queries: `[sequence][new token]`, each a row of heads.
+    pub(super) queries: u64,
+    /// Numbers from one token's queries to the next one's.
+    pub(super) query_pitch: usize,
+    /// Keys and values, `[sequence][kv head][capacity][feature]`, the new tokens' among them.
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    /// BF16 scales of their rows, where they are of 8 bit.
+    pub(super) key_scales: u64,
+    pub(super) value_scales: u64,
+    /// Keys that a sequence may have.
+    pub(super) capacity: usize,
+    /// An `i32` per sequence: keys that it had before the new tokens.
+    pub(super) starts: u64,
+    /// Where the cache has pages, an `i32` for each of a sequence's: `[sequence][capacity / rows of a page]`.
+    pub(super) table: u64,
+    /// A float per query head.
+    pub(super) sinks: u64,
+    /// `[token][head][feature]`.
+    pub(super) out: u64,
+    /// What blocks leave for each other, as large as the plan says; its contents do not matter.
+    pub(super) shares: u64,
+    /// Zeros, as many as the plan says, which are zeros again afterwards.
+    pub(super) counters: u64,
+    /// Keys that a token sees at most, itself included.
+    pub(super) window: Option<usize>,
+    /// What products are multiplied with to be scores.
+    pub(super) scale: f32,
+    /// What bounds scores.
+    pub(super) cap: Option<f32>,
+}
