@@ -40,6 +40,8 @@ pub(crate) struct GpuModel {
     pub(crate) records: Vec<Record>,
     /// Formats that no kernel here reads, and that run as 16-bit numbers.
     widened: Vec<Format>,
+    /// What inputs of some products are not rounded to, although the checkpoint says so.
+    unrounded: Option<String>,
     /// Whether rows of 16-bit weights are kept twice: as products of few rows read them, and as those of many do.
     twice: bool,
 }
@@ -79,7 +81,7 @@ impl GpuModel {
         // Twice where that leaves half of the memory for everything else.
         let twice = 2.0 * weights.value() < 0.5 * gpu.free()?.value();
         let (held, records) = (HashMap::new(), Vec::new());
-        Ok(Self { gpu, values, held, records, widened: Vec::new(), twice })
+        Ok(Self { gpu, values, held, records, widened: Vec::new(), unrounded: None, twice })
     }
 
     /// The GPU.
@@ -110,6 +112,9 @@ impl GpuModel {
         let widened = self.widened.iter();
         widened
             .map(|format| format!("no kernel of the GPU reads {format}: such weights run as {}", self.values))
+            .chain(self.unrounded.iter().map(|inputs| {
+                format!("inputs that the checkpoint rounds to {inputs} are multiplied as they are: the GPU has no kernel for that")
+            }))
             .collect()
     }
 

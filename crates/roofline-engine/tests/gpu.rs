@@ -73,6 +73,32 @@ fn every_family_is_as_close_as_transformers() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What each layer hands on, beside the processor's.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_layer_agrees_with_the_processor() {
+    let mut wrong = Vec::new();
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        let layers = |settings: Settings| {
+            let engine = Engine::load(&fixture.checkpoint, settings, &mut |_, _| Ok(())).unwrap();
+            let mut session = engine.session(2, 24).unwrap();
+            session.keep_layers(1);
+            session.feed(0..2, &fixture.tokens, Wanted::Nothing).unwrap();
+            session.take_layers()
+        };
+        let (ours, exact) = (layers(on_gpu(settings(Format::BF16))), layers(settings(Format::BF16)));
+        for (own, other) in ours.iter().zip(&exact) {
+            let error = deviation(&own.values, &other.values);
+            println!("{family:16} layer {} {error:.2e}", own.layer);
+            if error.is_nan() || error > 0.03 {
+                wrong.push(format!("{family}, layer {}: {error:.2e}", own.layer));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Chunks, several sequences and kept layers change nothing beyond rounding.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]

@@ -130,6 +130,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
+// INT32 sums, with an FP32 scale per row of W and per row of x.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    scaled(const int* __restrict__ sums, const float* __restrict__ w_scales, const float* __restrict__ x_scales, void* __restrict__ out, int m,
+           int n) {
+    chain_release();
+    chain_wait();
+    u64 count = (u64)m * n;
+    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+        float value = (float)sums[at] * w_scales[at % n] * x_scales[at / n];
+        if (WIDE)
+            ((float*)out)[at] = value;
+        else
+            ((u16*)out)[at] = to_16(value);
+    }
+}
+
 // Rows of `width` numbers to rows that are `pitch` apart.
 extern "C" __global__ void __launch_bounds__(THREADS)
     place(const u16* __restrict__ x, u16* __restrict__ out, u64 count, int width, int pitch) {
@@ -171,10 +187,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Every row of 16-bit numbers to `code`s with a scale of its own, and back: what a product of 8-bit inputs sees of them.
-// 1: INT8, 2: E4M3. Scales are rounded up to bfloat16, so that nothing is clipped. One block per row.
+// Every row of 16-bit numbers to codes with a scale of its own, for products of 8-bit inputs. 1: INT8, 2: E4M3. Scales are
+// rounded up to bfloat16, so that nothing is clipped, and written as that and as FP32. One block per row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    narrowed(const u16* __restrict__ x, u8* __restrict__ out, u16* __restrict__ scales, int width, int kind) {
+    narrowed(const u16* __restrict__ x, u8* __restrict__ out, u16* __restrict__ scales, float* __restrict__ wide, int width, int kind) {
     __shared__ float parts[THREADS / 32];
     chain_release();
     chain_wait();
@@ -198,5 +214,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             out[at] = (u8)(sign | min(bits < 121u << 23 ? small : normal, 0x7eu));
         }
     }
-    if (threadIdx.x == 0) scales[blockIdx.x] = (u16)scale;
+    if (threadIdx.x == 0) scales[blockIdx.x] = (u16)scale, wide[blockIdx.x] = __uint_as_float(scale << 16);
 }

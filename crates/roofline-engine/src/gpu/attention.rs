@@ -18,7 +18,7 @@ impl Steps<'_, '_> {
         let scale =
             arithmetic.attention_scale.map_or_else(|| (shape.width as f32).sqrt().recip(), |scale| scale as f32);
         let pass = self.pass.shape;
-        Ok(session.kernels.attention(&Attending {
+        let of = Attending {
             sequences: pass.sequences,
             first: pass.first,
             new: pass.new,
@@ -31,10 +31,14 @@ impl Steps<'_, '_> {
             sinks,
             queries: session.room.query.address(),
             starts: session.room.starts(),
-            lengths: session.room.lengths(session.lengths.len()),
-            longest: self.pass.longest,
+            longest: session.context(),
             cache: session.caches[at].cached(),
             out: session.room.mixed.address(),
-        })?)
+        };
+        // Layers of one shape have caches alike.
+        let order = &session.model.anatomy.order;
+        let alike = order.iter().zip(&session.caches).filter(|(shape, _)| **shape == order[at]);
+        let caches: Vec<_> = alike.map(|(_, cache)| cache.cached()).collect();
+        Ok(self.session.attentions.run(&of, &caches)?)
     }
 }

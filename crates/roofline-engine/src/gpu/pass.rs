@@ -42,8 +42,6 @@ pub(super) struct Pass {
     pub(super) shape: Shape,
     /// Tokens that each sequence had before.
     pub(super) starts: Vec<usize>,
-    /// Keys that a sequence has behind it, at most.
-    pub(super) longest: usize,
 }
 
 /// Small steps that wait for the kernel they are a part of.

@@ -38,7 +38,7 @@ pub(super) struct Room {
     pub(super) logits: Memory,
     /// Products that are put side by side.
     pub(super) apart: Memory,
-    /// Integers: tokens, their positions, and how long each sequence was before and is now.
+    /// Integers: tokens, their positions, and how long each sequence was before.
     pub(super) inputs: Memory,
     pub(super) most: usize,
 }
@@ -85,12 +85,12 @@ impl Room {
             visited: memory(rows * active * hidden * 2)?,
             logits: memory(all * model.vocabulary.get() as usize * 4)?,
             apart: memory(rows * pitch * 2)?,
-            inputs: memory((2 * rows + 2 * sequences) * 4)?,
+            inputs: memory((2 * rows + sequences) * 4)?,
             most: rows,
         })
     }
 
-    /// Where tokens, positions, and lengths before and now are.
+    /// Where tokens, positions, and lengths before are.
     pub(super) fn tokens(&self) -> u64 {
         self.inputs.address()
     }
@@ -102,10 +102,6 @@ impl Room {
     /// From the first of the sequences of a pass on.
     pub(super) fn starts(&self) -> u64 {
         self.inputs.at(8 * self.most)
-    }
-
-    pub(super) fn lengths(&self, sequences: usize) -> u64 {
-        self.inputs.at(8 * self.most + 4 * sequences)
     }
 }
 

@@ -6,7 +6,7 @@ use roofline_core::{
     model::{AttentionLayer, FeedForward, Lowering, Workload},
     units::Seconds,
 };
-use roofline_run::cuda::model::{Clock, Kernels, Memory, Products, Recording};
+use roofline_run::cuda::model::{Attentions, Clock, Kernels, Memory, Products, Recording};
 
 use super::{
     GpuModel,
@@ -30,6 +30,7 @@ pub(crate) struct GpuSession<'e> {
     pub(super) held: &'e GpuModel,
     pub(super) kernels: Kernels<'e>,
     pub(super) products: Products<'e>,
+    pub(super) attentions: Attentions<'e>,
     pub(super) room: Room,
     pub(super) caches: Vec<LayerCache>,
     /// Cosines and sines by position, of all layers and of those with windows.
@@ -67,6 +68,7 @@ impl<'e> GpuSession<'e> {
             held,
             kernels,
             products: Products::new(kernels, held.widest())?,
+            attentions: Attentions::new(kernels)?,
             room: Room::new(engine, gpu, most, sequences)?,
             caches,
             tables: tables(model, gpu, context)?,
@@ -168,7 +170,7 @@ impl<'e> GpuSession<'e> {
         let gpu = self.held.gpu();
         if !whole || !self.recorded.contains_key(&shape) {
             let program = self.program(shape, longest, all)?;
-            let pass = Pass { shape, starts, longest };
+            let pass = Pass { shape, starts };
             self.clock.start(gpu)?;
             let mut steps = Steps::new(self, &pass)?;
             steps.walk(&program)?;
@@ -178,9 +180,8 @@ impl<'e> GpuSession<'e> {
             }
         } else {
             if self.recorded.get(&shape).is_some_and(Option::is_none) {
-                // Attention is divided for as many keys as may come.
-                let program = self.program(shape, self.context.max(longest), all)?;
-                let pass = Pass { shape, starts, longest: self.context };
+                let program = self.program(shape, longest, all)?;
+                let pass = Pass { shape, starts };
                 let recording = Recording::new(gpu, || Steps::new(self, &pass)?.walk(&program))?;
                 self.recorded.insert(shape, Some(recording));
             }
@@ -219,11 +220,9 @@ impl<'e> GpuSession<'e> {
         let ids = integers(&mut tokens.iter().flat_map(|own| own.iter().map(|id| *id as usize)));
         let positions = integers(&mut starts.iter().flat_map(|start| *start..start + new));
         let before = integers(&mut starts.iter().copied());
-        let now = integers(&mut starts.iter().map(|start| start + new));
         self.room.inputs.write(gpu, 0, &ids)?;
         self.room.inputs.write(gpu, 4 * most, &positions)?;
-        self.room.inputs.write(gpu, 8 * most, &before)?;
-        Ok(self.room.inputs.write(gpu, 8 * most + 4 * self.lengths.len(), &now)?)
+        Ok(self.room.inputs.write(gpu, 8 * most, &before)?)
     }
 }
 

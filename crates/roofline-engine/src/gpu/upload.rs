@@ -68,7 +68,10 @@ impl GpuModel {
             };
             let format = format.or(Some(self.values));
             let scheme = format.map_or_else(|| matrix.scheme(), |format| format.to_string());
-            self.records.push(Record { layer, weights: own, format, scheme, bytes, rounds: false });
+            if let Some(inputs) = matrix.inputs.filter(|_| !narrows(&taken)) {
+                self.unrounded.get_or_insert_with(|| inputs.to_string());
+            }
+            self.records.push(Record { layer, weights: own, format, scheme, bytes, rounds: narrows(&taken) });
         }
         self.held.insert(key, taken);
         Ok(())
@@ -101,7 +104,14 @@ impl GpuModel {
         // A factor per row and expert has no place behind products of chosen experts.
         let factored = own.len() > 1 && own.iter().any(|matrix| matrix.factors.is_some());
         let same_tensor = own.iter().all(|matrix| matrix.tensor_part() == first.tensor_part());
-        let packs = first.format().is_some_and(|format| OnGpu::packs(format, self.values, first.columns));
+        let inputs = first.inputs.and_then(|inputs| inputs.format());
+        // What both sides have a kernel for; other inputs are multiplied as they are.
+        let inputs = inputs.filter(|inputs| {
+            let both = first.format().filter(|format| format == inputs && own.len() == 1);
+            both.is_some_and(|format| OnGpu::packs(format, *inputs, first.columns) && first.columns.is_multiple_of(16))
+        });
+        let beside = inputs.unwrap_or(self.values);
+        let packs = first.format().is_some_and(|format| OnGpu::packs(format, beside, first.columns));
         let wide = !packs || factored || !same_tensor;
         let shape = (first.rows, first.columns);
         let matrix = if wide {
@@ -114,10 +124,10 @@ impl GpuModel {
                     Source { format, rows: count, codes: &rows.codes, scales: &[], zeros: &[], tensor: &[] }
                 })
                 .collect();
-            OnGpu::new(&kernels, shape, &sources, turns, self.twice)?
+            OnGpu::new(&kernels, shape, &sources, None, (turns, self.twice))?
         } else {
             let sources: Vec<Source<'_>> = own.iter().filter_map(|matrix| matrix.source()).collect();
-            OnGpu::new(&kernels, shape, &sources, turns, self.twice)?
+            OnGpu::new(&kernels, shape, &sources, inputs, (turns, self.twice))?
         };
         let floats = |numbers: &[f32]| Memory::of_floats(&self.gpu, numbers);
         let bias = own.iter().any(|matrix| matrix.bias.is_some()).then(|| {
@@ -169,6 +179,14 @@ impl GpuModel {
             Some(error) => Err(error),
             None => Ok(Rows { format: self.values, rows, codes }),
         }
+    }
+}
+
+/// Whether inputs of a step's products are rounded.
+fn narrows(held: &GpuHeld) -> bool {
+    match held {
+        GpuHeld::Products(matrices) => matrices.iter().all(|own| own.matrix.narrows()),
+        _ => false,
     }
 }
 

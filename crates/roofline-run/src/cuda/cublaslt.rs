@@ -22,6 +22,10 @@ const WORKSPACE: usize = 32 << 20;
 /// Candidates asked for.
 const CANDIDATES: usize = 8;
 
+/// Attributes of a product that say where scales are.
+const A_SCALE: c_int = 17;
+const B_SCALE: c_int = 18;
+
 /// Element types, numbered as in `library_types.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -204,8 +208,6 @@ impl Blas {
     /// A product and the algorithms that can do it, best guess first. `scales` are the addresses of W's and x's.
     pub(super) fn product(&self, shape: Shape, scales: [u64; 2]) -> Result<Product<'_>> {
         const TRANSPOSE_A: c_int = 3;
-        const A_SCALE: c_int = 17;
-        const B_SCALE: c_int = 18;
         const FAST_ACCUMULATION: c_int = 25;
         const A_SCALE_MODE: c_int = 31;
         const B_SCALE_MODE: c_int = 32;
@@ -301,6 +303,16 @@ impl Drop for Product<'_> {
 }
 
 impl Product<'_> {
+    /// From now on multiplies with the scales at these addresses, of W and of x.
+    pub(super) fn rescale(&self, scales: [u64; 2]) -> Result<()> {
+        for (which, scales) in [A_SCALE, B_SCALE].into_iter().zip(&scales) {
+            // SAFETY: an attribute of eight bytes; the descriptor is the product's own.
+            let status = unsafe { (self.blas.set)(self.descriptors[0], which, ptr::from_ref(scales).cast(), 8) };
+            done("attribute", status)?;
+        }
+        Ok(())
+    }
+
     /// Asks for the product of operands at these addresses.
     pub(super) fn enqueue(&self, gpu: &Gpu, algorithm: &Algorithm, w: u64, x: u64, y: u64) -> Result<()> {
         let [operation, a, b, d] = self.descriptors;

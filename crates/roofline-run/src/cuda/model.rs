@@ -11,7 +11,7 @@ mod recording;
 mod small;
 mod thin;
 
-pub use attention::{Attending, Cached};
+pub use attention::{Attending, Attentions, Cached};
 pub use matrix::{Matrix, Source};
 pub use memory::Memory;
 pub use products::{Choice, Products};

@@ -51,6 +51,8 @@ pub struct Matrix {
     pub(super) packed: Option<Packed>,
     /// Rows of 16-bit numbers.
     pub(super) plain: Option<Memory>,
+    /// Rows of 8-bit numbers, where inputs are of 8 bit as well, with FP32 scales.
+    pub(super) narrow: Option<[Memory; 2]>,
 }
 
 /// As `kernels/gemv_packed.cu` reads it.
@@ -66,9 +68,9 @@ pub(super) struct Packed {
 }
 
 impl Matrix {
-    /// Whether kernels read weights of this format and width as they are stored.
-    pub fn packs(format: Format, values: Format, columns: usize) -> bool {
-        columns.is_multiple_of(STEP) && Stored::of(format, values).is_some_and(|stored| !stored.bytes())
+    /// Whether kernels read weights of this format and width as they are stored, beside inputs of `inputs`.
+    pub fn packs(format: Format, inputs: Format, columns: usize) -> bool {
+        columns.is_multiple_of(STEP) && Stored::of(format, inputs).is_some()
     }
 
     /// `n` rows of `k` numbers, one source for each expert. `plain` says whether rows of 16-bit numbers, which products of
@@ -77,22 +79,25 @@ impl Matrix {
         kernels: &Kernels<'_>,
         (n, k): (usize, usize),
         sources: &[Source<'_>],
-        turns: bool,
-        plain: bool,
+        inputs: Option<Format>,
+        (turns, plain): (bool, bool),
     ) -> Result<Self> {
         let first = sources.first().ok_or_else(|| unsupported("a matrix of nothing".to_owned()))?;
         let values = if kernels.half { Format::FP16 } else { Format::BF16 };
-        let packs = Self::packs(first.format, values, k);
+        let packs = Self::packs(first.format, inputs.unwrap_or(values), k);
         let sixteen = first.format == values;
         if !packs && !sixteen {
             return Err(unsupported(format!("no kernel reads {} rows of {k} numbers", first.format)));
         }
-        let mut made = Self { n, k, turns, experts: sources.len(), packed: None, plain: None };
+        let mut made = Self { n, k, turns, experts: sources.len(), packed: None, plain: None, narrow: None };
         if packs {
-            made.packed = Some(made.pack(kernels, values, sources)?);
+            made.packed = Some(made.pack(kernels, inputs.unwrap_or(values), sources)?);
+        }
+        if made.packed.as_ref().is_some_and(|packed| packed.stored.bytes()) {
+            made.narrow = Some([made.repeat(kernels, sources, 1)?, made.row_scales(kernels, sources)?]);
         }
         if sixteen && (plain || !packs) {
-            made.plain = Some(made.repeat(kernels, sources)?);
+            made.plain = Some(made.repeat(kernels, sources, 2)?);
         }
         Ok(made)
     }
@@ -109,7 +114,8 @@ impl Matrix {
     pub fn bytes(&self) -> u64 {
         let packed =
             self.packed.iter().map(|packed| packed.weights.bytes() + packed.scales.bytes() + packed.zeros.bytes());
-        (packed.sum::<usize>() + self.plain.as_ref().map_or(0, Memory::bytes)) as u64
+        let narrow = self.narrow.as_ref().map_or(0, |[codes, _]| codes.bytes());
+        (packed.sum::<usize>() + self.plain.as_ref().map_or(0, Memory::bytes) + narrow) as u64
     }
 
     fn functions(&self, kernels: &Kernels<'_>, stored: Stored, names: &[&'static str]) -> Result<Vec<CudaFunction>> {
@@ -117,10 +123,10 @@ impl Matrix {
         kernels.gpu.functions(&recipes)
     }
 
-    fn pack(&self, kernels: &Kernels<'_>, values: Format, sources: &[Source<'_>]) -> Result<Packed> {
+    fn pack(&self, kernels: &Kernels<'_>, inputs: Format, sources: &[Source<'_>]) -> Result<Packed> {
         let gpu = kernels.gpu;
         let format = sources[0].format;
-        let stored = Stored::of(format, values).ok_or_else(|| unsupported(format!("no kernel reads {format}")))?;
+        let stored = Stored::of(format, inputs).ok_or_else(|| unsupported(format!("no kernel reads {format}")))?;
         let functions = self.functions(kernels, stored, &["pack_codes", "pack_scales"])?;
         let (tiles, steps) = (self.tiles(), self.steps());
         let groups = format.block().map_or(1, |block| self.k.div_ceil(block as usize));
@@ -164,8 +170,8 @@ impl Matrix {
     }
 
     /// All rows, where fewer were given.
-    fn repeat(&self, kernels: &Kernels<'_>, sources: &[Source<'_>]) -> Result<Memory> {
-        let row = self.k * 2;
+    fn repeat(&self, kernels: &Kernels<'_>, sources: &[Source<'_>], bytes: usize) -> Result<Memory> {
+        let row = self.k * bytes;
         let mut all = Memory::new(kernels.gpu, sources.len() * self.n * row)?;
         for (expert, source) in sources.iter().enumerate() {
             let start = expert * self.n * row;
@@ -176,6 +182,22 @@ impl Matrix {
         }
         kernels.gpu.wait()?;
         Ok(all)
+    }
+
+    /// FP32 scales of all rows.
+    fn row_scales(&self, kernels: &Kernels<'_>, sources: &[Source<'_>]) -> Result<Memory> {
+        let scale = |bytes: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
+        let of =
+            |source: &Source<'_>| source.scales.as_chunks::<2>().0.iter().map(scale).cycle().take(self.n).collect();
+        Memory::of_floats(
+            kernels.gpu,
+            &sources.iter().flat_map(|source| -> Vec<f32> { of(source) }).collect::<Vec<f32>>(),
+        )
+    }
+
+    /// Whether inputs of its product are of 8 bit.
+    pub fn narrows(&self) -> bool {
+        self.narrow.is_some()
     }
 
     /// Whether rows of 16-bit numbers are there.

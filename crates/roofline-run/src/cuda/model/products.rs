@@ -16,6 +16,7 @@ use crate::{
         THIN_ROWS,
         backend::Argument,
         cublaslt::{self, Algorithm, Compute, Product, Scales, Type},
+        gemv_packed::Stored,
         gpu::Recipe,
         replay::Replay,
     },
@@ -44,6 +45,8 @@ struct Key {
 enum Plan<'g> {
     Thin(Way),
     Blas(Box<Product<'g>>, Algorithm),
+    /// The same of 8-bit numbers.
+    Narrow(Box<Product<'g>>, Algorithm),
     Plain,
 }
 
@@ -53,12 +56,42 @@ pub struct Products<'g> {
     plans: HashMap<Key, Plan<'g>>,
     /// Room for one matrix as rows of 16-bit numbers.
     scratch: Memory,
+    /// Inputs as codes, their scales in BF16 and in FP32, and sums that are not scaled yet.
+    codes: Memory,
+    scales: [Memory; 2],
+    sums: Memory,
 }
 
 impl<'g> Products<'g> {
     /// With room to widen matrices of up to `widest` bytes.
     pub fn new(kernels: Kernels<'g>, widest: usize) -> Result<Self> {
-        Ok(Self { kernels, plans: HashMap::new(), scratch: Memory::new(kernels.gpu, widest)? })
+        let none = || Memory::new(kernels.gpu, 0);
+        let (plans, scratch) = (HashMap::new(), Memory::new(kernels.gpu, widest)?);
+        Ok(Self { kernels, plans, scratch, codes: none()?, scales: [none()?, none()?], sums: none()? })
+    }
+
+    /// Inputs of a product of 8-bit numbers.
+    fn narrow(&mut self, matrix: &Matrix, m: usize, x: u64) -> Result<()> {
+        let gpu = self.kernels.gpu;
+        // What grows does so when a pass is asked for first, and stays for those that are recorded.
+        if self.codes.bytes() < m * matrix.k || self.scales[0].bytes() < 2 * m {
+            gpu.wait()?;
+            self.codes = Memory::new(gpu, (m * matrix.k).max(self.codes.bytes()))?;
+            let rows = m.max(self.scales[0].bytes() / 2);
+            self.scales = [Memory::new(gpu, 2 * rows)?, Memory::new(gpu, 4 * rows)?];
+        }
+        let kind = matrix.packed.as_ref().map_or(0, |packed| if packed.stored == Stored::BothInt8 { 1 } else { 2 });
+        let recipe = Recipe { source: PARTS, function: "narrowed", defines: self.kernels.flags(), shared: 0 };
+        let function = gpu.function(&recipe)?;
+        let arguments = [
+            Argument::Address(x),
+            Argument::Address(self.codes.address()),
+            Argument::Address(self.scales[0].address()),
+            Argument::Address(self.scales[1].address()),
+            Argument::Integer(matrix.k as i32),
+            Argument::Integer(kind),
+        ];
+        chained(gpu, &function, Grid::of(m, 256), &arguments)
     }
 
     /// Whether a gate is applied within the product.
@@ -119,13 +152,20 @@ impl<'g> Products<'g> {
         (x, y): (u64, u64),
         choice: Option<Choice>,
     ) -> Result<()> {
+        if matrix.narrows() {
+            self.narrow(matrix, shape.m, x)?;
+        }
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
             let plan = self.plan(matrix, peers, shape, (x, y), choice)?;
             self.plans.insert(key, plan);
         }
         match &self.plans[&key] {
-            Plan::Thin(way) => thin::enqueue(&self.kernels, way, matrix, shape, (x, y), choice),
+            Plan::Thin(way) => {
+                let (x, scales) = self.inputs(matrix, x);
+                thin::enqueue(&self.kernels, way, matrix, shape, (x, scales, y), choice)
+            }
+            Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, shape, y),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
                 product.enqueue(self.kernels.gpu, algorithm, w, x, y)
@@ -137,8 +177,69 @@ impl<'g> Products<'g> {
         }
     }
 
-    fn plan(
+    /// What a product reads: inputs as they are, or their codes and where their scales are.
+    fn inputs(&self, matrix: &Matrix, x: u64) -> (u64, u64) {
+        if matrix.narrows() { (self.codes.address(), self.scales[0].address()) } else { (x, 0) }
+    }
+
+    fn run_narrow(
         &self,
+        product: &Product<'g>,
+        algorithm: &Algorithm,
+        matrix: &Matrix,
+        shape: Shape,
+        y: u64,
+    ) -> Result<()> {
+        let gpu = self.kernels.gpu;
+        let (Some([weights, scales]), Some(packed)) = (&matrix.narrow, &matrix.packed) else {
+            return Err(unsupported("a matrix without 8-bit rows".to_owned()));
+        };
+        let codes = self.codes.address();
+        if packed.stored == Stored::BothFp8 {
+            product.rescale([scales.address(), self.scales[1].address()])?;
+            return product.enqueue(gpu, algorithm, weights.address(), codes, y);
+        }
+        product.enqueue(gpu, algorithm, weights.address(), codes, self.sums.address())?;
+        let mut defines = self.kernels.flags();
+        defines.push(("WIDE", i64::from(shape.wide)));
+        let function = gpu.function(&Recipe { source: PARTS, function: "scaled", defines, shared: 0 })?;
+        let integer = |value: usize| Argument::Integer(value as i32);
+        let places = [self.sums.address(), scales.address(), self.scales[1].address(), y].map(Argument::Address);
+        let arguments = [&places[..], &[integer(shape.m), integer(matrix.n)]].concat();
+        chained(gpu, &function, Grid::of(gpu.multiprocessors as usize * 8, 256), &arguments)
+    }
+
+    /// 8-bit numbers on both sides, by cuBLASLt.
+    fn narrow_blas(&mut self, matrix: &Matrix, shape: Shape, y: u64) -> Result<Plan<'g>> {
+        let gpu = self.kernels.gpu;
+        let fp8 = matrix.packed.as_ref().is_some_and(|packed| packed.stored == Stored::BothFp8);
+        let sixteen = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
+        let output = if shape.wide { Type::Fp32 } else { sixteen };
+        let described = cublaslt::Shape {
+            m: shape.m,
+            n: matrix.n,
+            k: matrix.k,
+            width: matrix.k,
+            input: if fp8 { Type::Fp8 } else { Type::Int8 },
+            output: if fp8 { output } else { Type::Int32 },
+            compute: if fp8 { Compute::Fp32 } else { Compute::Int32 },
+            scales: if fp8 { Scales::Rows } else { Scales::None },
+        };
+        if !fp8 && self.sums.bytes() < 4 * shape.m * matrix.n {
+            gpu.wait()?;
+            self.sums = Memory::new(gpu, 4 * shape.m * matrix.n)?;
+        }
+        let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
+        let product = gpu.blas()?.product(described, [scales, self.scales[1].address()])?;
+        let time = |algorithm: &Algorithm| {
+            fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, shape, y))
+        };
+        let algorithm = best(product.candidates.clone(), time)?;
+        Ok(Plan::Narrow(Box::new(product), algorithm))
+    }
+
+    fn plan(
+        &mut self,
         matrix: &Matrix,
         peers: &[&Matrix],
         shape: Shape,
@@ -148,16 +249,23 @@ impl<'g> Products<'g> {
         if matrix.packed.is_some() && shape.m <= THIN_ROWS {
             let ways = thin::ways(&self.kernels, matrix, shape)?;
             let same = |peer: &&&Matrix| key(peer, shape) == key(matrix, shape);
-            let peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
+            let mut peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
+            if peers.is_empty() {
+                peers.push(matrix);
+            }
+            let (x, scales) = self.inputs(matrix, x);
             let time = |way: &Way| {
                 fastest(self.kernels, peers.len(), &mut |at| {
-                    thin::enqueue(&self.kernels, way, peers[at], shape, (x, y), choice)
+                    thin::enqueue(&self.kernels, way, peers[at], shape, (x, scales, y), choice)
                 })
             };
             return best(ways, time).map(Plan::Thin);
         }
         if shape.gated {
             return Err(unsupported("a gate within a product of many rows".to_owned()));
+        }
+        if matrix.narrows() {
+            return self.narrow_blas(matrix, shape, y);
         }
         if choice.is_some() || !matrix.k.is_multiple_of(8) {
             return Ok(Plan::Plain);
@@ -217,7 +325,7 @@ fn key(matrix: &Matrix, shape: Shape) -> Key {
 }
 
 /// Seconds of one call, of three replays over `copies`; infinite where this GPU refuses it.
-fn fastest(kernels: Kernels<'_>, copies: usize, ask: &mut dyn FnMut(usize) -> Result<()>) -> Result<f64> {
+pub(super) fn fastest(kernels: Kernels<'_>, copies: usize, ask: &mut dyn FnMut(usize) -> Result<()>) -> Result<f64> {
     let timed = Replay::new(kernels.gpu, copies.max(1), ask).and_then(|replay| {
         let mut least = f64::INFINITY;
         for _ in 0..3 {
@@ -231,7 +339,7 @@ fn fastest(kernels: Kernels<'_>, copies: usize, ask: &mut dyn FnMut(usize) -> Re
     }
 }
 
-fn best<W>(ways: Vec<W>, time: impl Fn(&W) -> Result<f64>) -> Result<W> {
+pub(super) fn best<W>(ways: Vec<W>, time: impl Fn(&W) -> Result<f64>) -> Result<W> {
     let mut found: Option<(f64, W)> = None;
     for way in ways {
         let took = time(&way)?;

@@ -16,6 +16,10 @@ use crate::{
     },
 };
 
+/// Bytes of a tile that are asked for while the kernel before still runs: what memory delivers in that time, over as many
+/// tiles as are at work at once.
+const AHEAD: i64 = 16 << 10;
+
 /// What is asked of a product of few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
@@ -48,6 +52,7 @@ fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool) -> Recip
         ("WIDE", flag(shape.wide)),
         ("EXPERTS", flag(shape.visits > 0)),
         ("CHAINED", flag(chained)),
+        ("AHEAD", std::env::var("ROOFLINE_AHEAD").ok().and_then(|text| text.parse().ok()).unwrap_or(AHEAD)),
     ]);
     recipe
 }
@@ -78,7 +83,7 @@ pub(super) fn enqueue(
     way: &Way,
     matrix: &Matrix,
     shape: Shape,
-    (x, y): (u64, u64),
+    (x, x_scales, y): (u64, u64, u64),
     choice: Option<Choice>,
 ) -> Result<()> {
     let packed = matrix.packed.as_ref().ok_or_else(|| unsupported("a matrix that is not packed".to_owned()))?;
@@ -90,7 +95,7 @@ pub(super) fn enqueue(
         address(&packed.scales),
         address(&packed.zeros),
         Argument::Address(x),
-        Argument::Address(0),
+        Argument::Address(x_scales),
         Argument::Address(y),
         integer(rows),
         integer(matrix.k.div_ceil(64)),
