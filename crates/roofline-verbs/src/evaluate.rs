@@ -157,11 +157,12 @@ pub fn evaluate(context: &Context, request: &Request) -> Result<Answer> {
     let pairs = plans::asked(request)?;
     let executor = request.execution.executor(context)?;
     context.watcher().heeds();
-    let mut runs = if pairs.is_empty() {
-        vec![models.run(context, request, &executor, &subject)?]
+    let runs = if pairs.is_empty() {
+        models.run(context, request, &executor, &subject).map(|run| vec![run])
     } else {
-        plans::run(context, request, &executor, &models, &subject, &pairs)?
+        plans::run(context, request, &executor, &models, &subject, &pairs)
     };
+    let mut runs = runs.map_err(|error| executor.refused(error))?;
     // All of it is there: nothing is left to go on with.
     for state in runs.iter_mut().filter_map(|run| run.state.take()) {
         state.forget()?;

@@ -169,12 +169,14 @@ pub fn generate(context: &Context, request: &Request) -> Result<Answer> {
     let settings = request.numbers.settings(context, &opened.usual(), &executor)?;
     opened.fits(1, room, settings.kv, &executor)?;
     context.watcher().heeds();
-    let engine = opened.load(context, settings)?;
+    let refused = |error| executor.refused(error);
+    let engine = opened.load(context, settings).map_err(refused)?;
     let format = format(context, &engine);
-    let mut session = engine.session(1, room)?;
+    let mut session = engine.session(1, room).map_err(|error| refused(error.into()))?;
     let ends = if request.ignore_end { &[][..] } else { &prompt.ends };
     let mut speech = Speech::new(context.watcher(), prompt.tokenizer.as_ref(), &prompt.tokens);
-    let (end, pace) = follow(&mut session, sampler, &prompt.tokens, ends, most, &mut speech)?;
+    let told = follow(&mut session, sampler, &prompt.tokens, ends, most, &mut speech);
+    let (end, pace) = told.map_err(refused)?;
     let (tokens, text) = speech.finish()?;
     Ok(Answer {
         notes: context.notes(),

@@ -167,7 +167,7 @@ pub(crate) fn run(
                 work.outcome.stopped = true;
                 break;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(executor.refused(error)),
         }
         if work.outcome.stopped {
             break;

@@ -181,6 +181,17 @@ impl Executor {
         Ok(())
     }
 
+    /// What the engine says, with the other way to run it where a GPU has no kernel for a part or a format of the model.
+    pub(crate) fn refused(&self, error: Error) -> Error {
+        match error {
+            Error::Engine(refusal @ Refusal::Unsupported { .. }) if self.is_gpu() => {
+                let hint = "`⟨backend cpu⟩` runs it on the processor; `⟨roofline quantize⟩` writes other formats";
+                Error::request(format!("{refusal} (on a GPU)"), hint)
+            }
+            error => error,
+        }
+    }
+
     /// Refuses what there is no room for, with the sum.
     pub(crate) fn has_room(&self, need: &Need<'_>) -> Result<()> {
         let remedy = "use fewer bits per weight, a shorter context, a smaller batch or a narrower cache";
