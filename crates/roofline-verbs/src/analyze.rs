@@ -1,5 +1,8 @@
 //! What a run that somebody measured achieved: rates, utilisation, distance to the roof.
 
+#[cfg(feature = "hardware")]
+mod power;
+
 use clap::Args;
 use roofline_core::{
     Dim, Plan,
@@ -22,8 +25,10 @@ use crate::{
 /// A run that somebody measured.
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = "\
-Example:
-  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s")]
+Examples:
+  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s
+  roofline monitor --json --interval 0.1 > looks.jsonl                     while it runs; then its power:
+  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s --power looks.jsonl")]
 #[schemars(rename = "AnalyzeRequest")]
 pub struct Request {
     /// A name of `roofline models`, a `config.json`, or a folder with one
@@ -47,6 +52,11 @@ pub struct Request {
     #[arg(long, value_name = "TIME")]
     #[schemars(with = "Option<String>")]
     pub ttft: Option<Seconds>,
+    /// What `roofline monitor --json` recorded meanwhile: power and tokens per joule
+    #[cfg(feature = "hardware")]
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub power: Option<std::path::PathBuf>,
     #[command(flatten)]
     #[serde(flatten)]
     pub lowering: Lower,
@@ -103,6 +113,10 @@ pub struct RunPart {
     pub efficiency: Option<f64>,
     /// Measured over expected time: 1 is what was to be expected.
     pub measured_over_expected: Option<f64>,
+    /// Mean power of the GPU that was watched, and tokens over the energy: those of the prompts in prefill, else those that
+    /// were generated.
+    pub power_w: Option<f64>,
+    pub tokens_per_joule: Option<f64>,
     #[serde(skip)]
     pub prediction: Prediction,
 }
@@ -113,6 +127,7 @@ pub fn analyze(context: &Context, asked: &Request) -> Result<Answer> {
     let (prompt, generate, batch) = (asked.prompt.get(), asked.generate.get(), asked.batch.get());
     check(asked)?;
     let request = Served { batch, prompt, generate };
+    let drawn = drawn(context, asked)?;
     let mut runs: Vec<AnalyzedRun> = Vec::new();
     for case in cases(context, &asked.setting, Varies::Product(None))? {
         let Case { machine, plans, tier } = &case;
@@ -145,7 +160,12 @@ pub fn analyze(context: &Context, asked: &Request) -> Result<Answer> {
                     .map(|((name, prediction, measured), baseline)| {
                         let figures = Figures::of(prediction, timeline.basis, *tier, machine);
                         let ratios = Ratios::of(prediction, Some(baseline), *tier);
-                        RunPart::new(name, figures, ratios, prediction, *measured)
+                        let [power_w, tokens_per_joule] = drawn(name);
+                        RunPart {
+                            power_w,
+                            tokens_per_joule,
+                            ..RunPart::new(name, figures, ratios, prediction, *measured)
+                        }
                     })
                     .collect();
                 runs.push(AnalyzedRun {
@@ -162,6 +182,39 @@ pub fn analyze(context: &Context, asked: &Request) -> Result<Answer> {
         }
     }
     Ok(Answer { model: model.key, model_name: model.name, runs, prompt, generate, batch, notes: context.notes() })
+}
+
+/// Watts of a part, and tokens per joule.
+type Drawn = Box<dyn Fn(&str) -> [Option<f64>; 2]>;
+
+/// What each part drew, where somebody looked.
+#[cfg(feature = "hardware")]
+fn drawn(context: &Context, asked: &Request) -> Result<Drawn> {
+    let Some(path) = &asked.power else { return Ok(Box::new(|_| [None; 2])) };
+    if !context.is_local() {
+        return Err(Error::Path { what: "recording", name: path.display().to_string() });
+    }
+    let (measured, ttft) = (asked.measured, asked.ttft);
+    let power = power::Power::read(path, measured)?;
+    let [prompts, answers] = [asked.prompt, asked.generate].map(|tokens| (asked.batch.get() * tokens.get()) as f64);
+    Ok(Box::new(move |part| {
+        let region = match part {
+            "prefill" => ttft.map(|ttft| (Seconds::ZERO, ttft, prompts)),
+            "decode" => ttft.map(|ttft| (ttft, measured, answers)),
+            _ => Some((Seconds::ZERO, measured, answers)),
+        };
+        let told = region.and_then(|(from, until, tokens)| {
+            let energy = power.energy(from, until)?.value();
+            Some([energy / (until - from).value(), tokens / energy])
+        });
+        told.map_or([None; 2], |told| told.map(Some))
+    }))
+}
+
+#[cfg(not(feature = "hardware"))]
+#[expect(clippy::unnecessary_wraps, reason = "with hardware there may be a recording that cannot be read")]
+fn drawn(_: &Context, _: &Request) -> Result<Drawn> {
+    Ok(Box::new(|_| [None; 2]))
 }
 
 fn check(asked: &Request) -> Result<()> {
@@ -199,6 +252,8 @@ impl RunPart {
             mbu: over(ideal.memory),
             efficiency: over(ideal.time().seconds()),
             measured_over_expected: measured.map(|time| time / expected.time.seconds()),
+            power_w: None,
+            tokens_per_joule: None,
             prediction: *prediction,
         }
     }

@@ -20,7 +20,11 @@ use self::{
     models::{Models, Run},
     text::Source,
 };
-use crate::{Context, Error, Note, Result, demo, request::list, running::Numbers};
+use crate::{
+    Context, Error, Note, Result, demo,
+    request::{BackendName, list},
+    running::{Execution, Numbers},
+};
 
 /// A model, a text, and what it is held against.
 #[derive(Args, Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -72,13 +76,16 @@ pub struct Request {
     #[command(flatten)]
     #[serde(flatten)]
     pub numbers: Numbers,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub execution: Execution,
 }
 
 const HELP: &str = "\
-Runs on the processor. Every token of the text counts once: in the first window that predicts it,
-which is all but the first token of the first window, and the last STRIDE of the others. With a
-stride of half a window, the figure that llama.cpp's `perplexity` gives is told beside. Intervals
-are of 95 %, with windows as what is drawn.
+Runs on the GPU where there is one, else on the processor (--backend says which). Every token of
+the text counts once: in the first window that predicts it, which is all but the first token of the
+first window, and the last STRIDE of the others. With a stride of half a window, the figure that
+llama.cpp's `perplexity` gives is told beside. Intervals are of 95 %, with windows as what is drawn.
 
 A run that was interrupted goes on with --resume, and ends with the same figures.
 
@@ -88,6 +95,7 @@ Examples:
   roofline evaluate llama-q4_k_m.gguf --against ./Llama-3.2-1B --text wiki.test.raw --html lost.html
   roofline evaluate ./Llama-3.2-1B --text wiki.test.raw --plan w8a16,w4a16 --method rtn,mse
   roofline evaluate demo --plan int8,w4a16,q4_k_m,int3,int2 --json
+  roofline evaluate ./Llama-3.2-1B-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw --backend cuda
   roofline evaluate ./model --text book.txt --window 2048 --stride 512 --tokens 100000 --resume";
 
 /// How well it predicts.
@@ -99,6 +107,8 @@ pub struct Answer {
     pub evaluated: Evaluated,
     /// What it was held against.
     pub original: Option<Box<Evaluated>>,
+    /// Who ran them.
+    pub backend: BackendName,
     /// The text, and how it was gone through.
     pub text: TextFacts,
     /// Tokens that are seen together, from one such window to the next, and how many windows there are.
@@ -145,12 +155,14 @@ pub fn evaluate(context: &Context, request: &Request) -> Result<Answer> {
     let models = Models::open(context, &model, against.as_deref())?;
     let subject = models.subject(request, &source)?;
     let pairs = plans::asked(request)?;
+    let executor = request.execution.executor(context)?;
     context.watcher().heeds();
-    let mut runs = if pairs.is_empty() {
-        vec![models.run(context, request, &subject)?]
+    let runs = if pairs.is_empty() {
+        models.run(context, request, &executor, &subject).map(|run| vec![run])
     } else {
-        plans::run(context, request, &models, &subject, &pairs)?
+        plans::run(context, request, &executor, &models, &subject, &pairs)
     };
+    let mut runs = runs.map_err(|error| executor.refused(error))?;
     // All of it is there: nothing is left to go on with.
     for state in runs.iter_mut().filter_map(|run| run.state.take()) {
         state.forget()?;
@@ -159,6 +171,7 @@ pub fn evaluate(context: &Context, request: &Request) -> Result<Answer> {
     let mut answer = Answer {
         evaluated: Evaluated::default(),
         original: None,
+        backend: executor.name,
         text: subject.facts,
         window: subject.window,
         stride: subject.stride,

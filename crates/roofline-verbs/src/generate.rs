@@ -11,16 +11,15 @@ use roofline_core::{
     units::{Bytes, Seconds},
 };
 use roofline_engine::{Engine, Error as Refusal, Sampler, Sampling, Session, Tokenizer, Wanted, tokenizer::Stream};
-use roofline_run::process::peak_memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::prompt::Prompt;
-pub use crate::running::{CacheFormat, Numbers, ValueFormat};
+pub use crate::running::{CacheFormat, Execution, ModelBackend, Numbers, ValueFormat};
 use crate::{
     Context, Error, Note, Result, Watcher,
-    request::list,
-    running::{Opened, format, within},
+    request::{BackendName, list},
+    running::{Executor, Opened, format, within},
 };
 
 /// Tokens that are generated where nobody says how many.
@@ -79,6 +78,9 @@ pub struct Request {
     #[command(flatten)]
     #[serde(flatten)]
     pub numbers: Numbers,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub execution: Execution,
 }
 
 fn all() -> f32 {
@@ -86,9 +88,10 @@ fn all() -> f32 {
 }
 
 const HELP: &str = "\
-Runs on the processor, with the weights multiplied as they are stored. The text streams to
-standard output, what is said of it to standard error; --json prints the answer alone, once it is
-whole. Ctrl-C ends the text where it is, and keeps it (exit code 130).
+Runs on the GPU where there is one, else on the processor (--backend says which), with the weights
+multiplied as they are stored. The text streams to standard output, what is said of it to standard
+error; --json prints the answer alone, once it is whole. Ctrl-C ends the text where it is, and
+keeps it (exit code 130).
 
 Examples:
   roofline generate ./Llama-3.2-1B --prompt 'The capital of France is'
@@ -96,13 +99,16 @@ Examples:
   roofline generate ./Qwen3-0.6B --chat --system 'In one word.' --prompt 'Largest planet?' --json
   roofline generate ./model --prompt-file story.txt --temperature 0.8 --top-p 0.95 --seed 7
   roofline generate ./model --tokens 1,450,7483 --max-tokens 16 --ignore-end
-  roofline generate ./Llama-3.2-1B --prompt 'Once' --kv fp8 --threads 4";
+  roofline generate ./Llama-3.2-1B --prompt 'Once' --backend cuda --kv fp8
+  roofline generate ./Llama-3.2-1B --prompt 'Once' --backend cpu --threads 4";
 
 /// What came out, and how fast.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "GenerateAnswer")]
 pub struct Answer {
     pub model: String,
+    /// Who ran it.
+    pub backend: BackendName,
     /// How most of the weights are stored.
     pub format: String,
     /// The numbers between kernels, and those of the cache.
@@ -127,7 +133,7 @@ pub struct Answer {
     pub tokens_per_s: Option<f64>,
     /// Tokens of the prompt over the time to the first token.
     pub prefill_tokens_per_s: Option<f64>,
-    /// The most memory that the program held, where the system says.
+    /// The most memory that the program held, or what it took of the GPU's, where the system says.
     pub peak_memory_bytes: Option<Bytes>,
     pub weights_bytes: Bytes,
     pub cache_bytes: Bytes,
@@ -158,19 +164,23 @@ pub fn generate(context: &Context, request: &Request) -> Result<Answer> {
     let opened = Opened::open(context, &request.model)?;
     let prompt = Prompt::of(request, text, &opened)?;
     let (most, room) = request.lengths(prompt.tokens.len(), &opened.model)?;
-    let settings = request.numbers.settings(context, &opened.usual())?;
-    opened.fits(1, room, &settings)?;
+    let executor = request.execution.executor(context)?;
+    executor.takes(&request.numbers)?;
+    let settings = request.numbers.settings(context, &opened.usual(), &executor)?;
+    opened.fits(1, room, settings.kv, &executor)?;
     context.watcher().heeds();
-    let engine = opened.load(context, settings)?;
+    let refused = |error| executor.refused(error);
+    let engine = opened.load(context, settings).map_err(refused)?;
     let format = format(context, &engine);
-    let mut session = engine.session(1, room)?;
+    let mut session = engine.session(1, room).map_err(|error| refused(error.into()))?;
     let ends = if request.ignore_end { &[][..] } else { &prompt.ends };
     let mut speech = Speech::new(context.watcher(), prompt.tokenizer.as_ref(), &prompt.tokens);
-    let (end, pace) = follow(&mut session, sampler, &prompt.tokens, ends, most, &mut speech)?;
+    let told = follow(&mut session, sampler, &prompt.tokens, ends, most, &mut speech);
+    let (end, pace) = told.map_err(refused)?;
     let (tokens, text) = speech.finish()?;
     Ok(Answer {
         notes: context.notes(),
-        ..answer(format, &engine, &session, &pace).with(prompt.tokens.len(), tokens, text, end)
+        ..answer(format, &engine, &session, &pace, &executor).with(prompt.tokens.len(), tokens, text, end)
     })
 }
 
@@ -261,11 +271,12 @@ impl<'a> Speech<'a> {
 }
 
 /// What is known but for the text.
-fn answer(format: String, engine: &Engine<'_>, session: &Session<'_, '_>, pace: &Pace) -> Answer {
+fn answer(format: String, engine: &Engine<'_>, session: &Session<'_, '_>, pace: &Pace, executor: &Executor) -> Answer {
     let others = Summary::of(&pace.others);
     let total: f64 = pace.others.iter().map(|time| time.value()).sum();
     Answer {
         model: engine.model.name.clone(),
+        backend: executor.name,
         format,
         values: engine.settings.values.to_string(),
         kv: engine.settings.kv.to_string(),
@@ -281,7 +292,7 @@ fn answer(format: String, engine: &Engine<'_>, session: &Session<'_, '_>, pace: 
         tpot_p95_us: others.as_ref().map(|times| times.p95.micros()),
         tokens_per_s: others.map(|times| times.samples as f64 / total),
         prefill_tokens_per_s: None,
-        peak_memory_bytes: peak_memory(),
+        peak_memory_bytes: executor.memory_used(),
         weights_bytes: Bytes::new(engine.bytes() as f64),
         cache_bytes: Bytes::new(session.cache_bytes() as f64),
         notes: Vec::new(),

@@ -18,20 +18,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::passes::run as run_passes;
-pub use self::passes::{MeasuredOperator, MeasuredPass, Passes};
+pub use self::passes::{MeasuredOperator, MeasuredPass, PassClock, Passes};
 pub use self::saturation::{BestRate, Saturation};
 pub(crate) use self::subject::Asked;
 pub use self::subject::{KernelFile, Subject};
 use crate::{
     Context, Error, Note, Result,
-    machine::{Varies, is_native, machine, plans},
+    machine::{Varies, is_native, plans},
     own::{self, OwnKernel},
     predict::{self, ModelPass},
     request::{BackendName, Measuring, Setting, list, with_subjects},
     runner::Runner,
+    running::Executor,
     subjects::{self, Subjects, at_plans, of_model, of_operator, refuse_giants},
     sweep::Shape,
-    this_machine,
 };
 
 /// What is to be measured: a subject, or the shapes that fill a machine.
@@ -80,6 +80,7 @@ Examples:
   roofline measure model ./Llama-3.2-1B                                  whole passes of a checkpoint
   roofline measure model ./Llama-3.2-1B --beside llama-q8_0.gguf,llama-q4_k_m.gguf --prompt 128,1024
   roofline measure model llama-3.2-1b --random --precision bf16,w8a16,w4a16 --batches 1,4
+  roofline measure model ./Llama-3.2-1B --backend cuda --energy          on the GPU, with tokens per joule
   roofline measure kernel my_gemv.toml                                   your own CUDA kernel beside ours
   roofline measure --saturate --precision fp32,bf16
   roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`
@@ -220,14 +221,15 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
 
 /// Runs whole passes of a model.
 fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answer> {
-    let device = this_machine::device(context)?;
-    let machine = machine(context, device.clone(), BackendName::Cpu.stack());
-    let outcome = run_passes(context, &request.passes, asked, &request.run, &machine)?;
+    let executor = Executor::open(context, request.run.backend(), request.run.gpu)?;
+    let machine = executor.machine(context)?;
+    let device = &machine.device;
+    let outcome = run_passes(context, &request.passes, asked, &request.run, &executor, &machine)?;
     Ok(Answer {
         subject: outcome.words,
         device: device.label(),
-        device_name: device.name,
-        backend: BackendName::Cpu,
+        device_name: device.name.clone(),
+        backend: executor.name,
         residency: Residency::Cold,
         run: request.run.out.clone(),
         measurements: Vec::new(),

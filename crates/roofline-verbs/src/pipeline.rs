@@ -27,7 +27,8 @@ pub use self::{
 use crate::{
     Context, Note, Result,
     recommend::{Goal, Share},
-    request::{PHASES, Phase, one_of},
+    request::{BackendName, PHASES, Phase, one_of},
+    running::Execution,
 };
 
 /// A model, where it shall run, and what must hold.
@@ -44,8 +45,8 @@ pub struct Request {
     /// The small model that comes with the program, and its text
     #[arg(long, conflicts_with = "model")]
     pub demo: bool,
-    /// The device that the plan is for: a key, an alias, a TOML file or `this`. Another one is predicted; everything is
-    /// measured here
+    /// The device that the plan is for: a key, an alias, a TOML file or `this`, which is who runs the models. Another one is
+    /// predicted; everything is measured here
     #[arg(long, value_name = "DEVICE", default_value = "this")]
     pub on: String,
     /// Memory that may be used, such as 8GB; the device's when left out
@@ -88,6 +89,9 @@ pub struct Request {
     #[arg(long, value_name = "COUNT")]
     #[schemars(range(min = 1, max = 1024))]
     pub threads: Option<u16>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub execution: Execution,
     /// Fewer repetitions, and less of a long text
     #[arg(long)]
     pub quick: bool,
@@ -106,7 +110,7 @@ const HELP: &str = "\
 Six steps: look at the model, recommend a plan, write the checkpoint, measure the original and the new one,
 evaluate both on a text, and say what it comes to. Everything goes into one folder: the checkpoint, report.html,
 and pipeline.json, which is written after each step. A step that fails, or Ctrl-C, loses none of those before:
---resume goes on.
+--resume goes on. Models run on the GPU where there is one, else on the processor (--backend says which).
 
 Examples:
   roofline pipeline --demo
@@ -114,6 +118,7 @@ Examples:
   roofline pipeline ./Llama-3.2-1B --text wiki.test.raw --memory-limit 2GB --max-quality-loss 2%
   roofline pipeline ./Llama-3.2-1B --on jetson_orin_nano --memory-limit 8GB --phase decode --text wiki.test.raw
   roofline pipeline ./Llama-3.2-1B --plan q4_k_m --text wiki.test.raw --to ./out
+  roofline pipeline ./Llama-3.2-1B --backend cuda --text wiki.test.raw
   roofline pipeline ./Llama-3.2-1B --dry-run
   roofline pipeline ./Llama-3.2-1B --text wiki.test.raw --to ./out --resume";
 
@@ -135,6 +140,7 @@ impl Default for Request {
             prompt: None,
             generate: asked::generated(),
             threads: None,
+            execution: Execution::default(),
             quick: false,
             dry_run: false,
             resume: false,
@@ -162,6 +168,8 @@ pub struct Answer {
     pub here_name: Option<String>,
     /// Whether these are two.
     pub elsewhere: bool,
+    /// Who runs the models.
+    pub backend: BackendName,
     pub phase: Phase,
     pub prompt: u64,
     pub generate: u64,

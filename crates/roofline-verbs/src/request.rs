@@ -240,10 +240,9 @@ impl Measuring {
         protocol
     }
 
-    /// Who runs, where nobody was named: a GPU that is there is what people ask about.
+    /// Who runs.
     pub fn backend(&self) -> BackendName {
-        let there = || if roofline_run::cuda::present() { BackendName::Cuda } else { BackendName::Cpu };
-        self.backend.unwrap_or_else(there)
+        BackendName::or_usual(self.backend)
     }
 }
 
@@ -270,6 +269,12 @@ impl BackendName {
             Self::Cuda => "cuda",
             Self::Null => "null",
         }
+    }
+
+    /// The one that was named, else the usual one: a GPU that is there is what people ask about.
+    #[cfg(feature = "hardware")]
+    pub fn or_usual(named: Option<Self>) -> Self {
+        named.unwrap_or_else(|| if roofline_run::cuda::present() { Self::Cuda } else { Self::Cpu })
     }
 
     /// The one that a run names; a run of a backend that we do not know is of our own kernels.

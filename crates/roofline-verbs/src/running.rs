@@ -1,5 +1,7 @@
 //! Models that run, as verbs start them: opened, looked at, found to fit, and then loaded under somebody's eyes.
 
+mod executor;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -7,13 +9,14 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use roofline_core::{Dim, Format, Model, format::Sizes, units::Bytes};
+use roofline_core::{Dim, Format, Model, units::Bytes};
 use roofline_engine::{Engine, Error as Refusal, NamedFile, Settings, Tokenizer};
 use roofline_quant::Checkpoint;
-use roofline_run::cpu::machine::Machine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::executor::{Execution, ModelBackend};
+pub(crate) use self::executor::{Executor, Need};
 use crate::{Context, Error, Result, demo, text::size};
 
 /// Most threads of a run.
@@ -85,12 +88,13 @@ impl ValueFormat {
 
 impl Numbers {
     /// How a model runs, where nothing else was said than `usual`; it stops when whoever follows wants that.
-    pub(crate) fn settings(&self, context: &Context, usual: &Settings) -> Result<Settings> {
+    pub(crate) fn settings(&self, context: &Context, usual: &Settings, executor: &Executor) -> Result<Settings> {
         let watcher = context.shared_watcher();
         let values = self.values.map_or(usual.values, ValueFormat::format);
         // A cache that nothing is said of follows the numbers between kernels.
         let cache = if usual.kv == usual.values { values } else { usual.kv };
         Ok(Settings {
+            backend: executor.backend(),
             threads: self.threads()?,
             values,
             kv: self.kv.map_or(cache, CacheFormat::format),
@@ -149,11 +153,16 @@ impl Opened {
         Settings::for_checkpoint(&self.checkpoint)
     }
 
-    /// Refuses sequences that the model was not made for, and what this machine has no room for, before anything is read.
-    pub(crate) fn fits(&self, sequences: usize, context: usize, settings: &Settings) -> Result<()> {
+    /// Refuses sequences that the model was not made for, and what there is no room for, before anything is read.
+    pub(crate) fn fits(&self, sequences: usize, context: usize, kv: Format, executor: &Executor) -> Result<()> {
+        executor.has_room(&self.need(sequences, context, kv)?)
+    }
+
+    /// What it takes to run such sequences; refused where the model was not made for them.
+    pub(crate) fn need(&self, sequences: usize, context: usize, kv: Format) -> Result<Need<'_>> {
         within(&self.model, context)?;
         let weights = Bytes::new(self.checkpoint.bytes() as f64);
-        room(&self.model, weights, sequences, context, settings)
+        Need::of(&self.model, weights, sequences, context, kv)
     }
 
     /// Reads the weights.
@@ -199,23 +208,6 @@ pub(crate) fn within(model: &Model, context: usize) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses weights and a cache that are more together than the memory that is left, with the sum.
-pub(crate) fn room(model: &Model, weights: Bytes, sequences: usize, context: usize, settings: &Settings) -> Result<()> {
-    let Some(available) = Machine::detect().available else { return Ok(()) };
-    let (batch, length) = (Dim::new("batch", sequences as u64)?, Dim::new("context", context as u64)?);
-    let cache = model.kv_bytes(batch, length, Dim::ONE, settings.kv, Sizes::Exact);
-    let needed = weights + cache;
-    if needed <= available {
-        return Ok(());
-    }
-    let sum = format!(
-        "{weights} of weights + {cache} of cache ({sequences} x {context} tokens in {}) = {needed}, and {available} are \
-         available: use fewer bits per weight, a shorter context, a smaller batch or a narrower cache",
-        settings.kv
-    );
-    Err(Refusal::Memory { what: model.name.clone(), needed, sum: Some(sum) }.into())
 }
 
 /// A path, where a name is that of weights which lie here: a folder with a file of weights, or such a file, or the demo.

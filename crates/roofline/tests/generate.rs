@@ -71,6 +71,7 @@ fn what_is_wrong_is_named_with_what_to_do() {
         (&["generate", LLAMA, "--prompt", "x", "--context", "500"], "500 tokens do not fit the 128"),
         (&["generate", LLAMA, "--prompt", "x", "--kv", "int4"], "[possible values: bf16, fp16, fp32, fp8, int8]"),
         (&["generate", LLAMA, "--tokens", "1,x"], "invalid value 'x'"),
+        (&["generate", LLAMA, "--prompt", "x", "--backend", "null"], "[possible values: cpu, cuda]"),
     ] {
         let output = roofline(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
@@ -133,6 +134,27 @@ fn whole_models_are_measured_and_compared() {
     let plans: Vec<&str> =
         told["passes"].as_array().unwrap().iter().filter_map(|pass| pass["precision"].as_str()).collect();
     assert_eq!(plans, ["bf16", "w8a16"]);
+}
+
+/// Where there is no GPU, every verb that runs models says so in the same words, exits with 1 and leaves nothing behind.
+#[test]
+fn a_gpu_that_is_missing_is_said_by_every_verb() {
+    let home = temporary("gpu");
+    for arguments in [
+        &["generate", LLAMA, "--prompt", "the cat"][..],
+        &["measure", "model", LLAMA, "--quick", "--out", "passes.jsonl"],
+        &["compare", "model", LLAMA, "--quick"],
+        &["evaluate", "demo", "--tokens", "512"],
+        &["pipeline", LLAMA, "--plan", "w8a16", "--quick", "--to", "out"],
+    ] {
+        let mut command = command(&[arguments, &["--backend", "cuda"]].concat());
+        let output = command.env("ROOFLINE_CONFIG_DIR", &home).current_dir(&home).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", said(&output));
+        let talk = said(&output);
+        assert!(talk.contains("NVIDIA driver") || talk.contains("there is no GPU 0"), "{arguments:?}: {talk}");
+        assert!(talk.contains("hint: ") && output.stdout.is_empty(), "{arguments:?}: {talk}");
+    }
+    assert!(!home.join("passes.jsonl").exists() && !home.join("out").exists());
 }
 
 #[test]

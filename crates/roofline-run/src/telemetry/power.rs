@@ -81,6 +81,11 @@ impl Recording {
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(self)
     }
+
+    /// Energy of a part of it, both ends since the start: a region of what was watched. None where no power was read.
+    pub fn energy_between(&self, from: Seconds, until: Seconds) -> Option<Joules> {
+        summary::energy_between(self, from, until)
+    }
 }
 
 /// Records power, temperature and clocks from its start until it is stopped or dropped.

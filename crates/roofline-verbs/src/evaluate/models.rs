@@ -7,7 +7,7 @@ use std::{
 
 use roofline_core::{Plan, recommend::Measured, units::Bytes};
 use roofline_engine::{
-    Engine, Tokenizer,
+    Backend, Engine, Tokenizer,
     evaluation::{self, Differing, WindowScore, Windows},
 };
 use roofline_quant::Method;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Evaluated, Request, TextFacts, TokenError, figures::Totals, state::State, text::Source, weights};
 use crate::{
     Context, Error, Result, quality,
-    running::{Numbers, Opened, format, within},
+    running::{Executor, Numbers, Opened, format, within},
 };
 
 /// Tokens that are seen together, where nobody says.
@@ -103,8 +103,14 @@ impl Models {
     }
 
     /// Goes through the text with the model and what it was made of.
-    pub(super) fn run(&self, context: &Context, request: &Request, subject: &Subject) -> Result<Run> {
-        subject.run(context, request, &self.model, self.original.as_ref(), &self.tokenizer, None)
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        request: &Request,
+        executor: &Executor,
+        subject: &Subject,
+    ) -> Result<Run> {
+        subject.run(context, request, executor, (&self.model, self.original.as_ref()), &self.tokenizer, None)
     }
 }
 
@@ -119,23 +125,28 @@ impl Subject {
         &self,
         context: &Context,
         request: &Request,
-        model: &Opened,
-        original: Option<&Opened>,
+        executor: &Executor,
+        (model, original): (&Opened, Option<&Opened>),
         tokenizer: &Tokenizer,
         plan: Option<(&Plan, Method)>,
     ) -> Result<Run> {
         let start = Instant::now();
         let load = |opened: &'_ Opened, numbers: &Numbers| -> Result<_> {
-            let mut settings = numbers.settings(context, &opened.usual())?;
+            let mut settings = numbers.settings(context, &opened.usual(), executor)?;
             settings.all_logits = true;
             let vocabulary = opened.model.vocabulary.get() as usize;
             settings.chunk = settings.chunk.or(Some(evaluation::chunk(vocabulary, self.window)));
-            opened.fits(1, self.window, &settings)?;
+            opened.fits(1, self.window, settings.kv, executor)?;
             Ok(settings)
         };
         // A narrow cache is a part of what is judged: the original keeps its own.
         let others = Numbers { kv: None, ..request.numbers.clone() };
         let settings = (load(model, &request.numbers)?, original.map(|one| load(one, &others)).transpose()?);
+        // Both are in a GPU's memory at once; a processor may read weights from their files as it goes.
+        if let (Some(original), Some(others), true) = (original, &settings.1, executor.is_gpu()) {
+            let need = model.need(1, self.window, settings.0.kv)?;
+            executor.has_room(&need.beside(&original.need(1, self.window, others.kv)?))?;
+        }
         let engine = model.load(context, settings.0)?;
         let other = match (original, settings.1) {
             (Some(original), Some(settings)) => Some(original.load(context, settings)?),
@@ -181,7 +192,8 @@ impl Subject {
     ) -> serde_json::Value {
         let numbers = |engine: &Engine<'_>| {
             let settings = &engine.settings;
-            json!([settings.values.to_string(), settings.kv.to_string(), settings.threads, engine.chunk])
+            let on = if settings.backend == Backend::Cpu { "cpu" } else { "cuda" };
+            json!([settings.values.to_string(), settings.kv.to_string(), settings.threads, engine.chunk, on])
         };
         json!({ "version": env!("CARGO_PKG_VERSION"), "models": models, "text": self.facts.hash, "bos": self.bos,
             "tokens": self.tokens.len(), "window": self.window, "stride": self.stride, "numbers": numbers(model),

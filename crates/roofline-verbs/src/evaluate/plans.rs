@@ -13,7 +13,11 @@ use super::{
     Evaluated, Request,
     models::{Models, Run, Subject},
 };
-use crate::{Context, Error, Result, quantize::Watched, running::Opened};
+use crate::{
+    Context, Error, Result,
+    quantize::Watched,
+    running::{Executor, Opened},
+};
 
 /// What is tried: every plan with every method.
 pub(super) fn asked(request: &Request) -> Result<Vec<(Plan, Method)>> {
@@ -30,6 +34,7 @@ pub(super) fn asked(request: &Request) -> Result<Vec<(Plan, Method)>> {
 pub(super) fn run(
     context: &Context,
     request: &Request,
+    executor: &Executor,
     models: &Models,
     subject: &Subject,
     pairs: &[(Plan, Method)],
@@ -37,7 +42,7 @@ pub(super) fn run(
     let (mut runs, mut refused) = (Vec::new(), None);
     for (at, (plan, method)) in pairs.iter().enumerate() {
         let scratch = Scratch::new(at)?;
-        match one(context, request, models, subject, (plan, *method), &scratch) {
+        match one(context, request, executor, models, subject, (plan, *method), &scratch) {
             Ok(run) => runs.push(run),
             Err(Error::Cancelled) => return Err(Error::Cancelled),
             Err(error) if error.is_input() => {
@@ -56,6 +61,7 @@ pub(super) fn run(
 fn one(
     context: &Context,
     request: &Request,
+    executor: &Executor,
     models: &Models,
     subject: &Subject,
     (plan, method): (&Plan, Method),
@@ -71,7 +77,8 @@ fn one(
     watcher.ends();
     done?;
     let quantized = Opened::open(context, &target)?;
-    let mut run = subject.run(context, request, &quantized, Some(original), &models.tokenizer, Some((plan, method)))?;
+    let both = (&quantized, Some(original));
+    let mut run = subject.run(context, request, executor, both, &models.tokenizer, Some((plan, method)))?;
     run.own = Evaluated {
         model: original.model.name.clone(),
         checkpoint: None,

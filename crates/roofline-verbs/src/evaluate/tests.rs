@@ -48,7 +48,7 @@ impl Drop for Scratch {
 }
 
 fn ask(fields: &serde_json::Value) -> Result<Answer> {
-    let mut body = json!({ "model": model(), "threads": 1, "window": 64 });
+    let mut body = json!({ "model": model(), "threads": 1, "window": 64, "backend": "cpu" });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     evaluate(&context(), &from_json(body).unwrap())
 }

@@ -14,6 +14,7 @@ use super::*;
 use crate::{
     context::Home,
     request::{answers_fit, from_json},
+    running::Need,
 };
 
 /// A Llama of 131 tokens with a tokenizer of its own.
@@ -48,7 +49,7 @@ fn context(listener: &Arc<Listener>) -> Context {
 }
 
 fn request(fields: &serde_json::Value) -> Request {
-    let mut body = json!({ "model": model(), "threads": 1 });
+    let mut body = json!({ "model": model(), "threads": 1, "backend": "cpu" });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     from_json(body).unwrap()
 }
@@ -183,12 +184,24 @@ fn what_cannot_be_is_said_before_anything_is_read() {
     assert!(matches!(elsewhere, Err(Error::Path { what: "model", .. })));
 }
 
+/// Without a driver the GPU is refused in the words of every other verb, before weights are read.
+#[test]
+fn a_gpu_that_is_not_there_is_said() {
+    assert_eq!(ask(&json!({ "tokens": [1], "max_tokens": 1 })).unwrap().backend, BackendName::Cpu);
+    if !roofline_run::cuda::present() {
+        let error = ask(&json!({ "tokens": [1], "backend": "cuda" })).err().unwrap();
+        assert!(!error.is_input() && error.hint().is_some(), "{error:?}");
+    }
+    assert!(from_json::<Request>(json!({ "model": model(), "backend": "null" })).is_err());
+}
+
 /// An exabyte is more than any machine holds; the sum names both parts. Of 16 tokens three layers keep 240 bytes each.
 #[test]
 fn what_does_not_fit_is_said_with_the_sum() {
     let opened = Opened::open(&context(&Listener::new(usize::MAX)), &model()).unwrap();
     let settings = Settings::for_checkpoint(&opened.checkpoint);
-    let error = crate::running::room(&opened.model, Bytes::new(1e18), 2, 16, &settings).unwrap_err();
+    let need = Need::of(&opened.model, Bytes::new(1e18), 2, 16, settings.kv).unwrap();
+    let error = Executor::cpu().has_room(&need).unwrap_err();
     let hint = error.hint().unwrap();
     assert!(hint.contains(" of weights + 7.68 kB of cache (2 x 16 tokens in bf16) = "), "{hint}");
     assert!(!error.is_input());

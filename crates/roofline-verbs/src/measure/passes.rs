@@ -1,6 +1,7 @@
 //! Whole passes of models that run: the time to the first token, the time of each further one, and where it goes.
 
 mod asked;
+mod power;
 mod sources;
 mod theory;
 mod timing;
@@ -24,19 +25,20 @@ use roofline_run::process::{forget_peak, peak_memory};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use self::asked::Passes;
+pub use self::{asked::Passes, timing::PassClock};
 use self::{
+    power::Power,
     sources::{Source, sources},
     theory::Theory,
-    timing::{Timed, timed},
+    timing::{Effort, Timed, timed},
 };
 use crate::{
     Context, Error, Result,
     context::files::writable,
     machine::spoken,
     predict::ModelPass,
-    request::Measuring,
-    running::{Opened, format},
+    request::{BackendName, Measuring},
+    running::{Executor, Opened, format},
 };
 
 /// Tokens of a prompt, where nobody says how many.
@@ -55,6 +57,9 @@ pub struct MeasuredPass {
     /// The numbers between kernels, and those of the cache.
     pub values: String,
     pub kv: String,
+    /// Who ran it, and whose clock its times are by.
+    pub backend: BackendName,
+    pub clock: PassClock,
     pub threads: usize,
     pub batch: u64,
     pub prompt: u64,
@@ -70,6 +75,14 @@ pub struct MeasuredPass {
     pub tokens_per_s: Option<f64>,
     /// Tokens of all prompts over the time to the first token.
     pub prefill_tokens_per_s: f64,
+    /// The same two times by the caller's clock, where those above are by the device's own.
+    pub host_ttft_us: Option<f64>,
+    pub host_tpot_us: Option<f64>,
+    /// Mean power of a GPU in each phase, and tokens of all sequences over the energy; none where a phase was over too soon.
+    pub prefill_power_w: Option<f64>,
+    pub prefill_tokens_per_joule: Option<f64>,
+    pub decode_power_w: Option<f64>,
+    pub decode_tokens_per_joule: Option<f64>,
     /// What theory says, in the tier that was asked for; none where it speaks of other threads than ran.
     pub tier: Tier,
     pub basis: Option<Basis>,
@@ -80,12 +93,14 @@ pub struct MeasuredPass {
     pub predicted_tpot_us: Option<f64>,
     pub ideal_tpot_us: Option<f64>,
     pub tpot_error_pct: Option<f64>,
-    /// The most memory that the program held, where the system says, and what theory says of it.
+    /// The most memory that the program held, or what it took of the GPU's, where the system says, and what theory says of
+    /// it.
     pub peak_memory_bytes: Option<Bytes>,
     pub predicted_memory_bytes: Option<Bytes>,
     pub weights_bytes: Bytes,
     pub cache_bytes: Bytes,
-    /// Where the time goes: the kernels of each site of the model, in each phase.
+    /// Where the time goes: the kernels of each site of the model, in each phase. On a GPU they are of passes of their own,
+    /// with a clock between kernels: their sum is more than the pass takes.
     pub operators: Vec<MeasuredOperator>,
 }
 
@@ -120,8 +135,11 @@ pub(crate) fn run(
     passes: &Passes,
     asked: &ModelPass,
     run: &Measuring,
+    executor: &Executor,
     machine: &Machine,
 ) -> Result<Outcome> {
+    executor.is_meant(context, asked.setting.first(), &machine.device)?;
+    executor.takes(&passes.numbers)?;
     let sources = sources(context, passes, asked, &machine.device)?;
     let batches = passes.batches.as_ref().map_or_else(|| vec![asked.batch.get()], |range| range.0.clone());
     let prompts = passes.prompt.as_ref().map_or_else(|| vec![PROMPT], |range| range.0.clone());
@@ -130,11 +148,11 @@ pub(crate) fn run(
     let names: Vec<String> = sources.iter().map(Source::words).collect();
     let mut work = Work {
         context,
+        executor,
         machine,
         tier: spoken(asked.setting.tier, &machine.device),
         generate: asked.generate.map_or(GENERATED, Dim::get),
-        quick: run.quick,
-        budget: run.seconds,
+        effort: Effort { quick: run.quick, budget: run.seconds, energy: run.energy },
         total: sources.len() * shapes.len(),
         several: shapes.len() > 1,
         shapes,
@@ -149,7 +167,7 @@ pub(crate) fn run(
                 work.outcome.stopped = true;
                 break;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(executor.refused(error)),
         }
         if work.outcome.stopped {
             break;
@@ -171,14 +189,14 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
 /// What is under way.
 struct Work<'a> {
     context: &'a Context,
+    executor: &'a Executor,
     machine: &'a Machine,
     tier: Tier,
     /// Batches with lengths of prompts.
     shapes: Vec<(u64, u64)>,
     several: bool,
     generate: u64,
-    quick: bool,
-    budget: Option<f64>,
+    effort: Effort,
     total: usize,
     file: Option<(PathBuf, File)>,
     outcome: Outcome,
@@ -197,17 +215,18 @@ impl Work<'_> {
         match source {
             Source::Checkpoint(path) => {
                 let opened = Opened::open(self.context, path)?;
-                let settings = passes.numbers.settings(self.context, &opened.usual())?;
+                let settings = passes.numbers.settings(self.context, &opened.usual(), self.executor)?;
                 for (batch, length) in self.lengths() {
-                    opened.fits(batch, length, &settings)?;
+                    opened.fits(batch, length, settings.kv, self.executor)?;
                 }
                 let engine = opened.load(self.context, settings)?;
                 self.every(&engine, &Named { checkpoint: Some(path), precision: format(self.context, &engine) })
             }
             Source::Random(model, plan) => {
-                let settings = passes.numbers.settings(self.context, &sources::usual(plan))?;
-                for (batch, length) in self.lengths() {
-                    sources::fits(model, plan, &self.machine.device, (batch, length), &settings)?;
+                let settings = passes.numbers.settings(self.context, &sources::usual(plan), self.executor)?;
+                let device = &self.machine.device;
+                for shape in self.lengths() {
+                    sources::fits(model, plan, device, shape, settings.kv, self.executor)?;
                 }
                 let engine = random(model, plan, settings)?;
                 self.every(&engine, &Named { checkpoint: None, precision: plan.label() })
@@ -230,10 +249,12 @@ impl Work<'_> {
             let pass =
                 timing::Pass { batch: batch as usize, prompt: prompt as usize, generate: self.generate as usize };
             forget_peak();
-            let timed = timed(engine, pass, self.quick, self.budget)?;
+            let timed = timed(engine, pass, self.effort, self.executor)?;
             let theory = Theory::of(engine, self.machine, &timed)?;
             let mut measured = self.told(engine, named, &timed, theory.as_ref());
-            measured.peak_memory_bytes = loading.zip(peak_memory()).map(|(one, other)| one.max(other));
+            if !self.executor.is_gpu() {
+                measured.peak_memory_bytes = loading.zip(peak_memory()).map(|(one, other)| one.max(other));
+            }
             let label = if self.several {
                 format!("{}, batch {batch}, prompt {prompt}", named.precision)
             } else {
@@ -262,12 +283,15 @@ impl Work<'_> {
         let predicted_ttft = theory.map(|theory| theory.prefill.time(tier));
         let predicted_tpot = theory.map(|theory| theory.decode.time(tier)).filter(|_| others.is_some());
         let tpot = others.as_ref().map(|times| times.median);
+        let Power { prefill, decode } = timed.power;
         MeasuredPass {
             model: engine.model.name.clone(),
             checkpoint: named.checkpoint.map(Path::to_owned),
             precision: named.precision.clone(),
             values: engine.settings.values.to_string(),
             kv: engine.settings.kv.to_string(),
+            backend: self.executor.name,
+            clock: timed.clock,
             threads: engine.settings.threads,
             batch: batch as u64,
             prompt: prompt as u64,
@@ -278,6 +302,12 @@ impl Work<'_> {
             tpot_p95_us: others.as_ref().map(|times| times.p95.micros()),
             tokens_per_s: tpot.map(|time| batch as f64 / time.value()),
             prefill_tokens_per_s: (batch * prompt) as f64 / ttft.value(),
+            host_ttft_us: timed.host(Phase::Prefill).map(Seconds::micros),
+            host_tpot_us: timed.host(Phase::Decode).map(Seconds::micros),
+            prefill_power_w: prefill.map(|drawn| drawn.power.value()),
+            prefill_tokens_per_joule: prefill.map(|drawn| drawn.tokens_per_joule),
+            decode_power_w: decode.map(|drawn| drawn.power.value()),
+            decode_tokens_per_joule: decode.map(|drawn| drawn.tokens_per_joule),
             tier,
             basis: theory.map(|theory| theory.basis),
             predicted_ttft_us: predicted_ttft.map(Seconds::micros),
@@ -286,7 +316,7 @@ impl Work<'_> {
             predicted_tpot_us: predicted_tpot.map(Seconds::micros),
             ideal_tpot_us: predicted_tpot.and(theory).map(|theory| theory.decode.time(Tier::Ideal).micros()),
             tpot_error_pct: predicted_tpot.zip(tpot).map(|(predicted, measured)| error_pct(predicted, measured)),
-            peak_memory_bytes: None,
+            peak_memory_bytes: timed.memory,
             predicted_memory_bytes: theory.map(|theory| theory.memory),
             weights_bytes: Bytes::new(engine.bytes() as f64),
             cache_bytes: timed.cache,

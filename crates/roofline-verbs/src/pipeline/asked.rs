@@ -16,7 +16,7 @@ use super::{Request, StepName};
 use crate::{
     Context, Error, Result, demo,
     request::ModelName,
-    running::{Opened, weights_at, within},
+    running::{Executor, Opened, weights_at, within},
 };
 
 /// Tokens of a prompt, where nobody says how many.
@@ -65,6 +65,10 @@ pub(super) struct Asked<'r> {
     pub(super) text: Option<Text>,
     pub(super) prompt: u64,
     pub(super) generate: u64,
+    /// Who runs the models.
+    pub(super) executor: Executor,
+    /// The device that the plan is for.
+    pub(super) on: String,
 }
 
 impl<'r> Asked<'r> {
@@ -89,7 +93,16 @@ impl<'r> Asked<'r> {
             (None, None) => PROMPT,
         };
         within(&opened.model, (prompt + generate) as usize)?;
-        Ok(Self { request, path, opened, demo, text, prompt, generate })
+        let executor = request.execution.executor(context)?;
+        // "This" is whoever runs here: a GPU by its own name, since a name of the registry is what others understand.
+        let on =
+            if request.on == "this" && executor.is_gpu() { executor.device(context)?.key } else { request.on.clone() };
+        Ok(Self { request, path, opened, demo, text, prompt, generate, executor, on })
+    }
+
+    /// Whether the plan is for the machine that everything is measured on.
+    pub(super) fn is_here(&self) -> bool {
+        self.request.on == "this"
     }
 
     /// The model as verbs are asked about it: its folder, else what the file says of itself.
@@ -116,14 +129,15 @@ impl<'r> Asked<'r> {
 
     /// What each step depends on, in words that can be compared and read.
     pub(super) fn inputs(&self, step: StepName) -> BTreeMap<String, String> {
-        let Request { on, memory_limit, phase, goal, max_quality_loss, plan, method, quick, threads, tokens, .. } =
+        let Request { memory_limit, phase, goal, max_quality_loss, plan, method, quick, threads, tokens, .. } =
             self.request;
         let word = |known: Option<String>| known.unwrap_or_else(|| "not given".to_owned());
+        let backend = ("backend", self.executor.name.name().to_owned());
         let lengths = || [("prompt", self.prompt.to_string()), ("generate", self.generate.to_string())];
         let own = match step {
             StepName::Inspect => Vec::new(),
             StepName::Recommend => [
-                ("on", on.clone()),
+                ("on", self.on.clone()),
                 ("memory limit", word(memory_limit.map(|bytes| bytes.to_string()))),
                 ("phase", phase.to_string()),
                 ("goal", format!("{goal:?}").to_lowercase()),
@@ -136,12 +150,13 @@ impl<'r> Asked<'r> {
             StepName::Quantize => vec![("method", word(method.clone()))],
             StepName::MeasureBefore | StepName::MeasureAfter => {
                 let threads = word(threads.map(|threads| threads.to_string()));
-                [("quick", quick.to_string()), ("threads", threads)].into_iter().chain(lengths()).collect()
+                [("quick", quick.to_string()), ("threads", threads), backend].into_iter().chain(lengths()).collect()
             }
             StepName::Evaluate | StepName::Compare => vec![
                 ("text", word(self.text.as_ref().map(Text::identity))),
                 ("tokens of the text", word(tokens.map(|tokens| tokens.to_string()))),
                 ("quick", quick.to_string()),
+                backend,
             ],
         };
         let model = (step > StepName::Inspect).then(|| ("model".to_owned(), weights(&self.opened.checkpoint)));

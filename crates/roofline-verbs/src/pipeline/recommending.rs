@@ -107,7 +107,7 @@ fn advice(context: &Context, asked: &Asked<'_>) -> Result<Box<ModelAdvice>> {
         price: None,
         limits: Limits { max_quality_loss: request.max_quality_loss, ..Limits::default() },
         explain: false,
-        place: Place { on: Some(request.on.clone()), memory_limit: request.memory_limit, ..Place::default() },
+        place: Place { on: Some(asked.on.clone()), memory_limit: request.memory_limit, ..Place::default() },
     };
     match recommend(context, &recommend::Request::Model(Box::new(wish)))? {
         recommend::Answer::Model(advice) => Ok(advice),

@@ -25,10 +25,9 @@ use crate::{
     Context, Error, Note, Result, calibrate, demo,
     machine::calibration,
     quantize::{self, quantize},
-    request::{BackendName, Measuring},
+    request::Measuring,
     running::Opened,
     text::{number, size},
-    this_machine,
 };
 
 pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
@@ -45,13 +44,13 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
     let mut chosen = if let Some(told) = earlier {
         Chosen { told, preview: None }
     } else {
-        calibrated(context, request)?;
+        calibrated(context, &asked)?;
         choose(context, &asked, &mut notes)?
     };
     let folder = asked.folder(&chosen.told.precision);
     let mut state = State::open(&folder, &asked)?;
     if state.found.predicted.on.is_none() {
-        let on = predicting::predict(context, &asked, &request.on, &chosen.told.precision, &mut notes)?;
+        let on = predicting::predict(context, &asked, &asked.on, &chosen.told.precision, &mut notes)?;
         if chosen.told.given {
             chosen.told.predicted_speedup = on.speedup;
             (chosen.told.tier, chosen.told.basis) = (Some(on.tier.clone()), Some(on.basis.clone()));
@@ -75,13 +74,14 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Answer> {
 
 /// A plan for this machine is chosen by what it was measured to do: where nobody calibrated it, that comes first, unless
 /// there is no time for it.
-fn calibrated(context: &Context, request: &Request) -> Result<()> {
-    if request.on != "this" || request.quick || request.dry_run || request.threads.is_some() {
+fn calibrated(context: &Context, asked: &Asked<'_>) -> Result<()> {
+    let Request { quick, dry_run, threads, execution, .. } = asked.request;
+    if !asked.is_here() || *quick || *dry_run || threads.is_some() {
         return Ok(());
     }
-    let device = this_machine::device(context)?;
-    if calibration(context, &device, BackendName::Cpu.stack()).is_none() {
-        let run = Measuring { backend: Some(BackendName::Cpu), ..Measuring::default() };
+    let (device, name) = (asked.executor.device(context)?, asked.executor.name);
+    if calibration(context, &device, name.stack()).is_none() {
+        let run = Measuring { backend: Some(name), gpu: execution.gpu, ..Measuring::default() };
         calibrate::short(context, &run, &device)?;
     }
     Ok(())
@@ -272,7 +272,8 @@ impl Work<'_, '_> {
             checkpoint: self.asked.path.clone(),
             parameters: model.parameters() as u64,
             dry_run: request.dry_run,
-            elsewhere: here.as_ref().map_or(request.on != "this", |here| *here != device),
+            elsewhere: here.as_ref().map_or(!self.asked.is_here(), |here| *here != device),
+            backend: self.asked.executor.name,
             device,
             device_name,
             here,
@@ -304,7 +305,7 @@ fn commands(asked: &Asked<'_>, state: &State, folder: &Path) -> Vec<String> {
         let limit = request.memory_limit.map(|bytes| format!(" --memory-limit {}B", bytes.value())).unwrap_or_default();
         lines.push(format!(
             "roofline recommend model {model} --on {} --phase {} --context {tokens}{limit}",
-            request.on, request.phase
+            asked.on, request.phase
         ));
     }
     if let Some(made) = &state.found.quantized {
@@ -314,11 +315,12 @@ fn commands(asked: &Asked<'_>, state: &State, folder: &Path) -> Vec<String> {
         // The plan's cache is said to whoever runs the checkpoint.
         let kv = made.plan.parse::<Plan>().ok().and_then(|plan| plan.kv()).map(|kv| kv.to_string());
         let kv = kv.map(|kv| format!(" --kv {}", kv.split('-').next().unwrap_or(&kv)));
+        let backend = request.execution.words();
         match &kv {
-            None => lines.push(format!("roofline measure model {model} --beside {target} {lengths}")),
+            None => lines.push(format!("roofline measure model {model} --beside {target} {lengths}{backend}")),
             Some(kv) => lines.extend([
-                format!("roofline measure model {model} {lengths}"),
-                format!("roofline measure model {target} {lengths}{kv}"),
+                format!("roofline measure model {model} {lengths}{backend}"),
+                format!("roofline measure model {target} {lengths}{kv}{backend}"),
             ]),
         }
         if let Some(text) = &asked.text {
@@ -327,7 +329,7 @@ fn commands(asked: &Asked<'_>, state: &State, folder: &Path) -> Vec<String> {
             let tokens = request.tokens.map(Dim::get).or(few);
             let tokens = tokens.map(|tokens| format!(" --tokens {tokens}")).unwrap_or_default();
             let kv = kv.unwrap_or_default();
-            lines.push(format!("roofline evaluate {target} --against {model} --text {text}{tokens}{kv}"));
+            lines.push(format!("roofline evaluate {target} --against {model} --text {text}{tokens}{kv}{backend}"));
         }
     }
     lines

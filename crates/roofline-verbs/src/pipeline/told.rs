@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::lost::{Evaluation, Quality};
-use crate::measure::MeasuredPass;
+use crate::measure::{MeasuredPass, PassClock};
 
 /// Everything that steps found so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -158,6 +158,9 @@ pub struct Speed {
     pub format: String,
     pub values: String,
     pub kv: String,
+    /// Whose clock the times are by; none in states that are older than the question.
+    #[serde(default)]
+    pub clock: Option<PassClock>,
     pub threads: usize,
     pub prompt: u64,
     pub generated: usize,
@@ -167,6 +170,11 @@ pub struct Speed {
     pub tpot_p95_us: Option<f64>,
     pub tokens_per_s: Option<f64>,
     pub prefill_tokens_per_s: f64,
+    /// Mean power of a GPU while tokens were generated, and tokens over the energy; none where it was not watched.
+    #[serde(default)]
+    pub decode_power_w: Option<f64>,
+    #[serde(default)]
+    pub decode_tokens_per_joule: Option<f64>,
     pub peak_memory_bytes: Option<u64>,
     pub weights_bytes: u64,
     pub cache_bytes: u64,
@@ -208,6 +216,7 @@ impl From<MeasuredPass> for Speed {
             format: pass.precision,
             values: pass.values,
             kv: pass.kv,
+            clock: Some(pass.clock),
             threads: pass.threads,
             prompt: pass.prompt,
             generated: pass.generated,
@@ -217,6 +226,8 @@ impl From<MeasuredPass> for Speed {
             tpot_p95_us: pass.tpot_p95_us,
             tokens_per_s: pass.tokens_per_s,
             prefill_tokens_per_s: pass.prefill_tokens_per_s,
+            decode_power_w: pass.decode_power_w,
+            decode_tokens_per_joule: pass.decode_tokens_per_joule,
             peak_memory_bytes: pass.peak_memory_bytes.map(whole),
             weights_bytes: whole(pass.weights_bytes),
             cache_bytes: whole(pass.cache_bytes),

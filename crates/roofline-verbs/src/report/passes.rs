@@ -4,7 +4,7 @@ use roofline_core::measurement::Phase;
 
 use super::{Align, Section, Table};
 use crate::{
-    measure::{MeasuredOperator, MeasuredPass},
+    measure::{MeasuredOperator, MeasuredPass, PassClock},
     text::number,
 };
 
@@ -14,8 +14,18 @@ pub fn sections(passes: &[MeasuredPass]) -> Vec<Section> {
         return Vec::new();
     }
     let operators = passes.iter().map(|pass| Section::Folded(name(pass), vec![Section::Table(operators(pass))]));
-    [Section::Table(speeds(passes)), Section::Table(memory(passes))].into_iter().chain(operators).collect()
+    let by_device = passes.iter().any(|pass| pass.clock == PassClock::Device);
+    [Section::Table(speeds(passes)), Section::Table(memory(passes))]
+        .into_iter()
+        .chain(power(passes).map(Section::Table))
+        .chain(by_device.then(|| Section::Paragraph(BY_DEVICE.to_owned())))
+        .chain(operators)
+        .collect()
 }
+
+/// What has to be known of times that a GPU took itself.
+const BY_DEVICE: &str = "Times are by the GPU's clock. Those of operators are of passes of their own, with a clock between \
+                         kernels: they say where the time goes, and their sum is more than a pass takes.";
 
 /// What tells a pass from the others.
 fn name(pass: &MeasuredPass) -> String {
@@ -67,6 +77,32 @@ fn speeds(passes: &[MeasuredPass]) -> Table {
         ]);
     }
     table.without_empty_columns()
+}
+
+/// What each phase drew, and how long its passes took for whoever waited, where they ran on a GPU.
+fn power(passes: &[MeasuredPass]) -> Option<Table> {
+    let mut table = Table::default()
+        .column("on the GPU", Align::Left, 0)
+        .column("first ms, waited", Align::Right, 2)
+        .column("token ms, waited", Align::Right, 2)
+        .column("prompt W", Align::Right, 1)
+        .column("prompt tokens/J", Align::Right, 0)
+        .column("token W", Align::Right, 1)
+        .column("tokens/J", Align::Right, 0);
+    let mut any = false;
+    for pass in passes.iter().filter(|pass| pass.clock == PassClock::Device || pass.decode_power_w.is_some()) {
+        any = true;
+        table.row([
+            name(pass).into(),
+            millis(pass.host_ttft_us).into(),
+            millis(pass.host_tpot_us).into(),
+            optional(pass.prefill_power_w).into(),
+            optional(pass.prefill_tokens_per_joule).into(),
+            optional(pass.decode_power_w).into(),
+            optional(pass.decode_tokens_per_joule).into(),
+        ]);
+    }
+    any.then(|| table.without_empty_columns())
 }
 
 fn memory(passes: &[MeasuredPass]) -> Table {

@@ -26,7 +26,9 @@ impl Report for Shown<'_, Answer> {
                 .column("GB/s", Align::Right, 2)
                 .column("MBU", Align::Right, 0)
                 .column("FLOP/B", Align::Right, 3)
-                .column("bound", Align::Left, 0);
+                .column("bound", Align::Left, 0)
+                .column("W", Align::Right, 1)
+                .column("tokens/J", Align::Right, 1);
             for part in &run.parts {
                 let percent =
                     |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.1} %", 100.0 * value));
@@ -49,6 +51,8 @@ impl Report for Shown<'_, Answer> {
                     percent(part.mbu).into(),
                     number(part.figures.ai).into(),
                     part.figures.bottleneck.as_str().into(),
+                    shown(part.power_w).into(),
+                    shown(part.tokens_per_joule).into(),
                 ]);
             }
             sections.push(Section::Table(table.without_empty_columns()));

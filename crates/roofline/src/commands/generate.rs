@@ -4,6 +4,7 @@ use roofline_core::units::Bytes;
 use roofline_verbs::{
     Context,
     generate::{Answer, End, Request, generate},
+    request::BackendName,
 };
 
 use crate::{
@@ -58,6 +59,7 @@ impl Report for Shown<'_, Answer> {
                 "tokens",
                 Some(format!("{} in, {} out ({})", self.prompt_tokens, self.generated_tokens, ending(self.end))),
             ),
+            ("ran on", Some(if self.backend == BackendName::Cuda { "the GPU" } else { "the processor" }.to_owned())),
             ("time to first token", optional(self.ttft_us.map(|time| time / 1e3), "ms")),
             ("time per token", optional(self.tpot_us.map(|time| time / 1e3), "ms")),
             ("95 % of them below", optional(self.tpot_p95_us.map(|time| time / 1e3), "ms")),

@@ -22,6 +22,8 @@ pub(crate) fn temporary(name: &str) -> PathBuf {
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
     command.args(arguments).env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
+    // Models run on the processor in tests, whatever else there is.
+    command.env("CUDA_VISIBLE_DEVICES", "");
     command
 }
 

@@ -87,6 +87,17 @@ impl Summary {
     }
 }
 
+/// Energy of a part of a recording. Before the first sample and after the last, power is taken to be what they saw.
+pub(super) fn energy_between(recording: &Recording, from: Seconds, until: Seconds) -> Option<Joules> {
+    let power = Series::<Watts>::of(recording, |sample| sample.power);
+    power.0.first()?;
+    let (from, until) = (from.value(), until.value());
+    let mut inside = vec![(from, power.at(from)?)];
+    inside.extend(power.0.iter().copied().filter(|(time, _)| (from..until).contains(time) && *time > from));
+    inside.push((until, power.at(until)?));
+    Some(Joules::new(Series::<Watts>(inside, std::marker::PhantomData).integral()))
+}
+
 /// A quantity over time, in base units; samples without it are bridged.
 struct Series<Q>(Vec<(f64, f64)>, std::marker::PhantomData<Q>);
 
@@ -99,6 +110,16 @@ impl<Q: Quantity> Series<Q> {
     /// Trapezoids between neighbours: samples are as far apart as the driver and the scheduler let them be.
     fn integral(&self) -> f64 {
         self.0.windows(2).map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum()
+    }
+
+    /// Its value at a time, on the line between two samples.
+    fn at(&self, time: f64) -> Option<f64> {
+        let after = self.0.partition_point(|(own, _)| *own < time);
+        match (after.checked_sub(1).map(|before| self.0[before]), self.0.get(after)) {
+            (Some((start, low)), Some((end, high))) => Some(low + (high - low) * (time - start) / (end - start)),
+            (Some((_, value)), None) | (None, Some(&(_, value))) => Some(value),
+            (None, None) => None,
+        }
     }
 
     fn mean(&self) -> Option<Q> {
@@ -160,6 +181,21 @@ mod tests {
         let fields = serde_json::to_value(summary).unwrap();
         assert_eq!((&fields["energy_j"], &fields["clock_max_mhz"]), (&800.into(), &1980.into()));
         assert_eq!(fields["power_reading"], "instant");
+    }
+
+    /// The parts of a recording have its energy together, wherever it is cut.
+    #[test]
+    fn parts_have_the_energy_of_the_whole() {
+        let all = recording(vec![sample(0.0, Some(100.0), 1.0), sample(1.0, Some(300.0), 1.0), sample(3.0, None, 1.0)]);
+        let energy = |from, until| all.energy_between(Seconds::new(from), Seconds::new(until)).unwrap().value();
+        assert!((energy(0.0, 1.0) - 200.0).abs() < 1e-9);
+        for cut in [0.0, 0.1, 0.5, 0.99, 1.0] {
+            assert!((energy(0.0, cut) + energy(cut, 1.0) - 200.0).abs() < 1e-9, "{cut}");
+        }
+        // Nobody looked after a second: it is taken to go on.
+        assert!((energy(1.0, 2.0) - 300.0).abs() < 1e-9);
+        let dark = recording(vec![sample(0.0, None, 1.0)]);
+        assert_eq!(dark.energy_between(Seconds::ZERO, Seconds::new(1.0)), None);
     }
 
     #[test]

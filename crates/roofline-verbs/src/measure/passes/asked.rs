@@ -61,7 +61,7 @@ impl Passes {
     /// measured of a model that is only a name or a configuration, and by backends that do not run models. What cannot be
     /// is refused here, before a machine is measured for its sake.
     pub(crate) fn wanted(&self, context: &Context, asked: Option<&ModelPass>, run: &Measuring) -> Result<bool> {
-        let elsewhere = run.backend.filter(|backend| *backend != BackendName::Cpu);
+        let elsewhere = run.backend.filter(|backend| *backend == BackendName::Null);
         let here = |asked: &ModelPass| asked.model.text().and_then(weights_at).is_some();
         match (asked, self.given()) {
             (Some(asked), _) if context.is_local() && elsewhere.is_none() && (self.random || here(asked)) => {
@@ -71,7 +71,7 @@ impl Passes {
             (_, None) => Ok(false),
             (Some(_), Some(said)) => {
                 let hint = match elsewhere {
-                    Some(_) => "whole models run on the processor: leave out ⟨backend⟩",
+                    Some(_) => "the null backend runs no models: `⟨backend cpu⟩` or `cuda` does",
                     None => "name a checkpoint's folder or a GGUF file, or say ⟨random⟩",
                 };
                 Err(Error::request(format!("⟨{said}⟩ is of models that run, and this one is only described"), hint))
@@ -89,18 +89,21 @@ fn refuse_kernels(asked: &ModelPass, run: &Measuring) -> Result<()> {
     refuse_theory(&asked.setting)?;
     let lowering = &asked.lowering;
     let tp = lowering.tp.iter().any(|ranks| ranks.get() > 1);
+    let gpu = run.backend() == BackendName::Cuda;
+    let alone = if gpu { "a model runs on one GPU" } else { "one machine cannot share a layer with itself" };
     let said = [
         ("phase", asked.phase.is_some(), "both passes are measured"),
         ("context", asked.context.get() != CONTEXT, "say how long prompts are by ⟨prompt⟩"),
-        ("tp", tp, "one machine cannot share a layer with itself"),
+        ("tp", tp, alone),
         ("unfused", lowering.unfused, "steps are fused as the engine runs them"),
         ("all_logits", lowering.all_logits, "logits are computed of the last token"),
         ("no_causal", lowering.no_causal, "tokens see those before them"),
         ("warm", run.warm, "weights come from memory, as they do when text is generated"),
-        ("energy", run.energy, "the power of whole passes is not watched"),
+        ("energy", run.energy && !gpu, "only a GPU's power is watched during whole passes"),
         ("resume", run.resume, "start a new file with another ⟨out⟩"),
     ];
-    if let Some(on) = asked.setting.first().filter(|on| *on != "this") {
+    // Which GPU there is, is known once it is opened.
+    if let Some(on) = asked.setting.first().filter(|on| *on != "this" && !gpu) {
         return Err(Error::request(format!("the processor of this machine cannot run as `{on}`"), "leave out ⟨on⟩"));
     }
     match said.into_iter().find(|(_, said, _)| *said) {

@@ -14,7 +14,7 @@ use crate::{
     Context, Error, Result,
     machine::{Varies, plans},
     predict::ModelPass,
-    running::{room, weights_at, within},
+    running::{Executor, Need, weights_at, within},
 };
 
 /// Weights on disk, or a plan to make them up by.
@@ -70,18 +70,19 @@ pub(super) fn usual(plan: &Plan) -> Settings {
     Settings { kv: plan.kv().unwrap_or(settings.kv), ..settings }
 }
 
-/// Refuses what the machine has no room for, before any of it is made.
+/// Refuses what there is no room for, before any of it is made.
 pub(super) fn fits(
     model: &Model,
     plan: &Plan,
     device: &Device,
     (sequences, length): (usize, usize),
-    settings: &Settings,
+    kv: Format,
+    executor: &Executor,
 ) -> Result<()> {
     within(model, length)?;
     let assignment = plan.on(device, Some(&model.anatomy))?;
     let workload = Workload::decode(sequences as u64, length as u64)?;
     let graph = model.graph(workload, Lowering::default())?;
     let weights = model.footprint_of(&graph, workload, Dim::ONE, &assignment, Sizes::Exact).weights;
-    room(model, weights, sequences, length, settings)
+    executor.has_room(&Need::of(model, weights, sequences, length, kv)?)
 }

@@ -33,7 +33,7 @@ fn context(patience: usize) -> Context {
 }
 
 fn request(fields: &serde_json::Value) -> Request {
-    let mut body = json!({ "subject": "model", "model": llama(), "quick": true });
+    let mut body = json!({ "subject": "model", "model": llama(), "quick": true, "backend": "cpu" });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     from_json(body).unwrap()
 }
@@ -53,7 +53,7 @@ fn machine(context: &Context) -> Machine {
 fn ran(patience: usize, fields: &serde_json::Value) -> Result<Outcome> {
     let (context, request) = (context(patience), request(fields));
     assert!(request.passes.wanted(&context, Some(asked(&request)), &request.run)?);
-    run(&context, &request.passes, asked(&request), &request.run, &machine(&context))
+    run(&context, &request.passes, asked(&request), &request.run, &Executor::cpu(), &machine(&context))
 }
 
 #[test]
@@ -151,6 +151,7 @@ fn weights_run_and_names_are_measured_by_kernel() {
     assert_eq!(wanted(json!({ "model": llama().join("config.json") })), Ok(false));
     assert_eq!(wanted(json!({ "model": "llama-3.2-1b" })), Ok(false));
     assert_eq!(wanted(json!({ "model": "llama-3.2-1b", "random": true })), Ok(true));
+    assert_eq!(wanted(json!({ "backend": "cuda" })), Ok(true));
     assert_eq!(wanted(json!({ "backend": "null" })), Ok(false));
     assert!(wanted(json!({ "model": "llama-3.2-1b", "prompt": 8 })).unwrap_err().starts_with("⟨prompt⟩ is of models"));
     assert!(wanted(json!({ "backend": "null", "threads": 2 })).unwrap_err().starts_with("⟨threads⟩ is of models"));

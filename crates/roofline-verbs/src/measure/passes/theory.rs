@@ -8,7 +8,7 @@ use roofline_core::{
     predict::{Prediction, forecast},
     units::Bytes,
 };
-use roofline_engine::Engine;
+use roofline_engine::{Backend, Engine, Settings};
 
 use super::timing::{Pass, Timed};
 use crate::Result;
@@ -27,9 +27,10 @@ pub(super) struct Theory {
 type Sites = Vec<(&'static str, Prediction)>;
 
 impl Theory {
-    /// None where other threads ran than those that the machine is known by.
+    /// None where other threads of a processor ran than those that it is known by.
     pub(super) fn of(engine: &Engine<'_>, machine: &Machine, timed: &Timed) -> Result<Option<Self>> {
-        if engine.settings.threads != crate::this_machine::machine().threads {
+        let Settings { backend, threads, .. } = &engine.settings;
+        if *backend == Backend::Cpu && *threads != crate::this_machine::machine().threads {
             return Ok(None);
         }
         let Pass { batch, prompt, generate } = timed.pass;

@@ -9,9 +9,14 @@ use roofline_core::{
     units::{Bytes, Seconds},
 };
 use roofline_engine::{Engine, Error as Refusal, Ran, Session, Wanted};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::MeasuredOperator;
-use crate::Result;
+use super::{
+    MeasuredOperator,
+    power::{Power, Watch},
+};
+use crate::{Result, running::Executor};
 
 /// Prompts that are timed at most; the median of them counts.
 const PROMPTS: usize = 5;
@@ -20,6 +25,8 @@ const BUDGET: f64 = 10.0;
 /// Tokens of a small model are over in milliseconds, which says more about the moment than about the model: answers are
 /// repeated until their tokens took this long.
 const ANSWERS: f64 = 0.5;
+/// Tokens whose steps are timed one by one where that takes passes of their own.
+const APART: usize = 4;
 
 /// Sequences, the tokens of their prompts, and those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +36,30 @@ pub(super) struct Pass {
     pub(super) generate: usize,
 }
 
-/// A prompt or a token, with every step of it.
+/// How long, and whether power is to be known of every phase.
+#[derive(Clone, Copy)]
+pub(super) struct Effort {
+    pub(super) quick: bool,
+    pub(super) budget: Option<f64>,
+    pub(super) energy: bool,
+}
+
+/// Whose clock times are by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PassClock {
+    /// The caller's: from the call to its return.
+    Host,
+    /// The device's own, which does not count what the host needs to start a pass and to hear of its end.
+    Device,
+}
+
+/// A prompt or a token, with those of its steps that were timed one by one.
 pub(super) struct Sample {
+    /// By the device's clock where it has one, else by the caller's.
     pub(super) time: Seconds,
+    /// By the caller's.
+    pub(super) host: Seconds,
     ran: Vec<Ran>,
 }
 
@@ -40,57 +68,58 @@ pub(super) struct Timed {
     pub(super) pass: Pass,
     /// Tokens of each sequence that are taken at once.
     pub(super) chunk: usize,
+    pub(super) clock: PassClock,
     prompts: Vec<Sample>,
     pub(super) steps: Vec<Sample>,
+    /// A prompt and some tokens whose steps were timed one by one; none on a processor, where those of all passes are.
+    apart: Option<Apart>,
     pub(super) cache: Bytes,
+    /// Memory of a GPU that was in use.
+    pub(super) memory: Option<Bytes>,
+    pub(super) power: Power,
     /// Whether somebody had enough before all of it was timed.
     pub(super) stopped: bool,
 }
 
+/// Passes with a clock between their kernels, which keeps those apart: what each took is known, and the sum is more than
+/// the pass takes.
+#[derive(Default)]
+struct Apart {
+    prompts: Vec<Sample>,
+    steps: Vec<Sample>,
+}
+
 /// Runs a prompt untimed, so that pages are there and plans are made; then prompts and further tokens by the clock. Tokens
 /// are drawn at random: a dense model takes the same time for any, and a router spreads them over its experts.
-pub(super) fn timed(engine: &Engine<'_>, pass: Pass, quick: bool, budget: Option<f64>) -> Result<Timed> {
-    let Pass { batch, prompt, generate } = pass;
-    let mut session = engine.session(batch, prompt + generate)?;
+pub(super) fn timed(engine: &Engine<'_>, pass: Pass, effort: Effort, executor: &Executor) -> Result<Timed> {
+    let Pass { batch, prompt, .. } = pass;
+    let mut session = engine.session(batch, prompt + pass.generate)?;
     // As the session cuts a prompt: chunks of about one length.
     let most = (engine.chunk / batch).max(1);
     let chunk = prompt.div_ceil(prompt.div_ceil(most).max(1)).max(1);
-    let mut tokens = Tokens { vocabulary: engine.model.vocabulary.get(), state: 1 };
-    let mut runner = Runner { session: &mut session, batch, chunk };
-    runner.prompt(&mut tokens, prompt)?;
-    runner.step(&mut tokens)?;
+    let tokens = Tokens { vocabulary: engine.model.vocabulary.get(), state: 1 };
+    let mut runner = Runner { session: &mut session, tokens, pass, watch: Watch::start(None) };
+    runner.prompt()?;
+    runner.step()?;
+    let clock = if runner.session.device_time().is_some() { PassClock::Device } else { PassClock::Host };
     let mut timed = Timed {
         pass,
         chunk,
+        clock,
         prompts: Vec::new(),
         steps: Vec::new(),
+        apart: None,
         cache: Bytes::new(runner.session.cache_bytes() as f64),
+        memory: None,
+        power: Power::default(),
         stopped: false,
     };
-    let budget = Duration::from_secs_f64(budget.unwrap_or(if quick { 0.25 } else { BUDGET }));
-    let answers = ANSWERS.min(budget.as_secs_f64());
-    let start = Instant::now();
-    let mut rounds = || -> Result<(), Refusal> {
-        while timed.prompts.is_empty() || (timed.prompts.len() < PROMPTS && start.elapsed() < budget) {
-            runner.session.clear();
-            timed.prompts.push(runner.prompt(&mut tokens, prompt)?);
-        }
-        for answer in 0.. {
-            if answer > 0 {
-                runner.session.clear();
-                timed.prompts.push(runner.prompt(&mut tokens, prompt)?);
-            }
-            for _ in 0..generate {
-                timed.steps.push(runner.step(&mut tokens)?);
-            }
-            let took: f64 = timed.steps.iter().map(|step| step.time.value()).sum();
-            if took >= answers || start.elapsed() >= budget || generate == 0 {
-                break;
-            }
-        }
-        Ok(())
-    };
-    match rounds() {
+    runner.watch = Watch::start(executor.power());
+    let told = runner.rounds(&mut timed, effort);
+    timed.power = runner.watch.finish();
+    timed.memory = if executor.is_gpu() { executor.memory_used() } else { None };
+    let told = told.and_then(|()| if clock == PassClock::Device { runner.apart(&mut timed) } else { Ok(()) });
+    match told {
         Ok(()) => Ok(timed),
         // Without a prompt there is nothing to tell.
         Err(Refusal::Stopped) if !timed.prompts.is_empty() => {
@@ -104,38 +133,91 @@ pub(super) fn timed(engine: &Engine<'_>, pass: Pass, quick: bool, budget: Option
 /// A session at work.
 struct Runner<'s, 'e, 'a> {
     session: &'s mut Session<'e, 'a>,
-    batch: usize,
-    chunk: usize,
+    tokens: Tokens,
+    pass: Pass,
+    watch: Watch,
 }
 
 impl Runner<'_, '_, '_> {
-    /// Feeds prompts of this length, chunk by chunk.
-    fn prompt(&mut self, tokens: &mut Tokens, length: usize) -> Result<Sample, Refusal> {
-        let prompts: Vec<Vec<u32>> = (0..self.batch).map(|_| tokens.draw(length)).collect();
-        let chunks: Vec<Vec<Vec<u32>>> = (0..length)
-            .step_by(self.chunk)
-            .map(|from| {
-                let until = (from + self.chunk).min(length);
-                prompts.iter().map(|own| own[from..until].to_vec()).collect()
-            })
-            .collect();
-        self.feed(&chunks)
+    /// Prompts, then answers to them, until the median of each is known well enough or there is no time left.
+    fn rounds(&mut self, timed: &mut Timed, effort: Effort) -> Result<(), Refusal> {
+        let budget = Duration::from_secs_f64(effort.budget.unwrap_or(if effort.quick { 0.25 } else { BUDGET }));
+        let answers = ANSWERS.min(budget.as_secs_f64());
+        let start = Instant::now();
+        while timed.prompts.is_empty() || (timed.prompts.len() < PROMPTS && start.elapsed() < budget) {
+            self.session.clear();
+            timed.prompts.push(self.prompt()?);
+        }
+        for answer in 0.. {
+            if answer > 0 {
+                self.session.clear();
+                timed.prompts.push(self.prompt()?);
+            }
+            for _ in 0..self.pass.generate {
+                timed.steps.push(self.step()?);
+            }
+            let took: f64 = timed.steps.iter().map(|step| step.time.value()).sum();
+            if took >= answers || start.elapsed() >= budget || self.pass.generate == 0 {
+                break;
+            }
+        }
+        if effort.energy { self.watched() } else { Ok(()) }
+    }
+
+    /// Goes on until both phases were under watch for long enough that their power can be told.
+    fn watched(&mut self) -> Result<(), Refusal> {
+        for phase in [Phase::Prefill, Phase::Decode] {
+            while self.watch.lacks(phase) {
+                self.session.clear();
+                self.prompt()?;
+                let steps = if phase == Phase::Decode { self.pass.generate } else { 0 };
+                for _ in 0..steps {
+                    self.step()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One prompt and a few tokens from the middle of an answer, each step of them by the clock.
+    fn apart(&mut self, timed: &mut Timed) -> Result<(), Refusal> {
+        let few = APART.min(self.pass.generate);
+        let apart = timed.apart.insert(Apart::default());
+        self.session.clear();
+        self.session.time_steps(true);
+        apart.prompts.push(self.prompt()?);
+        self.session.time_steps(false);
+        for _ in 0..(self.pass.generate - few) / 2 {
+            self.step()?;
+        }
+        self.session.time_steps(true);
+        for _ in 0..few {
+            apart.steps.push(self.step()?);
+        }
+        self.session.time_steps(false);
+        Ok(())
+    }
+
+    /// Feeds prompts.
+    fn prompt(&mut self) -> Result<Sample, Refusal> {
+        self.feed(Phase::Prefill, self.pass.prompt)
     }
 
     /// Feeds one more token to each sequence.
-    fn step(&mut self, tokens: &mut Tokens) -> Result<Sample, Refusal> {
-        let step = (0..self.batch).map(|_| tokens.draw(1)).collect();
-        self.feed(&[step])
+    fn step(&mut self) -> Result<Sample, Refusal> {
+        self.feed(Phase::Decode, 1)
     }
 
-    fn feed(&mut self, chunks: &[Vec<Vec<u32>>]) -> Result<Sample, Refusal> {
+    fn feed(&mut self, phase: Phase, length: usize) -> Result<Sample, Refusal> {
+        let batch = self.pass.batch;
+        let fed: Vec<Vec<u32>> = (0..batch).map(|_| self.tokens.draw(length)).collect();
         self.session.take_ran();
         let start = Instant::now();
-        for chunk in chunks {
-            self.session.feed(0..self.batch, chunk, Wanted::Last)?;
-        }
-        let time = Seconds::new(start.elapsed().as_secs_f64());
-        Ok(Sample { time, ran: self.session.take_ran() })
+        self.session.feed(0..batch, &fed, Wanted::Nothing)?;
+        let host = Seconds::new(start.elapsed().as_secs_f64());
+        self.watch.span(phase, start, batch * length);
+        let time = self.session.device_time().unwrap_or(host);
+        Ok(Sample { time, host, ran: self.session.take_ran() })
     }
 }
 
@@ -167,10 +249,23 @@ impl Timed {
         median(self.prompts.iter().map(|sample| sample.time))
     }
 
-    fn samples(&self, phase: Phase) -> &[Sample] {
-        match phase {
+    /// The median by the caller's clock, where the times that are told are by the device's.
+    pub(super) fn host(&self, phase: Phase) -> Option<Seconds> {
+        let samples = match phase {
             Phase::Prefill => &self.prompts,
             Phase::Decode => &self.steps,
+        };
+        let known = self.clock == PassClock::Device && !samples.is_empty();
+        known.then(|| median(samples.iter().map(|sample| sample.host)))
+    }
+
+    /// Those whose steps were timed one by one.
+    fn samples(&self, phase: Phase) -> &[Sample] {
+        match (phase, &self.apart) {
+            (Phase::Prefill, None) => &self.prompts,
+            (Phase::Decode, None) => &self.steps,
+            (Phase::Prefill, Some(apart)) => &apart.prompts,
+            (Phase::Decode, Some(apart)) => &apart.steps,
         }
     }
 
@@ -216,7 +311,7 @@ impl Timed {
 
     fn observed(&self, phase: Phase, label: &str) -> Vec<Observation> {
         let samples = self.samples(phase);
-        let round = if phase == Phase::Decode { self.generated() } else { samples.len() };
+        let round = if phase == Phase::Decode { self.generated().min(samples.len()) } else { samples.len() };
         let Some(middle) = samples.get(round / 2) else { return Vec::new() };
         // Steps of one kind, by their places in a pass.
         let mut kinds: Vec<Vec<usize>> = Vec::new();

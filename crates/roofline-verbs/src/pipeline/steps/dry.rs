@@ -1,5 +1,7 @@
 //! What would be done: every step with what it would do, how large that gets and how long it takes.
 
+use roofline_core::Device;
+
 use super::{
     super::{
         Answer,
@@ -24,8 +26,7 @@ impl Work<'_, '_> {
     pub(super) fn planned(mut self, chosen: &Chosen, seconds: f64) -> Result<Answer> {
         let told = &chosen.told;
         self.say(StepName::Recommend, StepState::Done, Some(seconds), told.precision.clone());
-        if let Some(this) = This::kept(self.context) {
-            let device = this.device()?;
+        if let Some(device) = self.known()? {
             self.here = Some((device.label(), device.name));
         }
         let here = self.here()?;
@@ -62,15 +63,28 @@ impl Work<'_, '_> {
         Ok(self.answer())
     }
 
-    /// What theory says of this machine, where it was ever measured: nothing is measured for the sake of a plan.
+    /// What runs here: a GPU has a data sheet, a processor is known where it was ever measured. Nothing is measured for the
+    /// sake of a plan.
+    fn known(&self) -> Result<Option<Device>> {
+        if self.asked.executor.is_gpu() {
+            return self.asked.executor.device(self.context).map(Some);
+        }
+        This::kept(self.context).map(|this| this.device()).transpose()
+    }
+
+    /// What theory says of this machine, where it is known.
     fn here(&mut self) -> Result<Option<PredictedPlace>> {
         let Some(told) = self.state.found.recommendation.clone().filter(|_| self.here.is_some()) else {
             return Ok(None);
         };
-        if self.asked.request.on == "this" {
+        if self.asked.is_here() {
             return Ok(self.state.found.predicted.on.clone());
         }
-        predicting::predict(self.context, &self.asked, "this", &told.precision, &mut self.notes).map(Some)
+        let here = match self.known()? {
+            Some(device) if self.asked.executor.is_gpu() => device.key,
+            _ => "this".to_owned(),
+        };
+        predicting::predict(self.context, &self.asked, &here, &told.precision, &mut self.notes).map(Some)
     }
 
     fn skip(&mut self, name: StepName) {

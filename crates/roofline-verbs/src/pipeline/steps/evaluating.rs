@@ -37,6 +37,7 @@ impl Work<'_, '_> {
             tokens: asked.tokens.or(if few { Some(Dim::new("tokens", FEW)?) } else { None }),
             resume: asked.resume,
             numbers: Numbers { kv: self.cache(true), threads: asked.threads, ..Numbers::default() },
+            execution: asked.execution.clone(),
             ..evaluate::Request::default()
         };
         let mut told = evaluate(self.context, &request)?;

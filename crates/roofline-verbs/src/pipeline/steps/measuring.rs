@@ -11,10 +11,9 @@ use super::{
 };
 use crate::{
     Error, Result,
-    machine::machine,
     measure::{Passes, run_passes},
     predict::ModelPass,
-    request::{BackendName, Measuring, ModelName, Range, Setting},
+    request::{Measuring, ModelName, Range, Setting},
     running::{CacheFormat, Numbers},
     text::number,
     this_machine,
@@ -23,13 +22,13 @@ use crate::{
 impl Work<'_, '_> {
     /// Measures the original, or what was written.
     pub(super) fn measure(&mut self, new: bool) -> Result<String> {
-        let device = this_machine::device(self.context)?;
-        let here = (device.label(), device.name.clone());
+        let executor = &self.asked.executor;
+        let machine = executor.machine(self.context)?;
+        let here = (machine.device.label(), machine.device.name.clone());
         self.state.found.measured_on = Some(here.clone());
-        self.state.found.processor_cache_bytes =
-            this_machine::machine().last_level_cache().map(|bytes| bytes.value() as u64);
+        let cache = this_machine::machine().last_level_cache().filter(|_| !executor.is_gpu());
+        self.state.found.processor_cache_bytes = cache.map(|bytes| bytes.value() as u64);
         self.here = Some(here);
-        let machine = machine(self.context, device, BackendName::Cpu.stack());
         let path = if new {
             let made = self.state.found.quantized.as_ref().map(|made| made.checkpoint.clone());
             made.ok_or_else(|| Error::request("nothing was written", ""))?
@@ -41,13 +40,15 @@ impl Work<'_, '_> {
             generate: Some(Dim::new("generate", self.asked.generate)?),
             ..predicting::pass(&self.asked, Setting::default())?
         };
+        // Elsewhere they are those of the quantizer.
+        let threads = self.asked.request.threads.filter(|_| !executor.is_gpu());
         let passes = Passes {
             prompt: Some(Range(vec![self.asked.prompt])),
-            numbers: Numbers { kv: self.cache(new), threads: self.asked.request.threads, ..Numbers::default() },
+            numbers: Numbers { kv: self.cache(new), threads, ..Numbers::default() },
             ..Passes::default()
         };
         let run = Measuring { quick: self.asked.request.quick, ..Measuring::default() };
-        let outcome = run_passes(self.context, &passes, &asked, &run, &machine)?;
+        let outcome = run_passes(self.context, &passes, &asked, &run, executor, &machine)?;
         // Half of a measurement is none: it is made again.
         let pass = outcome.passes.into_iter().next().filter(|_| !outcome.stopped).ok_or(Error::Cancelled)?;
         let speed = Speed::from(pass);
