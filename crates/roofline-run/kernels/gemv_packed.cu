@@ -16,7 +16,6 @@
 //            y = silu(x G^T) * (x W^T)
 //   SPLIT    blocks that share the columns of the same rows: a cluster, which adds up in shared memory
 //   WIDE     1: y is FP32                     CHAINED  as in chain.cuh
-//   AHEAD    bytes of every tile that are asked for while the kernel before still runs
 //   EXPERTS  1: row `blockIdx.y` of y is of the expert that `choice` says: one of many matrices, each `*_stride` bytes after the
 //            other, times row `blockIdx.y / active` of x
 
@@ -25,9 +24,6 @@
 #endif
 #ifndef EXPERTS
 #define EXPERTS 0
-#endif
-#ifndef AHEAD
-#define AHEAD 0
 #endif
 
 // One step's bytes, with its scales.
@@ -268,14 +264,6 @@ extern "C" __global__ void
         for (int block = 0; block < COLUMNS; block++) x_at[block] += DEPTH * STRIDE * x_step;
     };
     fetch(ping, 0);
-#if !EXPERTS && CHAINED && AHEAD && __CUDA_ARCH__ >= 900
-    // While the kernel before still runs, the beginning of every tile comes nearer.
-    if (threadIdx.x < TILES && part == 0 && first + threadIdx.x < tiles) {
-        u64 own = first + threadIdx.x, bytes = (u64)steps * 512 * VECTORS;
-        u32 some = (u32)min(bytes, (u64)AHEAD);
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char*)weights + own * bytes), "r"(some) : "memory");
-    }
-#endif
 #if !EXPERTS
     // Weights are on their way; x may still be written.
     chain_wait();

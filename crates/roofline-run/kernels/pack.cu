@@ -47,6 +47,38 @@ static __device__ __forceinline__ u32 spread_e2m1(u32 code, int i) {
     return (code & 7) << magnitude[i] | (code >> 3 & 1) << sign[i];
 }
 
+#if !BYTES
+// Puts pair (at, i) of a lane's numbers where `widen` takes it from.
+static __device__ __forceinline__ void put(u32 (&words)[VECTORS * 4], int at, int i, const u32 (&codes)[2]) {
+    u32 pair[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#if STORED == SIXTEEN || STORED == NF4
+        pair[j] = codes[j];
+#elif STORED == INT8
+        pair[j] = codes[j] << 8 * (i % 2);
+#elif STORED == E4M3
+        pair[j] = spread_e4m3(codes[j], i);
+#elif STORED == INT4
+        pair[j] = (codes[j] ^ 8) << 4 * i;
+#elif STORED == INT4_ZERO
+        pair[j] = codes[j] << 4 * i;
+#else
+        pair[j] = spread_e2m1(codes[j], i);
+#endif
+    }
+#if STORED == NF4
+    words[at] |= (pair[0] | pair[1] << 4) << 8 * i;
+#elif STORED == SIXTEEN
+    words[at * 4 + i] = pair[0] | pair[1] << 16;
+#elif STORED == INT8 || STORED == E4M3
+    words[at / 2 * 4 + at % 2 * 2 + i / 2] |= pair[0] | pair[1] << 16;
+#else
+    words[at] |= pair[0] | pair[1] << 16;
+#endif
+}
+#endif
+
 // One thread per tile, step and lane.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS)
     pack_codes(const u8* __restrict__ codes, uint4* __restrict__ out, int n, int k, int distinct, int tiles, int steps) {
@@ -71,33 +103,8 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS)
             int column = step * 64 + place(at / 2, quarter) + 4 * (at % 2) + 2 * (i / 2);
             u32 pair[2];
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                u32 code = there ? code_at(codes, row, column + j, k) : 0;
-#if STORED == SIXTEEN
-                pair[j] = code;
-#elif STORED == INT8
-                pair[j] = code << 8 * (i % 2);
-#elif STORED == E4M3
-                pair[j] = spread_e4m3(code, i);
-#elif STORED == INT4
-                pair[j] = (code ^ 8) << 4 * i;
-#elif STORED == INT4_ZERO
-                pair[j] = code << 4 * i;
-#elif STORED == NF4
-                pair[j] = code;
-#else
-                pair[j] = spread_e2m1(code, i);
-#endif
-            }
-#if STORED == NF4
-            words[at] |= (pair[0] | pair[1] << 4) << 8 * i;
-#elif STORED == SIXTEEN
-            words[at * 4 + i] = pair[0] | pair[1] << 16;
-#elif STORED == INT8 || STORED == E4M3
-            words[at / 2 * 4 + at % 2 * 2 + i / 2] |= pair[0] | pair[1] << 16;
-#else
-            words[at] |= pair[0] | pair[1] << 16;
-#endif
+            for (int j = 0; j < 2; j++) pair[j] = there ? code_at(codes, row, column + j, k) : 0;
+            put(words, at, i, pair);
 #endif
         }
     out += ((u64)tile * steps + step) * 32 * VECTORS + lane;
@@ -151,6 +158,68 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 #if !BYTES && STORED != SIXTEEN
+// The same for `gemm_parts.cuh`: columns in mma's own order, and all that belongs to four tiles and two units side by side,
+// weights, scales, zero points. One thread per tile, unit and lane; there are whole fours of tiles and of units.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS)
+    pack_tiled(const u8* __restrict__ codes, const u8* __restrict__ scales, const u8* __restrict__ zeros, u8* __restrict__ out, int n, int k,
+               int groups, int distinct, int tiles, int units) {
+    u64 item = (u64)blockIdx.x * TILE_THREADS + threadIdx.x;
+    if (item >= (u64)tiles * units * 32) return;
+    int lane = (int)(item % 32), unit = (int)(item / 32 % units), tile = (int)(item / 32 / units);
+    int group = lane / 4, quarter = lane % 4, own = unit % 2 * 4 + tile % 4;
+    constexpr u64 weights = 8 * 512 * VECTORS, chunk = weights + 8 * (SCALE_BYTES + ZERO_BYTES);
+    u8* to = out + ((u64)(tile / 4) * (units / 2) + unit / 2) * chunk;
+    u32 words[VECTORS * 4];
+#pragma unroll
+    for (int i = 0; i < VECTORS * 4; i++) words[i] = 0;
+#pragma unroll
+    for (int at = 0; at < 4; at++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            bool there;
+            u64 row = source_row(tile, group + 8 * (i % 2), n, there) % distinct;
+            u32 pair[2];
+#pragma unroll
+            for (int j = 0; j < 2; j++) pair[j] = there ? code_at(codes, row, unit * 64 + 16 * at + 2 * quarter + 8 * (i / 2) + j, k) : 0;
+            put(words, at, i, pair);
+        }
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++)
+        *(uint4*)(to + own * 512 * VECTORS + (32 * i + lane) * 16) = make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    if (lane) return;
+    bool there;
+    auto row = [&](int at) { return (u64)source_row(tile, at, n, there) % distinct; };
+    auto two = [&](int at, int which) { u64 of = row(at); return there && which < groups ? ((const u16*)scales)[of * groups + which] : (u16)0; };
+    auto one = [&](int at, int which) { u64 of = row(at); return there && which < groups ? (u32)scales[of * groups + which] : 0; };
+    auto zero = [&](int at, int which) {
+        u64 of = row(at);
+        return there && which < groups ? (u32)(zeros[of * ((groups + 1) / 2) + which / 2] >> 4 * (which % 2) & 15) : 0;
+    };
+    u8 *scaled = to + weights, *zeroed = to + weights + 8 * SCALE_BYTES;
+#if STORED == INT4 || STORED == INT4_ZERO
+    if (GROUP == 128 && unit % 2) return;
+    constexpr int count = GROUP == 32 ? 2 : 1;
+    int first = GROUP == 128 ? unit / 2 : count * unit, place = GROUP == 128 ? tile % 4 : own;
+    for (int i = 0; i < count; i++)
+        for (int at = 0; at < 16; at++) ((u16*)scaled)[(place * count + i) * 16 + at] = two(at / 2 + 8 * (at % 2), first + i);
+#if STORED == INT4_ZERO
+    for (int at = 0; at < 8; at++)
+        for (int i = 0; i < count; i++) zeroed[(place * 8 + at) * count + i] = (u8)(zero(at, first + i) | zero(at + 8, first + i) << 4);
+#endif
+#elif STORED == NF4
+    for (int at = 0; at < 16; at++) {
+        u64 of = row(at / 2 + 8 * (at % 2));
+        ((u32*)scaled)[own * 16 + at] = there && unit < groups ? ((const u32*)scales)[of * groups + unit] : 0;
+    }
+#elif STORED == MXFP4
+    for (int at = 0; at < 8; at++)
+        for (int i = 0; i < 4; i++) scaled[own * 32 + at * 4 + i] = (u8)min(one(at + 8 * (i % 2), 2 * unit + i / 2) + (HALF ? 0 : 62), 254u);
+#elif STORED == NVFP4
+    for (int at = 0; at < 16; at++)
+        for (int i = 0; i < 4; i++) scaled[own * 64 + at * 4 + i] = (u8)one(at / 2 + 8 * (at % 2), 4 * unit + i);
+#endif
+}
+
 static __constant__ float levels[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
                                         -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
                                         0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,

@@ -62,10 +62,19 @@ extern "C" __global__ void __launch_bounds__(128)
     chain_release();
     int all = heads + 2 * kv_heads, lane = threadIdx.x % 32;
     u64 item = (u64)blockIdx.x * 4 + threadIdx.x / 32;
-    chain_wait();
-    if (item >= (u64)rows * all) return;
-    int row = (int)(item / all), place = (int)(item % all);
+    bool there = item < (u64)rows * all;
+    int row = there ? (int)(item / all) : 0, place = there ? (int)(item % all) : 0;
     bool query = place < heads, value = place >= heads + kv_heads;
+    // Positions and angles are nobody's result: they come while the kernel before still runs.
+    int position = positions[row];
+    float cosine[PAIRS], sine[PAIRS];
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        int at = min(lane + 32 * i, ROTARY / 2 - 1);
+        cosine[i] = table ? table[(u64)position * ROTARY + at] : 1, sine[i] = table ? table[(u64)position * ROTARY + ROTARY / 2 + at] : 0;
+    }
+    chain_wait();
+    if (!there) return;
     const u16* from = projected + ((u64)row * all + place) * HEAD_DIM;
     Head head;
     each(head, [&](float& x, int at) { x = from_16(from[at]) + (bias ? bias[place * HEAD_DIM + at] : 0); });
@@ -76,16 +85,13 @@ extern "C" __global__ void __launch_bounds__(128)
         float factor = rsqrtf(warp_sum(squares) / HEAD_DIM + epsilon);
         each(head, [&](float& x, int at) { x *= factor * weight[at]; });
     }
-    int position = positions[row];
-    if (!value && table) {
-        const float* angles = table + (u64)position * ROTARY;
+    if (!value) {
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            int at = lane + 32 * i;
-            if (at >= ROTARY / 2) continue;
-            float cosine = angles[at], sine = angles[ROTARY / 2 + at], low = head.low[i], high = head.high[i];
-            head.low[i] = low * cosine - high * sine;
-            head.high[i] = high * cosine + low * sine;
+            float low = head.low[i], high = head.high[i];
+            if (lane + 32 * i >= ROTARY / 2) continue;
+            head.low[i] = low * cosine[i] - high * sine[i];
+            head.high[i] = high * cosine[i] + low * sine[i];
         }
     }
     if (query) {

@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     cuda::{
         backend::{Argument, Launch, launch},
+        gemm_packed::{OLDEST, Tiled},
         gemv_packed::{STEP, Stored, TILE},
         gpu::Recipe,
     },
@@ -51,6 +52,8 @@ pub struct Matrix {
     pub(super) packed: Option<Packed>,
     /// Rows of 16-bit numbers.
     pub(super) plain: Option<Memory>,
+    /// As `kernels/gemm_parts.cuh` has it, with BF16 scales of rows where there are such.
+    pub(super) tiled: Option<[Memory; 2]>,
     /// Rows of 8-bit numbers, where inputs are of 8 bit as well, with FP32 scales.
     pub(super) narrow: Option<[Memory; 2]>,
 }
@@ -89,12 +92,16 @@ impl Matrix {
         if !packs && !sixteen {
             return Err(unsupported(format!("no kernel reads {} rows of {k} numbers", first.format)));
         }
-        let mut made = Self { n, k, turns, experts: sources.len(), packed: None, plain: None, narrow: None };
+        let mut made =
+            Self { n, k, turns, experts: sources.len(), packed: None, plain: None, tiled: None, narrow: None };
         if packs {
             made.packed = Some(made.pack(kernels, inputs.unwrap_or(values), sources)?);
         }
         if made.packed.as_ref().is_some_and(|packed| packed.stored.bytes()) {
             made.narrow = Some([made.repeat(kernels, sources, 1)?, made.row_scales(kernels, sources)?]);
+        }
+        if plain {
+            made.tiled = made.tile(kernels, sources)?;
         }
         if sixteen && (plain || !packs) {
             made.plain = Some(made.repeat(kernels, sources, 2)?);
@@ -114,7 +121,8 @@ impl Matrix {
     pub fn bytes(&self) -> u64 {
         let packed =
             self.packed.iter().map(|packed| packed.weights.bytes() + packed.scales.bytes() + packed.zeros.bytes());
-        let narrow = self.narrow.as_ref().map_or(0, |[codes, _]| codes.bytes());
+        let tiled = self.tiled.as_ref().map_or(0, |[own, _]| own.bytes());
+        let narrow = tiled + self.narrow.as_ref().map_or(0, |[codes, _]| codes.bytes());
         (packed.sum::<usize>() + self.plain.as_ref().map_or(0, Memory::bytes) + narrow) as u64
     }
 
@@ -167,6 +175,36 @@ impl Matrix {
             gpu.wait()?;
         }
         Ok(packed)
+    }
+
+    /// The order of products of more rows, beside that of few; none where there is no such kernel.
+    fn tile(&self, kernels: &Kernels<'_>, sources: &[Source<'_>]) -> Result<Option<[Memory; 2]>> {
+        let gpu = kernels.gpu;
+        let ([source], Some(packed)) = (sources, &self.packed) else { return Ok(None) };
+        let fits = packed.stored != Stored::Sixteen && !packed.stored.bytes() && !kernels.half;
+        if !fits || gpu.architecture < OLDEST {
+            return Ok(None);
+        }
+        let shape = Tiled { stored: packed.stored, half: kernels.half, m: 64, n: self.n, k: self.k };
+        let (tiles, units) = (self.n.div_ceil(TILE).next_multiple_of(4), shape.units());
+        let groups = source.format.block().map_or(1, |block| self.k.div_ceil(block as usize));
+        let function = gpu.function(&recipe(packed.stored, kernels.half, false, "pack_tiled"))?;
+        let out = Memory::new(gpu, tiles * units * shape.tile_bytes())?;
+        let parts = [source.codes, source.scales, source.zeros];
+        let parts = parts.into_iter().map(|part| Memory::of(gpu, part)).collect::<Result<Vec<Memory>>>()?;
+        let integer = |value: usize| Argument::Integer(value as i32);
+        let mut arguments: Vec<Argument> = parts.iter().map(|part| Argument::Address(part.address())).collect();
+        arguments.push(Argument::Address(out.address()));
+        arguments.extend([self.n, self.k, groups, source.rows, tiles, units].map(integer));
+        let blocks = (tiles * units * 32).div_ceil(THREADS) as u32;
+        launch(gpu, &function, Launch { blocks, threads: THREADS as u32, shared: 0 }, &arguments)?;
+        gpu.wait()?;
+        let rows: Vec<u8> = if packed.stored.group() == 0 {
+            source.scales.iter().copied().cycle().take(2 * self.n).collect()
+        } else {
+            vec![0; 16]
+        };
+        Ok(Some([out, Memory::of(gpu, &rows)?]))
     }
 
     /// All rows, where fewer were given.

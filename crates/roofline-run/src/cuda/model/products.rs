@@ -16,11 +16,15 @@ use crate::{
         THIN_ROWS,
         backend::Argument,
         cublaslt::{self, Algorithm, Compute, Product, Scales, Type},
+        gemm_packed::{self, Addresses, Tiled},
         gemv_packed::Stored,
         gpu::Recipe,
         replay::Replay,
     },
 };
+
+/// Rows up to which kernels of few rows may be faster, a few at a time.
+const SLICED: usize = 64;
 
 /// Which expert each row of outputs is of, by memory on the GPU.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,10 @@ struct Key {
 
 enum Plan<'g> {
     Thin(Way),
+    /// Few rows at a time.
+    Slices(Way),
+    /// More rows at once.
+    Tiled(gemm_packed::Product),
     Blas(Box<Product<'g>>, Algorithm),
     /// The same of 8-bit numbers.
     Narrow(Box<Product<'g>>, Algorithm),
@@ -60,6 +68,9 @@ pub struct Products<'g> {
     codes: Memory,
     scales: [Memory; 2],
     sums: Memory,
+    /// Sums that blocks leave for each other, and how many have.
+    partial: Memory,
+    counters: Memory,
 }
 
 impl<'g> Products<'g> {
@@ -67,7 +78,17 @@ impl<'g> Products<'g> {
     pub fn new(kernels: Kernels<'g>, widest: usize) -> Result<Self> {
         let none = || Memory::new(kernels.gpu, 0);
         let (plans, scratch) = (HashMap::new(), Memory::new(kernels.gpu, widest)?);
-        Ok(Self { kernels, plans, scratch, codes: none()?, scales: [none()?, none()?], sums: none()? })
+        let (scales, partial) = ([none()?, none()?], none()?);
+        Ok(Self {
+            kernels,
+            plans,
+            scratch,
+            codes: none()?,
+            scales,
+            sums: none()?,
+            partial,
+            counters: Memory::zeroed(kernels.gpu, 16)?,
+        })
     }
 
     /// Inputs of a product of 8-bit numbers.
@@ -165,6 +186,8 @@ impl<'g> Products<'g> {
                 let (x, scales) = self.inputs(matrix, x);
                 thin::enqueue(&self.kernels, way, matrix, shape, (x, scales, y), choice)
             }
+            Plan::Slices(way) => self.run_slices(way, matrix, shape, (x, y)),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, (x, y)),
             Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, shape, y),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
@@ -270,8 +293,73 @@ impl<'g> Products<'g> {
         if choice.is_some() || !matrix.k.is_multiple_of(8) {
             return Ok(Plan::Plain);
         }
+        self.many(matrix, peers, shape, (x, y))
+    }
+
+    /// The fastest of all ways of a product of many rows.
+    fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {
+        let peers: Vec<&Matrix> = peers.iter().filter(|peer| key(peer, shape) == key(matrix, shape)).copied().collect();
+        let peers = if peers.is_empty() { vec![matrix] } else { peers };
         let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-        self.blas(w, matrix, shape, (x, y))
+        let mut ways = vec![self.blas(w, matrix, shape, (x, y))?];
+        if matrix.packed.is_some() && shape.m <= SLICED {
+            let slice = Shape { m: THIN_ROWS, ..shape };
+            ways.extend(thin::ways(&self.kernels, matrix, slice)?.into_iter().map(Plan::Slices));
+        }
+        if !shape.wide {
+            ways.extend(self.tiled(matrix, shape)?);
+        }
+        if ways.len() == 1 {
+            return Ok(ways.remove(0));
+        }
+        let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
+            Plan::Slices(way) => self.run_slices(way, matrix, shape, (x, y)),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, (x, y)),
+            Plan::Blas(product, algorithm) => {
+                let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
+                product.enqueue(self.kernels.gpu, algorithm, w, x, y)
+            }
+            _ => Err(unsupported("another way of a product of many rows".to_owned())),
+        };
+        best(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))
+    }
+
+    fn run_slices(&self, way: &Way, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<()> {
+        let size = if shape.wide { 4 } else { 2 };
+        for first in (0..shape.m).step_by(THIN_ROWS) {
+            let slice = Shape { m: THIN_ROWS.min(shape.m - first), ..shape };
+            let (from, to) = (x + (2 * first * matrix.k) as u64, y + (size * first * matrix.n) as u64);
+            thin::enqueue(&self.kernels, way, matrix, slice, (from, 0, to), None)?;
+        }
+        Ok(())
+    }
+
+    /// The ways of `kernels/gemm_wgmma.cu` and its like.
+    fn tiled(&mut self, matrix: &Matrix, shape: Shape) -> Result<Vec<Plan<'g>>> {
+        let gpu = self.kernels.gpu;
+        let (Some(_), Some(packed)) = (&matrix.tiled, &matrix.packed) else { return Ok(Vec::new()) };
+        let tiled = Tiled { stored: packed.stored, half: self.kernels.half, m: shape.m, n: matrix.n, k: matrix.k };
+        let Ok(products) = gemm_packed::Product::candidates(gpu, tiled, [packed.tensor, 1.0]) else {
+            return Ok(Vec::new());
+        };
+        let most = |bytes: fn(&gemm_packed::Product) -> usize| products.iter().map(bytes).max().unwrap_or(0);
+        let (partial, counters) =
+            (most(gemm_packed::Product::partial_bytes), most(gemm_packed::Product::counter_bytes));
+        if self.partial.bytes() < partial || self.counters.bytes() < counters {
+            gpu.wait()?;
+            self.partial = Memory::new(gpu, partial.max(self.partial.bytes()))?;
+            self.counters = Memory::zeroed(gpu, counters.max(self.counters.bytes()))?;
+        }
+        Ok(products.into_iter().map(Plan::Tiled).collect())
+    }
+
+    fn run_tiled(&self, product: &gemm_packed::Product, matrix: &Matrix, (x, y): (u64, u64)) -> Result<()> {
+        let Some([weights, scales]) = &matrix.tiled else {
+            return Err(unsupported("a matrix without tiles".to_owned()));
+        };
+        let [weights, scales, partial, counters] =
+            [weights, scales, &self.partial, &self.counters].map(Memory::address);
+        product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters })
     }
 
     fn blas(&self, w: u64, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {

@@ -16,10 +16,6 @@ use crate::{
     },
 };
 
-/// Bytes of a tile that are asked for while the kernel before still runs: what memory delivers in that time, over as many
-/// tiles as are at work at once.
-const AHEAD: i64 = 16 << 10;
-
 /// What is asked of a product of few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
@@ -52,7 +48,6 @@ fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool) -> Recip
         ("WIDE", flag(shape.wide)),
         ("EXPERTS", flag(shape.visits > 0)),
         ("CHAINED", flag(chained)),
-        ("AHEAD", std::env::var("ROOFLINE_AHEAD").ok().and_then(|text| text.parse().ok()).unwrap_or(AHEAD)),
     ]);
     recipe
 }
