@@ -15,6 +15,7 @@ mod gemm_packed;
 mod gemv_packed;
 mod gpu;
 mod library;
+mod map;
 pub mod model;
 mod named;
 mod operand;

@@ -21,6 +21,8 @@ use roofline_core::{
 use super::{
     ceilings,
     gpu::{Gpu, Recipe, failed},
+    map::Map,
+    model::{Grid, chained},
     replay::Replay,
 };
 use crate::{
@@ -221,7 +223,7 @@ pub(super) enum Argument {
     Integer(i32),
     Count(u64),
     Real(f32),
-    Map(tiled::Map),
+    Map(Map),
 }
 
 impl Argument {
@@ -249,6 +251,12 @@ pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, argumen
     let Launch { blocks, threads, shared } = launch;
     let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
     start(gpu, function, config, arguments)
+}
+
+/// The same for a kernel that itself waits for the one before it (`griddepcontrol.wait`), and may start while that ends.
+pub(super) fn launch_early(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
+    let Launch { blocks, threads, shared } = launch;
+    chained(gpu, function, Grid { blocks: (blocks, 1), threads, shared }, arguments)
 }
 
 /// The same in three dimensions.

@@ -12,6 +12,7 @@ mod small;
 mod thin;
 
 pub use attention::{Attending, Attentions, Cached};
+pub(super) use launch::{Grid, chained};
 pub use matrix::{Matrix, Source};
 pub use memory::Memory;
 pub use products::{Choice, Products};

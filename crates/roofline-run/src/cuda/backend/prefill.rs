@@ -14,13 +14,13 @@ use super::{
     super::{
         asked::Asked,
         gpu::{Gpu, Recipe, failed},
+        map::Map,
         operand::{Copies, Operand, Part, address},
         prefill::{Extent, Form, Prefill, Room, Unit},
         widen::Widen,
     },
     Argument, GpuCase, Launch, Work, candidate, launch,
     linear::poison,
-    tiled::Map,
     unsupported,
 };
 use crate::{
