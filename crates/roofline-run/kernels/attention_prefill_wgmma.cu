@@ -1,6 +1,6 @@
 // Attention of many new tokens on Hopper, `softmax(Q K^T * scale) V`, after FlashAttention-3 (Shah et al. 2024).
 //
-// One warp has the copy engine bring queries, keys and values. GROUPS warpgroups have 64 queries each, and per block of keys
+// One warp has the copy engine bring queries, keys and values. GROUPS warpgroups have 64 rows each, and per block of keys
 // ask the tensor units for the next block's scores and for the present block's outputs before they make weights of scores:
 // these take half as long as the products and would otherwise come on top. That warpgroups also take turns to ask, as in the
 // paper, measured no faster on an H200.
@@ -14,7 +14,7 @@
 constexpr int UNITS = (HEAD_DIM + 63) / 64; // of 128 bytes of a row, which lie together in shared memory
 constexpr int CONSUMERS = 128 * GROUPS;
 constexpr u32 Q_BYTES = TALL * UNITS * 128, BLOCK_BYTES = KEYS * UNITS * 128;
-static_assert(TALL == 64 * GROUPS, "a warpgroup has 64 queries");
+static_assert(GROUPS == 2 && TALL == 64 * GROUPS, "a warpgroup has 64 rows, and registers for two are asked for");
 
 // How the tensor units find rows: swizzled over 128 bytes, 1024 bytes from one 8 rows to the next. Values are read across
 // rows: the next 64 features of a key are a unit further.
@@ -99,11 +99,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
     chain_wait();
 
     if (threadIdx.x >= CONSUMERS) {
-#if GROUPS == 2
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-#elif GROUPS == 3
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-#endif
         if (threadIdx.x == CONSUMERS) {
             Source source = {&q_map, &k_map, &v_map, table, base, full, empty, 0};
             for (int turn = 0, item = blockIdx.x, next;; item = next) {
@@ -120,11 +116,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
         }
     } else {
         // What a multiprocessor has, less what the copying warpgroup keeps.
-#if GROUPS == 2
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-#elif GROUPS == 3
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-#endif
         int lane = threadIdx.x % 32, group = threadIdx.x / 128;
         int row = threadIdx.x / 32 * 16 + lane / 4, key = lane % 4 * 2; // of a tile, of a block
         u64 queries = ALONG | (base + group * 64 * 128) >> 4;

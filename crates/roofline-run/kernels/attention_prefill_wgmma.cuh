@@ -28,8 +28,7 @@
 #define D_40 D_32 D4
 #define D_48 D_40 D5
 #define D_64 D_48 D6 D7
-#define D_80 D_64 D8 D9
-#define D_88 D_80 D10
+#define D_88 D_64 D8 D9 D10
 #define D_128 D_88 D11 D12 D13 D14 D15
 #define F_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F_16(i) F_4(i), F_4(i + 4), F_4(i + 8), F_4(i + 12)
@@ -37,8 +36,7 @@
 #define F_40 F_32, F_4(32), F_4(36)
 #define F_48 F_32, F_16(32)
 #define F_64 F_48, F_16(48)
-#define F_80 F_64, F_16(64)
-#define F_88 F_80, F_4(80), F_4(84)
+#define F_88 F_64, F_16(64), F_4(80), F_4(84)
 #define F_128 F_64, F_16(64), F_16(80), F_16(96), F_16(112)
 #define STRING(text) #text
 #define VALUE(text) STRING(text)
@@ -58,14 +56,8 @@ static __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.comm
 static __device__ __forceinline__ void multiply_keys(float (&d)[KEYS / 2], u64 q, u64 k, int add) {
 #if KEYS == 64
     KEYS_WITH(32, "%32", "%33", "%34");
-#elif KEYS == 80
-    KEYS_WITH(40, "%40", "%41", "%42");
-#elif KEYS == 96
-    KEYS_WITH(48, "%48", "%49", "%50");
 #elif KEYS == 128
     KEYS_WITH(64, "%64", "%65", "%66");
-#elif KEYS == 160
-    KEYS_WITH(80, "%80", "%81", "%82");
 #elif KEYS == 176
     KEYS_WITH(88, "%88", "%89", "%90");
 #endif

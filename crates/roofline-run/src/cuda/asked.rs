@@ -8,9 +8,10 @@ pub(super) struct Asked {
     pub(super) new: usize,
     /// Queries: `[sequence][new token]`, each a row of heads.
     pub(super) queries: u64,
-    /// Numbers from one token's queries to the next one's.
+    /// Numbers from one token's queries to the next one's, a multiple of 8.
     pub(super) query_pitch: usize,
-    /// Keys and values, `[sequence][kv head][capacity][feature]`, the new tokens' among them.
+    /// Keys and values, `[sequence][kv head][capacity][feature]` or, in pages, `[page][kv head][row][feature]`; the new
+    /// tokens' are among them. All addresses are multiples of 16.
     pub(super) keys: u64,
     pub(super) values: u64,
     /// BF16 scales of their rows, where they are of 8 bit.
@@ -20,7 +21,8 @@ pub(super) struct Asked {
     pub(super) capacity: usize,
     /// An `i32` per sequence: keys that it had before the new tokens.
     pub(super) starts: u64,
-    /// Where the cache has pages, an `i32` for each of a sequence's: `[sequence][capacity / rows of a page]`.
+    /// Where the cache has pages, how many, and an `i32` for each of a sequence's: `[sequence][capacity / rows of a page]`.
+    pub(super) pages: usize,
     pub(super) table: u64,
     /// A float per query head.
     pub(super) sinks: u64,

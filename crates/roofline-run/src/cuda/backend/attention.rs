@@ -186,6 +186,7 @@ impl Work for Attention {
                 value_scales: part(3),
                 capacity: decode.context,
                 starts: 0,
+                pages: 0,
                 table: 0,
                 sinks: 0,
                 out: place(&self.out),

@@ -56,7 +56,7 @@ impl Prefill {
     pub(in crate::cuda) fn call(&self, gpu: &Gpu, form: Form, asked: &Asked) -> Result<(Launch, Vec<Argument>)> {
         let integer = |value: usize| Argument::Integer(value as i32);
         let items = self.tiles(form, Extent { sequences: asked.sequences, new: asked.new }) * form.splits;
-        let rows = asked.sequences * self.kv_heads * asked.capacity;
+        let rows = self.kv_heads * self.page.map_or(asked.sequences * asked.capacity, |page| asked.pages * page);
         let mut arguments = match form.unit {
             Unit::Wgmma { .. } => {
                 let tokens = asked.sequences * asked.new;
@@ -66,8 +66,6 @@ impl Prefill {
                     asked.query_pitch,
                     [form.tall() / form.pack, form.pack],
                 )?;
-                // Where pages are is in a table, and how many there are is not known here: any row may be named.
-                let rows = if self.page.is_some() { i32::MAX as usize } else { rows };
                 let taken = self.page.map_or(form.keys, |page| page.min(form.keys));
                 let cached = |at: u64| Map::of_rows(at, [rows, self.width], taken).map(Argument::Map);
                 vec![Argument::Map(queries), cached(asked.keys)?, cached(asked.values)?]
@@ -218,6 +216,7 @@ impl Work for PrefillWork {
             value_scales: self.copies.at(gpu, copy, 3),
             capacity: context,
             starts: address(gpu, &self.starts),
+            pages: 0,
             table: 0,
             sinks: 0,
             out: address(gpu, &self.out),
