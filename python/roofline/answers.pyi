@@ -399,11 +399,17 @@ class OwnKernel(Answer):
     verdict: str
 
 class MeasuredPass(Answer):
+    backend: BackendName
     basis: Optional[Basis]
     batch: int
     cache_bytes: float
     checkpoint: Optional[str]
+    clock: PassClock
+    decode_power_w: Optional[float]
+    decode_tokens_per_joule: Optional[float]
     generated: int
+    host_tpot_us: Optional[float]
+    host_ttft_us: Optional[float]
     ideal_tpot_us: Optional[float]
     ideal_ttft_us: Optional[float]
     kv: str
@@ -415,6 +421,8 @@ class MeasuredPass(Answer):
     predicted_memory_bytes: Optional[float]
     predicted_tpot_us: Optional[float]
     predicted_ttft_us: Optional[float]
+    prefill_power_w: Optional[float]
+    prefill_tokens_per_joule: Optional[float]
     prefill_tokens_per_s: float
     prompt: int
     threads: int
@@ -1482,6 +1490,7 @@ class ListedPlan(Answer):
     summary: str
 
 class EvaluateAnswer(Answer):
+    backend: BackendName
     bos: Optional[int]
     checkpoint: Optional[str]
     format: str
@@ -1598,6 +1607,7 @@ class TextFacts(Answer):
     tokens: int
 
 class GenerateAnswer(Answer):
+    backend: BackendName
     cache_bytes: float
     end: End
     format: str
@@ -1621,6 +1631,7 @@ class GenerateAnswer(Answer):
 
 class PipelineAnswer(Answer):
     after: Optional[PipelineSide]
+    backend: BackendName
     before: Optional[PipelineSide]
     checkpoint: str
     commands: List[str]
@@ -1714,6 +1725,9 @@ class PipelineSide(Answer):
     basis: Optional[str]
     cache_bytes: int
     checkpoint: str
+    clock: Optional[PassClock]
+    decode_power_w: Optional[float]
+    decode_tokens_per_joule: Optional[float]
     format: str
     generated: int
     ideal_tpot_us: Optional[float]
@@ -1854,11 +1868,13 @@ class RunPart(Answer):
     measured_time_us: Optional[float]
     mfu: Optional[float]
     part: str
+    power_w: Optional[float]
     predicted_tflops: float
     predicted_time_us: float
     speedup: Optional[float]
     stack: str
     tier: Tier
+    tokens_per_joule: Optional[float]
 
 class Inspection(Answer):
     bits_per_weight: float
@@ -2225,6 +2241,7 @@ ExpertSide = Literal["gated_up", "up", "down"]
 ElementwiseKind = Literal["norm", "rope", "residual", "kv_write", "embedding", "gated_activation", "activation"]
 KernelPath = Literal["native", "fused_dequant", "cast_emulated", "unknown"]
 KernelTimer = Literal["clock", "cuda_graph", "cuda_events"]
+PassClock = Literal["host", "device"]
 ComparisonStatus = Literal["OK", "HIGH"]
 ComparisonGrade = Literal["good", "fair", "poor"]
 TraceSource = Literal["torch", "processor", "ncu"]

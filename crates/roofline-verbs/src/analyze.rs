@@ -25,10 +25,10 @@ use crate::{
 /// A run that somebody measured.
 #[derive(Args, Clone, Debug, Deserialize, JsonSchema)]
 #[command(after_help = "\
-Examples:
-  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s
-  roofline monitor --json --interval 0.1 > looks.jsonl                     while it runs; then its power:
-  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s --power looks.jsonl")]
+What `roofline monitor --json > looks.jsonl` recorded while the run went on says what it drew, with --power looks.jsonl.
+
+Example:
+  roofline analyze --model mistral-7b --on t4 --precision fp16 --prompt 512 --generate 100 --measured 12.4s")]
 #[schemars(rename = "AnalyzeRequest")]
 pub struct Request {
     /// A name of `roofline models`, a `config.json`, or a folder with one

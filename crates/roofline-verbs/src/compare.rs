@@ -118,7 +118,7 @@ Examples:
   roofline compare --demo                              a whole model, with nothing to download
   roofline compare gemv --n 4096 --k 4096
   roofline compare model llama-3.2-1b --precision bf16,w4a16              decode, then prefill
-  roofline compare model ./Llama-3.2-1B                whole passes of a checkpoint, on the GPU where there is one
+  roofline compare model ./Llama-3.2-1B                whole passes of a checkpoint
   roofline compare model ./Llama-3.2-1B --backend cpu  the same on the processor
   roofline compare sizes                               does the error change with size?
   roofline compare --from run.jsonl                    analyse a run again, on any machine

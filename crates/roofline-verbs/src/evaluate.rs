@@ -95,7 +95,7 @@ Examples:
   roofline evaluate llama-q4_k_m.gguf --against ./Llama-3.2-1B --text wiki.test.raw --html lost.html
   roofline evaluate ./Llama-3.2-1B --text wiki.test.raw --plan w8a16,w4a16 --method rtn,mse
   roofline evaluate demo --plan int8,w4a16,q4_k_m,int3,int2 --json
-  roofline evaluate ./Llama-3.2-1B-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw --backend cuda
+  roofline evaluate ./Llama-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw --backend cuda
   roofline evaluate ./model --text book.txt --window 2048 --stride 512 --tokens 100000 --resume";
 
 /// How well it predicts.

@@ -80,7 +80,7 @@ Examples:
   roofline measure model ./Llama-3.2-1B                                  whole passes of a checkpoint
   roofline measure model ./Llama-3.2-1B --beside llama-q8_0.gguf,llama-q4_k_m.gguf --prompt 128,1024
   roofline measure model llama-3.2-1b --random --precision bf16,w8a16,w4a16 --batches 1,4
-  roofline measure model ./Llama-3.2-1B --backend cuda --energy          on the GPU, with tokens per joule
+  roofline measure model ./Llama-3.2-1B --backend cuda --energy          tokens per joule, too
   roofline measure kernel my_gemv.toml                                   your own CUDA kernel beside ours
   roofline measure --saturate --precision fp32,bf16
   roofline measure --saturate --write-device my_gpu.toml                 then `--on my_gpu.toml`

@@ -110,7 +110,7 @@ const HELP: &str = "\
 Six steps: look at the model, recommend a plan, write the checkpoint, measure the original and the new one,
 evaluate both on a text, and say what it comes to. Everything goes into one folder: the checkpoint, report.html,
 and pipeline.json, which is written after each step. A step that fails, or Ctrl-C, loses none of those before:
---resume goes on. Models run on the GPU where there is one, else on the processor (--backend says which).
+--resume goes on. Models run on the GPU where there is one, else on the processor; --backend says which.
 
 Examples:
   roofline pipeline --demo

@@ -282,6 +282,12 @@ impl BackendName {
         [Self::Cuda, Self::Null].into_iter().find(|backend| backend.name() == name).unwrap_or(Self::Cpu)
     }
 
+    /// Who computes a model, in words: so many threads, or the GPU.
+    #[cfg(feature = "hardware")]
+    pub(crate) fn workers(self, threads: usize) -> String {
+        if self == Self::Cuda { "the GPU".to_owned() } else { format!("{threads} threads") }
+    }
+
     /// Whose kernels it runs.
     pub const fn stack(self) -> Stack {
         match self {

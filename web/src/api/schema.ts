@@ -2104,6 +2104,14 @@ export interface components {
              * @description Measured over expected time: 1 is what was to be expected.
              */
             readonly measured_over_expected: number | null;
+            /**
+             * Format: double
+             * @description Mean power of the GPU that was watched, and tokens over the energy: those of the prompts in prefill, else those that
+             *     were generated.
+             */
+            readonly power_w: number | null;
+            /** Format: double */
+            readonly tokens_per_joule: number | null;
         };
         /** @description What is told. */
         readonly RecommendAnswer: components["schemas"]["ProductAdvice"] | components["schemas"]["RecommendedModel"];
@@ -3473,6 +3481,9 @@ export interface components {
             /** @description The numbers between kernels, and those of the cache. */
             readonly values: string;
             readonly kv: string;
+            /** @description Who ran it, and whose clock its times are by. */
+            readonly backend: components["schemas"]["BackendName"];
+            readonly clock: components["schemas"]["PassClock"];
             /** Format: uint */
             readonly threads: number;
             /** Format: uint64 */
@@ -3508,6 +3519,24 @@ export interface components {
              * @description Tokens of all prompts over the time to the first token.
              */
             readonly prefill_tokens_per_s: number;
+            /**
+             * Format: double
+             * @description The same two times by the caller's clock, where those above are by the device's own.
+             */
+            readonly host_ttft_us: number | null;
+            /** Format: double */
+            readonly host_tpot_us: number | null;
+            /**
+             * Format: double
+             * @description Mean power of a GPU in each phase, and tokens of all sequences over the energy; none where a phase was over too soon.
+             */
+            readonly prefill_power_w: number | null;
+            /** Format: double */
+            readonly prefill_tokens_per_joule: number | null;
+            /** Format: double */
+            readonly decode_power_w: number | null;
+            /** Format: double */
+            readonly decode_tokens_per_joule: number | null;
             /** @description What theory says, in the tier that was asked for; none where it speaks of other threads than ran. */
             readonly tier: components["schemas"]["Tier"];
             readonly basis: components["schemas"]["Basis"] | null;
@@ -3526,14 +3555,22 @@ export interface components {
             readonly ideal_tpot_us: number | null;
             /** Format: double */
             readonly tpot_error_pct: number | null;
-            /** @description The most memory that the program held, where the system says, and what theory says of it. */
+            /**
+             * @description The most memory that the program held, or what it took of the GPU's, where the system says, and what theory says of
+             *     it.
+             */
             readonly peak_memory_bytes: number | null;
             readonly predicted_memory_bytes: number | null;
             readonly weights_bytes: number;
             readonly cache_bytes: number;
-            /** @description Where the time goes: the kernels of each site of the model, in each phase. */
+            /**
+             * @description Where the time goes: the kernels of each site of the model, in each phase. On a GPU they are of passes of their own,
+             *     with a clock between kernels: their sum is more than the pass takes.
+             */
             readonly operators: readonly components["schemas"]["MeasuredOperator"][];
         };
+        /** @description Whose clock times are by. */
+        readonly PassClock: "host" | "device";
         /** @description The kernels of one site in one pass, together. */
         readonly MeasuredOperator: {
             readonly phase: components["schemas"]["ModelPhase"];

@@ -104,10 +104,10 @@ impl Answer {
         }
         all.push(("text".to_owned(), self.text_words()));
         let numbers = format!(
-            "{} between kernels, {} cached, {} threads, {} s",
+            "{} between kernels, {} cached, {}, {} s",
             self.evaluated.values,
             self.evaluated.kv,
-            self.evaluated.threads,
+            self.backend.workers(self.evaluated.threads),
             number(self.evaluated.seconds)
         );
         all.push(("computed with".to_owned(), numbers));

@@ -85,7 +85,7 @@ fn drawn(recording: &Recording, spans: &[Span], phase: Phase) -> Option<Drawn> {
     let own = || spans.iter().filter(|span| span.phase == phase);
     let mut energy = Joules::ZERO;
     for span in own() {
-        energy = energy + recording.energy_between(span.from, span.until)?;
+        energy += recording.energy_between(span.from, span.until)?;
     }
     let tokens: usize = own().map(|span| span.tokens).sum();
     let tokens_per_joule = tokens as f64 / energy.value();

@@ -368,3 +368,6 @@ impl Sample {
 fn median(times: impl Iterator<Item = Seconds>) -> Seconds {
     Summary::of(&times.collect::<Vec<_>>()).map_or(Seconds::ZERO, |summary| summary.median)
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,8 +46,10 @@ fn here(told: &Answer) -> String {
     let Some(before) = &told.found.before else { return "this machine".to_owned() };
     let name = told.here_name.as_deref().unwrap_or("this machine");
     format!(
-        "{name}, {} threads, a prompt of {} tokens and {} more",
-        before.speed.threads, told.prompt, before.speed.generated
+        "{name}, {}, a prompt of {} tokens and {} more",
+        told.backend.workers(before.speed.threads),
+        told.prompt,
+        before.speed.generated
     )
 }
 
