@@ -113,7 +113,9 @@ impl Search {
                 let here = asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| of(cut) > 0.0));
                 f64::from(u8::from(here))
             };
-            let (wait, output) = (any(|cut| cut.steps), any(|cut| cut.outputs) * byte);
+            // A step of a prompt has a softmax, its outputs wait for the first keys and are written behind the last.
+            let (softmax, prompt) = if lane.family == Family::Prefill { (15.0, 5.0) } else { (1.0, 1.0) };
+            let (wait, output) = (any(|cut| cut.steps) * softmax, any(|cut| cut.outputs) * byte * prompt);
             // Every sample has a roof, so every unit here that multiplies has a peak.
             let operation = device.peaks.of(lane.math).map_or(0.0, |peak| 1.0 / peak.value());
             let element = if widened { byte } else { 0.0 };
