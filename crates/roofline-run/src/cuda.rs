@@ -19,6 +19,7 @@ mod operand;
 mod replay;
 mod row_format;
 
+pub(crate) use backend::PACKED_FP8_ROWS;
 pub(crate) use gemv_packed::THIN_ROWS;
 
 pub use backend::Cuda;

@@ -8,6 +8,8 @@ mod linear;
 mod own;
 mod tiled;
 
+pub(crate) use linear::PACKED_FP8_ROWS;
+
 use std::sync::Arc;
 
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};

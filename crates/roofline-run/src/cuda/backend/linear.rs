@@ -26,7 +26,7 @@ const GEMV_FP32: &str =
     concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/gemv_fp32.cu"));
 
 /// Most rows of FP8 times FP8 that are packed: cuBLASLt is slow on fewer.
-const PACKED_FP8_ROWS: usize = 256;
+pub(crate) const PACKED_FP8_ROWS: usize = 256;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
