@@ -61,7 +61,7 @@ pub fn fit(
     }
     let quality = Quality::of(&terms, &seen, &unseen, device, spread)?;
     let terms = search(&samples, device, thin_rows);
-    Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality })
+    Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality, gap: None })
 }
 
 /// A machine of many multiprocessors runs kernels in blocks; one whose multiprocessors are not known, or that has none,
