@@ -86,7 +86,7 @@ pub struct Request {
     #[arg(long)]
     #[serde(default)]
     pub plain: bool,
-    /// Write calibrations of timings as TOML files into this folder instead of keeping them
+    /// Write calibrations as TOML files, as they ship, into this folder; those of timings are not kept
     #[arg(long, value_name = "FOLDER")]
     #[schemars(extend("x-local" = true))]
     pub write: Option<PathBuf>,
@@ -196,7 +196,7 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
     }
     if !request.whole.is_empty() {
         let (calibration, device) = whole::fit(context, request, &request.whole)?;
-        return Ok(told(context, calibration, &device));
+        return told(context, request, calibration, &device);
     }
     if let Some(count) = request.validate {
         if !(1..=SHAPES).contains(&count) {
@@ -226,11 +226,15 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
     let path = keep(context, &calibration, &device)?;
     let fake = if calibration.stack == "null" { " --stack null" } else { "" };
     context.note(format!("kept in {}; `⟨roofline predict --on {}{fake}⟩` uses it", path.display(), device.label()));
-    Ok(told(context, calibration, &device))
+    told(context, request, calibration, &device)
 }
 
-fn told(context: &Context, calibration: Calibration, device: &Device) -> Answer {
-    Answer::Calibrated(Box::new(Calibrated { notes: context.notes(), ..Calibrated::new(calibration, device) }))
+/// The terms as an answer, and as a file where one was asked for.
+fn told(context: &Context, asked: &Request, calibration: Calibration, device: &Device) -> Result<Answer> {
+    if let Some(folder) = &asked.write {
+        timings::write(context, &calibration, folder)?;
+    }
+    Ok(Answer::Calibrated(Box::new(Calibrated { notes: context.notes(), ..Calibrated::new(calibration, device) })))
 }
 
 /// One thing at a time.
@@ -280,7 +284,7 @@ fn kept(context: &Context, asked: &Request) -> Result<Answer> {
         return Ok(Answer::Forgotten { forgotten: device.label(), notes: context.notes() });
     }
     match calibration(context, &device, stack) {
-        Some(calibration) => Ok(told(context, calibration.into_owned(), &device)),
+        Some(calibration) => told(context, asked, calibration.into_owned(), &device),
         None if asked.stack.is_some() => Ok(Answer::Reached(Box::new(published::reached(context, &device, stack)))),
         None => Err(missing()),
     }
