@@ -253,6 +253,21 @@ fn a_function_behind_a_product_may_have_terms_of_its_own() {
     own.output = Seconds::new(4e-12);
     terms.lanes.push(own);
     assert!(time(&calibration, &op, &precision) > plain);
+    // Four gates are enough to find what follows them; two are not, and are forecast as products.
+    let gate = |tokens: u64| {
+        let tokens = Dim::new("tokens", tokens).unwrap();
+        let op = Graph::ffn(Ffn { tokens, ..gated }, true).nodes[0].op;
+        sample(op, precision, time(&calibration, &op, &precision))
+    };
+    let products = samples(&truth(), 0);
+    let with = |tokens: &[u64]| {
+        let all: Vec<Sample> = products.iter().copied().chain(tokens.iter().map(|tokens| gate(*tokens))).collect();
+        let found = calibrated(&all);
+        let fresh = gate(700);
+        time(&found, &fresh.op, &fresh.precision) / fresh.time - 1.0
+    };
+    let (few, many) = (with(&[64, 1024]), with(&[64, 300, 1024, 1800]));
+    assert!(many.abs() < 0.06 && few < -0.06, "{few} {many}");
 }
 
 proptest! {

@@ -51,11 +51,13 @@ pub fn fit(
         return Err(refuse(format!("{} measurements are too few: {FEWEST} is the least", samples.len())));
     }
     let held_out = held_out(&samples, thin_rows);
-    let (mut unseen, seen): (Vec<Sample>, Vec<Sample>) =
+    let (mut unseen, mut seen): (Vec<Sample>, Vec<Sample>) =
         samples.iter().partition(|sample| held_out.contains(&shape(&sample.op)));
     let terms = search(&seen, device, thin_rows);
-    // What no seen shape has a term for cannot be predicted, nor counted.
-    unseen.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+    // What no seen shape has a term for cannot be predicted, nor counted: a gate whose product was never seen has none.
+    for samples in [&mut unseen, &mut seen] {
+        samples.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+    }
     if unseen.len() < 4 {
         return Err(refuse("too few shapes to hold some out".to_owned()));
     }

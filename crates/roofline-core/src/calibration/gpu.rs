@@ -25,6 +25,7 @@
 //! What the terms cannot explain is kept as points (see [`Remainder`]).
 
 mod cut;
+mod followed;
 mod remainder;
 mod search;
 
@@ -195,16 +196,16 @@ impl GpuTerms {
         // A product whose activation function was never measured takes what the product itself takes.
         let plain = || lane(Lane { kind: None, ..task.lane }).filter(|_| task.lane.format.is_some());
         let terms = lane(task.lane).or_else(plain)?;
-        let parts = self.costs(shared, terms).parts(&task);
+        let parts = Self::costs(self.units, shared, terms).parts(&task);
         let factor = Remainder::factor(&terms.remainder, &task.at);
         let Parts { family, launch, memory, compute, time } = parts;
         let [launch, memory, compute, time] = [launch, memory, compute, time].map(|part| part * factor);
         Some(Parts { family, launch, memory, compute, time })
     }
 
-    fn costs(&self, shared: &FamilyTerms, terms: &LaneTerms) -> Costs {
+    fn costs(units: u32, shared: &FamilyTerms, terms: &LaneTerms) -> Costs {
         Costs {
-            units: f64::from(self.units),
+            units: f64::from(units),
             launch: shared.launch.value() + terms.launch.value(),
             byte_read: 1.0 / shared.read.value(),
             byte_written: 1.0 / shared.write.value(),

@@ -6,7 +6,10 @@
 //! looked at again from several starts, with shared sums and without. A term that the samples say nothing about stays at
 //! its first guess; one that some lanes do without has to earn what it explains.
 
-use super::{Costs, Cut, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Task};
+use super::{
+    Costs, Cut, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Task,
+    followed::{self, is_followed},
+};
 use crate::{
     Device,
     calibration::{
@@ -53,9 +56,14 @@ pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units:
     by_family.sort_by_key(|(family, _)| *family);
     let (mut families, mut lanes) = (Vec::new(), Vec::new());
     for (family, tasks) in by_family {
+        let (after, tasks): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(task, _)| is_followed(&task.lane));
+        if tasks.is_empty() {
+            continue;
+        }
         let (shared, of_lanes) = Search::new(tasks, device, units).run(family);
         families.push(shared);
-        lanes.extend(of_lanes);
+        let after = followed::lanes(&after, &shared, &of_lanes, units);
+        lanes.extend(of_lanes.into_iter().chain(after));
     }
     GpuTerms { units, thin_rows, families, lanes }
 }
