@@ -7,6 +7,7 @@
 
 mod cpu;
 mod fit;
+mod gap;
 mod gpu;
 mod quality;
 mod shipped;
@@ -15,6 +16,7 @@ mod timed;
 
 pub use cpu::{CpuTerms, Pack, Rate, Touch, Unpack};
 pub use fit::{Sample, fit};
+pub use gap::{Gap, Pass};
 pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
@@ -27,7 +29,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::terms::Parts;
-use crate::{Error, Op, Precision, Result, format::Sizes, predict::Causes, units::Seconds};
+use crate::{Error, Op, Precision, Result, format::Sizes, machine::Stack, predict::Causes, units::Seconds};
 
 /// Fitted terms with where they come from and how good they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,12 +44,15 @@ pub struct Calibration {
     pub terms: Terms,
     /// How well they predict shapes they were not fitted to.
     pub quality: Quality,
+    /// What lies between kernels of a pass, where whole passes ran; nothing is known of it without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
 }
 
 impl Calibration {
     /// Refuses terms that no machine has, for a calibration that comes from a file.
     pub fn checked(self) -> Result<Self> {
-        if self.terms.sensible() && self.quality.sensible() {
+        if self.terms.sensible() && self.quality.sensible() && self.gap.as_ref().is_none_or(Gap::sensible) {
             return Ok(self);
         }
         let reason = "a rate, a cost, a share or the interval is outside what a machine can have".to_owned();
@@ -80,6 +85,17 @@ impl Calibration {
     /// The time of one kernel by cause; none where no term covers it.
     pub fn causes(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Causes> {
         self.expect(op, precision, sizes).map(|(causes, _)| causes)
+    }
+
+    /// Whether it is of kernels whose gaps in a pass are of interest: our own on a GPU, which a graph starts.
+    pub fn has_gaps(&self) -> bool {
+        matches!(self.terms, Terms::Gpu(_)) && self.stack == Stack::Roofline.name()
+    }
+
+    /// What lies between two kernels of a pass; nothing where it is not known.
+    pub(crate) fn between(&self) -> Seconds {
+        let own = self.gap.as_ref().filter(|_| self.has_gaps());
+        own.map_or(Seconds::ZERO, |gap| gap.kernel)
     }
 
     /// Whether a term covers a kernel.

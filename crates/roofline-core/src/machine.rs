@@ -178,7 +178,12 @@ impl Machine {
         };
         // A whole model is no surer than such models were.
         let least = if start > Seconds::ZERO { libm::log(self.reach.factor(among.regime)) } else { 0.0 };
-        let started = |causes: Causes| Causes { time: causes.time + start, launch: causes.launch + start, ..causes };
+        // Our own kernels stand in a graph, where the next may begin before the last has ended.
+        let start = if among.whole && !self.moved { start + calibration.between() } else { start };
+        let started = |causes: Causes| {
+            let [time, launch] = [causes.time, causes.launch].map(|part| (part + start).max(Seconds::ZERO));
+            Causes { time, launch, ..causes }
+        };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
             let (interval, basis) =
                 if self.moved { (MOVED * interval, Basis::Transferred) } else { (interval, Basis::Calibrated) };

@@ -81,7 +81,7 @@ fn truth() -> Calibration {
         families: Vec::new(),
     };
     let (device, stack, provenance) = ("synthetic".to_owned(), "roofline".to_owned(), "a test".to_owned());
-    Calibration { device, stack, provenance, terms: Terms::Cpu(terms), quality }
+    Calibration { device, stack, provenance, terms: Terms::Cpu(terms), quality, gap: None }
 }
 
 fn terms_of(calibration: &Calibration) -> &CpuTerms {

@@ -47,10 +47,17 @@ pub trait Backend {
 /// Rows up to which the backend of `device` runs its kernels for thin products. It is asked by device, because a fit from
 /// a file has no backend at hand.
 pub fn thin_rows(device: &Device) -> ThinRows {
-    ThinRows::all(match device.kind {
-        Kind::Gpu | Kind::Soc => cuda::THIN_ROWS,
-        _ => cpu::kernels::linear::THIN_ROWS,
-    } as u64)
+    if !matches!(device.kind, Kind::Gpu | Kind::Soc) {
+        return ThinRows::all(cpu::kernels::linear::THIN_ROWS as u64);
+    }
+    let rows = ThinRows::all(cuda::THIN_ROWS as u64);
+    let capability = device.compute_capability.as_deref().and_then(|text| text.split_once('.')?.0.parse::<u32>().ok());
+    match capability {
+        Some(9) => rows.packing(cuda::PACKED_BYTES_ROWS as u64),
+        // Both operands in FP8 are the library's there.
+        Some(8..) => rows.packing(0),
+        _ => rows,
+    }
 }
 
 /// What a kernel that does one thing only reaches.

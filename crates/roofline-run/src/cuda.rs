@@ -24,6 +24,7 @@ mod replay;
 mod row_format;
 mod widen;
 
+pub(crate) use backend::PACKED_BYTES_ROWS;
 pub(crate) use gemv_packed::THIN_ROWS;
 
 pub use backend::Cuda;

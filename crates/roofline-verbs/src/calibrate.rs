@@ -8,6 +8,7 @@ mod shapes;
 mod terms;
 mod timings;
 mod validate;
+mod whole;
 
 pub use published::{
     AboveFloor, PhaseErrors, PublishedFit, Reached, SkippedSpeeds, SpeedErrors, SpeedGroup, SpeedsChecked,
@@ -63,6 +64,12 @@ pub struct Request {
     #[serde(default)]
     #[schemars(extend("x-local" = true))]
     pub from: Vec<PathBuf>,
+    /// Find what lies between kernels of a pass from models that ran whole: answers of `measure model --backend cuda --json`, or
+    /// its --out
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[serde(default)]
+    #[schemars(extend("x-local" = true))]
+    pub whole: Vec<PathBuf>,
     /// Say how far forecasts are from a file of timings, or of published speeds; nothing is fitted
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
@@ -79,7 +86,7 @@ pub struct Request {
     #[arg(long)]
     #[serde(default)]
     pub plain: bool,
-    /// Write calibrations of timings as TOML files into this folder instead of keeping them
+    /// Write calibrations as TOML files, as they ship, into this folder; those of timings are not kept
     #[arg(long, value_name = "FOLDER")]
     #[schemars(extend("x-local" = true))]
     pub write: Option<PathBuf>,
@@ -121,6 +128,7 @@ Examples:
   roofline calibrate --show                            the terms in use, and how good they are
   roofline calibrate --show --on m2_ultra --stack mlx  what a runtime reaches of a device, by published speeds
   roofline calibrate --from run.jsonl                  fit again, without measuring
+  roofline calibrate --whole passes.json               what lies between kernels, from models that ran
   roofline calibrate --from gemm.csv --on h200         fit to timings of serving stacks, cross-validated
   roofline calibrate --check gemm.csv --json           how far the calibrations in use are from them
   roofline calibrate --published speeds.csv            fit runtimes to speeds of whole models, devices left out in turn
@@ -186,6 +194,10 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
             return Err(Error::request(message, "a run on disk is fitted alone"));
         }
     }
+    if !request.whole.is_empty() {
+        let (calibration, device) = whole::fit(context, request, &request.whole)?;
+        return told(context, request, calibration, &device);
+    }
     if let Some(count) = request.validate {
         if !(1..=SHAPES).contains(&count) {
             return Err(Error::request(format!("{count} shapes"), format!("from 1 to {SHAPES}")));
@@ -207,14 +219,22 @@ pub fn calibrate(context: &Context, request: &Request) -> Result<Answer> {
         let mut runner = Runner::start(context, &request.run, request.on.as_deref(), "calibrate")?;
         (measured(&mut runner, &request.run)?, runner.device().clone())
     };
+    if calibration.has_gaps() {
+        context
+            .note("what lies between kernels of a pass is not in it yet: `⟨roofline calibrate --whole FILE⟩` adds it");
+    }
     let path = keep(context, &calibration, &device)?;
     let fake = if calibration.stack == "null" { " --stack null" } else { "" };
     context.note(format!("kept in {}; `⟨roofline predict --on {}{fake}⟩` uses it", path.display(), device.label()));
-    Ok(told(context, calibration, &device))
+    told(context, request, calibration, &device)
 }
 
-fn told(context: &Context, calibration: Calibration, device: &Device) -> Answer {
-    Answer::Calibrated(Box::new(Calibrated { notes: context.notes(), ..Calibrated::new(calibration, device) }))
+/// The terms as an answer, and as a file where one was asked for.
+fn told(context: &Context, asked: &Request, calibration: Calibration, device: &Device) -> Result<Answer> {
+    if let Some(folder) = &asked.write {
+        timings::write(context, &calibration, folder)?;
+    }
+    Ok(Answer::Calibrated(Box::new(Calibrated { notes: context.notes(), ..Calibrated::new(calibration, device) })))
 }
 
 /// One thing at a time.
@@ -223,6 +243,7 @@ fn refuse_two(asked: &Request) -> Result<()> {
         ("show", asked.show),
         ("forget", asked.forget),
         ("from", !asked.from.is_empty()),
+        ("whole", !asked.whole.is_empty()),
         ("check", asked.check.is_some()),
         ("published", asked.published.is_some()),
         ("validate", asked.validate.is_some()),
@@ -263,7 +284,7 @@ fn kept(context: &Context, asked: &Request) -> Result<Answer> {
         return Ok(Answer::Forgotten { forgotten: device.label(), notes: context.notes() });
     }
     match calibration(context, &device, stack) {
-        Some(calibration) => Ok(told(context, calibration.into_owned(), &device)),
+        Some(calibration) => told(context, asked, calibration.into_owned(), &device),
         None if asked.stack.is_some() => Ok(Answer::Reached(Box::new(published::reached(context, &device, stack)))),
         None => Err(missing()),
     }

@@ -4,7 +4,7 @@ mod model;
 mod operator;
 mod picture;
 
-pub use model::{ModelPrediction, PassEstimate, RequestEstimate};
+pub use model::{ModelPrediction, PassEstimate, PassGap, RequestEstimate};
 pub use operator::{OperatorEstimate, OperatorPrediction, OperatorShape};
 pub use picture::pictures;
 pub(crate) use {

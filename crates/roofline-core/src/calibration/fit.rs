@@ -51,17 +51,19 @@ pub fn fit(
         return Err(refuse(format!("{} measurements are too few: {FEWEST} is the least", samples.len())));
     }
     let held_out = held_out(&samples, thin_rows);
-    let (mut unseen, seen): (Vec<Sample>, Vec<Sample>) =
+    let (mut unseen, mut seen): (Vec<Sample>, Vec<Sample>) =
         samples.iter().partition(|sample| held_out.contains(&shape(&sample.op)));
     let terms = search(&seen, device, thin_rows);
-    // What no seen shape has a term for cannot be predicted, nor counted.
-    unseen.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+    // What no seen shape has a term for cannot be predicted, nor counted: a gate whose product was never seen has none.
+    for samples in [&mut unseen, &mut seen] {
+        samples.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+    }
     if unseen.len() < 4 {
         return Err(refuse("too few shapes to hold some out".to_owned()));
     }
     let quality = Quality::of(&terms, &seen, &unseen, device, spread)?;
     let terms = search(&samples, device, thin_rows);
-    Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality })
+    Ok(Calibration { device: device.label(), stack: stack.to_owned(), provenance, terms, quality, gap: None })
 }
 
 /// A machine of many multiprocessors runs kernels in blocks; one whose multiprocessors are not known, or that has none,

@@ -4,7 +4,7 @@
 //! model, as it is part of a library. For one cut, with `blocks` blocks on `units` multiprocessors:
 //!
 //! ```text
-//! share   = max(1, blocks / units), plus `wave` of what is missing to the next whole number
+//! share   = max(1, blocks / units), plus `wave` of what is missing to the next whole number; no less than the longest block
 //! compute = share * (flops / (rate / units) + elements * unpack * units)
 //! stream  = share * (bytes / stream + steps * step + block)
 //! memory  = bytes the kernel reads / read
@@ -25,6 +25,7 @@
 //! What the terms cannot explain is kept as points (see [`Remainder`]).
 
 mod cut;
+mod followed;
 mod remainder;
 mod search;
 
@@ -166,7 +167,7 @@ impl Costs {
     fn cut(&self, task: &Task, cut: &Cut, best: f64) -> Option<Parts> {
         let waves = cut.blocks / self.units;
         let even = waves.max(1.0);
-        let share = even + self.wave * (waves.ceil() - even);
+        let share = (even + self.wave * (waves.ceil() - even)).max(cut.longest);
         let mut compute = share * self.units * (cut.flops * self.operation + cut.elements * self.element);
         let stream = share * (cut.bytes * self.byte_streamed + cut.steps * self.step + self.block);
         let memory = task.read * self.byte_read;
@@ -191,17 +192,20 @@ impl GpuTerms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
         let task = Task::of(op, precision, sizes, self.thin_rows)?;
         let shared = self.families.iter().find(|shared| shared.family == task.lane.family)?;
-        let terms = self.lanes.iter().find(|terms| terms.lane == task.lane)?;
-        let parts = self.costs(shared, terms).parts(&task);
+        let lane = |lane: Lane| self.lanes.iter().find(|terms| terms.lane == lane);
+        // A product whose activation function was never measured takes what the product itself takes.
+        let plain = || lane(Lane { kind: None, ..task.lane }).filter(|_| task.lane.format.is_some());
+        let terms = lane(task.lane).or_else(plain)?;
+        let parts = Self::costs(self.units, shared, terms).parts(&task);
         let factor = Remainder::factor(&terms.remainder, &task.at);
         let Parts { family, launch, memory, compute, time } = parts;
         let [launch, memory, compute, time] = [launch, memory, compute, time].map(|part| part * factor);
         Some(Parts { family, launch, memory, compute, time })
     }
 
-    fn costs(&self, shared: &FamilyTerms, terms: &LaneTerms) -> Costs {
+    fn costs(units: u32, shared: &FamilyTerms, terms: &LaneTerms) -> Costs {
         Costs {
-            units: f64::from(self.units),
+            units: f64::from(units),
             launch: shared.launch.value() + terms.launch.value(),
             byte_read: 1.0 / shared.read.value(),
             byte_written: 1.0 / shared.write.value(),

@@ -174,16 +174,16 @@ impl Quality {
 }
 
 /// What some ratios of predicted to measured time come to.
-struct Errors {
-    mean: f64,
-    median: f64,
-    p90: f64,
+pub(super) struct Errors {
+    pub(super) mean: f64,
+    pub(super) median: f64,
+    pub(super) p90: f64,
     max: f64,
     interval: f64,
 }
 
 impl Errors {
-    fn of(ratios: &[f64]) -> Self {
+    pub(super) fn of(ratios: &[f64]) -> Self {
         let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
         let logs = ratios.iter().map(|ratio| ratio.ln().abs()).collect();
         Self {

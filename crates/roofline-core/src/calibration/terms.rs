@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{cpu::CpuTerms, gpu::GpuTerms, timed::TimedTerms};
-use crate::{Math, Op, Precision, format::Sizes};
+use crate::{Format, Math, Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +15,8 @@ pub enum Family {
     Thin,
     /// Products of many rows: weights are packed into tiles.
     Tiled,
+    /// Products of many rows by a stack's own kernels, which widen packed weights on their way to the multipliers.
+    Packed,
     /// Attention of one new token over a cache.
     Decode,
     /// Attention of many new tokens.
@@ -28,6 +30,7 @@ impl std::fmt::Display for Family {
         f.pad(match self {
             Self::Thin => "thin product",
             Self::Tiled => "tiled product",
+            Self::Packed => "packed product",
             Self::Decode => "decode attention",
             Self::Prefill => "prefill attention",
             Self::Elementwise => "elementwise",
@@ -38,7 +41,11 @@ impl std::fmt::Display for Family {
 impl Family {
     /// None for an operator that neither form describes.
     pub(super) fn of(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
-        let product = |rows: u64| if rows <= thin_rows.of(precision) { Self::Thin } else { Self::Tiled };
+        let product = |rows: u64| match rows {
+            few if few <= thin_rows.of(precision) => Self::Thin,
+            many if thin_rows.packs(precision, many) => Self::Packed,
+            _ => Self::Tiled,
+        };
         match op {
             Op::Linear(linear) => Some(product(linear.m.get())),
             Op::ActivatedLinear(activated) => Some(product(activated.linear.m.get())),
@@ -50,19 +57,29 @@ impl Family {
     }
 }
 
-/// Rows up to which a stack runs its kernel for thin products.
+/// Rows up to which a stack runs its kernel for thin products, and whose kernels follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThinRows {
     /// Of weights that multiply as they are stored.
     pub native: u64,
     /// Of weights that are stored narrower than what they multiply.
     pub widened: u64,
+    /// Where the stack has kernels of its own for more rows of packed weights: rows up to which they also take FP8 weights
+    /// that multiply as they are stored. None where a library takes all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<u64>,
 }
 
 impl ThinRows {
     /// The same for all weights.
     pub const fn all(rows: u64) -> Self {
-        Self { native: rows, widened: rows }
+        Self { native: rows, widened: rows, packed: None }
+    }
+
+    /// The same with kernels of the stack's own for more rows of packed weights, and of FP8 times FP8 up to `native` rows.
+    #[must_use]
+    pub const fn packing(self, native: u64) -> Self {
+        Self { packed: Some(native), ..self }
     }
 
     /// TF32 has no kernel for few rows: they are the library's at any number.
@@ -70,9 +87,19 @@ impl ThinRows {
         if precision.math == Math::Tf32 {
             return 0;
         }
-        let widened = precision.weights.nominal_bits() < precision.activations.nominal_bits();
-        if widened { self.widened } else { self.native }
+        if is_widened(precision) { self.widened } else { self.native }
     }
+
+    /// Whether products of so many rows run in the stack's own kernels for packed weights.
+    fn packs(self, precision: &Precision, rows: u64) -> bool {
+        let both = (precision.weights, precision.activations) == (Format::FP8, Format::FP8);
+        self.packed.is_some_and(|native| is_widened(precision) || (both && rows <= native))
+    }
+}
+
+/// Whether weights are stored narrower than what they multiply.
+pub(super) fn is_widened(precision: &Precision) -> bool {
+    precision.weights.nominal_bits() < precision.activations.nominal_bits()
 }
 
 /// Fitted terms. A file with the fields of either form is read as that form.

@@ -9,6 +9,8 @@ mod own;
 mod prefill;
 mod tiled;
 
+pub(crate) use linear::PACKED_BYTES_ROWS;
+
 use std::sync::Arc;
 
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};

@@ -1,33 +1,48 @@
-//! What is measured to calibrate a GPU: about five hundred kernels, spread over everything a language model asks for.
+//! What is measured to calibrate a GPU: about six hundred kernels, spread over everything a language model asks for.
 
 use roofline_core::{Device, measurement::Subject, op::ElementwiseKind, precision::PrecisionSpec};
+
+use roofline_run::thin_rows;
 
 use super::shapes::{Draw, Points};
 use crate::{Context, Result};
 
-/// Products at each precision: of few rows, and of many. What a library chooses kernels for has more to learn, and most
-/// where it has fewest kernels to choose from: FP8 with a scale per row, INT8, FP32. Weights that are stored narrower than
-/// what they multiply have kernels for few rows only.
-const PRODUCTS: [(&str, usize, usize); 14] = [
-    ("bf16", 16, 36),
-    ("fp16", 14, 18),
-    ("fp8", 16, 46),
-    ("int8", 16, 38),
-    ("tf32", 6, 22),
-    ("fp32", 20, 34),
-    ("w8a16", 14, 0),
-    ("fp8a16", 14, 0),
-    ("w4a16", 22, 0),
-    ("int4-g64/bf16", 14, 0),
-    ("int4-g32/bf16", 14, 0),
-    ("nf4", 14, 0),
-    ("mxfp4a16", 16, 0),
-    ("nvfp4a16", 14, 0),
+/// How many products of a precision: of few rows, of many in a library, of many in kernels of our own, and with a gate.
+struct Counts {
+    thin: usize,
+    tiled: usize,
+    packed: usize,
+    gated: usize,
+}
+
+const fn counts(thin: usize, tiled: usize, packed: usize, gated: usize) -> Counts {
+    Counts { thin, tiled, packed, gated }
+}
+
+/// Products at each precision. What a library chooses kernels for has more to learn, and most where it has fewest kernels to
+/// choose from: FP8 with a scale per row, INT8. Of FP8 about half of the many rows are few enough for kernels of our own.
+/// Weights that are stored narrower than what they multiply never meet a library.
+const PRODUCTS: [(&str, Counts); 15] = [
+    ("bf16", counts(16, 36, 0, 10)),
+    ("fp16", counts(8, 12, 0, 0)),
+    ("fp8", counts(16, 46, 0, 6)),
+    ("int8", counts(16, 32, 0, 0)),
+    ("tf32", counts(4, 14, 0, 0)),
+    ("fp32", counts(14, 16, 0, 0)),
+    ("w8a16", counts(14, 0, 16, 8)),
+    ("fp8a16", counts(14, 0, 14, 4)),
+    ("w4a16", counts(20, 0, 22, 10)),
+    ("int4-g64/bf16", counts(10, 0, 8, 0)),
+    ("int4-g32/bf16", counts(10, 0, 8, 0)),
+    ("int4-g128-zp/bf16", counts(10, 0, 8, 0)),
+    ("nf4", counts(12, 0, 12, 0)),
+    ("mxfp4a16", counts(12, 0, 12, 0)),
+    ("nvfp4a16", counts(12, 0, 10, 0)),
 ];
 /// Everything else, at 16 bit.
 const OTHERS: [(Draw, usize); 9] = [
-    (Draw::Decode, 32),
-    (Draw::Prefill, 14),
+    (Draw::Decode, 28),
+    (Draw::Prefill, 30),
     (Draw::Elementwise(ElementwiseKind::Norm), 7),
     (Draw::Elementwise(ElementwiseKind::Residual), 6),
     (Draw::Elementwise(ElementwiseKind::GatedActivation), 6),
@@ -36,6 +51,8 @@ const OTHERS: [(Draw, usize); 9] = [
     (Draw::Elementwise(ElementwiseKind::Embedding), 4),
     (Draw::Elementwise(ElementwiseKind::Activation), 4),
 ];
+/// Caches that are stored narrower: of single tokens, and of prompts.
+const CACHES: [(&str, usize, usize); 2] = [("fp8", 10, 6), ("int8", 8, 0)];
 
 /// Of so many shapes the quick grid has one.
 const QUICK: usize = 5;
@@ -43,17 +60,29 @@ const QUICK: usize = 5;
 /// What is drawn at which precision, and how often.
 pub(crate) fn plan(device: &Device) -> Result<Vec<(Draw, PrecisionSpec, usize)>> {
     let mut all = Vec::new();
-    for (name, thin, tiled) in PRODUCTS {
+    let packs = usize::from(thin_rows(device).packed.is_some());
+    for (name, Counts { thin, tiled, packed, gated }) in PRODUCTS {
         let spec: PrecisionSpec = name.parse()?;
         if spec.on(device).is_ok() {
-            let both = [(Draw::Thin, spec.clone(), thin), (Draw::Tiled, spec, tiled)];
-            all.extend(both.into_iter().filter(|(_, _, count)| *count > 0));
+            // Only a library has kernels for many rows where packed weights have none.
+            let gated = if tiled > 0 { gated } else { packs * gated };
+            let every =
+                [(Draw::Thin, thin), (Draw::Tiled, tiled), (Draw::Packed, packs * packed), (Draw::Gated, gated)];
+            let some = every.into_iter().filter(|(_, count)| *count > 0);
+            all.extend(some.map(|(draw, count)| (draw, spec.clone(), count)));
         }
     }
-    let spec: PrecisionSpec =
-        if device.sixteen_bit() == roofline_core::Format::FP16 { "fp16" } else { "bf16" }.parse()?;
+    let sixteen = if device.sixteen_bit() == roofline_core::Format::FP16 { "fp16" } else { "bf16" };
+    let spec: PrecisionSpec = sixteen.parse()?;
     if spec.on(device).is_ok() {
         all.extend(OTHERS.map(|(draw, count)| (draw, spec.clone(), count)));
+    }
+    for (cache, decode, prefill) in CACHES {
+        let spec: PrecisionSpec = format!("{sixteen}/{sixteen}/{cache}").parse()?;
+        if spec.on(device).is_ok() {
+            let both = [(Draw::Decode, decode), (Draw::Prefill, prefill)].into_iter().filter(|(_, count)| *count > 0);
+            all.extend(both.map(|(draw, count)| (draw, spec.clone(), count)));
+        }
     }
     Ok(all)
 }
@@ -72,26 +101,60 @@ pub(crate) fn gpu(context: &Context, device: &Device, quick: bool) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Op, Registry};
+    use roofline_core::{Op, Registry, op::Attention};
 
     use super::*;
 
-    /// What is measured has to be done in a minute and a half, the quick grid in ten seconds; and every lane has enough.
+    fn device(name: &str) -> Device {
+        Registry::builtin().find(name).unwrap().into_owned()
+    }
+
+    /// What is measured has to be done in a minute and a half, the quick grid in fifteen seconds; and every lane has enough.
     #[test]
     fn the_grid_is_as_large_as_its_time() {
-        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let device = device("h200");
         let (all, quick) =
             (gpu(&Context::pure(), &device, false).unwrap(), gpu(&Context::pure(), &device, true).unwrap());
-        assert!((460..520).contains(&all.len()), "{}", all.len());
-        assert!((90..130).contains(&quick.len()), "{}", quick.len());
-        for (name, few, many) in PRODUCTS {
-            assert!(few + many >= 14, "{name}");
+        assert!((580..630).contains(&all.len()), "{}", all.len());
+        assert!((110..160).contains(&quick.len()), "{}", quick.len());
+        for (name, Counts { thin, tiled, packed, .. }) in PRODUCTS {
+            assert!(thin + tiled + packed >= 14 && (tiled == 0 || packed == 0), "{name}");
         }
+    }
+
+    /// Everything that a model asks of a GPU is in it: packed weights at many rows, gates, prompts in chunks and windows,
+    /// narrow caches.
+    #[test]
+    fn the_grid_has_what_models_ask_for() {
+        let all = gpu(&Context::pure(), &device("h200"), false).unwrap();
+        let count = |wanted: &dyn Fn(&Subject) -> bool| all.iter().filter(|subject| wanted(subject)).count();
         let narrow =
-            |subject: &&Subject| subject.formats.weights.nominal_bits() < subject.formats.activations.nominal_bits();
-        for subject in all.iter().filter(narrow) {
-            let Op::Linear(linear) = subject.op else { continue };
-            assert!(linear.m.get() <= roofline_run::thin_rows(&device).widened, "{}", subject.words());
-        }
+            |subject: &Subject| subject.formats.weights.nominal_bits() < subject.formats.activations.nominal_bits();
+        let rows = |subject: &Subject| match subject.op {
+            Op::Linear(linear) => linear.m.get(),
+            _ => 0,
+        };
+        assert!(count(&|one| narrow(one) && (17..=64).contains(&rows(one))) >= 15);
+        assert!(count(&|one| narrow(one) && rows(one) >= 1024) >= 15);
+        assert!(count(&|one| matches!(one.op, Op::ActivatedLinear(gate) if gate.gated)) >= 30);
+        let attention = |wanted: fn(&Attention) -> bool| {
+            count(&|one| matches!(one.op, Op::Attention(attention) if wanted(&attention)))
+        };
+        assert!(attention(|one| one.queries.get() > 1 && one.queries == one.context) >= 15);
+        assert!(attention(|one| one.queries.get() > 1 && one.queries < one.context) >= 4);
+        assert!(attention(|one| one.window.is_some()) >= 1);
+        assert!(attention(|one| one.queries.get() > 1 && one.head_dim.get() == 64) >= 5);
+        assert!(count(&|one| matches!(one.op, Op::Attention(_)) && one.formats.kv.nominal_bits() == 8) >= 20);
+    }
+
+    /// A GPU that has no kernels for packed weights is not asked for them.
+    #[test]
+    fn older_devices_have_fewer_kernels() {
+        let turing = gpu(&Context::pure(), &device("t4"), false).unwrap();
+        let packed = |subject: &&Subject| {
+            let narrow = subject.formats.weights.nominal_bits() < subject.formats.activations.nominal_bits();
+            narrow && matches!(subject.op, Op::Linear(linear) if linear.m.get() > 16)
+        };
+        assert_eq!(turing.iter().filter(packed).count(), 0);
     }
 }

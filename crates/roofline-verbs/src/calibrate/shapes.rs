@@ -1,7 +1,8 @@
 //! Shapes of kernels, spread evenly on a logarithmic scale: by a fixed sequence for the grid, at random for its proof.
 
 use roofline_core::{
-    Device, Dim, Graph,
+    Device, Dim, Graph, Op,
+    graph::Ffn,
     measurement::Subject,
     op::{Attention, Cache, Elementwise, ElementwiseKind},
     precision::PrecisionSpec,
@@ -48,6 +49,10 @@ pub(crate) enum Draw {
     Thin,
     /// Products of more.
     Tiled,
+    /// The same of packed weights, in kernels of our own.
+    Packed,
+    /// A gate and an up projection of as many rows, with the function that joins them.
+    Gated,
     /// Attention of one new token.
     Decode,
     /// Attention over a prompt.
@@ -58,6 +63,12 @@ pub(crate) enum Draw {
 
 /// Sides of weights.
 const SIDES: (f64, f64) = (896.0, 57344.0);
+/// Most rows of packed weights, and of a gate: what follows only repeats.
+const PACKED_ROWS: f64 = 4096.0;
+const GATED_ROWS: f64 = 2048.0;
+/// New tokens of a chunk of a long prompt, and keys of a window.
+const CHUNK: u64 = 512;
+const WINDOW: u64 = 1024;
 /// Most elements of a weight or a cache: what is prepared on the host has to be quick to make.
 const ELEMENTS: f64 = (1_u64 << 28) as f64;
 /// Longest time of one call at the peak, in seconds.
@@ -77,6 +88,8 @@ impl Draw {
         let graph = match self {
             Self::Thin => product(point, (1.0, thin_rows(device).native as f64), spec, device)?,
             Self::Tiled => product(point, (thin_rows(device).native as f64 + 1.0, 8192.0), spec, device)?,
+            Self::Packed => product(point, (thin_rows(device).native as f64 + 1.0, PACKED_ROWS), spec, device)?,
+            Self::Gated => gated(product(point, (thin_rows(device).native as f64 + 1.0, GATED_ROWS), spec, device)?)?,
             Self::Decode => attention(point, true, device)?,
             Self::Prefill => attention(point, false, device)?,
             Self::Elementwise(kind) => elementwise(point, kind)?,
@@ -114,6 +127,17 @@ fn product(point: [f64; 4], rows: (f64, f64), spec: &PrecisionSpec, device: &Dev
     Ok(Graph::gemm(m as u64, multiple(n, step), multiple(k, if grouped { 128.0 } else { 32.0_f64.max(step) }))?)
 }
 
+/// A product as the two of a gate and its partner, of half as many features each.
+fn gated(product: Graph) -> Result<Graph> {
+    let Some(Op::Linear(linear)) = product.nodes.first().map(|node| node.op) else { return Ok(product) };
+    let inner = Dim::new("inner", (linear.n.get() / 2).next_multiple_of(16))?;
+    let mut graph = Graph::ffn(Ffn { tokens: linear.m, hidden: linear.k, inner, gated: true }, true);
+    // What leads back is a product like any other.
+    graph.nodes.truncate(1);
+    Ok(graph)
+}
+
+/// Of prompts, half are whole, some are the last chunk of a longer one, and some see a window.
 fn attention([one, two, three, four]: [f64; 4], decode: bool, device: &Device) -> Result<Graph> {
     let (heads, kv_heads) = HEADS[(three * HEADS.len() as f64) as usize % HEADS.len()];
     let head_dim: u64 = if four < 0.25 { 64 } else { 128 };
@@ -126,16 +150,23 @@ fn attention([one, two, three, four]: [f64; 4], decode: bool, device: &Device) -
         let context = multiple(between(two, (128.0, most)), 16.0);
         (between(one, (1.0, 8.0)).min(most / context as f64).max(1.0) as u64, context)
     };
+    let chunk = (0.25..0.5).contains(&four) && context > CHUNK;
+    let queries = match (decode, chunk) {
+        (true, _) => 1,
+        (_, true) => CHUNK,
+        _ => context,
+    };
+    let windowed = !decode && (0.5..0.6).contains(&four) && context > WINDOW;
     let attention = Attention {
         batch: Dim::new("batch", batch)?,
         heads: Dim::new("heads", heads)?,
         kv_heads: Dim::new("kv-heads", kv_heads)?,
         head_dim: Dim::new("head-dim", head_dim)?,
         value_dim: Dim::new("head-dim", head_dim)?,
-        queries: Dim::new("queries", if decode { 1 } else { context })?,
+        queries: Dim::new("queries", queries)?,
         context: Dim::new("context", context)?,
         causal: true,
-        window: None,
+        window: windowed.then(|| Dim::new("window", WINDOW)).transpose()?,
         cache: Cache::Separate,
     };
     Ok(Graph::attention(attention.checked()?, true))

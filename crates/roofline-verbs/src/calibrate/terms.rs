@@ -2,7 +2,7 @@
 
 use roofline_core::{
     Device,
-    calibration::{Calibration, CpuTerms, GpuTerms, KernelTerms, Lane, LaneTerms, Terms},
+    calibration::{Calibration, CpuTerms, Gap, GpuTerms, KernelTerms, Lane, LaneTerms, Terms},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,7 +34,7 @@ impl Calibrated {
     pub(crate) fn new(calibration: Calibration, device: &Device) -> Self {
         let rows = match &calibration.terms {
             Terms::Cpu(terms) => cpu(terms),
-            Terms::Gpu(terms) => gpu(terms),
+            Terms::Gpu(terms) => gpu(terms).into_iter().chain(calibration.gap.as_ref().map(between)).collect(),
             Terms::Timed(terms) => terms.kernels.iter().flat_map(timed_kernel).collect(),
         };
         Self { calibration, device_name: device.name.clone(), rows, notes: Vec::new() }
@@ -104,6 +104,11 @@ fn gpu(terms: &GpuTerms) -> Vec<Term> {
         }
     }
     rows
+}
+
+fn between(gap: &Gap) -> Term {
+    let meaning = "what every kernel of a pass takes longer than alone; below zero where the next begins earlier";
+    term("pass: gap", gap.kernel.micros(), "us", meaning)
 }
 
 /// What a lane has and others do without, where it shows.

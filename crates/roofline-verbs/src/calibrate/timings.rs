@@ -10,6 +10,7 @@ pub(super) use table::{header, is_timings, open};
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -105,12 +106,7 @@ pub(super) fn fit(context: &Context, request: &Request) -> Result<Timed> {
             rows.add(&calibration, &place.device, &own);
         }
         if let Some(folder) = &request.write {
-            let path = folder.join(format!("{}.{}.toml", calibration.device, calibration.stack));
-            let text = toml::to_string(&calibration).map_err(|error| {
-                Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline")
-            })?;
-            replace(&path, text.as_bytes())?;
-            context.note(format!("written: {}", path.display()));
+            write(context, &calibration, folder)?;
         } else {
             keep(context, &calibration, &place.device)?;
             let (device, stack) = (&calibration.device, &calibration.stack);
@@ -127,6 +123,16 @@ pub(super) fn fit(context: &Context, request: &Request) -> Result<Timed> {
         context.note(format!("written: {}", path.display()));
     }
     Ok(Timed { calibrations, skipped, notes: context.notes() })
+}
+
+/// A calibration as a file that can ship.
+pub(super) fn write(context: &Context, calibration: &Calibration, folder: &Path) -> Result<()> {
+    let path = folder.join(format!("{}.{}.toml", calibration.device, calibration.stack));
+    let text = toml::to_string(calibration)
+        .map_err(|error| Error::request(format!("{}: {error}", path.display()), "this is a defect of roofline"))?;
+    replace(&path, text.as_bytes())?;
+    context.note(format!("written: {}", path.display()));
+    Ok(())
 }
 
 fn told(calibration: &Calibration) -> TimedCalibration {

@@ -1,7 +1,7 @@
 //! Prefill and decode of a whole model, its memory, and what would help.
 
 use roofline_core::{
-    Dim, Model, Plan, Precision, Role,
+    Dim, Machine, Model, Plan, Precision, Role,
     advice::{self, Step},
     device::Room,
     format::Sizes,
@@ -81,6 +81,8 @@ pub struct PassEstimate {
     pub compute_time_us: f64,
     pub network_time_us: f64,
     pub overlapped_time_us: f64,
+    /// What lies between two kernels; none where others than our own run, which a graph starts.
+    pub gap: Option<PassGap>,
     /// Over the first plan, at the same phase, device and count of devices.
     #[serde(flatten)]
     pub ratios: Ratios,
@@ -92,6 +94,24 @@ pub struct PassEstimate {
     pub operators: Vec<KernelFigures>,
     #[serde(skip)]
     pub total: Prediction,
+}
+
+/// What lies between two kernels of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PassGap {
+    /// Whether passes were measured to know it; if not, kernels are added up as they were measured one by one.
+    pub measured: bool,
+    /// In microseconds, below zero where the next kernel begins before the last has ended.
+    pub kernel_us: f64,
+}
+
+impl PassGap {
+    /// Of a machine.
+    fn of(machine: &Machine) -> Option<Self> {
+        let own = machine.calibration().filter(|own| own.has_gaps() && !machine.is_moved())?;
+        let kernel_us = own.gap.as_ref().map_or(0.0, |gap| gap.kernel.micros());
+        Some(Self { measured: own.gap.is_some(), kernel_us })
+    }
 }
 
 /// A whole request.
@@ -246,6 +266,7 @@ impl Pass<'_> {
             shortfall: model.shortfall(workload, lowering, &assignment, sizes, device)?,
             longest_context: model.longest_context(decode, lowering, &assignment, sizes, device)?,
             largest_batch: model.largest_batch(decode, lowering, &assignment, sizes, device)?,
+            gap: PassGap::of(machine),
             launch_time_us: expected.launch.micros(),
             memory_time_us: ideal.memory.micros(),
             compute_time_us: ideal.compute.micros(),

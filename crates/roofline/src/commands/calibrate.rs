@@ -1,5 +1,6 @@
 //! `roofline calibrate`.
 
+use roofline_core::calibration::Gap;
 use roofline_verbs::{
     Context,
     calibrate::{
@@ -37,12 +38,12 @@ impl Report for Shown<'_, Calibrated> {
             .column("unit", Align::Left, 0)
             .column("meaning", Align::Left, 1);
         for row in &self.rows {
-            let value = if row.value < 0.01 { "0".to_owned() } else { number(row.value) };
+            let value = if row.value.abs() < 0.01 { "0".to_owned() } else { number(row.value) };
             table.row([row.name.as_str().into(), value.into(), row.unit.into(), row.meaning.into()]);
         }
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let fact = |name: &str, value: String| (name.to_owned(), value);
-        let facts = vec![
+        let mut facts = vec![
             fact("made", self.calibration.provenance.clone()),
             fact("fitted to", format!("{} measurements, mean error {}", quality.fitted, percent(quality.fitted_mean))),
             fact(
@@ -74,6 +75,9 @@ impl Report for Shown<'_, Calibrated> {
                 },
             ),
         ];
+        if self.calibration.has_gaps() {
+            facts.push(fact("between kernels", between(self.calibration.gap.as_ref())));
+        }
         let mut by_family = Table::default().column("held out", Align::Left, 0);
         for name in ["count", "mean", "median", "p90"] {
             by_family = by_family.column(name, Align::Right, 0);
@@ -91,6 +95,26 @@ impl Report for Shown<'_, Calibrated> {
             Section::Table(by_family),
         ]
     }
+}
+
+/// What is known of the time between kernels of a pass.
+fn between(gap: Option<&Gap>) -> String {
+    let Some(gap) = gap else {
+        return "not measured, so kernels of a pass are added up as if nothing lay between them".to_owned();
+    };
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    format!(
+        "{:+.2} us each, from {} passes of {} models ({}): steps foretold from other models within {} on average, {} in the \
+         median, nine of ten within {}; {} without it",
+        gap.kernel.micros(),
+        gap.passes,
+        gap.models,
+        gap.provenance,
+        percent(gap.mean),
+        percent(gap.median),
+        percent(gap.p90),
+        percent(gap.without_mean)
+    )
 }
 
 impl Report for Shown<'_, Validation> {

@@ -1,11 +1,13 @@
 //! How kernels can be cut into blocks, and what one block asks for.
 
+mod prefill;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Format, Math, Op, Precision,
-    calibration::terms::{Family, ThinRows},
+    calibration::terms::{Family, ThinRows, is_widened},
     format::{Shape, Sizes},
     op::{Attention, Elementwise, ElementwiseKind, Linear},
 };
@@ -21,7 +23,7 @@ pub struct Lane {
     /// Stored weights, or the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// Which element-wise kernel.
+    /// Which element-wise kernel; of a product, the one that follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ElementwiseKind>,
 }
@@ -55,6 +57,8 @@ pub(super) struct Cut {
     /// Bytes of partial sums of all blocks.
     pub(super) partial: f64,
     pub(super) split: bool,
+    /// The longest block, where they differ, as a multiple of the mean: what a machine that is not full waits for.
+    pub(super) longest: f64,
 }
 
 /// A tile of the output of a product.
@@ -83,9 +87,22 @@ const TILES: [Tile; 11] = [
     tile(256.0, 64.0),
     tile(256.0, 128.0),
 ];
+/// The tiles of kernels for packed weights: two warpgroups, each with 64 or 128 features, so that what is widened serves many
+/// tokens.
+const PACKED_TILES: [Tile; 7] = [
+    tile(32.0, 128.0),
+    tile(32.0, 256.0),
+    tile(64.0, 128.0),
+    tile(64.0, 256.0),
+    tile(128.0, 128.0),
+    tile(128.0, 256.0),
+    tile(256.0, 128.0),
+];
 /// Blocks that share a sum over `k`; of thin products no more than four, which are a cluster.
 const SPLITS: [u32; 5] = [1, 2, 4, 8, 16];
 const THIN_SPLITS: [u32; 3] = [1, 2, 4];
+/// Kernels of packed weights share a sum by as many blocks as fill the machine, up to eight.
+const PACKED_SPLITS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// The tensor instruction `m16n8k16` with the weights on the side of 16: a block of a thin product has its features once or
 /// as often as `THIN_TILES` says, and its tokens in whole steps.
 const THIN: Tile = tile(8.0, 16.0);
@@ -104,8 +121,6 @@ const LEAST_DEPTH: f64 = 256.0;
 const LEAST_KEYS: f64 = 64.0;
 /// A step of the loop over `k`, or over the cache.
 const STEP: f64 = 64.0;
-/// Queries of a block of prefill attention.
-const PREFILL_QUERIES: f64 = 128.0;
 /// Queries of a block of decode attention, where several heads share a cache.
 const DECODE_QUERIES: f64 = 16.0;
 /// Bytes of a block of an element-wise kernel that does not need whole rows.
@@ -122,15 +137,21 @@ impl Task {
             let at = at.map(|dimension: f64| dimension.max(1.0).log2());
             Self { lane, at, read, write, widened, cuts }
         };
-        let product = |linear: &Linear, matrices: f64| {
-            let widened = precision.weights.nominal_bits() < precision.activations.nominal_bits();
+        let product = |linear: &Linear, matrices: f64, function: Option<ElementwiseKind>| {
             let (m, n, k) = (linear.m.float(), linear.n.float() * matrices, linear.k.float());
-            let cuts = products(linear, n, precision, sizes, family == Family::Thin);
-            task(lane(Some(precision.weights), None), widened, [m, n, k, 1.0], cuts)
+            let cuts = products(linear, n, precision, sizes, family);
+            // Thin products have their function inside; of others a pass of its own may follow.
+            let lane = lane(Some(precision.weights), function.filter(|_| family != Family::Thin));
+            task(lane, is_widened(precision), [m, n, k, 1.0], cuts)
         };
         Some(match op {
-            Op::Linear(linear) => product(linear, 1.0),
-            Op::ActivatedLinear(activated) => product(&activated.linear, if activated.gated { 2.0 } else { 1.0 }),
+            Op::Linear(linear) => product(linear, 1.0, None),
+            Op::ActivatedLinear(activated) => {
+                let both = (2.0, Some(ElementwiseKind::GatedActivation));
+                let (matrices, function) =
+                    if activated.gated { both } else { (1.0, Some(ElementwiseKind::Activation)) };
+                product(&activated.linear, matrices, function)
+            }
             Op::Attention(attention) => {
                 let widened = precision.kv.nominal_bits() < precision.query.nominal_bits();
                 let lane = lane(Some(precision.kv), None);
@@ -141,7 +162,8 @@ impl Task {
                     task(lane, widened, at, decode(attention, read, group, keys))
                 } else {
                     let at = [batch * attention.heads.float(), attention.queries.float(), keys, 1.0];
-                    task(lane, widened, at, vec![prefill(attention, work.flops.value(), read, group)])
+                    let query = f64::from(precision.query.nominal_bits()) / 8.0;
+                    task(lane, widened, at, prefill::cuts(attention, read, query))
                 }
             }
             Op::Elementwise(elementwise) => {
@@ -161,7 +183,8 @@ impl Elementwise {
 }
 
 /// Tiles of the output, each alone or with its sum over `k` shared by several blocks.
-fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: bool) -> Vec<Cut> {
+fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family: Family) -> Vec<Cut> {
+    let thin = family == Family::Thin;
     let (m, k) = (linear.m.float(), linear.k.float());
     let weight = precision.weights.bytes(Shape::matrix(linear.n, linear.k), sizes).value() / (linear.n.float() * k);
     let input = precision.activations.bytes(Shape::matrix(linear.m, linear.k), sizes).value() / (m * k);
@@ -175,6 +198,8 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
     } else if thin {
         let tokens = (m / THIN.tokens).ceil() * THIN.tokens;
         (THIN_TILES.map(|tiles| tile(tokens, tiles * THIN.features)).to_vec(), 1.0)
+    } else if family == Family::Packed {
+        (PACKED_TILES.to_vec(), 1.0)
     } else {
         (TILES.to_vec(), 1.0)
     };
@@ -182,6 +207,7 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
     let splits: &[u32] = match (vector, thin) {
         (true, _) => &[1],
         (_, true) => &THIN_SPLITS,
+        _ if family == Family::Packed => &PACKED_SPLITS,
         _ => &SPLITS,
     };
     let mut cuts = Vec::with_capacity(tiles.len() * splits.len());
@@ -200,6 +226,7 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, thin: 
                 outputs: if thin { tokens } else { tokens.min(m) } * features * sums,
                 partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
                 split: split > 1.0,
+                longest: 1.0,
             });
         }
     }
@@ -222,36 +249,16 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
         outputs: 0.0,
         partial: if split > 1.0 { 4.0 * caches * group * value * split } else { 0.0 },
         split: split > 1.0,
+        longest: 1.0,
     };
     CACHE_SPLITS.map(f64::from).into_iter().take_while(useful).map(cut).collect()
-}
-
-/// A block for some queries of each head: it passes over the keys they see.
-fn prefill(attention: &Attention, flops: f64, read: f64, group: f64) -> Cut {
-    let heads = attention.batch.float() * attention.heads.float();
-    let blocks = heads * (attention.queries.float() / PREFILL_QUERIES).ceil();
-    // Of a causal mask about half is left, and as much of the cache is passed over.
-    let seen = flops / (2.0 * heads * attention.queries.float() * attention.keys() as f64);
-    let share = (seen / (attention.head_dim.float() + attention.value_dim.float())).min(1.0);
-    let padding = blocks * PREFILL_QUERIES / (heads * attention.queries.float());
-    let elements = attention.cached_elements() * share * group / heads;
-    Cut {
-        blocks,
-        flops: flops / blocks * padding,
-        bytes: read * share * group / heads,
-        elements,
-        steps: 0.0,
-        outputs: 0.0,
-        partial: 0.0,
-        split: false,
-    }
 }
 
 /// A block per row where a row has one sum, else a block per chunk.
 fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
     let blocks = rows.unwrap_or((bytes / CHUNK).ceil()).max(1.0);
     let bytes = bytes / blocks;
-    Cut { blocks, flops: 0.0, bytes, elements: 0.0, steps: 0.0, outputs: 0.0, partial: 0.0, split: false }
+    Cut { blocks, flops: 0.0, bytes, elements: 0.0, steps: 0.0, outputs: 0.0, partial: 0.0, split: false, longest: 1.0 }
 }
 
 #[cfg(test)]
@@ -263,7 +270,7 @@ mod tests {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
         let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
         let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
-        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64 }).unwrap()
+        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64, packed: None }).unwrap()
     }
 
     #[test]

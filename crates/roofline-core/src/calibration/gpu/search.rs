@@ -6,7 +6,10 @@
 //! looked at again from several starts, with shared sums and without. A term that the samples say nothing about stays at
 //! its first guess; one that some lanes do without has to earn what it explains.
 
-use super::{Costs, Cut, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Task};
+use super::{
+    Costs, Cut, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Task,
+    followed::{self, is_followed},
+};
 use crate::{
     Device,
     calibration::{
@@ -53,9 +56,14 @@ pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units:
     by_family.sort_by_key(|(family, _)| *family);
     let (mut families, mut lanes) = (Vec::new(), Vec::new());
     for (family, tasks) in by_family {
+        let (after, tasks): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(task, _)| is_followed(&task.lane));
+        if tasks.is_empty() {
+            continue;
+        }
         let (shared, of_lanes) = Search::new(tasks, device, units).run(family);
         families.push(shared);
-        lanes.extend(of_lanes);
+        let after = followed::lanes(&after, &shared, &of_lanes, units);
+        lanes.extend(of_lanes.into_iter().chain(after));
     }
     GpuTerms { units, thin_rows, families, lanes }
 }
@@ -113,7 +121,9 @@ impl Search {
                 let here = asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| of(cut) > 0.0));
                 f64::from(u8::from(here))
             };
-            let (wait, output) = (any(|cut| cut.steps), any(|cut| cut.outputs) * byte);
+            // A step of a prompt has a softmax, its outputs wait for the first keys and are written behind the last.
+            let (softmax, prompt) = if lane.family == Family::Prefill { (15.0, 5.0) } else { (1.0, 1.0) };
+            let (wait, output) = (any(|cut| cut.steps) * softmax, any(|cut| cut.outputs) * byte * prompt);
             // Every sample has a roof, so every unit here that multiplies has a peak.
             let operation = device.peaks.of(lane.math).map_or(0.0, |peak| 1.0 / peak.value());
             let element = if widened { byte } else { 0.0 };

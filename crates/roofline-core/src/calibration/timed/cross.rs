@@ -235,7 +235,7 @@ impl Calibration {
         let quality = Quality::of_ratios(&held_out, &ideal, Spread::default());
         let kernels = fits.into_iter().map(|fit| fit.terms).collect();
         let terms = Terms::Timed(TimedTerms { multiprocessors, kernels });
-        Self { device: device.label(), stack: stack.to_owned(), provenance, terms, quality }.checked()
+        Self { device: device.label(), stack: stack.to_owned(), provenance, terms, quality, gap: None }.checked()
     }
 
     /// The time of a kernel that somebody timed as they did, and the logarithm of the factor that four of five timings are

@@ -26,7 +26,7 @@ const GEMV_FP32: &str =
     concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/gemv_fp32.cu"));
 
 /// Most rows of 8 bit times 8 bit that are packed: cuBLASLt is slow on fewer.
-const PACKED_BYTES_ROWS: usize = 256;
+pub(crate) const PACKED_BYTES_ROWS: usize = 256;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]

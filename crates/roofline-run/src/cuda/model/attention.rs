@@ -252,6 +252,7 @@ impl<'g> Attentions<'g> {
             capacity: of.cache.capacity,
             starts: of.starts,
             table: 0,
+            pages: 0,
             sinks: of.sinks.unwrap_or(0),
             out: of.out,
             shares: self.shares.address(),

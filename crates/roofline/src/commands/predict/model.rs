@@ -85,6 +85,10 @@ impl Shown<'_, ModelPrediction> {
                 said.push(sentence);
             }
         }
+        let added = |row: &PassEstimate| row.figures.tier == Tier::Expected && row.gap.is_some_and(|gap| !gap.measured);
+        if self.estimates.iter().any(added) {
+            said.push("what lies between kernels of a pass was not measured, so they are added up".to_owned());
+        }
         said
     }
 

@@ -1,0 +1,184 @@
+//! What lies between the kernels of a pass.
+//!
+//! A kernel that is measured alone follows itself: its time has its start and its end. In a pass other kernels follow, which
+//! may begin before the last has ended, or wait for what a fused kernel does on its way, and a graph starts all of them at
+//! once. What that comes to is one number, by which every kernel of a pass is longer, or shorter. It is found from passes
+//! that ran, and is no part of a kernel that stands alone.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::quality::Errors;
+use crate::{
+    Error, Result,
+    units::{Seconds, number},
+};
+
+/// Seconds between two kernels of a pass, and how much they explain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "KernelGap")]
+pub struct Gap {
+    /// Per kernel; below zero where the next begins before the last has ended.
+    #[serde(rename = "kernel_s", with = "number")]
+    #[schemars(with = "f64")]
+    pub kernel: Seconds,
+    /// Passes it was found from, of so many models.
+    pub passes: usize,
+    /// Those models.
+    pub models: usize,
+    /// Mean error of the sum of kernels alone: `|predicted - measured| / measured`.
+    pub without_mean: f64,
+    /// Mean error with a gap that was found from the other models; from the other passes where there is one model.
+    pub mean: f64,
+    /// The median of those errors.
+    pub median: f64,
+    /// What nine of ten stay below.
+    pub p90: f64,
+    /// When, and on what.
+    pub provenance: String,
+}
+
+/// A pass that ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pass {
+    /// Of which model.
+    pub model: String,
+    /// Kernels of its graph.
+    pub kernels: u64,
+    /// What they are expected to take one by one.
+    pub sum: Seconds,
+    /// What the pass took.
+    pub measured: Seconds,
+}
+
+/// Fewest passes that say something.
+const FEWEST: usize = 3;
+/// A gap that is longer than any kernel's start was not one.
+const LONGEST: f64 = 1e-4;
+
+impl Gap {
+    /// The gap that explains `passes` best: the one of least mean relative error.
+    pub fn of(passes: &[Pass], device: &str, provenance: String) -> Result<Self> {
+        let refuse = |reason: String| Error::Calibration { device: device.to_owned(), reason };
+        let real = |time: Seconds| time.value().is_finite() && time > Seconds::ZERO;
+        if passes.len() < FEWEST {
+            return Err(refuse(format!("{} whole passes are too few: {FEWEST} is the least", passes.len())));
+        }
+        if let Some(odd) = passes.iter().find(|pass| !real(pass.measured) || !real(pass.sum) || pass.kernels == 0) {
+            return Err(refuse(format!("a pass of {} that took no time, or has no kernels", odd.model)));
+        }
+        let kernel = least(passes.iter());
+        if kernel.abs() > LONGEST {
+            let micros = kernel * 1e6;
+            return Err(refuse(format!("{micros:.0} us between kernels: those passes spent their time elsewhere")));
+        }
+        let mut models: Vec<&str> = passes.iter().map(|pass| pass.model.as_str()).collect();
+        models.sort_unstable();
+        models.dedup();
+        let off = |pass: &Pass, gap: f64| (pass.sum.value() + gap * pass.kernels as f64) / pass.measured.value();
+        let without: Vec<f64> = passes.iter().map(|pass| off(pass, 0.0)).collect();
+        let unseen = passes.iter().enumerate().map(|(at, pass)| {
+            let other = |(index, other): &(usize, &Pass)| {
+                if models.len() > 1 { other.model != pass.model } else { *index != at }
+            };
+            off(pass, least(passes.iter().enumerate().filter(other).map(|(_, other)| other)))
+        });
+        let Errors { mean, median, p90, .. } = Errors::of(&unseen.collect::<Vec<_>>());
+        Ok(Self {
+            kernel: Seconds::new(kernel),
+            passes: passes.len(),
+            models: models.len(),
+            without_mean: Errors::of(&without).mean,
+            mean,
+            median,
+            p90,
+            provenance,
+        })
+    }
+
+    /// Whether a machine can have it.
+    pub(super) fn sensible(&self) -> bool {
+        let errors = [self.without_mean, self.mean, self.median, self.p90];
+        self.kernel.value().abs() <= LONGEST && errors.iter().all(|error| (0.0..1e3).contains(error))
+    }
+}
+
+/// Where `sum |sum + gap * kernels - measured| / measured` is least: the median of what each pass says of the gap, weighted by
+/// how much of its time that is.
+fn least<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
+    let told = passes.map(|Pass { kernels, sum, measured, .. }| {
+        let (kernels, measured) = (*kernels as f64, measured.value());
+        ((measured - sum.value()) / kernels, kernels / measured)
+    });
+    let mut told: Vec<(f64, f64)> = told.collect();
+    told.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let half = told.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let middle = told.iter().find(|(_, weight)| {
+        below += weight;
+        below >= half
+    });
+    middle.map_or(0.0, |(gap, _)| *gap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(model: &str, kernels: u64, sum: f64, gap: f64) -> Pass {
+        let (sum, measured) = (Seconds::new(sum), Seconds::new(sum + gap * kernels as f64));
+        Pass { model: model.to_owned(), kernels, sum, measured }
+    }
+
+    fn gap(passes: &[Pass]) -> Result<Gap> {
+        Gap::of(passes, "h200", "a test".to_owned())
+    }
+
+    #[test]
+    fn what_lies_between_kernels_is_found_and_one_odd_pass_is_not_believed() {
+        for truth in [1.3e-6, -0.6e-6, 0.0] {
+            let mut passes: Vec<Pass> = (1..6)
+                .flat_map(|at| ["one", "two"].map(|model| pass(model, 160 + 20 * at, 1e-3 * at as f64, truth)))
+                .collect();
+            let found = gap(&passes).unwrap();
+            assert!((found.kernel.value() - truth).abs() < 1e-12 && found.mean < 1e-9, "{found:?}");
+            assert_eq!((found.passes, found.models), (10, 2));
+            assert!(found.without_mean >= found.mean && found.sensible());
+            passes.push(pass("two", 200, 1e-3, 30e-6));
+            assert!((gap(&passes).unwrap().kernel.value() - truth).abs() < 1e-9);
+        }
+    }
+
+    /// A model is judged by the gap of the others.
+    #[test]
+    fn errors_are_of_models_left_out() {
+        let own = |model: &str, gap: f64| {
+            (1..4).map(move |at| pass("", 100, 1e-3, gap + 1e-12 * f64::from(at))).map({
+                let model = model.to_owned();
+                move |pass| Pass { model: model.clone(), ..pass }
+            })
+        };
+        let found = gap(&own("one", 1e-6).chain(own("two", 3e-6)).collect::<Vec<_>>()).unwrap();
+        // 1.1 ms foretold as 1.3, and 1.3 as 1.1.
+        let expected = f64::midpoint(0.2 / 1.1, 0.2 / 1.3);
+        assert!((found.mean - expected).abs() < 1e-3, "{found:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(gap(&[]).is_err());
+        assert!(gap(&[pass("a", 100, 1e-3, 0.0), pass("b", 100, 1e-3, 0.0)]).is_err());
+        for odd in
+            [pass("a", 0, 1e-3, 0.0), pass("a", 9, f64::NAN, 0.0), pass("a", 9, 0.0, 0.0), pass("a", 9, -1.0, 0.0)]
+        {
+            assert!(gap(&[odd.clone(), odd.clone(), odd]).is_err());
+        }
+        let host = pass("a", 100, 1e-3, 2e-3);
+        assert!(gap(&[host.clone(), host.clone(), host]).is_err());
+        let sane = gap(&[1, 2, 3].map(|at| pass("a", 100 * at, 1e-3, 1e-6))).unwrap();
+        assert!(!Gap { kernel: Seconds::new(f64::NAN), ..sane.clone() }.sensible());
+        assert!(!Gap { kernel: Seconds::new(1.0), ..sane.clone() }.sensible());
+        assert!(!Gap { mean: -0.1, ..sane.clone() }.sensible());
+        assert!(!Gap { p90: f64::INFINITY, ..sane }.sensible());
+    }
+}
