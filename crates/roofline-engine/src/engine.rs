@@ -6,6 +6,7 @@ use roofline_core::{
     Device, Dim, Format, Math, Model, Precision, Role,
     model::{AttentionLayer, FeedForward, Layer, Lowering, Workload, arithmetic},
     plan::Assignment,
+    precision::PrecisionSpec,
     program::Weight,
     units::{Bytes, Seconds},
 };
@@ -150,6 +151,8 @@ pub(crate) struct Record {
     pub(crate) bytes: u64,
     /// Whether inputs of its product are rounded.
     pub(crate) rounds: bool,
+    /// What they are multiplied as, where that is not what is between kernels.
+    pub(crate) inputs: Option<Format>,
 }
 
 /// Weights where they are needed.
@@ -283,6 +286,8 @@ impl<'a> Engine<'a> {
             scheme: matrix.scheme(),
             bytes: matrix.bytes(),
             rounds: matrix.inputs.is_some(),
+            // A processor multiplies what was rounded as the numbers between kernels.
+            inputs: None,
         };
         self.gpu.as_ref().map_or_else(|| self.weights.matrices().map(of).collect(), |gpu| gpu.records.clone())
     }
@@ -312,20 +317,25 @@ impl<'a> Engine<'a> {
 
     /// What predictions have to know of it: how each weight is stored, what kernels hand to each other, and what is cached.
     pub fn assignment(&self, device: &Device) -> Result<Assignment> {
-        let mut stored: HashMap<(Role, Option<u64>), Format> = HashMap::new();
-        for Record { layer, weights, format, .. } in self.records() {
-            for (weight, format) in weights.iter().zip(std::iter::repeat(format)) {
-                if let Some(format) = format {
-                    stored.insert((weight.role(), layer.map(|layer| layer as u64)), format);
-                }
-            }
+        let mut stored: HashMap<(Role, Option<u64>), PrecisionSpec> = HashMap::new();
+        for Record { layer, weights, format, inputs, .. } in self.records() {
+            let Some(format) = format else { continue };
+            // Where both sides are of 8 bit, the formats' own names say so.
+            let both = inputs.filter(|inputs| *inputs == format).and_then(|_| match format {
+                Format::FP8 => "fp8".parse().ok(),
+                Format::INT8 => "int8".parse().ok(),
+                _ => None,
+            });
+            let spec = both.unwrap_or_else(|| PrecisionSpec::weights_only(format));
+            stored
+                .extend(weights.iter().map(|weight| ((weight.role(), layer.map(|layer| layer as u64)), spec.clone())));
         }
         // A tied head is the embedding.
-        if let Some(embedding) = stored.get(&(Role::Embedding, None)).copied() {
+        if let Some(embedding) = stored.get(&(Role::Embedding, None)).cloned() {
             stored.entry((Role::Head, None)).or_insert(embedding);
         }
         let numbers = (self.settings.values, self.settings.kv);
-        let at = |role: Role, layer: Option<u64>| stored.get(&(role, layer)).copied();
+        let at = |role: Role, layer: Option<u64>| stored.get(&(role, layer)).cloned();
         Ok(Assignment::of_stored(device, &self.model.anatomy, numbers, at)?)
     }
 

@@ -107,6 +107,7 @@ impl From<roofline_engine::Error> for Error {
         match error {
             roofline_engine::Error::Core(error) => Self::Input(error),
             roofline_engine::Error::Checkpoint(error) => error.into(),
+            roofline_engine::Error::Gpu(error) => error.into(),
             roofline_engine::Error::Stopped => Self::Cancelled,
             error => Self::Engine(error),
         }

@@ -205,21 +205,20 @@ impl Plan {
 }
 
 impl Assignment {
-    /// What a checkpoint holds, on a device: `stored` says how the weights of a role are stored in a layer, `values` what
-    /// kernels hand to each other, and `kv` what the cache keeps. Logits and scores of experts are FP32: what chooses
+    /// What a checkpoint holds, on a device: `stored` says how the weights of a role are stored in a layer and what they are
+    /// multiplied with, `values` what kernels hand to each other, and `kv` what the cache keeps. Logits and scores of experts are FP32: what chooses
     /// among them must not see them rounded.
     pub fn of_stored(
         device: &Device,
         anatomy: &Anatomy,
         (values, kv): (Format, Format),
-        stored: impl Fn(Role, Option<u64>) -> Option<Format>,
+        stored: impl Fn(Role, Option<u64>) -> Option<PrecisionSpec>,
     ) -> Result<Self> {
-        let of = |format: Format| -> Result<Precision> {
-            Ok(Precision { kv, ..PrecisionSpec::weights_only(format).resolved(device, values)? })
-        };
-        let wide = of(values)?;
+        let of = |spec: PrecisionSpec| -> Result<Precision> { Ok(Precision { kv, ..spec.resolved(device, values)? }) };
+        let plain = || PrecisionSpec::weights_only(values);
+        let wide = of(plain())?;
         Self::by_role(anatomy, (wide, wide), true, |role, layer, _| {
-            let precision = of(stored(role, layer).unwrap_or(values))?;
+            let precision = of(stored(role, layer).unwrap_or_else(plain))?;
             let chosen = matches!(role, Role::Head | Role::Router);
             Ok(Precision { output: if chosen { Format::FP32 } else { precision.output }, ..precision })
         })

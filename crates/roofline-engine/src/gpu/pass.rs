@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roofline_core::{
-    Format, Op, Program, Role,
+    Format, Math, Op, Program, Role,
     program::{Step, Value, Weight},
 };
 use roofline_run::cuda::model::{Clock, Memory};
@@ -130,7 +130,15 @@ impl<'s, 'e> Steps<'s, 'e> {
         };
         let numbers = self.session.numbers;
         let output = if matches!(role, Role::Head | Role::Router) { Format::FP32 } else { numbers.output };
-        let precision = roofline_core::Precision { weights: weights.unwrap_or(numbers.weights), output, ..numbers };
+        let mut precision = roofline_core::Precision { weights: weights.unwrap_or(numbers.weights), output, ..numbers };
+        let narrow = match self.session.held.products(layer, step.weights) {
+            Ok(matrices) => matrices.iter().all(|own| own.matrix.narrows()) && !step.weights.is_empty(),
+            Err(_) => false,
+        };
+        if narrow {
+            precision.activations = precision.weights;
+            precision.math = if precision.weights == Format::INT8 { Math::Int8 } else { Math::Fp8 };
+        }
         Ran { site: step.site, layer, op: step.op, role, precision, time: Duration::ZERO }
     }
 

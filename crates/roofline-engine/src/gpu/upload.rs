@@ -71,7 +71,9 @@ impl GpuModel {
             if let Some(inputs) = matrix.inputs.filter(|_| !narrows(&taken)) {
                 self.unrounded.get_or_insert_with(|| inputs.to_string());
             }
-            self.records.push(Record { layer, weights: own, format, scheme, bytes, rounds: narrows(&taken) });
+            let rounds = narrows(&taken);
+            let inputs = format.filter(|_| rounds);
+            self.records.push(Record { layer, weights: own, format, scheme, bytes, rounds, inputs });
         }
         self.held.insert(key, taken);
         Ok(())
