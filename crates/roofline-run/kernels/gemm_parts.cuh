@@ -13,7 +13,8 @@
 #define CONSUMERS (32 * WARPS)
 #endif
 #define BLOCK 4
-#define PAIR (BYTES ? 1 : 2)
+// Two, so that groups of 128 columns lie in one piece; without groups it makes no difference to where anything lies.
+#define PAIR (BYTES || GROUP == 0 ? 1 : 2)
 // 16-byte words of a lane per tile of 16 rows and unit.
 #define WORDS (BYTES ? 4 : VECTORS)
 #define TILE_BYTES (WORDS * 512)

@@ -1,123 +1,197 @@
 // Products of more rows, y = x W^T, on Hopper: weights packed as for few rows, read once per ROWS rows of x, widened in
 // registers, multiplied by wgmma with x in shared memory.
 //
-// A block owns HEIGHT rows of W and ROWS rows of x. One warp has the copy engine fill a ring of STAGES stages, each STEPS
-// units of 128 bytes of every row of x, and the weights beside them. GROUPS warpgroups each widen and multiply 64 * TILES
-// rows of W.
+// A block multiplies HEIGHT rows of W with ROWS rows of x at a time. One warp has the copy engine fill a ring of STAGES
+// stages, each STEPS units of 128 bytes of every row of x, and the weights beside them. GROUPS warpgroups each widen and
+// multiply 64 * TILES rows of W. Blocks of a cluster have different rows of W and the same x, of which each fetches a part
+// for all: what the second-level cache hands out is what limits 64 rows and more.
+//
+// The kernel before may still run while the ring fills with weights, which no kernel writes (griddepcontrol, of use where the
+// launch allows it): only x is waited for, and everything that is written.
 //
 //   STORED, GROUP, HALF as in packed.cuh
-//   ROWS    rows of x per block, what wgmma takes at once        TILES   blocks of 64 rows of W per warpgroup
-//   GROUPS  warpgroups that multiply                             STEPS   units per stage
-//   STAGES  stages of the ring
-//   `split` blocks share the columns of the same rows
+//   ROWS    rows of x per block, what wgmma takes at once        TILES     blocks of 64 rows of W per warpgroup
+//   GROUPS  warpgroups that multiply                             STEPS     units per stage
+//   STAGES  stages of the ring                                   CLUSTER   blocks that share x
+//   `whole` rounds of fields that are not shared: gemm_share.cuh
 
+// Threads that copy. A warp of them is enough, but only a warpgroup can leave its registers to those that multiply.
+#define COPIERS 128
+#define PER_COPIER 32
+#define PER_CONSUMER (GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 112)
 
 static __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 static __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most `most` are under way.
 #define wgmma_wait(most) asm volatile("wgmma.wait_group.sync.aligned " #most ";" ::: "memory")
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1)
+static __device__ __forceinline__ void cluster_sync() {
+#if CLUSTER > 1
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// The part of x that a block fetches for its cluster: whole units where a stage has enough of them, or else rows.
+#define BY_UNITS (STEPS % CLUSTER == 0)
+#define X_PART (X_BYTES / CLUSTER)
+
+static __device__ __forceinline__ void fetch_x(u32 stage, u32 barrier, const Map* map, int x_first, int unit) {
+    int rank = blockIdx.x % CLUSTER;
+    int row = x_first + (BY_UNITS ? 0 : rank * (ROWS / CLUSTER));
+    unit += BY_UNITS ? rank * (STEPS / CLUSTER) : 0;
+#if CLUSTER > 1
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], "
+        "%6;" ::"r"(stage + rank * X_PART),
+        "l"(map), "r"(0), "r"(row), "r"(unit), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1))
+        : "memory");
+#else
+    map_copy(stage, map, row, unit, barrier);
+#endif
+}
+
+// Tells all blocks that may write here that one warp has read it.
+static __device__ __forceinline__ void release(u32 barrier, int lane) {
+#if CLUSTER > 1
+    if (lane < CLUSTER)
+        asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(
+                         barrier),
+                     "r"(lane)
+                     : "memory");
+#else
+    if (lane == 0) barrier_arrive(barrier);
+#endif
+}
+
+extern "C" __global__ void
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+__launch_bounds__(CONSUMERS + COPIERS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
                 const __grid_constant__ Map map, const u8* __restrict__, const u16* __restrict__ x_scales, u16* __restrict__ y,
-                Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int split, float tensor,
+                Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int whole, float tensor,
                 float lift) {
     extern __shared__ u8 dynamic[];
     __shared__ u64 barriers[2 * STAGES];
     u8* ring = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
     u32 full = shared_address(barriers), empty = full + 8 * STAGES, base = shared_address(ring);
 
-    int part = blockIdx.x % split, across = (m + ROWS - 1) / ROWS, block = blockIdx.x / split;
-    int x_first = block % across * ROWS, w_first = block / across * HEIGHT;
-    int tiles = (rows + 15) / 16;
+    int across = (m + ROWS - 1) / ROWS, tiles = (rows + 15) / 16;
+    int fields = (rows + CLUSTER * HEIGHT - 1) / (CLUSTER * HEIGHT) * across;
     // There are whole stages of units.
-    int share = (units / STEPS + split - 1) / split * STEPS;
-    int begin = min(part * share, units), stages = min(share, units - begin) / STEPS;
+    Work work(fields, whole, units / STEPS);
+    auto x_first = [&](int field) { return field % across * ROWS; };
+    auto w_first = [&](int field) { return (field / across * CLUSTER + (int)blockIdx.x % CLUSTER) * HEIGHT; };
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS);
+        for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS * CLUSTER);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
     }
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #if STORED == NF4
     // Teams of 128, which all write the same.
     fill_nf4(threadIdx.x % 128, 128);
 #endif
-    __syncthreads();
+    cluster_sync();
 
     if (threadIdx.x >= CONSUMERS) {
-#if GROUPS > 1
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-#endif
-        int lane = threadIdx.x - CONSUMERS;
-        for (int stage = 0; stage < (lane < 32 ? stages : 0); stage++) {
-            int slot = stage % STAGES;
-            if (stage >= STAGES) barrier_wait(empty + 8 * slot, (stage / STAGES - 1) % 2);
-            fill_stage(base + slot * STAGE_BYTES, full + 8 * slot, &map, x_first, weights, w_first, tiles, begin + stage * STEPS, units,
-                       lane);
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PER_COPIER));
+        if (threadIdx.x < CONSUMERS + 32) {
+            int lane = threadIdx.x % 32;
+            auto fetch_weights = [&](int slot, int field, int stage) {
+                constexpr u32 bytes = STEPS / PAIR * CHUNK;
+                if (lane == 0) barrier_expect(full + 8 * slot, BLOCKS * bytes + X_BYTES);
+                __syncwarp();
+                if (lane < BLOCKS) {
+                    u64 own = min(w_first(field) / 16 / BLOCK + lane, (tiles - 1) / BLOCK);
+                    bulk_copy(base + slot * STAGE_BYTES + X_BYTES + lane * bytes, weights + (own * units + stage * STEPS) / PAIR * CHUNK, bytes,
+                              full + 8 * slot);
+                }
+            };
+            Work ahead = work;
+            for (int piece = 0, count = 0; piece < ahead.pieces && count < STAGES; piece++) {
+                ahead.next();
+                for (int stage = ahead.first; stage < ahead.last && count < STAGES; stage++) fetch_weights(count++, ahead.field, stage);
+            }
+            asm volatile("griddepcontrol.wait;" ::: "memory");
+            u32 slot = 0, turn = 0;
+            for (int piece = 0; piece < work.pieces; piece++) {
+                work.next();
+                for (int stage = work.first; stage < work.last; stage++) {
+                    if (turn > 0) {
+                        barrier_wait(empty + 8 * slot, (turn - 1) % 2);
+                        fetch_weights(slot, work.field, stage);
+                    }
+                    if (lane == 0) fetch_x(base + slot * STAGE_BYTES, full + 8 * slot, &map, x_first(work.field), stage * STEPS);
+                    if (++slot == STAGES) slot = 0, turn++;
+                }
+            }
         }
         __syncwarp();
     } else {
-        // What a multiprocessor has, less what the copying warpgroup keeps.
-#if GROUPS == 2
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-#elif GROUPS == 3
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
-#elif GROUPS == 4
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
-#endif
-        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = lane / 4, quarter = lane % 4;
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(PER_CONSUMER));
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = lane / 4;
         int mine = threadIdx.x / 128 * TILES * 4 + warp;  // First tile of 16 rows of this warp in its block; then every fourth.
-
-        Sum sums[TILES][ROWS / 2];
-#pragma unroll
-        for (int i = 0; i < TILES * ROWS / 2; i++) ((Sum*)sums)[i] = 0;
-
         // SBO: 1024 bytes from one 8 rows to the next; swizzled over 128 bytes.
         u64 layout = (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16;
-        for (int stage = 0; stage < stages; stage++) {
-            int slot = stage % STAGES;
-            barrier_wait(full + 8 * slot, stage / STAGES % 2);
-            u64 inputs = layout | (base + slot * STAGE_BYTES) >> 4;
-            // Packed weights of a unit and tile with their scales, those of the next on their way.
+        u32 slot = 0, turn = 0;
+        for (int piece = 0; piece < work.pieces; piece++) {
+            work.next();
+            Sum sums[TILES][ROWS / 2];
+#pragma unroll
+            for (int i = 0; i < TILES * ROWS / 2; i++) ((Sum*)sums)[i] = 0;
+            u32 before = 0;
+            // Packed weights of a unit and tile with their scales, and the numbers as they are multiplied: two sets that take
+            // turns, so that one is made while the other is multiplied.
             uint4 packed[2][WORDS];
             Scale scale[2];
-            auto unpack = [&](int turn, int tile, int step) {
-                load_packed(ring + slot * STAGE_BYTES, mine + 4 * tile, step, lane, packed[turn]);
-                scale[turn] = load_scale(ring + slot * STAGE_BYTES, mine + 4 * tile, step, group);
-            };
-            unpack(0, 0, 0);
-            // The numbers of a unit as they are multiplied, those of the next beside them.
             u32 w[2][4][4];
+            constexpr int turns = STEPS * TILES;
+            auto multiply = [&](int begin, int stage) {
+                barrier_wait(full + 8 * slot, turn % 2);
+                const u8* here = ring + slot * STAGE_BYTES;
+                u64 inputs = layout | (base + slot * STAGE_BYTES) >> 4;
+                auto unpack = [&](int at) {
+                    load_packed(here, mine + 4 * (at % TILES), at / TILES, lane, packed[(at + begin) % 2]);
+                    scale[(at + begin) % 2] = load_scale(here, mine + 4 * (at % TILES), at / TILES, group);
+                };
+                unpack(0);
 #pragma unroll
-            for (int step = 0; step < STEPS; step++)
-#pragma unroll
-                for (int tile = 0; tile < TILES; tile++) {
-                    int here = step * TILES + tile, after = here + 1;
-                    if (after < STEPS * TILES) unpack(after % 2, after % TILES, after / TILES);
-                    prepare(packed[here % 2], scale[here % 2], lift, w[here % 2]);
+                for (int now = 0; now < turns; now++) {
+                    int tile = now % TILES, step = now / TILES, after = now + 1, set = (now + begin) % 2;
+                    if (!BYTES && after < turns) unpack(after);
+                    prepare(packed[set], scale[set], lift, w[set]);
                     wgmma_fence();
 #pragma unroll
-                    for (int at = 0; at < 4; at++) wgmma(sums[tile], w[here % 2][at], inputs + step * (ROWS * 8) + at * 2, 1);
+                    for (int at = 0; at < 4; at++) wgmma(sums[tile], w[set][at], inputs + step * (ROWS * 8) + at * 2, 1);
                     wgmma_commit();
                     wgmma_wait(1);
                     // All of the stage before has been multiplied.
-                    if (here == 0 && stage > 0 && lane == 0) barrier_arrive(empty + 8 * ((stage - 1) % STAGES));
+                    if (now == 0 && stage > work.first) release(empty + 8 * before, lane);
+                    // What is multiplied as it is stored is multiplied from the registers it is loaded into, and they may not
+                    // be written while it is: the set to load is the one whose product has just been waited for.
+                    if (BYTES && after < turns) unpack(after);
                 }
-            // Two sets of numbers take turns, and the next stage begins with the first. Where they are multiplied as they are
-            // stored, the next stage would load into registers that are still read.
-            if (STEPS * TILES % 2 == 1 || BYTES) wgmma_wait(0);
+                before = slot;
+                if (++slot == STAGES) slot = 0, turn++;
+            };
+            // Where a stage has an odd number of turns, the next begins with the other set.
+            int stage = work.first;
+            if (turns % 2 == 1)
+                for (; stage + 1 < work.last; stage += 2) multiply(0, stage), multiply(1, stage + 1);
+            for (; stage < work.last; stage++) multiply(0, stage);
+            wgmma_wait(0);
+            release(empty + 8 * before, lane);
+            Sum(&flat)[TILES * ROWS / 2] = *(Sum(*)[TILES * ROWS / 2]) sums;
+            if (gather(flat, work, partial, counters))
+                write(flat, ring + STAGES * STAGE_BYTES, scales, x_scales, y, x_first(work.field), w_first(work.field), rows, m, tensor);
         }
-        wgmma_wait(0);
-
-        // Sums to shared memory, a row of x after the other; then the blocks' together, and out.
-        Sum* out = (Sum*)ring;
-        asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
-#pragma unroll
-        for (int tile = 0; tile < TILES; tile++)
-#pragma unroll
-            for (int i = 0; i < ROWS / 2; i++)
-                out[(i / 4 * 8 + 2 * quarter + i % 2) * LINE + (mine + 4 * tile) * 16 + group + i / 2 % 2 * 8] = sums[tile][i];
-        asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
-        finish(out, partial, counters, scales, x_scales, y, block, part, split, x_first, w_first, rows, m, tensor);
     }
+    // Nobody leaves while others may still write to its barriers.
+    if (CLUSTER > 1) cluster_sync();
 }

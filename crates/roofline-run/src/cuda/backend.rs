@@ -8,9 +8,9 @@ mod linear;
 mod own;
 mod tiled;
 
-use std::sync::Arc;
+use std::{ffi::c_void, sync::Arc};
 
-use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg, sys};
 use roofline_core::{
     Device, Op,
     measurement::{Check, Kernel, Measurement, Residency, Subject},
@@ -19,6 +19,7 @@ use roofline_core::{
 
 use super::{
     ceilings,
+    gemm_packed::Map,
     gpu::{Gpu, Recipe, failed},
     replay::Replay,
 };
@@ -216,7 +217,20 @@ pub(super) enum Argument {
     Integer(i32),
     Count(u64),
     Real(f32),
-    Map(tiled::Map),
+    Map(Map),
+}
+
+impl Argument {
+    /// Where the driver finds its value.
+    fn place(&self) -> *mut c_void {
+        let place: *const c_void = match self {
+            Self::Address(number) | Self::Count(number) => (&raw const *number).cast(),
+            Self::Integer(number) => (&raw const *number).cast(),
+            Self::Real(number) => (&raw const *number).cast(),
+            Self::Map(map) => (&raw const *map).cast(),
+        };
+        place.cast_mut()
+    }
 }
 
 /// How many threads run a kernel.
@@ -232,6 +246,38 @@ pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, argumen
     let Launch { blocks, threads, shared } = launch;
     let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
     start(gpu, function, config, arguments)
+}
+
+/// The same for a kernel that itself waits for the one before it (`griddepcontrol.wait`), and may start while that ends.
+pub(super) fn launch_early(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
+    if gpu.architecture.major < 9 {
+        return self::launch(gpu, function, launch, arguments);
+    }
+    let mut places: Vec<*mut c_void> = arguments.iter().map(Argument::place).collect();
+    let mut early = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    };
+    let config = sys::CUlaunchConfig {
+        gridDimX: launch.blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: launch.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: launch.shared,
+        hStream: gpu.stream().cu_stream(),
+        attrs: &raw mut early,
+        numAttrs: 1,
+    };
+    gpu.context().bind_to_thread().map_err(failed)?;
+    // SAFETY: as for `start`; the driver copies arguments and attributes before it returns.
+    #[allow(unsafe_code)]
+    let code = unsafe {
+        sys::cuLaunchKernelEx(&raw const config, function.cu_function(), places.as_mut_ptr(), std::ptr::null_mut())
+    };
+    code.result().map_err(failed)
 }
 
 /// The same in three dimensions.

@@ -1,6 +1,13 @@
 //! Products of more rows with packed weights: which of `kernels/gemm_wgmma.cu` and `kernels/gemm_mma.cu` runs, how its work
 //! is divided, how its weights are packed.
 
+mod division;
+mod product;
+
+pub(super) use product::{Addresses, Map, Product};
+
+use division::Division;
+
 use super::{
     codes::Codes,
     compiler::Architecture,
@@ -9,88 +16,15 @@ use super::{
     operand::{DISTINCT, Operand, Part},
 };
 
-const WGMMA: &str = concat!(
-    include_str!("../../kernels/common.cuh"),
-    include_str!("../../kernels/packed.cuh"),
-    include_str!("../../kernels/wgmma.cuh"),
-    include_str!("../../kernels/gemm_parts.cuh"),
-    include_str!("../../kernels/gemm_wgmma.cu")
-);
-const MMA: &str = concat!(
-    include_str!("../../kernels/common.cuh"),
-    include_str!("../../kernels/packed.cuh"),
-    include_str!("../../kernels/gemm_parts.cuh"),
-    include_str!("../../kernels/gemm_mma.cu")
-);
 /// Tiles of 16 rows of W that lie side by side: `BLOCK` in the kernels.
 const BLOCK: usize = 4;
 /// Units that weights are filled up to: whole stages of every division.
 const UNITS: usize = 4;
-/// Shared memory of a block that is neither the ring nor NF4's table, and what aligning the ring may cost.
-const BESIDE: usize = 512 + ALIGNED;
+/// The copy engine's tiles start on this many bytes.
 const ALIGNED: usize = 1024;
-const STAGES: usize = 8;
-/// Most blocks that share columns.
-const MOST: usize = 8;
 
 /// The oldest architecture these kernels are for: earlier tensor units multiply by halves of what mma takes here.
 pub(super) const OLDEST: Architecture = Architecture { major: 8, minor: 0 };
-
-/// What multiplies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    /// Warpgroups, each with blocks of 64 rows of W: compute capability 9.0 only.
-    Wgmma,
-    /// Warps, each with blocks of 16 rows of W.
-    Mma,
-}
-
-/// How a kernel divides its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
-    unit: Unit,
-    /// Rows of x per block.
-    pub(super) rows: usize,
-    tiles: usize,
-    /// Warpgroups, or warps.
-    teams: usize,
-    /// Units of 128 bytes of a row of x per stage.
-    pub(super) steps: usize,
-    /// Scales multiply sums instead of weights.
-    apart: bool,
-    /// Blocks that share the columns of the same rows.
-    pub(super) split: usize,
-}
-
-impl Division {
-    const fn wgmma(rows: usize, tiles: usize, teams: usize, steps: usize) -> Self {
-        Self { unit: Unit::Wgmma, rows, tiles, teams, steps, apart: false, split: 1 }
-    }
-
-    const fn mma(rows: usize, tiles: usize, teams: usize, steps: usize, apart: bool) -> Self {
-        Self { unit: Unit::Mma, rows, tiles, teams, steps, apart, split: 1 }
-    }
-
-    /// Rows of W per block.
-    pub(super) fn height(self) -> usize {
-        self.tiles * self.teams * if self.unit == Unit::Wgmma { 4 * TILE } else { TILE }
-    }
-
-    /// Threads of a block: those that multiply, and those that copy where an engine does that.
-    pub(super) fn threads(self, architecture: Architecture) -> usize {
-        match self.unit {
-            Unit::Wgmma => 128 * (self.teams + 1),
-            Unit::Mma => 32 * (self.teams + usize::from(architecture.major >= 9)),
-        }
-    }
-
-    /// For a kernel's name.
-    pub(super) fn words(self) -> String {
-        let unit = if self.unit == Unit::Wgmma { "wgmma" } else { "mma" };
-        let Self { rows, steps, split, .. } = self;
-        format!(" {unit} {rows}x{}x{steps}u{split}s", self.height())
-    }
-}
 
 /// A product's kernel.
 #[derive(Clone, Copy, Debug)]
@@ -119,50 +53,6 @@ impl Tiled {
         if self.stored.bytes() { self.x_units() } else { self.x_units().next_multiple_of(UNITS) }
     }
 
-    /// Divisions that suit the shape on an H200, by `docs/results/2026-11-17-h200-quantized-products.md`: once for all
-    /// columns, and once with as many blocks as the GPU has multiprocessors.
-    pub(super) fn divisions(&self, architecture: Architecture, multiprocessors: u32, shared: u32) -> Vec<Division> {
-        let bytes = self.stored.bytes();
-        let steps = |many: usize| if bytes { 1 } else { many };
-        let rows = self.m.next_power_of_two().clamp(if bytes { 64 } else { 16 }, 256);
-        let wgmma = Division::wgmma;
-        let all = if (architecture.major, architecture.minor) == (9, 0) {
-            match rows {
-                16 => vec![wgmma(16, 1, 2, 4), wgmma(16, 2, 2, 4), Division::mma(16, 2, 4, 4, self.apart())],
-                32 => vec![wgmma(32, 1, 2, 4), wgmma(32, 2, 2, 4), wgmma(32, 2, 2, 2)],
-                64 => vec![wgmma(64, 1, 2, steps(4)), wgmma(64, 1, 2, steps(2)), wgmma(64, 2, 2, steps(2))],
-                _ => vec![wgmma(128, 1, 2, steps(2)), wgmma(128, 2, 2, steps(2)), wgmma(256, 1, 2, steps(2))],
-            }
-        } else {
-            let (rows, apart) = (rows.min(64), rows <= 32 && self.apart());
-            vec![Division::mma(rows, 2, 4, steps(2), apart), Division::mma(rows, 2, 8, steps(2), apart)]
-        };
-        let mut divisions = Vec::new();
-        for division in all.into_iter().filter(|division| self.stages(*division, shared) >= 2) {
-            // A tile of 256 rows is worth having only where there are that many.
-            if division.rows > rows {
-                continue;
-            }
-            let blocks = self.blocks(division);
-            let most = (multiprocessors as usize / blocks).min(MOST).min(self.units() / division.steps);
-            divisions.push(division);
-            if most > 1 {
-                divisions.push(Division { split: most, ..division });
-            }
-        }
-        divisions
-    }
-
-    /// Whether scales may multiply sums: groups of whole units.
-    fn apart(&self) -> bool {
-        self.stored.group() >= STEP as i64
-    }
-
-    fn stages(&self, division: Division, shared: u32) -> usize {
-        let table = if self.stored == Stored::Nf4 { 32 << 10 } else { 0 };
-        ((shared as usize).saturating_sub(BESIDE + table) / self.stage_bytes(division)).min(STAGES)
-    }
-
     /// Bytes of weights, scales and zero points of a tile in a unit.
     fn tile_bytes(&self) -> usize {
         let scales = match self.stored {
@@ -173,44 +63,6 @@ impl Tiled {
             _ => 0,
         };
         TILE * self.unit() * self.stored.bits() / 8 + scales
-    }
-
-    fn stage_bytes(&self, division: Division) -> usize {
-        let Division { rows, steps, .. } = division;
-        (steps * (rows * 128 + division.height() / TILE * self.tile_bytes())).next_multiple_of(ALIGNED)
-    }
-
-    /// Blocks, but for those that share columns.
-    pub(super) fn blocks(&self, division: Division) -> usize {
-        self.n.div_ceil(division.height()) * self.m.div_ceil(division.rows)
-    }
-
-    /// Bytes of the sums that blocks which share columns leave for each other.
-    pub(super) fn partial_bytes(&self, division: Division) -> usize {
-        let shared = if division.split > 1 { self.blocks(division) * division.split } else { 0 };
-        (shared * division.height() * division.rows * 4).max(16)
-    }
-
-    pub(super) fn recipe(&self, division: Division, shared: u32) -> Recipe {
-        let number = |value: usize| value as i64;
-        let stages = self.stages(division, shared);
-        let mut defines = self.stored.kind().defines("STORED");
-        defines.extend([
-            ("TILED", 1),
-            ("GROUP", self.stored.group()),
-            ("HALF", i64::from(self.half)),
-            ("ROWS", number(division.rows)),
-            ("HEIGHT", number(division.height())),
-            ("TILES", number(division.tiles)),
-            (if division.unit == Unit::Wgmma { "GROUPS" } else { "WARPS" }, number(division.teams)),
-            ("STEPS", number(division.steps)),
-            ("STAGES", number(stages)),
-            ("APART", i64::from(division.apart)),
-        ]);
-        let sums = division.rows * (division.height() + 4) * 4;
-        let shared = (stages * self.stage_bytes(division)).max(sums) + ALIGNED;
-        let source = if division.unit == Unit::Wgmma { WGMMA } else { MMA };
-        Recipe { source, function: "gemm_packed", defines, shared: shared as u32 }
     }
 
     /// Weights with their scales and zero points, block after block: a period of [`DISTINCT`] blocks, repeated.
@@ -238,8 +90,14 @@ impl Tiled {
         Part { pattern, bytes }
     }
 
+    /// What sums are multiplied with at last, and what scales are raised by before.
+    pub(super) fn factors(&self, operand: &Operand) -> [f32; 2] {
+        let lift = self.lift(operand);
+        [self.stored.tensor_scale(operand, self.half) / lift, lift]
+    }
+
     /// A power of two that brings the largest scale near one, where scales are rounded to IEEE half, which holds few.
-    pub(super) fn lift(&self, operand: &Operand) -> f32 {
+    fn lift(&self, operand: &Operand) -> f32 {
         let scales = &operand.encoded.scales;
         let largest = match self.stored {
             _ if !self.half => return 1.0,
@@ -271,29 +129,31 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         Stored::Mxfp4,
         Stored::Nvfp4,
         Stored::BothFp8,
+        Stored::BothInt8,
     ];
     let mut all = Vec::new();
+    let mut add = |tiled: Tiled, division: Division| {
+        let name = format!("tiled {:?} half {}{}", tiled.stored, tiled.half, division.words());
+        all.push((name, tiled.recipe(division, SHARED)));
+    };
     for (at, stored) in stored.into_iter().enumerate() {
         // Half of them with the numbers that the other half are without.
-        let (half, steps) = (at % 2 == 1, if stored.bytes() { 1 } else { 2 });
-        let tiled = Tiled { stored, half, m: 64, n: 4096, k: 4096 };
-        let recipe = |division: Division| {
-            (format!("tiled {stored:?} half {half}{}", division.words()), tiled.recipe(division, SHARED))
-        };
-        all.push(recipe(Division::wgmma(64, 1, 2, steps)));
+        let half = at % 2 == 1;
+        let few = Tiled { stored, half, m: 32, n: 4096, k: 4096 };
+        add(few, few.hopper()[0]);
+        let some = Tiled { stored, half, m: 64, n: 4096, k: 4096 };
+        add(some, some.hopper()[0]);
         // Only Hopper multiplies what both are 8 bit here.
         if !stored.bytes() {
-            all.push(recipe(Division::mma(64, 2, 4, steps, false)));
+            add(some, Division::mma([64, 2, 4, 2], false));
         }
     }
     let tiled = Tiled { stored: Stored::Int4(128), half: false, m: 256, n: 4096, k: 4096 };
-    for division in [
-        Division::mma(16, 2, 4, 4, true),
-        Division::wgmma(16, 2, 2, 4),
-        Division::wgmma(128, 2, 2, 2),
-        Division::wgmma(256, 1, 2, 2),
-    ] {
-        all.push((format!("tiled{}", division.words()), tiled.recipe(division, SHARED)));
+    add(tiled, Division::mma([16, 2, 4, 4], true));
+    tiled.hopper().into_iter().for_each(|division| add(tiled, division));
+    for m in [16, 128] {
+        let tiled = Tiled { m, ..tiled };
+        tiled.hopper().into_iter().for_each(|division| add(tiled, division));
     }
     all
 }
@@ -323,24 +183,6 @@ mod tests {
             assert_eq!(part.bytes as f64, n as f64 * k as f64 * bits / 8.0, "{name}");
             // What the kernel reckons with is what was packed.
             assert_eq!(part.bytes, n / TILE * tiled.units() * tiled.tile_bytes(), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_shape_has_a_division_wherever_the_kernels_run() {
-        let architectures = [(8, 0, 163), (8, 6, 99), (8, 9, 99), (9, 0, 227), (10, 0, 227), (12, 0, 99)];
-        for (major, minor, kilobytes) in architectures {
-            for (stored, m) in [Stored::Int4(128), Stored::Int8, Stored::Nf4]
-                .into_iter()
-                .flat_map(|one| [17, 64, 500].map(|m| (one, m)))
-            {
-                let tiled = Tiled { stored, half: false, m, n: 4096, k: 4096 };
-                let divisions = tiled.divisions(Architecture { major, minor }, 108, kilobytes << 10);
-                assert!(!divisions.is_empty(), "{stored:?} with {m} rows on {major}.{minor}");
-                for division in divisions {
-                    assert!(tiled.recipe(division, kilobytes << 10).is_for(Architecture { major, minor }));
-                }
-            }
         }
     }
 }

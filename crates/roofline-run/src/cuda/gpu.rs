@@ -46,7 +46,7 @@ pub struct Recipe {
 impl Recipe {
     /// Whether blocks share memory, which takes an architecture of generation 9.
     pub fn needs_clusters(&self) -> bool {
-        self.has("SPLIT", 2)
+        self.has("SPLIT", 2) || self.has("CLUSTER", 2)
     }
 
     /// Whether it is for an architecture at all: some ask for clusters, for Hopper's own instructions, or for mma.

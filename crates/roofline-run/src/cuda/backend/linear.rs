@@ -25,8 +25,8 @@ use crate::{
 const GEMV_FP32: &str =
     concat!(include_str!("../../../kernels/common.cuh"), include_str!("../../../kernels/gemv_fp32.cu"));
 
-/// Most rows of FP8 times FP8 that are packed: cuBLASLt is slow on fewer.
-const PACKED_FP8_ROWS: usize = 256;
+/// Most rows of 8 bit times 8 bit that are packed: cuBLASLt is slow on fewer.
+const PACKED_BYTES_ROWS: usize = 256;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +57,11 @@ impl Plan {
         let stored = Stored::of(formats.weights, formats.activations);
         if m > THIN_ROWS {
             let packed = |stored: &Stored| match stored {
-                Stored::Sixteen | Stored::BothInt8 => false,
+                Stored::Sixteen => false,
                 // cuBLASLt is the faster one beyond, and elsewhere.
-                Stored::BothFp8 => m <= PACKED_FP8_ROWS && architecture.major == 9 && sixteen(formats.output),
+                Stored::BothFp8 | Stored::BothInt8 => {
+                    m <= PACKED_BYTES_ROWS && architecture.major == 9 && sixteen(formats.output)
+                }
                 _ => true,
             };
             let Some(stored) = stored.filter(packed) else {
@@ -115,6 +117,7 @@ impl Plan {
             Self::Tiled(tiled) => {
                 let (path, math) = match (tiled.stored, tiled.half) {
                     (Stored::BothFp8, _) => (Path::Native, Math::Fp8),
+                    (Stored::BothInt8, _) => (Path::Native, Math::Int8),
                     (_, true) => (Path::FusedDequant, Math::Fp16),
                     (_, false) => (Path::FusedDequant, Math::Bf16),
                 };
@@ -138,7 +141,11 @@ pub(super) fn prepare<'a>(
     let weights = Operand::new(formats.weights, n, k, 1.0 / (k as f32).sqrt(), 1)?;
     let inputs = Operand::new(formats.activations, m, k, 1.0, 2)?;
     let pitch = if let Plan::Gemm(gemm) = &plan { gemm.pitch() } else { n };
-    let product = Checked { weights, inputs, output: formats.output, pitch, through: through(&plan, formats.weights) };
+    let checked = |plan: &Plan| {
+        let (weights, inputs) = (weights.clone(), inputs.clone());
+        Checked { weights, inputs, output: formats.output, pitch, through: through(plan, formats.weights) }
+    };
+    let product = checked(&plan);
     match plan {
         Plan::Gemm(gemm) => Ok(GpuCase::boxed(gpu, gemm_cublaslt::work(gpu, gemm, product, residency)?)),
         Plan::Tiled(tiled) => Ok(GpuCase::boxed(gpu, tiled::work(gpu, tiled, plan.kernel(), product, residency)?)),
@@ -148,7 +155,15 @@ pub(super) fn prepare<'a>(
             // The check takes the operands with it, so that what runs has copies.
             let (weights, inputs) = (vec![product.weights.clone()], product.inputs.clone());
             let check = Box::new(move |gpu: &Gpu, y: &CudaSlice<u8>| product.compare(gpu, y));
-            Ok(GpuCase::boxed(gpu, thin_work(gpu, thin, kernel, &weights, &inputs, residency, check)?))
+            let work = thin_work(gpu, thin, kernel, &weights, &inputs, residency, check)?;
+            if let Some(tiled) = tiled::instead_of(thin, gpu.architecture) {
+                let plan = Plan::Tiled(tiled);
+                let other = tiled::work(gpu, tiled, plan.kernel(), checked(&plan), residency)?;
+                if candidate(gpu, &other)? < candidate(gpu, &work)? {
+                    return Ok(GpuCase::boxed(gpu, other));
+                }
+            }
+            Ok(GpuCase::boxed(gpu, work))
         }
     }
 }
@@ -166,7 +181,7 @@ pub(super) fn through(plan: &Plan, weights: Format) -> Format {
             }
         }
         // Scales of groups multiply weights before they are summed.
-        Plan::Tiled(tiled) if tiled.stored != Stored::BothFp8 && tiled.stored.group() != 0 => {
+        Plan::Tiled(tiled) if tiled.stored.group() != 0 => {
             if tiled.half {
                 Format::FP16
             } else {

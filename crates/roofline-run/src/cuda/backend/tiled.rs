@@ -1,73 +1,34 @@
 //! Products of more rows with packed weights, on operands of their own.
 
-use cudarc::driver::{CudaFunction, CudaSlice, DeviceRepr, sys};
+use cudarc::driver::CudaSlice;
 use roofline_core::measurement::{Check, Kernel, Residency};
 
 use super::{
     super::{
-        gemm_packed::{Division, Tiled},
-        gpu::{Gpu, Recipe, failed},
+        compiler::Architecture,
+        gemm_packed::{Addresses, Product, Tiled},
+        gemv_packed::{Stored, Thin},
+        gpu::Gpu,
         operand::{Copies, Part, address},
     },
-    Argument, Launch, Work, candidate, launch,
+    Work, candidate,
     linear::{Checked, poison},
     unsupported,
 };
 use crate::Result;
 
-/// Where x is and how a stage takes it, as the copy engine of compute capability 9.0 and later wants to know it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(in crate::cuda) struct Map([u64; 16]);
+/// Rows from which these kernels may be faster on Hopper than those of few rows.
+const ROWS: usize = 9;
 
-// SAFETY: plain numbers, as large and as aligned as the kernels declare them.
-#[allow(unsafe_code)]
-unsafe impl DeviceRepr for Map {}
-
-impl Map {
-    /// Of rows of `units` times 128 bytes at `at`, taken `rows` times `steps` units at once.
-    fn new(gpu: &Gpu, at: u64, [m, units]: [usize; 2], [rows, steps]: [usize; 2]) -> Result<Self> {
-        let mut map = Self([0; 16]);
-        if gpu.architecture.major < 9 {
-            return Ok(map);
-        }
-        // Of 16-bit words, whatever they stand for: 64 of a unit, then rows, then units.
-        let (sizes, strides) = ([64, m as u64, units as u64], [units as u64 * 128, 128]);
-        let (taken, every) = ([64, rows as u32, steps as u32], [1u32; 3]);
-        // SAFETY: three sizes and two strides for three dimensions, and a place for the result.
-        #[allow(unsafe_code)]
-        let code = unsafe {
-            sys::cuTensorMapEncodeTiled(
-                (&raw mut map).cast(),
-                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-                3,
-                at as *mut std::ffi::c_void,
-                sizes.as_ptr(),
-                strides.as_ptr(),
-                taken.as_ptr(),
-                every.as_ptr(),
-                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        };
-        code.result().map_err(failed)?;
-        Ok(map)
-    }
-}
-
-/// A division with what it needs.
-#[derive(Clone)]
-struct Choice {
-    division: Division,
-    function: CudaFunction,
-    geometry: Launch,
-    map: Map,
+/// The product that may be faster than a kernel of few rows, where nothing follows it.
+pub(super) fn instead_of(thin: Thin, architecture: Architecture) -> Option<Tiled> {
+    let Thin { stored, half, m, n, k, .. } = thin;
+    let hopper = (architecture.major, architecture.minor) == (9, 0);
+    let packed = !stored.bytes() && stored != Stored::Sixteen;
+    (hopper && packed && m >= ROWS).then_some(Tiled { stored, half, m, n, k })
 }
 
 pub(super) struct TiledWork {
-    tiled: Tiled,
     kernel: Kernel,
     copies: Copies,
     x: Copies,
@@ -77,8 +38,7 @@ pub(super) struct TiledWork {
     /// Sums that blocks leave for each other, and how many have.
     partial: CudaSlice<u8>,
     counters: CudaSlice<u8>,
-    factors: [f32; 2],
-    choice: Choice,
+    product: Product,
     checked: Checked,
 }
 
@@ -90,11 +50,9 @@ pub(super) fn work(
     checked: Checked,
     residency: Residency,
 ) -> Result<TiledWork> {
-    let shared = gpu.block_shared()?;
-    let divisions = tiled.divisions(gpu.architecture, gpu.multiprocessors, shared);
-    let recipes: Vec<Recipe> = divisions.iter().map(|division| tiled.recipe(*division, shared)).collect();
-    let functions = gpu.functions(&recipes)?;
     let (weights, inputs) = (&checked.weights, &checked.inputs);
+    let products = Product::candidates(gpu, tiled, tiled.factors(weights))?;
+    let first = products.first().ok_or_else(|| unsupported("this GPU has too little shared memory".to_owned()))?;
     let copies = Copies::new(gpu, &[tiled.pack(weights)], residency)?;
     let units = tiled.x_units();
     let x = Part { pattern: inputs.plain(units * tiled.unit()), bytes: tiled.m * units * 128 };
@@ -102,51 +60,31 @@ pub(super) fn work(
     let none = || vec![0; 16];
     let w_scales = if tiled.stored.group() == 0 { weights.row_scales() } else { none() };
     let x_scales = if tiled.stored.bytes() { inputs.row_scales() } else { none() };
-    let lift = tiled.lift(weights);
-    let factors = [tiled.stored.tensor_scale(weights, tiled.half) / lift, lift];
-    let choices = divisions
-        .iter()
-        .zip(functions)
-        .zip(&recipes)
-        .map(|((division, function), recipe)| {
-            let map = Map::new(gpu, x.at(gpu, 0, 0), [tiled.m, units], [division.rows, division.steps])?;
-            let geometry = Launch {
-                blocks: (tiled.blocks(*division) * division.split) as u32,
-                threads: division.threads(gpu.architecture) as u32,
-                shared: recipe.shared,
-            };
-            Ok(Choice { division: *division, function, geometry, map })
-        })
-        .collect::<Result<Vec<Choice>>>()?;
-    let first = choices.first().ok_or_else(|| unsupported("this GPU has too little shared memory".to_owned()))?;
-    let most =
-        |bytes: &dyn Fn(Division) -> usize| divisions.iter().map(|division| bytes(*division)).max().unwrap_or(16);
+    let most = |bytes: fn(&Product) -> usize| products.iter().map(bytes).max().unwrap_or(16);
     let mut work = TiledWork {
         scales: [gpu.upload(&w_scales)?, gpu.upload(&x_scales)?],
         y: gpu.memory(tiled.m * tiled.n * 2)?,
-        partial: gpu.memory(most(&|division| tiled.partial_bytes(division)))?,
-        counters: gpu.upload(&vec![0; most(&|division| 4 * tiled.blocks(division))])?,
-        choice: first.clone(),
-        tiled,
+        partial: gpu.memory(most(Product::partial_bytes))?,
+        counters: gpu.upload(&vec![0; most(Product::counter_bytes)])?,
+        product: first.clone(),
         kernel,
         copies,
         x,
-        factors,
         checked,
     };
-    let mut best = (f64::INFINITY, work.choice.clone());
-    for choice in choices {
-        work.choice = choice;
+    let mut best = (f64::INFINITY, work.product.clone());
+    for product in products {
+        work.product = product;
         let fastest = candidate(gpu, &work)?;
         if fastest < best.0 {
-            best = (fastest, work.choice.clone());
+            best = (fastest, work.product.clone());
         }
     }
     if best.0.is_infinite() {
         return Err(unsupported("no division of this kernel runs on this GPU".to_owned()));
     }
-    work.choice = best.1;
-    work.kernel.name += &work.choice.division.words();
+    work.product = best.1;
+    work.kernel.name += &work.product.words();
     Ok(work)
 }
 
@@ -164,27 +102,17 @@ impl Work for TiledWork {
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
-        let Tiled { m, n, .. } = self.tiled;
-        let at = |memory: &CudaSlice<u8>| Argument::Address(address(gpu, memory));
-        let integer = |value: usize| Argument::Integer(value as i32);
-        let arguments = [
-            Argument::Address(self.copies.at(gpu, copy, 0)),
-            at(&self.scales[0]),
-            Argument::Map(self.choice.map),
-            Argument::Address(self.x.at(gpu, 0, 0)),
-            at(&self.scales[1]),
-            at(&self.y),
-            at(&self.partial),
-            at(&self.counters),
-            integer(n),
-            integer(self.tiled.units()),
-            integer(self.tiled.x_units()),
-            integer(m),
-            integer(self.choice.division.split),
-            Argument::Real(self.factors[0]),
-            Argument::Real(self.factors[1]),
-        ];
-        launch(gpu, &self.choice.function, self.choice.geometry, &arguments)
+        let at = |memory: &CudaSlice<u8>| address(gpu, memory);
+        let addresses = Addresses {
+            weights: self.copies.at(gpu, copy, 0),
+            scales: at(&self.scales[0]),
+            x: self.x.at(gpu, 0, 0),
+            x_scales: at(&self.scales[1]),
+            y: at(&self.y),
+            partial: at(&self.partial),
+            counters: at(&self.counters),
+        };
+        self.product.enqueue(gpu, &addresses)
     }
 
     fn poison(&mut self, gpu: &Gpu) -> Result<()> {
