@@ -8,15 +8,18 @@
 
 // What a cluster does, piece after piece: stages `first` to `last` of field `field`. Their number is known beforehand: of a
 // loop that ends by a condition found on the way the compiler does not see that all lanes leave it together, and it then
-// copies every matrix descriptor into uniform registers once more, which takes a third of the time.
+// copies every matrix descriptor into uniform registers once more (16 and 32 rows took 14 % longer).
 struct Work {
-    u32 at, end, per_field, shared;
+    // Stages of a field; fields that are shared; stages of each cluster, and clusters that have one more.
+    u32 per_field, shared, each, more;
+    u32 at, end;
     int pieces, field, first, last;
 
     __device__ Work(int fields, int whole, int stages) {
         u32 me = blockIdx.x / CLUSTER;
         per_field = stages, shared = fields - whole * CLUSTERS;
-        at = (u64)shared * stages * me / CLUSTERS, end = (u64)shared * stages * (me + 1) / CLUSTERS;
+        each = shared * stages / CLUSTERS, more = shared * stages % CLUSTERS;
+        at = me * each + min(me, more), end = at + each + (me < more);
         pieces = whole + (at < end ? (end - 1) / stages - at / stages + 1 : 0);
         field = first = last = 0;
     }
@@ -31,7 +34,10 @@ struct Work {
     }
 
     // The cluster that has stage `stage` of the shared ones.
-    __device__ u32 owner(u64 stage) const { return ((stage + 1) * CLUSTERS - 1) / ((u64)shared * per_field); }
+    __device__ u32 owner(u32 stage) const {
+        u32 larger = more * (each + 1);
+        return stage < larger ? stage / (each + 1) : more + (stage - larger) / each;
+    }
 };
 
 // Adds up the sums of all clusters that share a field, always in the same order. Each leaves its own in `partial`, and true
@@ -44,7 +50,7 @@ static __device__ __forceinline__ bool gather(Sum (&sums)[TILES * ROWS / 2], con
     };
     __shared__ u32 arrived;
     u32 me = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
-    u64 start = (u64)work.field * work.per_field;
+    u32 start = work.field * work.per_field;
     u32 from = work.owner(start), to = work.owner(start + work.per_field - 1);
     Quad* parts = (Quad*)partial + threadIdx.x;
     auto part = [&](u32 cluster) { return parts + (u64)((2 * cluster + (cluster == from)) * CLUSTER + rank) * quads * CONSUMERS; };
@@ -85,6 +91,13 @@ static __device__ __forceinline__ void write(const Sum (&sums)[TILES * ROWS / 2]
                                              int x_first, int w_first, int rows, int m, float tensor) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, team = threadIdx.x / 128, group = lane / 4, quarter = lane % 4;
     u8* own = out + team * TURN * PITCH;
+#if BYTES
+    // All at once: one by one they would be waited for as often as there are turns. First nobody may read the last ones.
+    __shared__ float x_by[ROWS];
+    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
+    for (int i = threadIdx.x; i < ROWS; i += CONSUMERS) x_by[i] = from_bf16(__ldcg(x_scales + min(x_first + i, m - 1)));
+    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
+#endif
     // Four matrices of 8 x 8: W's rows 0 to 7 and 8 to 15, for eight rows of x and the next eight.
     u32 to = shared_address(own) + (lane / 16 * 8 + lane % 8) * PITCH + warp * 32 + lane / 8 % 2 * 16;
 #pragma unroll
@@ -104,10 +117,10 @@ static __device__ __forceinline__ void write(const Sum (&sums)[TILES * ROWS / 2]
                 for (int i = 0; i < 4; i++) {
                     const Sum* both = sums + tile * (ROWS / 2) + (turn + two) / 2 + 2 * i;
                     float by[2] = {scale[i % 2], scale[i % 2]};
-                    if (BYTES)
+#if BYTES
 #pragma unroll
-                        for (int j = 0; j < 2; j++)
-                            by[j] *= from_bf16(__ldcg(x_scales + min(x_first + turn + two + i / 2 * 8 + 2 * quarter + j, m - 1)));
+                    for (int j = 0; j < 2; j++) by[j] *= x_by[turn + two + i / 2 * 8 + 2 * quarter + j];
+#endif
                     pairs[i] = pair_16((float)both[0] * by[0], (float)both[1] * by[1]);
                 }
                 asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to + two * PITCH), "r"(pairs[0]),

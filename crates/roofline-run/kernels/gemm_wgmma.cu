@@ -115,12 +115,14 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
             Work ahead = work;
             for (int piece = 0, count = 0; piece < ahead.pieces && count < STAGES; piece++) {
                 ahead.next();
+#pragma unroll 1
                 for (int stage = ahead.first; stage < ahead.last && count < STAGES; stage++) fetch_weights(count++, ahead.field, stage);
             }
             asm volatile("griddepcontrol.wait;" ::: "memory");
             u32 slot = 0, turn = 0;
             for (int piece = 0; piece < work.pieces; piece++) {
                 work.next();
+#pragma unroll 1
                 for (int stage = work.first; stage < work.last; stage++) {
                     if (turn > 0) {
                         barrier_wait(empty + 8 * slot, (turn - 1) % 2);

@@ -250,9 +250,6 @@ pub(super) fn launch(gpu: &Gpu, function: &CudaFunction, launch: Launch, argumen
 
 /// The same for a kernel that itself waits for the one before it (`griddepcontrol.wait`), and may start while that ends.
 pub(super) fn launch_early(gpu: &Gpu, function: &CudaFunction, launch: Launch, arguments: &[Argument]) -> Result<()> {
-    if gpu.architecture.major < 9 {
-        return self::launch(gpu, function, launch, arguments);
-    }
     let mut places: Vec<*mut c_void> = arguments.iter().map(Argument::place).collect();
     let mut early = sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

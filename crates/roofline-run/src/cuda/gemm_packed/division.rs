@@ -96,6 +96,11 @@ impl Division {
         }
     }
 
+    /// Whether the kernel itself waits for the one before it.
+    pub(super) fn waits(self) -> bool {
+        self.unit == Unit::Wgmma
+    }
+
     /// Rows and units of x that one copy takes: a block of a cluster has a part of the units, or else of the rows.
     pub(super) fn copied(self) -> [usize; 2] {
         if self.steps.is_multiple_of(self.cluster) {
@@ -209,7 +214,8 @@ impl Tiled {
 
     /// Stages that a block has room for.
     fn stages(&self, division: Division, shared: u32) -> usize {
-        let beside = BESIDE + self.table() + Self::results(division);
+        let x_scales = if self.stored.bytes() { 4 * division.rows } else { 0 };
+        let beside = BESIDE + self.table() + Self::results(division) + x_scales;
         ((shared as usize).saturating_sub(beside) / self.stage_bytes(division)).min(STAGES)
     }
 

@@ -6,7 +6,7 @@ use super::{Tiled, division::Division};
 use crate::{
     Result,
     cuda::{
-        backend::{Argument, Launch, launch_early},
+        backend::{Argument, Launch, launch, launch_early},
         gpu::{Gpu, Recipe, failed},
     },
 };
@@ -136,6 +136,7 @@ impl Product {
             Argument::Real(self.factors[0]),
             Argument::Real(self.factors[1]),
         ];
-        launch_early(gpu, &self.function, self.geometry, &arguments)
+        let ask = if division.waits() { launch_early } else { launch };
+        ask(gpu, &self.function, self.geometry, &arguments)
     }
 }
