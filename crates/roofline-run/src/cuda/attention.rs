@@ -50,6 +50,8 @@ pub(super) struct Beside {
     pub(super) capped: bool,
     /// Whether a head has one score more, that no value belongs to.
     pub(super) sinks: bool,
+    /// Rows of a page of the cache, a multiple of 32; none where a sequence's rows follow each other.
+    pub(super) page: Option<usize>,
     /// Whether it may start before the kernel in front of it has ended.
     pub(super) chained: bool,
 }
@@ -238,6 +240,7 @@ impl Decode {
             ("LENGTHS", i64::from(self.beside.lengths)),
             ("CAPPED", i64::from(self.beside.capped)),
             ("SINKS", i64::from(self.beside.sinks)),
+            ("PAGED", self.beside.page.unwrap_or(0) as i64),
             ("CHAINED", i64::from(self.beside.chained)),
         ]);
         let shared = self.shared(warps, depth) as u32;
@@ -266,7 +269,8 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
             for (warps, depth) in [(4, 0), (4, 2)] {
                 // Options are there with one of them.
                 let more = depth > 0;
-                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, chained: more };
+                let page = (more && at % 2 == 1).then_some(64);
+                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, page, chained: more };
                 let (heads, context) = (8 * group, 4096);
                 let decode = Decode { stored, half, batch: 1, heads, kv_heads: 8, width, context, first: 0, beside };
                 let division = Division { warps, depth, blocks: decode.blocks(warps, depth), splits: 1 };

@@ -120,6 +120,7 @@ impl Decode {
             Argument::Address(asked.shares),
             Argument::Address(asked.counters),
             Argument::Address(asked.starts),
+            Argument::Address(asked.table),
             Argument::Address(asked.sinks),
             integer(self.heads),
             integer(self.kv_heads),
