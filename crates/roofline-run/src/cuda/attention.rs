@@ -42,6 +42,7 @@ pub(super) struct Decode {
 
 /// What a kernel is compiled for beside the operator itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a macro of the kernel")]
 pub(super) struct Beside {
     /// Whether keys are counted in the GPU's memory: a graph of calls may then be replayed while contexts grow, up to
     /// `context`, for which work is divided.

@@ -42,6 +42,7 @@ const MOST_SPLITS: usize = 16;
 
 /// What a kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a macro of the kernel")]
 pub(super) struct Prefill {
     pub(super) half: bool,
     pub(super) heads: usize,
