@@ -28,8 +28,8 @@ const MOST_SPLITS: usize = 128;
 /// An attention's kernel, and its dimensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decode {
-    stored: RowFormat,
-    half: bool,
+    pub(super) stored: RowFormat,
+    pub(super) half: bool,
     pub(super) batch: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
@@ -227,6 +227,16 @@ impl Decode {
         all
     }
 
+    /// The division that was fastest most often on an H200, for who does not try: one wave of blocks, and smaller ones where
+    /// there are more heads than multiprocessors.
+    pub(super) fn usual(&self, multiprocessors: usize, shared: usize) -> Option<Division> {
+        let all = self.divisions(multiprocessors, shared);
+        let warps = if self.units() <= multiprocessors { 8 } else { 4 };
+        let formed = || all.iter().copied().filter(|it| (it.warps, it.depth) == (warps, 0));
+        let in_a_wave = |it: &Division| self.units() * it.splits <= multiprocessors * it.blocks;
+        formed().filter(in_a_wave).max_by_key(|it| it.splits).or(formed().next()).or(all.first().copied())
+    }
+
     pub(super) fn recipe(&self, division: Division) -> Recipe {
         let Division { warps, depth, blocks, .. } = division;
         let mut defines = self.stored.defines("CACHE");
@@ -304,6 +314,8 @@ mod tests {
         let long = decode(1, 131_072, 128).divisions(132, 223 << 10);
         assert!(long.iter().any(|division| (division.warps, division.splits) == (8, 16)));
         assert!(decode(64, 2048, 128).divisions(132, 223 << 10).iter().all(|division| division.splits <= 2));
+        let usual = |batch, context| decode(batch, context, 128).usual(132, 223 << 10).map(|it| (it.warps, it.splits));
+        assert_eq!([usual(1, 131_072), usual(8, 16_384), usual(64, 4096)], [Some((8, 16)), Some((8, 2)), Some((4, 1))]);
         for (width, shared) in [(64, 60 << 10), (128, 60 << 10), (256, 60 << 10), (256, 223 << 10)] {
             let divisions = decode(1, 100, width).divisions(40, shared);
             let largest = divisions.iter().map(|it| decode(1, 100, width).shared(it.warps, it.depth)).max();
