@@ -22,54 +22,12 @@
 // max(SLOTS * STEP * 16, HEADS * HEAD_DIM * 4) bytes per warp.
 //
 // Where the launch does not know how many keys there are, `lengths` has `added` fewer per sequence, the last `window` of them
-// are seen (0: all), and as many blocks do nothing as there are too many. No keys give zeros.
+// are seen (0: all), and as many blocks do nothing as there are too many. No keys give zeros. A cache may be of pages of PAGED
+// rows, [page][kv head][row][feature], which `table` names: [batch][capacity / PAGED]; steps then start where pages may.
 //
 // Compiled for: HEAD_DIM; CACHE, which is SIXTEEN (as the queries), E4M3, E5M2 or INT8; TILES of 8 query heads per block;
 // WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common;
-// LENGTHS, CAPPED, SINKS: whether there are such; CHAINED as in chain.
-
-// Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
-// bfloat16 are brought into range by a power of two, which `factor` takes back.
-struct Queries {
-    u32 pairs[TILES][K_LOADS][PIECE / 2];
-    float factor[TILES][2];
-
-    __device__ __forceinline__ Queries(const u16* q, int heads, float scale) {
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-        for (int tile = 0; tile < TILES; tile++) {
-            int head = 8 * tile + g;
-            u32 largest = 0;
-#pragma unroll
-            for (int load = 0; load < K_LOADS; load++)
-#pragma unroll
-                for (int at = 0; at < PIECE / 2; at++) {
-                    int feature = (t + 4 * load) * PIECE + 2 * at;
-                    bool there = head < heads && feature < HEAD_DIM;
-                    u32 pair = there ? *(const u32*)(q + head * HEAD_DIM + feature) : 0;
-                    pairs[tile][load][at] = pair;
-                    largest = max(largest, max(pair & 0x7fff, pair >> 16 & 0x7fff));
-                }
-            float own = scale;
-            if (SCALED && !HALF) {
-                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 1));
-                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 2));
-                u32 exponent = min(max(largest >> 7, 1), 253);
-                own *= __uint_as_float(exponent << 23);
-                float into_range = __uint_as_float((254 - exponent) << 23);
-#pragma unroll
-                for (int load = 0; load < K_LOADS; load++)
-#pragma unroll
-                    for (int at = 0; at < PIECE / 2; at++) {
-                        u32& pair = pairs[tile][load][at];
-                        pair = operand(low_16(pair) * into_range, high_16(pair) * into_range);
-                    }
-            }
-#pragma unroll
-            for (int side = 0; side < 2; side++) factor[tile][side] = __shfl_sync(0xffffffff, own, 8 * t + 4 * side);
-        }
-    }
-};
+// LENGTHS, CAPPED, SINKS: whether there are such; PAGED, or 0; CHAINED as in chain.
 
 // What a warp has seen of its keys: the largest score per head, this thread's part of the sum of powers, and outputs.
 struct Seen {
@@ -87,10 +45,10 @@ struct Seen {
     }
 };
 
-// A step's scores, their powers of two, and values weighted with them. `scales` are those of row + lane in K and V; values
-// may be put in place `before_values`.
+// A step's scores, their powers of two, and values weighted with them. Keys from `low` to `left` are seen; `scales` are those
+// of row + lane in K and V; values may be put in place `before_values`.
 template <class Before>
-static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, const Places& places, u32 slot, int left,
+static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, const Places& places, u32 slot, int low, int left,
                                             float2 scales, float cap, Before before_values) {
     int lane = threadIdx.x % 32, g = lane / 4;
     // Two sums per score: half the time that products wait for each other.
@@ -138,7 +96,7 @@ static __device__ __forceinline__ void step(Seen& seen, const Queries& queries, 
                 score = (score + others[tile][at / 2][at % 2 * 2 + side]) * factor;
                 if (CAPPED) score = bounded(score, cap);
                 score += v_shift[at];
-                if (g * ROWS + at >= left) score = NOTHING;
+                if (g * ROWS + at >= left || PAGED && g * ROWS + at < low) score = NOTHING;
                 found[side] = fmaxf(found[side], score);
             }
         float shrink[2];
@@ -216,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attention_decode(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v,
                      const u16* __restrict__ k_scales, const u16* __restrict__ v_scales, u16* __restrict__ out,
                      float* __restrict__ shares, u32* __restrict__ counters, const int* __restrict__ lengths,
-                     const float* __restrict__ sinks, int all_heads, int kv_heads, int q_pitch, int capacity, int seen_from,
+                     const int* __restrict__ table, const float* __restrict__ sinks, int all_heads, int kv_heads, int q_pitch, int capacity, int seen_from,
                      int seen_to, int added, int window, int splits, int groups, float scale, float cap) {
     chain_release();
     chain_wait();
@@ -231,11 +189,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     int sharing = splits;
     if (LENGTHS) {
         seen_to = lengths[sequence] + added, seen_from = window ? max(seen_to - window, 0) : 0;
+    }
+    int low = PAGED ? seen_from % KEYS : 0; // keys of the first step that are not seen
+    seen_from -= low;
+    if (LENGTHS) {
         int most = ((seen_to - seen_from + KEYS - 1) / KEYS + WARPS - 1) / WARPS;
         sharing = max(min(splits, most), 1);
         if (split >= sharing) return;
     }
-    u64 rows = (u64)unit * capacity + seen_from;
+    u64 rows = PAGED ? 0 : (u64)unit * capacity + seen_from;
     k += rows * PIECES, v += rows * PIECES, k_scales += rows, v_scales += rows;
 
     u32 own = (u32)__cvta_generic_to_shared(queue + warp * SLOTS * STEP);
@@ -247,53 +209,67 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     int keys = seen_to - seen_from, steps = (keys + KEYS - 1) / KEYS;
     int first = (int)((long long)steps * split / sharing) + warp;
     int end = (int)((long long)steps * (split + 1) / sharing);
-    auto scales_of = [&](int at) {
+    // The first row of a step.
+    auto row_of = [&](int at) {
+        if (!PAGED || at >= end) return (u64)at * KEYS;
+        int key = seen_from + at * KEYS, page = table[sequence * (capacity / max(PAGED, 1)) + key / max(PAGED, 1)];
+        return ((u64)page * kv_heads + unit % kv_heads) * PAGED + key % max(PAGED, 1);
+    };
+    auto scales_of = [&](int at, u64 begin) {
         if (!SCALED || at >= end) return make_float2(1, 1);
-        int row = min(at * KEYS + lane, keys - 1);
+        u64 row = PAGED ? begin + min(lane, keys - 1 - at * KEYS) : min(at * KEYS + lane, keys - 1);
         return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
     };
 #if DEPTH
     auto ask = [&](int at, int slot) {
-        u32 to = own + slot * STEP * 16, from = at * KEYS * PIECES;
-        if (at < end && (at + 1) * KEYS <= keys) fetch<true>(to, k, v, from, 0);
-        if (at < end && (at + 1) * KEYS > keys) fetch<false>(to, k, v, from, keys * PIECES - 1);
+        u32 to = own + slot * STEP * 16, from = PAGED ? 0 : at * KEYS * PIECES;
+        u64 begin = PAGED ? row_of(at) * PIECES : 0;
+        int left = PAGED ? keys - at * KEYS : keys;
+        if (at < end && (at + 1) * KEYS <= keys) fetch<true>(to, k + begin, v + begin, from, 0);
+        if (at < end && (at + 1) * KEYS > keys) fetch<false>(to, k + begin, v + begin, from, left * PIECES - 1);
         end_of_step();
     };
 #pragma unroll
     for (int at = 0; at < DEPTH - 1; at++) ask(first + at * WARPS, at);
 #else
-    auto ask = [&](Held& held, const uint4* cache, int at) {
-        u32 from = at * KEYS * PIECES;
+    auto ask = [&](Held& held, const uint4* cache, int at, u64 begin) {
+        u32 from = PAGED ? 0 : at * KEYS * PIECES;
+        cache += PAGED ? begin * PIECES : 0;
+        int left = PAGED ? keys - at * KEYS : keys;
         if (at < end && (at + 1) * KEYS <= keys) held.load<true>(cache, from, 0);
-        if (at < end && (at + 1) * KEYS > keys) held.load<false>(cache, from, keys * PIECES - 1);
+        if (at < end && (at + 1) * KEYS > keys) held.load<false>(cache, from, left * PIECES - 1);
     };
     Held held, values;
-    ask(held, k, first);
-    if (Held::BOTH) ask(values, v, first);
+    ask(held, k, first, row_of(first));
+    if (Held::BOTH) ask(values, v, first, row_of(first));
 #endif
-    float2 scales = scales_of(first);
+    // Where this step and the next begin, which is known a step before it is needed.
+    u64 begin = row_of(first), following = row_of(first + WARPS);
+    float2 scales = scales_of(first, begin);
     Queries queries(q, heads, scale);
     Places places;
     Seen seen;
     for (int at = first, slot = 0; at < end; at += WARPS) {
-        float2 next = scales_of(at + WARPS);
+        float2 next = scales_of(at + WARPS, following);
 #if DEPTH
         ask(at + (DEPTH - 1) * WARPS, slot == 0 ? DEPTH - 1 : slot - 1);
         arrival<DEPTH - 1>();
         auto before_values = [] {};
 #else
         held.store(own, false);
-        if (Held::BOTH) values.store(own, true), ask(values, v, at + WARPS);
-        ask(held, Held::BOTH ? k : v, Held::BOTH ? at + WARPS : at);
+        if (Held::BOTH) values.store(own, true), ask(values, v, at + WARPS, following);
+        ask(held, Held::BOTH ? k : v, Held::BOTH ? at + WARPS : at, Held::BOTH ? following : begin);
         __syncwarp();
         auto before_values = [&] {
             if (Held::BOTH) return;
             held.store(own, true);
-            ask(held, k, at + WARPS);
+            ask(held, k, at + WARPS, begin);
             __syncwarp();
         };
 #endif
-        step(seen, queries, places, own + slot * STEP * 16, keys - at * KEYS, scales, cap, before_values);
+        // What is asked for within the step is of the next one.
+        begin = following, following = row_of(at + 2 * WARPS);
+        step(seen, queries, places, own + slot * STEP * 16, at == 0 ? low : 0, keys - at * KEYS, scales, cap, before_values);
         slot = slot == SLOTS - 1 ? 0 : slot + 1;
         scales = next;
         __syncwarp();

@@ -235,3 +235,46 @@ template <int LEFT> static __device__ __forceinline__ void arrival() {
 static __device__ __forceinline__ u32 word(const uint4& piece, int at) {
     return at == 0 ? piece.x : at == 1 ? piece.y : at == 2 ? piece.z : piece.w;
 }
+
+// Queries of one thread as second operands: those of head g, in the places where keys have the same features. Halves made of
+// bfloat16 are brought into range by a power of two, which `factor` takes back.
+struct Queries {
+    u32 pairs[TILES][K_LOADS][PIECE / 2];
+    float factor[TILES][2];
+
+    __device__ __forceinline__ Queries(const u16* q, int heads, float scale) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            int head = 8 * tile + g;
+            u32 largest = 0;
+#pragma unroll
+            for (int load = 0; load < K_LOADS; load++)
+#pragma unroll
+                for (int at = 0; at < PIECE / 2; at++) {
+                    int feature = (t + 4 * load) * PIECE + 2 * at;
+                    bool there = head < heads && feature < HEAD_DIM;
+                    u32 pair = there ? *(const u32*)(q + head * HEAD_DIM + feature) : 0;
+                    pairs[tile][load][at] = pair;
+                    largest = max(largest, max(pair & 0x7fff, pair >> 16 & 0x7fff));
+                }
+            float own = scale;
+            if (SCALED && !HALF) {
+                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+                largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+                u32 exponent = min(max(largest >> 7, 1), 253);
+                own *= __uint_as_float(exponent << 23);
+                float into_range = __uint_as_float((254 - exponent) << 23);
+#pragma unroll
+                for (int load = 0; load < K_LOADS; load++)
+#pragma unroll
+                    for (int at = 0; at < PIECE / 2; at++) {
+                        u32& pair = pairs[tile][load][at];
+                        pair = operand(low_16(pair) * into_range, high_16(pair) * into_range);
+                    }
+            }
+#pragma unroll
+            for (int side = 0; side < 2; side++) factor[tile][side] = __shfl_sync(0xffffffff, own, 8 * t + 4 * side);
+        }
+    }
+};

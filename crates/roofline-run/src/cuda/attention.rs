@@ -28,8 +28,8 @@ const MOST_SPLITS: usize = 128;
 /// An attention's kernel, and its dimensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decode {
-    stored: RowFormat,
-    half: bool,
+    pub(super) stored: RowFormat,
+    pub(super) half: bool,
     pub(super) batch: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
@@ -42,6 +42,7 @@ pub(super) struct Decode {
 
 /// What a kernel is compiled for beside the operator itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a macro of the kernel")]
 pub(super) struct Beside {
     /// Whether keys are counted in the GPU's memory: a graph of calls may then be replayed while contexts grow, up to
     /// `context`, for which work is divided.
@@ -50,6 +51,8 @@ pub(super) struct Beside {
     pub(super) capped: bool,
     /// Whether a head has one score more, that no value belongs to.
     pub(super) sinks: bool,
+    /// Rows of a page of the cache, a multiple of 32; none where a sequence's rows follow each other.
+    pub(super) page: Option<usize>,
     /// Whether it may start before the kernel in front of it has ended.
     pub(super) chained: bool,
 }
@@ -224,6 +227,16 @@ impl Decode {
         all
     }
 
+    /// The division that was fastest most often on an H200, for who does not try: one wave of blocks, and smaller ones where
+    /// there are more heads than multiprocessors.
+    pub(super) fn usual(&self, multiprocessors: usize, shared: usize) -> Option<Division> {
+        let all = self.divisions(multiprocessors, shared);
+        let warps = if self.units() <= multiprocessors { 8 } else { 4 };
+        let formed = || all.iter().copied().filter(|it| (it.warps, it.depth) == (warps, 0));
+        let in_a_wave = |it: &Division| self.units() * it.splits <= multiprocessors * it.blocks;
+        formed().filter(in_a_wave).max_by_key(|it| it.splits).or(formed().next()).or(all.first().copied())
+    }
+
     pub(super) fn recipe(&self, division: Division) -> Recipe {
         let Division { warps, depth, blocks, .. } = division;
         let mut defines = self.stored.defines("CACHE");
@@ -238,6 +251,7 @@ impl Decode {
             ("LENGTHS", i64::from(self.beside.lengths)),
             ("CAPPED", i64::from(self.beside.capped)),
             ("SINKS", i64::from(self.beside.sinks)),
+            ("PAGED", self.beside.page.unwrap_or(0) as i64),
             ("CHAINED", i64::from(self.beside.chained)),
         ]);
         let shared = self.shared(warps, depth) as u32;
@@ -266,7 +280,8 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
             for (warps, depth) in [(4, 0), (4, 2)] {
                 // Options are there with one of them.
                 let more = depth > 0;
-                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, chained: more };
+                let page = (more && at % 2 == 1).then_some(64);
+                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, page, chained: more };
                 let (heads, context) = (8 * group, 4096);
                 let decode = Decode { stored, half, batch: 1, heads, kv_heads: 8, width, context, first: 0, beside };
                 let division = Division { warps, depth, blocks: decode.blocks(warps, depth), splits: 1 };
@@ -299,6 +314,8 @@ mod tests {
         let long = decode(1, 131_072, 128).divisions(132, 223 << 10);
         assert!(long.iter().any(|division| (division.warps, division.splits) == (8, 16)));
         assert!(decode(64, 2048, 128).divisions(132, 223 << 10).iter().all(|division| division.splits <= 2));
+        let usual = |batch, context| decode(batch, context, 128).usual(132, 223 << 10).map(|it| (it.warps, it.splits));
+        assert_eq!([usual(1, 131_072), usual(8, 16_384), usual(64, 4096)], [Some((8, 16)), Some((8, 2)), Some((4, 1))]);
         for (width, shared) in [(64, 60 << 10), (128, 60 << 10), (256, 60 << 10), (256, 223 << 10)] {
             let divisions = decode(1, 100, width).divisions(40, shared);
             let largest = divisions.iter().map(|it| decode(1, 100, width).shared(it.warps, it.depth)).max();

@@ -35,11 +35,14 @@ const ALIGNED: usize = 1024;
 const OWN: usize = 512;
 /// Rows of a page, where a cache has pages: what the copy engine takes at once.
 const SMALLEST_PAGE: usize = 64;
+/// New tokens from which more keys at once measured faster: the part of a block that is not seen then counts little.
+const LONG: usize = 4096;
 /// Shares of a tile's keys at most: one block adds them all up.
 const MOST_SPLITS: usize = 16;
 
 /// What a kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a macro of the kernel")]
 pub(super) struct Prefill {
     pub(super) half: bool,
     pub(super) heads: usize,
@@ -213,7 +216,8 @@ impl Prefill {
             match self.width {
                 256 => all.push(wgmma(64, 2)),
                 // Pages end where blocks of this many keys do not.
-                128 if self.page.is_none() => all.extend([wgmma(128, 2), wgmma(176, 2)]),
+                128 if self.page.is_none() && extent.new < LONG => all.extend([wgmma(128, 2), wgmma(176, 2)]),
+                128 if self.page.is_none() => all.extend([wgmma(176, 2), wgmma(128, 2)]),
                 _ => all.push(wgmma(128, 2)),
             }
         } else if self.width == 256 {

@@ -57,7 +57,8 @@ pub(super) fn prepare<'a>(
     };
     let [k, v] = &caches;
     let copies = Copies::new(gpu, &[codes(k), codes(v), scales(k), scales(v)], residency)?;
-    let divisions = decode.divisions(gpu.multiprocessors as usize, shared_memory(gpu)?);
+    let (multiprocessors, shared) = (gpu.multiprocessors as usize, shared_memory(gpu)?);
+    let divisions = decode.divisions(multiprocessors, shared);
     let recipes: Vec<Recipe> = divisions.iter().map(|division| decode.recipe(*division)).collect();
     // Divisions of keys have the same program, which is made once.
     let mut programs = recipes.clone();
@@ -65,7 +66,7 @@ pub(super) fn prepare<'a>(
     gpu.functions(&programs)?;
     let functions = gpu.functions(&recipes)?;
     let (Some(first), Some(most)) =
-        (divisions.first(), divisions.iter().map(|division| decode.shares(*division)).max())
+        (decode.usual(multiprocessors, shared), divisions.iter().map(|division| decode.shares(*division)).max())
     else {
         return Err(unsupported(format!("heads of {} features need more shared memory than there is", decode.width)));
     };
@@ -73,8 +74,8 @@ pub(super) fn prepare<'a>(
     let mut work = Attention {
         decode,
         kernel: decode.kernel(gpu.architecture.major),
-        division: *first,
-        function: functions[0].clone(),
+        division: first,
+        function: gpu.function(&decode.recipe(first))?,
         copies,
         out: gpu.memory(queries.len())?,
         q_memory: gpu.upload(&queries)?,
@@ -120,6 +121,7 @@ impl Decode {
             Argument::Address(asked.shares),
             Argument::Address(asked.counters),
             Argument::Address(asked.starts),
+            Argument::Address(asked.table),
             Argument::Address(asked.sinks),
             integer(self.heads),
             integer(self.kv_heads),
