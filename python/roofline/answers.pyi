@@ -190,6 +190,7 @@ class PassEstimate(Answer):
     fits: Optional[bool]
     flops: float
     formats: Precision
+    gap: Optional[PassGap]
     hi_us: float
     ideal_speedup: Optional[float]
     ideal_time_us: float
@@ -229,6 +230,10 @@ class Shortfall(Answer):
     missing_bytes: float
     precision: Optional[str]
     tensor_parallel: Optional[int]
+
+class PassGap(Answer):
+    kernel_us: float
+    measured: bool
 
 class RequestEstimate(Answer):
     basis: Basis
@@ -705,6 +710,7 @@ class CalibrateAnswer(Answer):
     figures: int
     foreign: List[PhaseErrors]
     forgotten: str
+    gap: Optional[KernelGap]
     groups: Union[List[ErrorsOfGroup], List[SpeedGroup]]
     ideal_mean: float
     known: Union[List[PublishedKnown], Optional[PublishedKnown]]
@@ -729,6 +735,7 @@ class CalibrateAnswer(Answer):
 class Calibrated(Answer):
     device: str
     device_name: str
+    gap: Optional[KernelGap]
     notes: List[Note]
     provenance: str
     quality: CalibrationQuality
@@ -795,6 +802,7 @@ class GpuTerms(Answer):
 
 class ThinRows(Answer):
     native: int
+    packed: Optional[int]
     widened: int
 
 class GpuFamilyTerms(Answer):
@@ -877,6 +885,16 @@ class AttentionChoice(Answer):
 class TimedRemainder(Answer):
     knots: List[List[float]]
     steps: List[List[float]]
+
+class KernelGap(Answer):
+    kernel_s: float
+    mean: float
+    median: float
+    models: int
+    p90: float
+    passes: int
+    provenance: str
+    without_mean: float
 
 class Term(Answer):
     meaning: str
@@ -2247,7 +2265,7 @@ ComparisonGrade = Literal["good", "fair", "poor"]
 TraceSource = Literal["torch", "processor", "ncu"]
 Bound = Literal["memory", "compute", "network", "launch"]
 ComparisonVerdict = Literal["excellent", "good", "mixed", "investigate", "undecided"]
-KernelFamily = Literal["thin", "tiled", "decode", "prefill", "elementwise"]
+KernelFamily = Literal["thin", "tiled", "packed", "decode", "prefill", "elementwise"]
 TimedOp = Literal["gemm", "generation_attention", "context_attention"]
 Dtype = Literal["bfloat16", "fp8", "fp8_block", "nvfp4", "int8_wo", "int4_wo", "sq", "bfloat16/fp8", "fp8/fp8"]
 TimedTermsByName = Answer

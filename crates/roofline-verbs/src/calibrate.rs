@@ -128,7 +128,7 @@ Examples:
   roofline calibrate --show                            the terms in use, and how good they are
   roofline calibrate --show --on m2_ultra --stack mlx  what a runtime reaches of a device, by published speeds
   roofline calibrate --from run.jsonl                  fit again, without measuring
-  roofline calibrate --whole passes.json               what lies between kernels, from models that ran
+  roofline calibrate --whole passes.json               what lies between the kernels of a pass
   roofline calibrate --from gemm.csv --on h200         fit to timings of serving stacks, cross-validated
   roofline calibrate --check gemm.csv --json           how far the calibrations in use are from them
   roofline calibrate --published speeds.csv            fit runtimes to speeds of whole models, devices left out in turn

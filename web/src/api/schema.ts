@@ -1613,6 +1613,8 @@ export interface components {
             readonly network_time_us: number;
             /** Format: double */
             readonly overlapped_time_us: number;
+            /** @description What lies between two kernels; none where others than our own run, which a graph starts. */
+            readonly gap: components["schemas"]["PassGap"] | null;
             /**
              * Format: double
              * @description Times as fast, in the tier that is spoken of; none where the first has no estimate.
@@ -1656,6 +1658,16 @@ export interface components {
              * @description The fewest devices that can share it, up to 32.
              */
             readonly tensor_parallel: number | null;
+        };
+        /** @description What lies between two kernels of a pass. */
+        readonly PassGap: {
+            /** @description Whether passes were measured to know it; if not, kernels are added up as they were measured one by one. */
+            readonly measured: boolean;
+            /**
+             * Format: double
+             * @description In microseconds, below zero where the next kernel begins before the last has ended.
+             */
+            readonly kernel_us: number;
         };
         /** @description A whole request. */
         readonly RequestEstimate: {
@@ -3938,7 +3950,7 @@ export interface components {
             readonly interval: number;
         };
         /** @description Kernels that share their code, and so their efficiency. */
-        readonly KernelFamily: "thin" | "tiled" | "decode" | "prefill" | "elementwise";
+        readonly KernelFamily: "thin" | "tiled" | "packed" | "decode" | "prefill" | "elementwise";
         /** @description A subject that was not measured, and why. */
         readonly Skipped: {
             /** @description Where the kernel belongs. */
