@@ -61,6 +61,10 @@ fn on_a_gpu(run: &dyn Fn(Command) -> Result<(), String>) -> Result<(), String> {
     let tests = ["on_a_gpu", "--ignored", "--test-threads", "1"];
     let mut command = cargo(&["test", "--locked", "--package", "roofline-run", "--test", "operators", "--"]);
     command.args(tests);
+    run(command)?;
+    step("models on a GPU");
+    let mut command = cargo(&["test", "--locked", "--package", "roofline-engine", "--test", "gpu", "--"]);
+    command.arg("--ignored");
     run(command)
 }
 

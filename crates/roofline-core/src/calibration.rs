@@ -16,7 +16,7 @@ mod timed;
 
 pub use cpu::{CpuTerms, Pack, Rate, Touch, Unpack};
 pub use fit::{Sample, fit};
-pub use gap::{Gap, Pass};
+pub use gap::{Beside, Gap, Pass, beside};
 pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
@@ -96,6 +96,12 @@ impl Calibration {
     pub(crate) fn between(&self) -> Seconds {
         let own = self.gap.as_ref().filter(|_| self.has_gaps());
         own.map_or(Seconds::ZERO, |gap| gap.kernel)
+    }
+
+    /// What element-wise work of a whole pass takes beside a kernel, where that is known.
+    pub(crate) fn beside(&self, op: &Op) -> Seconds {
+        let own = self.gap.as_ref().filter(|_| self.has_gaps()).and_then(|gap| gap.prompts.as_ref());
+        own.map_or(Seconds::ZERO, |prompts| prompts.time(gap::beside(op)))
     }
 
     /// Whether a term covers a kernel.

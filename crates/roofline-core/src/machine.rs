@@ -179,10 +179,13 @@ impl Machine {
         // A whole model is no surer than such models were.
         let least = if start > Seconds::ZERO { libm::log(self.reach.factor(among.regime)) } else { 0.0 };
         // Our own kernels stand in a graph, where the next may begin before the last has ended.
-        let start = if among.whole && !self.moved { start + calibration.between() } else { start };
+        let own = among.whole && !self.moved;
+        let start = if own { start + calibration.between() } else { start };
+        // What runs beside products of many rows moves bytes of its own.
+        let beside = if own { calibration.beside(op) } else { Seconds::ZERO };
         let started = |causes: Causes| {
             let [time, launch] = [causes.time, causes.launch].map(|part| (part + start).max(Seconds::ZERO));
-            Causes { time, launch, ..causes }
+            Causes { time: time + beside, launch, memory: causes.memory + beside, ..causes }
         };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
             let (interval, basis) =

@@ -3,7 +3,7 @@
 
 use std::{error::Error, time::Instant};
 
-use roofline_core::{Format, Model, Plan};
+use roofline_core::{Format, Model, Plan, units::Seconds};
 use roofline_engine::{Backend, Engine, Settings, Wanted};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         session.feed(0..batch, &next, if gpu { Wanted::Nothing } else { Wanted::Last })?;
         times.push(start.elapsed().as_secs_f64());
-        device.extend(session.device_time().map(|time| time.value()));
+        device.extend(session.device_time().map(Seconds::value));
     }
     report("decode", &session.take_ran());
     times.sort_by(f64::total_cmp);

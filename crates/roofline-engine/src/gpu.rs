@@ -51,7 +51,7 @@ enum GpuHeld {
     /// Rows of 16-bit numbers, by token; and the same as a product, where the head is tied to it.
     Embedding {
         table: Memory,
-        head: Option<GpuMatrix>,
+        head: Option<Box<GpuMatrix>>,
     },
     Products(Vec<GpuMatrix>),
     /// One matrix, or a gate and what it multiplies apart; each of all experts.
@@ -128,7 +128,7 @@ impl GpuModel {
     fn products(&self, layer: Option<usize>, weights: &'static [Weight]) -> Result<&[GpuMatrix]> {
         match self.held(layer, weights)? {
             GpuHeld::Products(matrices) | GpuHeld::Experts { matrices, .. } => Ok(matrices),
-            GpuHeld::Embedding { head: Some(head), .. } => Ok(std::slice::from_ref(head)),
+            GpuHeld::Embedding { head: Some(head), .. } => Ok(std::slice::from_ref(&**head)),
             _ => Err(Error::missing(&format!("{weights:?}"))),
         }
     }
@@ -146,7 +146,7 @@ impl GpuModel {
         let own = self.held.iter().filter(|((_, key), _)| *key == weights);
         own.filter_map(|(_, held)| match held {
             GpuHeld::Products(matrices) | GpuHeld::Experts { matrices, .. } => matrices.get(at),
-            GpuHeld::Embedding { head, .. } => head.as_ref(),
+            GpuHeld::Embedding { head, .. } => head.as_deref(),
             GpuHeld::Vectors(_) => None,
         })
         .map(|own| &own.matrix)
@@ -157,7 +157,7 @@ impl GpuModel {
     fn widest(&self) -> usize {
         let matrices = self.held.values().flat_map(|held| match held {
             GpuHeld::Products(matrices) | GpuHeld::Experts { matrices, .. } => matrices.as_slice(),
-            GpuHeld::Embedding { head, .. } => head.as_slice(),
+            GpuHeld::Embedding { head, .. } => head.as_deref().map_or(&[][..], std::slice::from_ref),
             GpuHeld::Vectors(_) => &[],
         });
         matrices.filter(|own| !own.matrix.has_rows()).map(|own| own.matrix.plain_bytes()).max().unwrap_or(0)

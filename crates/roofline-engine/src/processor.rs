@@ -132,7 +132,7 @@ impl<'e, 'a> ProcessorSession<'e, 'a> {
     }
 
     /// Tokens that each sequence has so far.
-    pub fn lengths(&self) -> &[usize] {
+    pub(crate) fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
@@ -142,24 +142,24 @@ impl<'e, 'a> ProcessorSession<'e, 'a> {
     }
 
     /// Forgets all tokens.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.lengths.fill(0);
         self.caches.iter_mut().for_each(LayerCache::clear);
     }
 
     /// Takes what ran since it was last taken.
-    pub fn take_ran(&mut self) -> Vec<Ran> {
+    pub(crate) fn take_ran(&mut self) -> Vec<Ran> {
         std::mem::take(&mut self.ran)
     }
 
     /// Bytes of the cache.
-    pub fn cache_bytes(&self) -> u64 {
+    pub(crate) fn cache_bytes(&self) -> u64 {
         self.caches.iter().map(LayerCache::bytes).sum()
     }
 
     /// Feeds the same number of new tokens to each of some sequences, in chunks, and returns logits: a row of the vocabulary
     /// for each wanted token, in the order of sequences and tokens.
-    pub fn feed(&mut self, sequences: Range<usize>, tokens: &[Vec<u32>], wanted: Wanted) -> Result<Vec<f32>> {
+    pub(crate) fn feed(&mut self, sequences: Range<usize>, tokens: &[Vec<u32>], wanted: Wanted) -> Result<Vec<f32>> {
         let new = tokens.first().map_or(0, Vec::len);
         let vocabulary = self.engine.model.vocabulary.get() as usize;
         // Chunks of about one length: a short last one would use its kernels badly.

@@ -26,7 +26,7 @@ impl Engine<'static> {
     pub fn random(model: Model, plan: &Plan, settings: Settings) -> Result<Self> {
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
         let mut random = Random { model: &model, plan, settings: &settings, arena: Arena::new()?, state: 1 };
-        let mut made = Loaded::open(&settings, random.bytes()?)?;
+        let mut made = Loaded::open(&settings, random.bytes())?;
         for (layer, step) in program.steps() {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let tied = model.tied && step.weights == [Weight::Head];
@@ -42,8 +42,8 @@ impl Engine<'static> {
 
 impl Random<'_> {
     /// As many bytes as the weights have at 16 bit.
-    fn bytes(&self) -> Result<Bytes> {
-        Ok(Bytes::new(2.0 * self.model.parameters() as f64))
+    fn bytes(&self) -> Bytes {
+        Bytes::new(2.0 * self.model.parameters() as f64)
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::quality::Errors;
 use crate::{
-    Error, Result,
-    units::{Seconds, number},
+    Error, Op, Result,
+    units::{ByteRate, Bytes, Seconds, number},
 };
 
 /// Seconds between two kernels of a pass, and how much they explain.
@@ -36,6 +36,50 @@ pub struct Gap {
     pub p90: f64,
     /// When, and on what.
     pub provenance: String,
+    /// What prompts take beside their kernels; none where no prompt was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<Beside>,
+}
+
+/// How fast the element-wise work of a prompt moves its numbers. A pass of few tokens has it in the gaps between kernels;
+/// with many, norms, turns and activation functions are kernels of their own beside the products that they are counted with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PromptGap")]
+pub struct Beside {
+    /// Bytes that such work reads and writes, per second.
+    #[serde(rename = "bytes_per_s", with = "number")]
+    #[schemars(with = "f64")]
+    pub rate: ByteRate,
+    /// Prompts it was found from, of so many models.
+    pub passes: usize,
+    /// Those models.
+    pub models: usize,
+    /// Mean error of kernels and gaps alone.
+    pub without_mean: f64,
+    /// Mean error with a rate that was found from the other models.
+    pub mean: f64,
+    /// The median of those errors.
+    pub median: f64,
+    /// What nine of ten stay below.
+    pub p90: f64,
+}
+
+/// Rows from which such work takes longer than a gap: what products of packed weights take at most, too.
+const MANY: u64 = 256;
+
+/// Bytes that element-wise work moves beside a kernel of a whole pass: what a product wrote is read, changed and written
+/// again. Queries, keys and values are turned (4 bytes a number); what goes to the stream is added in FP32 and normed (12);
+/// eight stand for both. A gate reads two numbers and writes one.
+pub fn beside(op: &Op) -> Bytes {
+    let moved = |rows: u64, numbers: u64, each: u64| {
+        if rows > MANY { Bytes::new(rows as f64 * numbers as f64 * each as f64) } else { Bytes::ZERO }
+    };
+    match op {
+        Op::Linear(linear) => moved(linear.m.get(), linear.n.get(), 8),
+        Op::ActivatedLinear(own) => moved(own.linear.m.get(), own.linear.n.get(), if own.gated { 6 } else { 4 }),
+        Op::Experts(own) => moved(own.tokens.get() * own.active.get(), own.n.get(), 6),
+        _ => Bytes::ZERO,
+    }
 }
 
 /// A pass that ran.
@@ -45,6 +89,8 @@ pub struct Pass {
     pub model: String,
     /// Kernels of its graph.
     pub kernels: u64,
+    /// Bytes that element-wise work moves [beside] them.
+    pub beside: Bytes,
     /// What they are expected to take one by one.
     pub sum: Seconds,
     /// What the pass took.
@@ -67,48 +113,80 @@ impl Gap {
         if let Some(odd) = passes.iter().find(|pass| !real(pass.measured) || !real(pass.sum) || pass.kernels == 0) {
             return Err(refuse(format!("a pass of {} that took no time, or has no kernels", odd.model)));
         }
-        let kernel = least(passes.iter());
+        let units = |pass: &Pass| pass.kernels as f64;
+        let kernel = least(passes.iter(), &units);
         if kernel.abs() > LONGEST {
             let micros = kernel * 1e6;
             return Err(refuse(format!("{micros:.0} us between kernels: those passes spent their time elsewhere")));
         }
-        let mut models: Vec<&str> = passes.iter().map(|pass| pass.model.as_str()).collect();
-        models.sort_unstable();
-        models.dedup();
-        let off = |pass: &Pass, gap: f64| (pass.sum.value() + gap * pass.kernels as f64) / pass.measured.value();
-        let without: Vec<f64> = passes.iter().map(|pass| off(pass, 0.0)).collect();
-        let unseen = passes.iter().enumerate().map(|(at, pass)| {
-            let other = |(index, other): &(usize, &Pass)| {
-                if models.len() > 1 { other.model != pass.model } else { *index != at }
-            };
-            off(pass, least(passes.iter().enumerate().filter(other).map(|(_, other)| other)))
-        });
-        let Errors { mean, median, p90, .. } = Errors::of(&unseen.collect::<Vec<_>>());
+        let (models, without, Errors { mean, median, p90, .. }) = judged(passes, &units);
         Ok(Self {
             kernel: Seconds::new(kernel),
             passes: passes.len(),
-            models: models.len(),
-            without_mean: Errors::of(&without).mean,
+            models,
+            without_mean: without.mean,
             mean,
             median,
             p90,
             provenance,
+            prompts: None,
         })
     }
 
     /// Whether a machine can have it.
     pub(super) fn sensible(&self) -> bool {
         let errors = [self.without_mean, self.mean, self.median, self.p90];
-        self.kernel.value().abs() <= LONGEST && errors.iter().all(|error| (0.0..1e3).contains(error))
+        let prompts = self.prompts.as_ref().is_none_or(Beside::sensible);
+        prompts && self.kernel.value().abs() <= LONGEST && errors.iter().all(|error| (0.0..1e3).contains(error))
     }
 }
 
-/// Where `sum |sum + gap * kernels - measured| / measured` is least: the median of what each pass says of the gap, weighted by
+impl Beside {
+    /// The rate that explains prompts best; none where there are too few, or where they took no longer than their kernels.
+    pub fn of(passes: &[Pass]) -> Option<Self> {
+        let units = |pass: &Pass| pass.beside.value();
+        let enough = passes.len() >= FEWEST && passes.iter().all(|pass| pass.beside > Bytes::ZERO);
+        let each = if enough { least(passes.iter(), &units) } else { 0.0 };
+        let (models, without, Errors { mean, median, p90, .. }) = judged(passes, &units);
+        let (passes, without_mean) = (passes.len(), without.mean);
+        let found = Self { rate: ByteRate::new(each.recip()), passes, models, without_mean, mean, median, p90 };
+        (each > 0.0 && found.sensible()).then_some(found)
+    }
+
+    /// What such work takes.
+    pub fn time(&self, moved: Bytes) -> Seconds {
+        moved / self.rate
+    }
+
+    /// Between what a slow processor and a fast GPU move.
+    fn sensible(&self) -> bool {
+        let errors = [self.without_mean, self.mean, self.median, self.p90];
+        (1e9..1e14).contains(&self.rate.value()) && errors.iter().all(|error| (0.0..1e3).contains(error))
+    }
+}
+
+/// How many models passes are of, errors without what is looked for, and errors of each model by what the others say; of
+/// each pass by the others where there is one model.
+fn judged(passes: &[Pass], units: &dyn Fn(&Pass) -> f64) -> (usize, Errors, Errors) {
+    let mut models: Vec<&str> = passes.iter().map(|pass| pass.model.as_str()).collect();
+    models.sort_unstable();
+    models.dedup();
+    let off = |pass: &Pass, each: f64| (pass.sum.value() + each * units(pass)) / pass.measured.value();
+    let without: Vec<f64> = passes.iter().map(|pass| off(pass, 0.0)).collect();
+    let unseen = passes.iter().enumerate().map(|(at, pass)| {
+        let other =
+            |(index, other): &(usize, &Pass)| if models.len() > 1 { other.model != pass.model } else { *index != at };
+        off(pass, least(passes.iter().enumerate().filter(other).map(|(_, other)| other), units))
+    });
+    (models.len(), Errors::of(&without), Errors::of(&unseen.collect::<Vec<_>>()))
+}
+
+/// Where `sum |sum + each * units - measured| / measured` is least: the median of what each pass says of one unit, weighted by
 /// how much of its time that is.
-fn least<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
-    let told = passes.map(|Pass { kernels, sum, measured, .. }| {
-        let (kernels, measured) = (*kernels as f64, measured.value());
-        ((measured - sum.value()) / kernels, kernels / measured)
+fn least<'a>(passes: impl Iterator<Item = &'a Pass>, units: &dyn Fn(&Pass) -> f64) -> f64 {
+    let told = passes.map(|pass| {
+        let (units, measured) = (units(pass), pass.measured.value());
+        ((measured - pass.sum.value()) / units, units / measured)
     });
     let mut told: Vec<(f64, f64)> = told.collect();
     told.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -124,10 +202,31 @@ fn least<'a>(passes: impl Iterator<Item = &'a Pass>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Graph;
 
     fn pass(model: &str, kernels: u64, sum: f64, gap: f64) -> Pass {
         let (sum, measured) = (Seconds::new(sum), Seconds::new(sum + gap * kernels as f64));
-        Pass { model: model.to_owned(), kernels, sum, measured }
+        Pass { model: model.to_owned(), kernels, beside: Bytes::new(1e9), sum, measured }
+    }
+
+    #[test]
+    fn what_prompts_take_beside_their_kernels_is_found() {
+        let prompt = |model: &str, beside: f64, sum: f64| {
+            let measured = Seconds::new(sum + beside / 2e12);
+            Pass { model: model.to_owned(), kernels: 160, beside: Bytes::new(beside), sum: Seconds::new(sum), measured }
+        };
+        let passes =
+            [prompt("a", 1e10, 0.02), prompt("b", 4e10, 0.05), prompt("b", 2e10, 0.03), prompt("c", 1e11, 0.1)];
+        let found = Beside::of(&passes).unwrap();
+        assert!((found.rate.value() / 2e12 - 1.0).abs() < 1e-9 && found.mean < 1e-9 && found.models == 3, "{found:?}");
+        assert!(found.without_mean > 0.1 && (found.time(Bytes::new(2e12)).value() - 1.0).abs() < 1e-9);
+        // Too few, and prompts that were faster than their kernels.
+        assert_eq!(Beside::of(&passes[..2]), None);
+        let fast = passes.map(|pass| Pass { measured: pass.sum * 0.9, ..pass });
+        assert_eq!(Beside::of(&fast), None);
+        // Few rows have it in their gaps.
+        let linear = |m: u64| Graph::gemm(m, 4096, 4096).unwrap().nodes[0].op;
+        assert_eq!((beside(&linear(256)), beside(&linear(512))), (Bytes::ZERO, Bytes::new(512.0 * 4096.0 * 8.0)));
     }
 
     fn gap(passes: &[Pass]) -> Result<Gap> {

@@ -5,7 +5,7 @@ use roofline_core::{
     op::{self, ExpertSide},
     program::Step,
 };
-use roofline_run::cuda::model::{Activated, Choice, Matrix, Products};
+use roofline_run::cuda::model::{Activated, Choice, Matrix, Memory, Products};
 
 use super::{GpuHeld, GpuMatrix, pass::Steps, products::function};
 use crate::{Error, Result};
@@ -80,7 +80,7 @@ impl Steps<'_, '_> {
             places.push(to);
             to += (2 * visits.rows() * own.matrix.n) as u64;
         }
-        let bias = |at: usize| matrices.get(at).and_then(|own| own.bias.as_ref()).map(|bias| bias.address());
+        let bias = |at: usize| matrices.get(at).and_then(|own| own.bias.as_ref()).map(Memory::address);
         let (gate, up, biases, pitch, stride) = match (gated, &places[..], *turns) {
             (true, [both], true) => (*both, Some(both + 2), [bias(0), bias(0).map(|own| own + 4)], 2 * inner, 2),
             (true, [both], false) => {
@@ -183,5 +183,5 @@ impl Steps<'_, '_> {
 /// The one matrix of a step, and its bias.
 fn single<'m>(matrices: &'m [GpuMatrix], step: &Step) -> Result<(&'m GpuMatrix, Option<u64>)> {
     let [one] = matrices else { return Err(Error::missing(step.site)) };
-    Ok((one, one.bias.as_ref().map(|bias| bias.address())))
+    Ok((one, one.bias.as_ref().map(Memory::address)))
 }

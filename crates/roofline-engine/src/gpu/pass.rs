@@ -69,8 +69,8 @@ pub(super) struct Steps<'s, 'e> {
 }
 
 impl<'s, 'e> Steps<'s, 'e> {
-    pub(super) fn new(session: &'s mut GpuSession<'e>, pass: &'s Pass) -> Result<Self> {
-        Ok(Self { session, pass, waiting: Waiting::default(), counts: Vec::new(), clocks: Vec::new() })
+    pub(super) fn new(session: &'s mut GpuSession<'e>, pass: &'s Pass) -> Self {
+        Self { session, pass, waiting: Waiting::default(), counts: Vec::new(), clocks: Vec::new() }
     }
 
     /// Asks for every step of `program`.

@@ -5,7 +5,7 @@ use roofline_core::{
     model::arithmetic,
     program::{Step, Value},
 };
-use roofline_run::cuda::model::{Activated, Function, Products};
+use roofline_run::cuda::model::{Activated, Function, Memory, Products};
 
 use super::{GpuMatrix, pass::Steps};
 use crate::{Error, Result};
@@ -35,7 +35,7 @@ impl Steps<'_, '_> {
                 session.products.run(&one.matrix, &peers, rows, (x, y), (wide, false))?;
                 // A bias of queries, keys and values is added where they are turned.
                 let bias = if step.writes == Value::Query { None } else { one.bias.as_ref() };
-                self.affine(one, bias.map(|bias| bias.address()), y, rows, (wide, step.writes == Value::Logits))
+                self.affine(one, bias.map(Memory::address), y, rows, (wide, step.writes == Value::Logits))
             }
             // Queries, keys and values side by side.
             several => {
@@ -46,7 +46,7 @@ impl Steps<'_, '_> {
                     let apart = session.room.apart.address();
                     let peers = held.peers(step.weights, at);
                     session.products.run(&own.matrix, &peers, rows, (x, apart), (false, false))?;
-                    self.affine(own, own.bias.as_ref().map(|bias| bias.address()), apart, rows, (false, false))?;
+                    self.affine(own, own.bias.as_ref().map(Memory::address), apart, rows, (false, false))?;
                     self.session.kernels.place(apart, y + 2 * offset as u64, rows, own.matrix.n, pitch)?;
                     offset += own.matrix.n;
                 }
@@ -64,7 +64,7 @@ impl Steps<'_, '_> {
         rows: usize,
         (wide, logits): (bool, bool),
     ) -> Result<()> {
-        let factors = own.factors.as_ref().map(|factors| factors.address());
+        let factors = own.factors.as_ref().map(Memory::address);
         let cap = self.session.model.arithmetic.logit_cap.filter(|_| logits).map(|cap| cap as f32);
         if factors.is_none() && bias.is_none() && cap.is_none() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Steps<'_, '_> {
                 }
             }
         }
-        let bias = |at: usize| matrices.get(at).and_then(|own| own.bias.as_ref()).map(|bias| bias.address());
+        let bias = |at: usize| matrices.get(at).and_then(|own| own.bias.as_ref()).map(Memory::address);
         // One matrix has both side by side, two have one behind the other.
         let (gate, up, biases, pitch) = match (gated, &places[..]) {
             (true, [both]) => {

@@ -145,7 +145,7 @@ impl<'e> GpuSession<'e> {
                 logits = self.logits(sequences.len())?;
             }
             self.held.gpu().wait()?;
-            taken = taken + self.clock.elapsed()?;
+            taken += self.clock.elapsed()?;
         }
         self.taken = Some(taken);
         Ok(logits)
@@ -172,8 +172,7 @@ impl<'e> GpuSession<'e> {
             let program = self.program(shape, longest, all)?;
             let pass = Pass { shape, starts };
             self.clock.start(gpu)?;
-            let mut steps = Steps::new(self, &pass)?;
-            steps.walk(&program)?;
+            Steps::new(self, &pass).walk(&program)?;
             self.clock.stop(gpu)?;
             if whole {
                 self.recorded.insert(shape, None);
@@ -182,7 +181,7 @@ impl<'e> GpuSession<'e> {
             if self.recorded.get(&shape).is_some_and(Option::is_none) {
                 let program = self.program(shape, longest, all)?;
                 let pass = Pass { shape, starts };
-                let recording = Recording::new(gpu, || Steps::new(self, &pass)?.walk(&program))?;
+                let recording = Recording::new(gpu, || Steps::new(self, &pass).walk(&program))?;
                 self.recorded.insert(shape, Some(recording));
             }
             self.clock.start(gpu)?;

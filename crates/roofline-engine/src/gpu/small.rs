@@ -5,7 +5,7 @@ use roofline_core::{
     op::ElementwiseKind,
     program::{Step, Value, Weight},
 };
-use roofline_run::cuda::model::{Added, Norm, RopeWrite};
+use roofline_run::cuda::model::{Added, Memory, Norm, RopeWrite};
 
 use super::{GpuHeld, pass::Steps};
 use crate::{
@@ -23,7 +23,7 @@ impl Steps<'_, '_> {
             ElementwiseKind::Norm if step.weights == [Weight::QueryNorm, Weight::KeyNorm] => {
                 self.waiting.heads = Some([self.vector(layer, step.weights, 0)?, self.vector(layer, step.weights, 1)?]);
             }
-            ElementwiseKind::Norm if matches!(step.reads, [Value::Attended] | [Value::Fed]) => {
+            ElementwiseKind::Norm if matches!(step.reads, [Value::Attended | Value::Fed]) => {
                 self.waiting.post = Some(self.vector(layer, step.weights, 0)?);
             }
             ElementwiseKind::Norm => self.norm(layer, step)?,
@@ -98,7 +98,7 @@ impl Steps<'_, '_> {
         }
         let vectors = self.session.held.vectors(layer, step.weights)?;
         let (weight, bias) = vectors.first().ok_or_else(|| Error::missing(step.site))?;
-        let (weight, bias) = (Some(weight.address()), bias.as_ref().map(|bias| bias.address()));
+        let (weight, bias) = (Some(weight.address()), bias.as_ref().map(Memory::address));
         let rows = if last { shape.sequences } else { shape.rows() };
         let norm = self.waiting_norm(rows)?;
         let norm = Norm { weight, bias, last_of: last.then_some(shape.new), ..norm };
@@ -122,7 +122,7 @@ impl Steps<'_, '_> {
         let pass = self.pass.shape;
         // Of one product, its bias is added here.
         let bias = match session.held.products(layer, PROJECTIONS)? {
-            [one] => one.bias.as_ref().map(|bias| bias.address()),
+            [one] => one.bias.as_ref().map(Memory::address),
             _ => None,
         };
         let cached = session.caches[at].cached();

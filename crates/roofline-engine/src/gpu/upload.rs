@@ -9,7 +9,7 @@ use crate::{Error, Result, engine::Record, matrix::Matrix, weights::Held};
 /// Rows on their way: as they are stored, or as 16-bit numbers where no kernel reads that.
 struct Rows {
     format: Format,
-    rows: usize,
+    count: usize,
     codes: Vec<u8>,
 }
 
@@ -90,13 +90,13 @@ impl GpuModel {
         let plain = self.widened(matrix)?;
         let row = matrix.columns * 2;
         let mut table = Memory::new(&self.gpu, matrix.rows * row)?;
-        for first in (0..matrix.rows).step_by(plain.rows.max(1)) {
-            let bytes = plain.rows.min(matrix.rows - first) * row;
+        for first in (0..matrix.rows).step_by(plain.count.max(1)) {
+            let bytes = plain.count.min(matrix.rows - first) * row;
             table.write(&self.gpu, first * row, &plain.codes[..bytes])?;
         }
         self.gpu.wait()?;
         let head = model.tied.then(|| self.matrix(&[matrix], false)).transpose()?;
-        Ok(GpuHeld::Embedding { table, head })
+        Ok(GpuHeld::Embedding { table, head: head.map(Box::new) })
     }
 
     /// One matrix of all experts, or of the only one.
@@ -118,12 +118,15 @@ impl GpuModel {
         let shape = (first.rows, first.columns);
         let matrix = if wide {
             let rows = own.iter().map(|matrix| self.widened(matrix)).collect::<Result<Vec<Rows>>>()?;
-            let source = |rows: &'_ Rows| -> (Format, usize) { (rows.format, rows.rows) };
             let sources: Vec<Source<'_>> = rows
                 .iter()
-                .map(|rows| {
-                    let (format, count) = source(rows);
-                    Source { format, rows: count, codes: &rows.codes, scales: &[], zeros: &[], tensor: &[] }
+                .map(|Rows { format, count, codes }| Source {
+                    format: *format,
+                    rows: *count,
+                    codes,
+                    scales: &[],
+                    zeros: &[],
+                    tensor: &[],
                 })
                 .collect();
             OnGpu::new(&kernels, shape, &sources, None, (turns, self.twice))?
@@ -154,7 +157,7 @@ impl GpuModel {
     fn widened(&self, matrix: &Matrix<'_>) -> Result<Rows> {
         let rows = matrix.stored_rows();
         if let Some(source) = matrix.source().filter(|own| own.format == self.values && matrix.factors.is_none()) {
-            return Ok(Rows { format: self.values, rows, codes: source.codes.to_vec() });
+            return Ok(Rows { format: self.values, count: rows, codes: source.codes.to_vec() });
         }
         let (row, threads) = (matrix.columns * 2, std::thread::available_parallelism().map_or(1, usize::from));
         let mut codes = vec![0; rows * row];
@@ -179,7 +182,7 @@ impl GpuModel {
         });
         match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
             Some(error) => Err(error),
-            None => Ok(Rows { format: self.values, rows, codes }),
+            None => Ok(Rows { format: self.values, count: rows, codes }),
         }
     }
 }

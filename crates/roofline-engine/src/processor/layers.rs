@@ -14,12 +14,12 @@ pub(super) struct Kept {
 impl ProcessorSession<'_, '_> {
     /// From now on keeps what each layer puts out, of every `every`-th token of a sequence (its first, and those at
     /// multiples of `every`); 0 keeps nothing, as a session does where nobody asks. What was kept before is let go.
-    pub fn keep_layers(&mut self, every: usize) {
+    pub(crate) fn keep_layers(&mut self, every: usize) {
         self.kept = Kept { every, outputs: Vec::new() };
     }
 
     /// Takes what was kept since it was last taken, the first layer first; empty where nothing was.
-    pub fn take_layers(&mut self) -> Vec<LayerOutput> {
+    pub(crate) fn take_layers(&mut self) -> Vec<LayerOutput> {
         std::mem::take(&mut self.kept.outputs)
     }
 

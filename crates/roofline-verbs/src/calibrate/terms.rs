@@ -2,7 +2,7 @@
 
 use roofline_core::{
     Device,
-    calibration::{Calibration, CpuTerms, Gap, GpuTerms, KernelTerms, Lane, LaneTerms, Terms},
+    calibration::{Beside, Calibration, CpuTerms, Gap, GpuTerms, KernelTerms, Lane, LaneTerms, Terms},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,7 +34,11 @@ impl Calibrated {
     pub(crate) fn new(calibration: Calibration, device: &Device) -> Self {
         let rows = match &calibration.terms {
             Terms::Cpu(terms) => cpu(terms),
-            Terms::Gpu(terms) => gpu(terms).into_iter().chain(calibration.gap.as_ref().map(between)).collect(),
+            Terms::Gpu(terms) => {
+                let gap = calibration.gap.as_ref();
+                let prompts = gap.and_then(|gap| gap.prompts.as_ref()).map(beside);
+                gpu(terms).into_iter().chain(gap.map(between)).chain(prompts).collect()
+            }
             Terms::Timed(terms) => terms.kernels.iter().flat_map(timed_kernel).collect(),
         };
         Self { calibration, device_name: device.name.clone(), rows, notes: Vec::new() }
@@ -109,6 +113,11 @@ fn gpu(terms: &GpuTerms) -> Vec<Term> {
 fn between(gap: &Gap) -> Term {
     let meaning = "what every kernel of a pass takes longer than alone; below zero where the next begins earlier";
     term("pass: gap", gap.kernel.micros(), "us", meaning)
+}
+
+fn beside(prompts: &Beside) -> Term {
+    let meaning = "what element-wise work moves beside products of many rows";
+    term("pass: element-wise", prompts.rate.value() / 1e9, "GB/s", meaning)
 }
 
 /// What a lane has and others do without, where it shows.

@@ -4,11 +4,11 @@ use std::{fs, path::PathBuf};
 
 use roofline_core::{
     Device, Machine, Plan,
-    calibration::{Calibration, Gap, Pass},
+    calibration::{Beside, Calibration, Gap, Pass, beside},
     machine::{Basis, Stack},
     model::{Lowering, Workload},
     predict::forecast,
-    units::Seconds,
+    units::{Bytes, Seconds},
 };
 use serde::Deserialize;
 
@@ -37,7 +37,15 @@ struct Ran {
     batch: u64,
     prompt: u64,
     generated: u64,
+    ttft_us: Option<f64>,
     tpot_us: Option<f64>,
+}
+
+/// Which part of a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Prompt,
+    Step,
 }
 
 /// Finds the gap that explains what passes took beside their kernels, and keeps it with the calibration in use.
@@ -54,7 +62,7 @@ pub(super) fn fit(context: &Context, asked: &Request, files: &[PathBuf]) -> Resu
     let machine = Machine::new(device.clone(), stack).calibrated(Some(std::borrow::Cow::Owned(own.clone())));
     let (mut passes, mut left_out) = (Vec::new(), 0);
     for ran in told.iter().flat_map(|told| &told.passes) {
-        match pass(context, &machine, ran)? {
+        match pass(context, &machine, ran, Part::Step)? {
             Some(pass) => passes.push(pass),
             None => left_out += 1,
         }
@@ -65,7 +73,15 @@ pub(super) fn fit(context: &Context, asked: &Request, files: &[PathBuf]) -> Resu
     let mut models: Vec<&str> = passes.iter().map(|pass| pass.model.as_str()).collect();
     models.dedup();
     let provenance = format!("{}, decode steps of {}", now(), models.join(", "));
-    let gap = Gap::of(&passes, &device.key, provenance)?;
+    let mut gap = Gap::of(&passes, &device.key, provenance)?;
+    // Prompts are looked at with the gaps in place.
+    let spaced = Calibration { gap: Some(gap.clone()), ..own.clone() };
+    let machine = Machine::new(device.clone(), stack).calibrated(Some(std::borrow::Cow::Owned(spaced)));
+    let mut prompts = Vec::new();
+    for ran in told.iter().flat_map(|told| &told.passes) {
+        prompts.extend(pass(context, &machine, ran, Part::Prompt)?.filter(|pass| pass.beside > Bytes::ZERO));
+    }
+    gap.prompts = Beside::of(&prompts);
     let calibration = Calibration { gap: Some(gap), ..own };
     let path = keep(context, &calibration, &device)?;
     context.note(format!("kept in {}; `⟨roofline predict model⟩` uses it", path.display()));
@@ -107,8 +123,12 @@ fn device(context: &Context, asked: &Request, told: &[Told]) -> Result<Device> {
 }
 
 /// The kernels of a pass, added up; none where that says nothing of what lies between them.
-fn pass(context: &Context, machine: &Machine, ran: &Ran) -> Result<Option<Pass>> {
-    let Some(step) = ran.tpot_us.filter(|_| ran.generated > 0) else { return Ok(None) };
+fn pass(context: &Context, machine: &Machine, ran: &Ran, part: Part) -> Result<Option<Pass>> {
+    let took = match part {
+        Part::Prompt => ran.ttft_us,
+        Part::Step => ran.tpot_us.filter(|_| ran.generated > 0),
+    };
+    let Some(took) = took else { return Ok(None) };
     let model = context.model(&ModelName::from(ran.model.as_str()))?;
     let plan: Plan = ran.precision.parse()?;
     let plan = match &ran.kv {
@@ -116,9 +136,12 @@ fn pass(context: &Context, machine: &Machine, ran: &Ran) -> Result<Option<Pass>>
         None => plan,
     };
     let assignment = plan.on(&machine.device, Some(&model.anatomy))?;
-    // The step in the middle is the median one.
-    let middle = Workload::decode(ran.batch, ran.prompt.saturating_add(ran.generated.div_ceil(2)))?;
-    let graph = model.graph(middle, Lowering::default())?;
+    let workload = match part {
+        Part::Prompt => Workload::prefill(ran.batch, ran.prompt)?,
+        // The step in the middle is the median one.
+        Part::Step => Workload::decode(ran.batch, ran.prompt.saturating_add(ran.generated.div_ceil(2)))?,
+    };
+    let graph = model.graph(workload, Lowering::default())?;
     let told = forecast(&graph, &assignment, machine)?;
     if !matches!(told.basis, Basis::Calibrated | Basis::Transferred) {
         return Ok(None);
@@ -126,8 +149,9 @@ fn pass(context: &Context, machine: &Machine, ran: &Ran) -> Result<Option<Pass>>
     Ok(Some(Pass {
         model: model.name,
         kernels: graph.nodes.iter().map(|node| node.count).sum(),
+        beside: graph.nodes.iter().map(|node| beside(&node.op) * node.count as f64).sum(),
         sum: told.total.expected.time.seconds(),
-        measured: Seconds::new(step * 1e-6),
+        measured: Seconds::new(took * 1e-6),
     }))
 }
 
@@ -141,7 +165,8 @@ mod tests {
 
     fn ran(model: &str, precision: &str, batch: u64, tpot_us: f64) -> Ran {
         let (model, precision, kv) = (model.to_owned(), precision.to_owned(), Some("bf16".to_owned()));
-        Ran { model, precision, kv, batch, prompt: 512, generated: 32, tpot_us: Some(tpot_us) }
+        let ttft_us = Some(20.0 * tpot_us);
+        Ran { model, precision, kv, batch, prompt: 512, generated: 32, ttft_us, tpot_us: Some(tpot_us) }
     }
 
     /// Names as answers have them, plans as labels say them.
@@ -149,7 +174,7 @@ mod tests {
     fn passes_are_added_up() {
         let machine = machine();
         let sum = |model: &str, precision: &str| {
-            pass(&Context::pure(), &machine, &ran(model, precision, 1, 5000.0)).unwrap().unwrap()
+            pass(&Context::pure(), &machine, &ran(model, precision, 1, 5000.0), Part::Step).unwrap().unwrap()
         };
         let (wide, narrow) = (sum("Llama 3 8B", "bf16"), sum("Llama 3 8B", "w4a16"));
         // Five kernels in each of 32 layers, the lookup and the head.
@@ -161,11 +186,11 @@ mod tests {
             }
         }
         let silent = Ran { tpot_us: None, ..ran("llama-3-8b", "bf16", 1, 1.0) };
-        assert!(pass(&Context::pure(), &machine, &silent).unwrap().is_none());
+        assert!(pass(&Context::pure(), &machine, &silent, Part::Step).unwrap().is_none());
         for odd in
             [ran("no-such-model", "bf16", 1, 1.0), ran("llama-3-8b", "w99", 1, 1.0), ran("llama-3-8b", "bf16", 0, 1.0)]
         {
-            assert!(pass(&Context::pure(), &machine, &odd).is_err());
+            assert!(pass(&Context::pure(), &machine, &odd, Part::Step).is_err());
         }
     }
 
@@ -176,7 +201,7 @@ mod tests {
         let context = Context::pure();
         let truth = 1.4e-6;
         let made = |model: &str, precision: &str, batch: u64| {
-            let sum = pass(&context, &machine, &ran(model, precision, batch, 1.0)).unwrap().unwrap();
+            let sum = pass(&context, &machine, &ran(model, precision, batch, 1.0), Part::Step).unwrap().unwrap();
             Pass { measured: sum.sum + Seconds::new(truth * sum.kernels as f64), ..sum }
         };
         let passes: Vec<Pass> = ["llama-2-7b", "qwen2.5-1.5b", "llama-3-8b"]
@@ -188,7 +213,7 @@ mod tests {
         assert!(gap.without_mean > 0.02, "{gap:?}");
         let own = Calibration { gap: Some(gap), ..machine.calibration().unwrap().clone() };
         let with = machine.clone().calibrated(Some(std::borrow::Cow::Owned(own)));
-        let told = pass(&context, &with, &ran("llama-2-7b", "bf16", 1, 1.0)).unwrap().unwrap();
+        let told = pass(&context, &with, &ran("llama-2-7b", "bf16", 1, 1.0), Part::Step).unwrap().unwrap();
         assert!((told.sum / passes[0].measured - 1.0).abs() < 1e-9, "{} {}", told.sum, passes[0].measured);
         // A kernel that stands alone has no neighbours.
         let op = roofline_core::Graph::gemv(4096, 4096).unwrap().nodes[0].op;

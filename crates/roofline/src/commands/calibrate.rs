@@ -103,9 +103,17 @@ fn between(gap: Option<&Gap>) -> String {
         return "not measured, so kernels of a pass are added up as if nothing lay between them".to_owned();
     };
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let prompts = gap.prompts.as_ref().map_or_else(String::new, |own| {
+        let [mean, median, without] = [own.mean, own.median, own.without_mean].map(percent);
+        let (rate, passes) = (own.rate, own.passes);
+        format!(
+            "; element-wise work of prompts at {rate}, from {passes}: foretold from other models within {mean} on average, \
+             {median} in the median; {without} without it"
+        )
+    });
     format!(
         "{:+.2} us each, from {} passes of {} models ({}): steps foretold from other models within {} on average, {} in the \
-         median, nine of ten within {}; {} without it",
+         median, nine of ten within {}; {} without it{prompts}",
         gap.kernel.micros(),
         gap.passes,
         gap.models,

@@ -169,8 +169,13 @@ impl<'g> Attentions<'g> {
         let gpu = self.kernels.gpu;
         let Ok(mut decode) = Decode::of(&Self::op(of)?, self.sixteen(), of.cache.format) else { return Ok(None) };
         decode.first = 0;
-        decode.beside =
-            Beside { lengths: true, capped: of.cap.is_some(), sinks: of.sinks.is_some(), chained: chains(gpu) };
+        decode.beside = Beside {
+            page: None,
+            lengths: true,
+            capped: of.cap.is_some(),
+            sinks: of.sinks.is_some(),
+            chained: chains(gpu),
+        };
         let shared = (gpu.block_shared()? as usize).saturating_sub(OWN);
         let divisions = decode.divisions(gpu.multiprocessors as usize, shared);
         let most = divisions.iter().map(|division| decode.shares(*division)).max().unwrap_or(0);

@@ -19,7 +19,7 @@ const OLDEST: (u32, u32) = (12, 3);
 pub(super) fn chains(gpu: &Gpu) -> bool {
     let mut parts = gpu.driver.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let driver = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    gpu.architecture.major >= 9 && driver >= OLDEST && std::env::var_os("ROOFLINE_APART").is_none()
+    gpu.architecture.major >= 9 && driver >= OLDEST
 }
 
 /// Blocks in two dimensions, threads, and dynamic shared memory.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::{
     Kernels, Matrix, Memory,
-    launch::{Grid, chained, chains},
+    launch::{Grid, chained},
     matrix::unsupported,
     small::PARTS,
     thin::{self, Shape, Way},
@@ -143,8 +143,10 @@ impl<'g> Products<'g> {
         }
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
-            let plan = self.blas(w, matrix, shape, (x, y))?;
-            self.plans.insert(key, plan);
+            // Experts have as many rows as tokens chose them, other numbers in every pass: too many to try ways of each.
+            let product = self.described(matrix, shape)?;
+            let algorithm = product.candidates[0];
+            self.plans.insert(key, Plan::Blas(Box::new(product), algorithm));
         }
         match &self.plans[&key] {
             Plan::Blas(product, algorithm) => product.enqueue(self.kernels.gpu, algorithm, w, x, y),
@@ -362,7 +364,8 @@ impl<'g> Products<'g> {
         product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters })
     }
 
-    fn blas(&self, w: u64, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {
+    /// The product as cuBLASLt knows it.
+    fn described(&self, matrix: &Matrix, shape: Shape) -> Result<Product<'g>> {
         let input = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
         let described = cublaslt::Shape {
             m: shape.m,
@@ -374,8 +377,12 @@ impl<'g> Products<'g> {
             compute: Compute::Fp32,
             scales: Scales::None,
         };
+        self.kernels.gpu.blas()?.product(described, [0, 0])
+    }
+
+    fn blas(&self, w: u64, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
-        let product = gpu.blas()?.product(described, [0, 0])?;
+        let product = self.described(matrix, shape)?;
         let time = |algorithm: &Algorithm| fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, x, y));
         let algorithm = best(product.candidates.clone(), time)?;
         Ok(Plan::Blas(Box::new(product), algorithm))
@@ -399,11 +406,6 @@ impl<'g> Products<'g> {
             integer(choice.map_or(1, |choice| choice.active)),
         ];
         chained(self.kernels.gpu, &function, Grid::of((rows * matrix.n).div_ceil(8), 256), &arguments)
-    }
-
-    /// Whether what was asked for so far can be recorded: everything is planned when it is asked for first.
-    pub fn chains(&self) -> bool {
-        chains(self.kernels.gpu)
     }
 }
 
