@@ -29,6 +29,7 @@ fn with(kernel: f64) -> Calibration {
         median: 0.03,
         p90: 0.08,
         provenance: "a test".to_owned(),
+        prompts: None,
     };
     Calibration { gap: Some(gap), ..shipped().clone() }
 }

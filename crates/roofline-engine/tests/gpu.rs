@@ -161,6 +161,8 @@ fn every_format_agrees_with_the_processor() {
         "nf4",
         "mxfp4a16",
         "nvfp4a16",
+        "fp8",
+        "int8",
         "q4_k_m",
         "q8_0",
         "w4a16,head=w8a16",
