@@ -893,7 +893,17 @@ class KernelGap(Answer):
     models: int
     p90: float
     passes: int
+    prompts: Optional[PromptGap]
     provenance: str
+    without_mean: float
+
+class PromptGap(Answer):
+    bytes_per_s: float
+    mean: float
+    median: float
+    models: int
+    p90: float
+    passes: int
     without_mean: float
 
 class Term(Answer):
