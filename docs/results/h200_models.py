@@ -27,7 +27,7 @@ SHAPES = {
     "llama-2-13b": (40, 5120, 40, 40, 128, 13824, 32000),
 }
 # What one step of Llama-3 8B may take, in milliseconds.
-FLOORS = {"bf16": 4.0, "fp8": 2.4, "int8": 2.4, "w4a16": 1.75, "w4a16,head=w4a16": 1.5}
+FLOORS = {"bf16": 4.0, "w8a16": 2.4, "fp8": 2.4, "w4a16": 1.75, "w4a16,head=w4a16": 1.5}
 torch.manual_seed(0)
 config = tempfile.mkdtemp()
 
@@ -132,7 +132,7 @@ for name, shape in list(SHAPES.items())[: 1 if QUICK else None]:
                              predicted_step_ms=(found.get("predicted_tpot_us") or 0) / 1e3, predicted_prompt_ms=(found.get("predicted_ttft_us") or 0) / 1e3,
                              tokens_per_joule=found.get("decode_tokens_per_joule")))
 if not QUICK:
-    for precision in ["bf16", "*=bf16,experts=mxfp4"]:
+    for precision in ["bf16", "*=bf16,experts=mxfp4a16"]:
         found = ours("gpt-oss-20b", precision, 1)
         if found:
             rows.append(dict(model="gpt-oss-20b", precision=precision, batch=1, step_ms=found["tpot_us"] / 1e3, prompt_ms=found["ttft_us"] / 1e3))

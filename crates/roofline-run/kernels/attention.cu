@@ -14,8 +14,9 @@
 // to be the places of the operand that this thread holds, as long as features of Q and keys of P are renamed alike.
 //
 // A block takes one of `splits` shares of a KV head's keys `seen_from .. seen_to` and one of `groups` shares of its query
-// heads; the last block of a head to finish adds the shares of keys up (flash decoding). Blocks: batch * kv_heads * groups *
-// splits. Queries are [batch][head][feature], sequences `q_pitch` numbers apart, outputs the same without a gap; keys and
+// heads; the last block of a head to finish adds the shares of keys up (flash decoding), or all of them do, a part of the
+// features each, where they are a CLUSTER and see each other's shared memory: one way to memory and back is saved, which is a
+// fifth of the time of short contexts. Blocks: batch * kv_heads * groups * splits. Queries are [batch][head][feature], sequences `q_pitch` numbers apart, outputs the same without a gap; keys and
 // values are [batch][kv head][capacity][feature], scales of 8-bit caches one bfloat16 per row. `scale` has log2(e) in it;
 // `cap` bounds scores by a tanh; a sink is one more score of a head, which nothing is added for. `shares` hold HEADS *
 // (HEAD_DIM + 2) floats per block; `counters`, one per `splits` blocks, start as zeros and are left as zeros. Shared memory:
@@ -25,9 +26,23 @@
 // are seen (0: all), and as many blocks do nothing as there are too many. No keys give zeros. A cache may be of pages of PAGED
 // rows, [page][kv head][row][feature], which `table` names: [batch][capacity / PAGED]; steps then start where pages may.
 //
+// Where TURNED, `q` is what the product of queries, keys and values put out, as `rope.cuh` knows it: [batch][query heads, key
+// heads, value heads][feature], sequences `q_pitch` numbers apart. Every block turns the queries of its own heads, and the one
+// that sees the last key writes it and its value to the cache. Keys of earlier tokens are on their way before that.
+//
 // Compiled for: HEAD_DIM; CACHE, which is SIXTEEN (as the queries), E4M3, E5M2 or INT8; TILES of 8 query heads per block;
 // WARPS per block; KEYS per warp and step; DEPTH of the queue in steps, or 0; BLOCKS per multiprocessor; HALF as in common;
-// LENGTHS, CAPPED, SINKS: whether there are such; PAGED, or 0; CHAINED as in chain.
+// LENGTHS, CAPPED, SINKS: whether there are such; PAGED, or 0; TURNED, with ROTARY and NORMED; CLUSTER: 0, or what
+// `splits` is; CHAINED as in chain.
+
+#if TURNED || CHAINED
+#define CACHED
+#else
+#define CACHED __restrict__
+#endif
+#if TURNED
+static_assert(LENGTHS && !PAGED, "new keys go behind those that are counted, in rows that follow each other");
+#endif
 
 // What a warp has seen of its keys: the largest score per head, this thread's part of the sum of powers, and outputs.
 struct Seen {
@@ -170,20 +185,64 @@ static __device__ __forceinline__ void add(float4& sum, float weight, float4 val
     sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    attention_decode(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v,
-                     const u16* __restrict__ k_scales, const u16* __restrict__ v_scales, u16* __restrict__ out,
+static __device__ __forceinline__ void cluster_wait() {
+#if CLUSTER
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// Where `own` of this block is in block `rank` of the cluster.
+static __device__ __forceinline__ u32 place_in(const void* own, u32 rank) {
+    u32 there = (u32)__cvta_generic_to_shared(own);
+#if CLUSTER
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(there) : "r"(rank));
+#endif
+    return there;
+}
+
+static __device__ __forceinline__ float4 float4_in(const float* own, u32 rank) {
+    float4 value = make_float4(0, 0, 0, 0);
+#if CLUSTER
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(place_in(own, rank)));
+#endif
+    return value;
+}
+
+static __device__ __forceinline__ float2 float2_in(const float2* own, u32 rank) {
+    float2 value = make_float2(0, 0);
+#if CLUSTER
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(place_in(own, rank)));
+#endif
+    return value;
+}
+
+extern "C" __global__ void
+#if CLUSTER
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+__launch_bounds__(THREADS, BLOCKS)
+    attention_decode(const u16* q, const uint4* CACHED k, const uint4* CACHED v,
+                     const u16* CACHED k_scales, const u16* CACHED v_scales, u16* __restrict__ out,
                      float* __restrict__ shares, u32* __restrict__ counters, const int* __restrict__ lengths,
                      const int* __restrict__ table, const float* __restrict__ sinks, int all_heads, int kv_heads, int q_pitch, int capacity, int seen_from,
-                     int seen_to, int added, int window, int splits, int groups, float scale, float cap) {
+                     int seen_to, int added, int window, int splits, int groups, float scale, float cap
+#if TURNED
+                     , const float* __restrict__ bias, const float* __restrict__ q_norm, const float* __restrict__ k_norm,
+                     const float* __restrict__ turns, float epsilon
+#endif
+    ) {
     chain_release();
+#if !TURNED
     chain_wait();
+#endif
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int split = blockIdx.x % splits, part = blockIdx.x / splits;
     int unit = part / groups, group = all_heads / kv_heads;
     int before = part % groups * HEADS, heads = min(group - before, HEADS);
     int sequence = unit / kv_heads, first_head = unit % kv_heads * group + before;
-    q += (long long)sequence * q_pitch + first_head * HEAD_DIM;
+    q += (long long)sequence * q_pitch + (TURNED ? 0 : first_head * HEAD_DIM);
     out += ((long long)sequence * all_heads + first_head) * HEAD_DIM;
     // Blocks that share the keys: all, or as many as have a step for each warp.
     int sharing = splits;
@@ -195,9 +254,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (LENGTHS) {
         int most = ((seen_to - seen_from + KEYS - 1) / KEYS + WARPS - 1) / WARPS;
         sharing = max(min(splits, most), 1);
-        if (split >= sharing) return;
+        if (!CLUSTER && split >= sharing) return;
     }
     u64 rows = PAGED ? 0 : (u64)unit * capacity + seen_from;
+#if TURNED
+    void *new_k = (void*)k, *new_v = (void*)v;
+    u16 *new_k_scales = (u16*)k_scales, *new_v_scales = (u16*)v_scales;
+#endif
     k += rows * PIECES, v += rows * PIECES, k_scales += rows, v_scales += rows;
 
     u32 own = (u32)__cvta_generic_to_shared(queue + warp * SLOTS * STEP);
@@ -208,7 +271,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     int keys = seen_to - seen_from, steps = (keys + KEYS - 1) / KEYS;
     int first = (int)((long long)steps * split / sharing) + warp;
-    int end = (int)((long long)steps * (split + 1) / sharing);
+    // A block of a cluster without keys of its own waits for the others.
+    int end = split < sharing ? (int)((long long)steps * (split + 1) / sharing) : 0;
     // The first row of a step.
     auto row_of = [&](int at) {
         if (!PAGED || at >= end) return (u64)at * KEYS;
@@ -220,6 +284,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         u64 row = PAGED ? begin + min(lane, keys - 1 - at * KEYS) : min(at * KEYS + lane, keys - 1);
         return make_float2(from_bf16(k_scales[row]) * REST, from_bf16(v_scales[row]) * REST);
     };
+    // Behind this, the new key is in the cache, where one of this block's steps is the last one.
+#if TURNED
+    __shared__ u16 turned[HEADS * HEAD_DIM];
+#endif
+    auto turn = [&] {
+#if TURNED
+        int head_of_cache = unit % kv_heads;
+        rope::Angles angles(turns, seen_to - 1);
+        chain_wait();
+        for (int item = warp; item < heads + (end == steps ? 2 : 0); item += WARPS) {
+            bool query = item < heads, value = item > heads;
+            int place = query ? first_head + item : all_heads + head_of_cache + (value ? kv_heads : 0);
+            rope::Head head(q + place * HEAD_DIM, bias ? bias + place * HEAD_DIM : bias);
+            if (NORMED && !value) head.norm(query ? q_norm : k_norm, epsilon);
+            if (!value) head.turn(angles);
+            if (query) head.write(turned + item * HEAD_DIM);
+            else head.cache(value ? new_v : new_k, value ? new_v_scales : new_k_scales, (u64)unit * capacity + seen_to - 1);
+        }
+        __syncthreads();
+        q = turned;
+#endif
+    };
 #if DEPTH
     auto ask = [&](int at, int slot) {
         u32 to = own + slot * STEP * 16, from = PAGED ? 0 : at * KEYS * PIECES;
@@ -229,8 +315,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (at < end && (at + 1) * KEYS > keys) fetch<false>(to, k + begin, v + begin, from, left * PIECES - 1);
         end_of_step();
     };
+    // Steps of old keys may be asked for before the new one is there.
+    auto begins = [&](bool early) {
 #pragma unroll
-    for (int at = 0; at < DEPTH - 1; at++) ask(first + at * WARPS, at);
+        for (int at = 0; at < DEPTH - 1; at++)
+            if ((!TURNED || first + at * WARPS < steps - 1) == early) ask(first + at * WARPS, at);
+    };
+    begins(true);
+    turn();
+    begins(false);
 #else
     auto ask = [&](Held& held, const uint4* cache, int at, u64 begin) {
         u32 from = PAGED ? 0 : at * KEYS * PIECES;
@@ -240,8 +333,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (at < end && (at + 1) * KEYS > keys) held.load<false>(cache, from, left * PIECES - 1);
     };
     Held held, values;
-    ask(held, k, first, row_of(first));
-    if (Held::BOTH) ask(values, v, first, row_of(first));
+    auto begins = [&] {
+        ask(held, k, first, row_of(first));
+        if (Held::BOTH) ask(values, v, first, row_of(first));
+    };
+    bool early = !TURNED || first != steps - 1;
+    if (early) begins();
+    turn();
+    if (!early) begins();
 #endif
     // Where this step and the next begin, which is known a step before it is needed.
     u64 begin = row_of(first), following = row_of(first + WARPS);
@@ -277,6 +376,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     // The warps' outputs, added up in shared memory.
     __shared__ float2 states[WARPS][HEADS]; // largest, total
+    __shared__ float2 merged[HEADS]; // the same of all warps
     __shared__ bool last;
     float* outputs = (float*)queue;
     arrival<0>();
@@ -315,7 +415,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             total += weight * states[from][head].y;
             add(sum, weight, *(const float4*)(outputs + from * HEADS * HEAD_DIM + at * 4));
         }
-        if (sharing == 1) {
+        if (CLUSTER) {
+            // Only this thread reads these places of all warps.
+            *(float4*)(outputs + at * 4) = sum;
+            if (at * 4 % HEAD_DIM == 0) merged[head] = make_float2(largest, total);
+        } else if (sharing == 1) {
             float inverse = inverse_of(largest, total, sinks, first_head + head);
             store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
         } else {
@@ -323,6 +427,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (at * 4 % HEAD_DIM == 0) *(float2*)(share + HEADS * HEAD_DIM + head * 2) = make_float2(largest, total);
         }
     }
+#if CLUSTER
+    cluster_wait();
+    int count = heads * HEAD_DIM / 4, part_of = (count + CLUSTER - 1) / CLUSTER;
+    for (int at = split * part_of + threadIdx.x; at < min((split + 1) * part_of, count); at += THREADS) {
+        int head = at * 4 / HEAD_DIM;
+        float2 state[CLUSTER];
+        float4 value[CLUSTER], sum = make_float4(0, 0, 0, 0);
+        float largest = NOTHING, total = 0;
+#pragma unroll
+        for (int from = 0; from < CLUSTER; from++) state[from] = float2_in(merged + head, from), value[from] = float4_in(outputs + at * 4, from);
+#pragma unroll
+        for (int from = 0; from < CLUSTER; from++) largest = fmaxf(largest, state[from].x);
+#pragma unroll
+        for (int from = 0; from < CLUSTER; from++) {
+            float weight = power_of_2(state[from].x - largest);
+            total += weight * state[from].y;
+            add(sum, weight, value[from]);
+        }
+        float inverse = inverse_of(largest, total, sinks, first_head + head);
+        store_16(out + at * 4, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+    }
+    // Nobody leaves while others may still read what it has.
+    cluster_wait();
+    return;
+#endif
     if (sharing == 1) return;
 
     // The blocks' shares, added up by the last block of this KV head.

@@ -122,6 +122,20 @@ static __device__ __forceinline__ u32 widened(u32 four, bool last) {
 #endif
 }
 
+// 16 bytes of the cache: of one that this kernel or one of its chain writes, by a load that is not older than the write.
+static __device__ __forceinline__ uint4 piece_of(const uint4* from) {
+#if TURNED || CHAINED
+    uint4 value;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(from)
+                 : "memory");
+    return value;
+#else
+    return stream(from);
+#endif
+}
+
 static __device__ __forceinline__ void put(u32 to, uint4 piece) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
                  : "memory");
@@ -131,7 +145,7 @@ static __device__ __forceinline__ void copy(u32 to, const uint4* from) {
 #if TENSOR_16
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
-    put(to, stream(from));
+    put(to, piece_of(from));
 #endif
 }
 
@@ -209,7 +223,7 @@ struct Held {
         cache += WHOLE ? first + lane : 0;
 #pragma unroll
         for (int at = 0; at < COPIES; at++)
-            pieces[at] = stream(cache + (WHOLE ? at * 32 : min(first + at * 32 + lane, last)));
+            pieces[at] = piece_of(cache + (WHOLE ? at * 32 : min(first + at * 32 + lane, last)));
     }
 
     __device__ __forceinline__ void store(u32 slot, bool values) const {

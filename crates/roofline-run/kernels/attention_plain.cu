@@ -19,8 +19,8 @@ static __device__ __forceinline__ float cached(const void* cache, u64 at) {
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-    attention_plain(const u16* __restrict__ q, const void* __restrict__ keys, const void* __restrict__ values,
-                    const u16* __restrict__ key_scales, const u16* __restrict__ value_scales, const int* __restrict__ starts,
+    attention_plain(const u16* q, const void* keys, const void* values,
+                    const u16* key_scales, const u16* value_scales, const int* __restrict__ starts,
                     const float* __restrict__ sinks, u16* __restrict__ out, int rows, int heads, int kv_heads, int capacity, int first,
                     int step, int window, float scale, float cap) {
     chain_release();

@@ -46,7 +46,7 @@ static __device__ __forceinline__ void multiply(float* c, const u32* a, u32 b0, 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    attention_prefill(const u16* __restrict__ q, const uint4* __restrict__ k, const uint4* __restrict__ v, u16* __restrict__ out,
+    attention_prefill(const u16* q, const uint4* k, const uint4* v, u16* __restrict__ out,
                       const int* __restrict__ starts, const int* __restrict__ table, const float* __restrict__ sinks,
                       float* __restrict__ shares, u32* __restrict__ counters, int sequences, int heads, int kv_heads, int capacity, int fresh,
                       int q_pitch, int window, int splits, float scale, float cap) {

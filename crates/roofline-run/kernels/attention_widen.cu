@@ -22,8 +22,8 @@ static __device__ __forceinline__ uint2 widened(u32 four, float scale) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    attention_widen(const uint4* __restrict__ k, const uint4* __restrict__ v, const u16* __restrict__ k_scales,
-                    const u16* __restrict__ v_scales, uint4* __restrict__ wide_k, uint4* __restrict__ wide_v,
+    attention_widen(const uint4* k, const uint4* v, const u16* k_scales,
+                    const u16* v_scales, uint4* __restrict__ wide_k, uint4* __restrict__ wide_v,
                     const int* __restrict__ starts, int kv_heads, int capacity, int fresh) {
     chain_release();
     chain_wait();

@@ -186,26 +186,10 @@ struct Place {
 };
 
 #if OUTPUT != SIXTEEN
-// The largest code a row's largest magnitude is brought to; INT8 uses all 256.
-constexpr float LARGEST = OUTPUT == E4M3 ? 448 : OUTPUT == E5M2 ? 57344 : 127.5f;
-
-// Round to nearest, ties to even, in a float of MANTISSA bits with a largest code, by adding half of what is cut off.
-template <int MANTISSA, int BIAS, int TOP> static __device__ __forceinline__ u32 narrowed(float value) {
-    u32 sign = __float_as_uint(value) >> 24 & 0x80, bits = __float_as_uint(value) & 0x7fffffff;
-    constexpr int CUT = 23 - MANTISSA;
-    u32 normal = ((bits + (1u << (CUT - 1)) - 1 + (bits >> CUT & 1)) >> CUT) - ((127 - BIAS) << MANTISSA);
-    u32 small = (u32)__float2int_rn(fabsf(value) * (float)(1u << (BIAS - 1 + MANTISSA)));
-    return sign | min(bits < (u32)(128 - BIAS) << 23 ? small : normal, (u32)TOP);
-}
+constexpr float LARGEST = OUTPUT == E4M3 ? TOP_E4M3 : OUTPUT == E5M2 ? TOP_E5M2 : TOP_INT8;
 
 static __device__ __forceinline__ u32 code(float value) {
-#if OUTPUT == E4M3
-    return narrowed<3, 7, 0x7e>(value);
-#elif OUTPUT == E5M2
-    return narrowed<2, 15, 0x7b>(value);
-#else
-    return (u32)max(-128, min(127, __float2int_rn(value))) & 0xff;
-#endif
+    return OUTPUT == E4M3 ? to_e4m3(value) : OUTPUT == E5M2 ? to_e5m2(value) : to_int8(value);
 }
 
 static __device__ __forceinline__ u32 codes(float a, float b, float c, float d) {
@@ -237,8 +221,7 @@ static __device__ __forceinline__ void finish(const Place& place, Eight (&values
 #pragma unroll
         for (int i = 0; i < 8; i++)
             if (i < place.count(chunk)) largest = fmaxf(largest, fabsf(values[chunk].at[i]));
-    u32 ideal = __float_as_uint(largest_of_row(largest) / LARGEST);
-    u32 scale = ideal == 0 ? 0x3f80 : (ideal + 0xffff) >> 16;
+    u32 scale = row_scale(largest_of_row(largest), LARGEST);
     float inverse = 1 / __uint_as_float(scale << 16);
     if (!place.there) return;
     if (place.lane == 0) scales[to] = (u16)scale;

@@ -46,7 +46,7 @@ static __device__ __forceinline__ void copies_wait() {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
-                const __grid_constant__ Map map, const u8* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y,
+                const __grid_constant__ Map map, const u8* x, const u16* x_scales, u16* __restrict__ y,
                 Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int split, float tensor,
                 float lift) {
     extern __shared__ u8 dynamic[];

@@ -71,7 +71,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(CONSUMERS + COPIERS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
-                const __grid_constant__ Map map, const u8* __restrict__, const u16* __restrict__ x_scales, u16* __restrict__ y,
+                const __grid_constant__ Map map, const u8* __restrict__, const u16* x_scales, u16* __restrict__ y,
                 Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int whole, float tensor,
                 float lift) {
     extern __shared__ u8 dynamic[];

@@ -18,12 +18,22 @@
 //   WIDE     1: y is FP32                     CHAINED  as in chain.cuh
 //   EXPERTS  1: row `blockIdx.y` of y is of the expert that `choice` says: one of many matrices, each `*_stride` bytes after the
 //            other, times row `blockIdx.y / active` of x
+//   ADDS     1: results are added to the residual stream, FP32, from `stream` to `sums`; y is that times the weights of the
+//            norm behind it, and `squares_out` has the sum of squares of every 16 numbers of a row
+//   FACTORED 1: x is such a y, not divided by its root mean square yet: results are, by `squares`. A norm's only sum over a
+//            row is so left to the kernels on both sides of it, and the norm needs none of its own.
 
 #ifndef WIDE
 #define WIDE 0
 #endif
 #ifndef EXPERTS
 #define EXPERTS 0
+#endif
+#ifndef ADDS
+#define ADDS 0
+#endif
+#ifndef FACTORED
+#define FACTORED 0
 #endif
 
 // One step's bytes, with its scales.
@@ -63,10 +73,17 @@ extern "C" __global__ void
 #endif
         __launch_bounds__(LANES)
             gemv_packed(const uint4* __restrict__ weights, const char* __restrict__ scales, const char* __restrict__ zeros,
-                 const u16* __restrict__ x, const u16* __restrict__ x_scales, u16* __restrict__ y, int rows, int steps, int m,
+                 const u16* x, const u16* x_scales, u16* __restrict__ y, int rows, int steps, int m,
                  float tensor
+#if FACTORED
+                 , const float* squares, float epsilon
+#endif
+#if ADDS
+                 , const float* stream_in, float* __restrict__ stream_out, const float* __restrict__ norm,
+                 float* __restrict__ squares_out
+#endif
 #if EXPERTS
-                 , const int* __restrict__ choice, u64 weight_stride, u64 scale_stride, u64 zero_stride, int active
+                 , const int* choice, u64 weight_stride, u64 scale_stride, u64 zero_stride, int active
 #endif
     ) {
     chain_release();
@@ -264,9 +281,49 @@ extern "C" __global__ void
         for (int block = 0; block < COLUMNS; block++) x_at[block] += DEPTH * STRIDE * x_step;
     };
     fetch(ping, 0);
+    // Results of this thread, up to ROUNDS: rows of W side by side in a warp, so that what is written is side by side too.
+    constexpr int own = COLUMNS * 128, step = FUNCTION == GATED ? 2 : 1;
+    constexpr int ROUNDS = (TILES / step * own + LANES * SPLIT - 1) / (LANES * SPLIT);
+    struct Result {
+        int at, tile, column, out;
+        bool there;
+    };
+    auto result_of = [&](int round) {
+        int at = threadIdx.x + (part + round * SPLIT) * LANES, tile = at / own * step;
+        int column = at / 16 % (8 * COLUMNS), out = (first + tile) / step * 16 + at % 16;
+        bool there = at < TILES / step * own && column < m && out < rows && first + tile < tiles;
+        return Result{at % own, tile, column, out, there};
+    };
+#if ADDS
+    float before[ROUNDS], norms[ROUNDS];
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        Result to = result_of(round);
+        norms[round] = to.there ? norm[to.out] : 0;
+    }
+#endif
 #if !EXPERTS
     // Weights are on their way; x may still be written.
     chain_wait();
+#endif
+#if ADDS
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        Result to = result_of(round);
+        before[round] = to.there ? stream_in[(u64)to.column * rows + to.out] : 0;
+    }
+#endif
+#if FACTORED
+    // A warp looks after row `warp` of x, and what comes of its squares at once is on its way while products run.
+    __shared__ float factors[8 * COLUMNS];
+    int parts = steps * 4;
+    float4 early[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int at = (lane + 32 * i) * 4;
+        early[i] = make_float4(0, 0, 0, 0);
+        if (warp < m && at < parts) early[i] = *(const float4*)(squares + warp * parts + at);
+    }
 #endif
     while (at < steps) {
         fetch(pong, DEPTH);
@@ -276,12 +333,23 @@ extern "C" __global__ void
         consume(pong);
     }
 
+#if FACTORED
+    for (int row = warp; row < m; row += WARPS) {
+        float sum = 0;
+        if (row == warp)
+#pragma unroll
+            for (int i = 0; i < 2; i++) sum += early[i].x + early[i].y + early[i].z + early[i].w;
+        for (int at = (row == warp ? 256 : 0) + lane; at < parts; at += 32) sum += squares[row * parts + at];
+        sum = warp_sum(sum);
+        if (lane == 0) factors[row] = rsqrtf(sum / (16 * parts) + epsilon);
+    }
+#endif
     // The warps' sums, one word per lane and value; then the blocks'.
     __shared__ Sum shares[WARPS][TILES * COLUMNS * 4][32];
 #pragma unroll
     for (int i = 0; i < TILES * COLUMNS * 4; i++) shares[warp][i][lane] = ((Sum*)sums)[i];
     __syncthreads();
-    // Value `at`: rows of W side by side in a warp, so that what is written is side by side too.
+    // Value `at` of a tile.
     auto total = [&](int tile, int at, bool all) {
         int column = at / 16 % (8 * COLUMNS), row = at % 16;
         int value = (tile * COLUMNS + column / 8) * 4 + row / 8 * 2 + column % 2;
@@ -294,24 +362,37 @@ extern "C" __global__ void
         float scale = tensor;
         if (STORED == INT8 || STORED == E4M3 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
         if (BYTES) scale *= from_bf16(x_scales[column]);
+#if FACTORED
+        scale *= factors[column];
+#endif
         return (float)sum * scale;
     };
-    constexpr int own = COLUMNS * 128, step = FUNCTION == GATED ? 2 : 1;
     if (SPLIT > 1) {
         for (int at = threadIdx.x; at < TILES * own; at += LANES)
             if (at / 16 % (8 * COLUMNS) < m && first + at / own < tiles) total(at / own, at % own, false);
         cluster_wait();
     }
-    for (int at = threadIdx.x + part * LANES; at < TILES / step * own; at += LANES * SPLIT) {
-        int tile = at / own * step, column = at / 16 % (8 * COLUMNS), out = (first + tile) / step * 16 + at % 16;
-        if (column >= m || out >= rows || first + tile >= tiles) continue;
-        float result = total(tile, at % own, true);
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        Result to = result_of(round);
+        if (!to.there) continue;
+        float result = total(to.tile, to.at, true);
         if (FUNCTION != IDENTITY) result = result / (1.0f + __expf(-result));
-        if (FUNCTION == GATED) result *= total(tile + 1, at % own, true);
+        if (FUNCTION == GATED) result *= total(to.tile + 1, to.at, true);
+        u64 place = (u64)to.column * rows + to.out;
+#if ADDS
+        float sum = before[round] + result, square = sum * sum;
+        stream_out[place] = sum;
+        result = sum * norms[round];
+        // Rows are whole sixteens, so that half a warp is there or is not.
+#pragma unroll
+        for (int far = 8; far > 0; far /= 2) square += __shfl_xor_sync(0xffffu << (lane & 16), square, far);
+        if (to.out % 16 == 0) squares_out[to.column * (rows / 16) + to.out / 16] = square;
+#endif
         if (WIDE)
-            ((float*)y)[(u64)column * rows + out] = result;
+            ((float*)y)[place] = result;
         else
-            y[(u64)column * rows + out] = to_16(result);
+            y[place] = to_16(result);
     }
     if (SPLIT > 1) cluster_wait();
     if (STORED == NF4) __syncthreads();

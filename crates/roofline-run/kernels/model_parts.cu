@@ -12,6 +12,22 @@
 
 #define THREADS 256
 
+// Eight neighbours at once.
+struct Eight {
+    float at[8];
+
+    __device__ __forceinline__ Eight(const u16* from) {
+        uint4 bits = *(const uint4*)from;
+        u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) at[2 * i] = low_16(words[i]), at[2 * i + 1] = high_16(words[i]);
+    }
+
+    __device__ __forceinline__ void write(u16* to) const {
+        *(uint4*)to = make_uint4(pair_16(at[0], at[1]), pair_16(at[2], at[3]), pair_16(at[4], at[5]), pair_16(at[6], at[7]));
+    }
+};
+
 // y = y * factor + bias, by columns; then bent: cap * tanh(y / cap).
 extern "C" __global__ void __launch_bounds__(THREADS)
     affine(void* y, const float* __restrict__ factors, const float* __restrict__ bias, u64 count, int width, float cap) {
@@ -47,31 +63,43 @@ static __device__ __forceinline__ float function(float x, float limit) {
 // out = function(gate) * up, or function(gate) where there is no `up`. Rows of gate and up start `pitch` apart, their
 // numbers are `stride` apart. Biases likewise, of expert `choice[row]` where there are choices.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    activated(const u16* __restrict__ gate, const u16* __restrict__ up, const float* __restrict__ gate_bias,
-              const float* __restrict__ up_bias, const int* __restrict__ choice, u16* __restrict__ out, u64 count, int width, int pitch,
+    activated(const u16* gate, const u16* up, const float* __restrict__ gate_bias,
+              const float* __restrict__ up_bias, const int* choice, u16* __restrict__ out, u64 count, int width, int pitch,
               int stride, int bias_pitch, float limit) {
     chain_release();
     chain_wait();
-    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+    auto applied = [&](float x, float other) {
+        float result = function(x, limit);
+        if (up) result *= KIND == 4 ? fminf(fmaxf(other, -limit), limit) + 1 : other;
+        return result;
+    };
+    u64 start = (u64)blockIdx.x * THREADS + threadIdx.x, threads = (u64)gridDim.x * THREADS;
+    // Neighbours without biases, eight at a time.
+    if (stride == 1 && width % 8 == 0 && pitch % 8 == 0 && !gate_bias && !up_bias) {
+        for (u64 at = start * 8; at < count; at += threads * 8) {
+            u64 from = at / width * pitch + at % width;
+            Eight x(gate + from), other((up ? up : gate) + from);
+#pragma unroll
+            for (int i = 0; i < 8; i++) x.at[i] = applied(x.at[i], other.at[i]);
+            x.write(out + at);
+        }
+        return;
+    }
+    for (u64 at = start; at < count; at += threads) {
         u64 row = at / width;
         int column = (int)(at % width) * stride;
         u64 biased = (choice ? (u64)choice[row] * bias_pitch : 0) + column;
-        float x = from_16(gate[row * pitch + column]);
+        float x = from_16(gate[row * pitch + column]), other = up ? from_16(up[row * pitch + column]) : 0;
         if (gate_bias) x += gate_bias[biased];
-        float result = function(x, limit);
-        if (up) {
-            float other = from_16(up[row * pitch + column]);
-            if (up_bias) other += up_bias[biased];
-            result *= KIND == 4 ? fminf(fmaxf(other, -limit), limit) + 1 : other;
-        }
-        out[at] = to_16(result);
+        if (up && up_bias) other += up_bias[biased];
+        out[at] = to_16(applied(x, other));
     }
 }
 
 // The `active` best of `experts` scores of each row, of equal ones the first, and how much of each a token takes: by a
 // softmax over the chosen, or over all. One warp per row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    route(const float* __restrict__ scores, int* __restrict__ choice, float* __restrict__ weights, int rows, int experts, int active,
+    route(const float* scores, int* __restrict__ choice, float* __restrict__ weights, int rows, int experts, int active,
           int of_all) {
     chain_release();
     int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -112,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // What the experts of a row put out, weighed and added up, with their biases. `place`, where there is one, says in which row
 // of `visited` an expert's output is.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    combine(const u16* __restrict__ visited, const int* __restrict__ place, const int* __restrict__ choice,
-            const float* __restrict__ weights, const float* __restrict__ bias, float* __restrict__ out, u64 count, int width, int active) {
+    combine(const u16* visited, const int* place, const int* choice,
+            const float* weights, const float* __restrict__ bias, float* __restrict__ out, u64 count, int width, int active) {
     chain_release();
     chain_wait();
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
@@ -132,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // INT32 sums, with an FP32 scale per row of W and per row of x.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    scaled(const int* __restrict__ sums, const float* __restrict__ w_scales, const float* __restrict__ x_scales, void* __restrict__ out, int m,
+    scaled(const int* sums, const float* __restrict__ w_scales, const float* x_scales, void* __restrict__ out, int m,
            int n) {
     chain_release();
     chain_wait();
@@ -148,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Rows of `width` numbers to rows that are `pitch` apart.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    place(const u16* __restrict__ x, u16* __restrict__ out, u64 count, int width, int pitch) {
+    place(const u16* x, u16* __restrict__ out, u64 count, int width, int pitch) {
     chain_release();
     chain_wait();
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS)
@@ -157,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Row `from[i]` of x to row i.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gather(const u16* __restrict__ x, const int* __restrict__ from, u16* __restrict__ out, u64 count, int width) {
+    gather(const u16* x, const int* from, u16* __restrict__ out, u64 count, int width) {
     chain_release();
     chain_wait();
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS)
@@ -167,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // y = x W^T with plain rows of 16-bit numbers, a warp per output. `choice` where there is one says which expert's matrix row
 // i of y is of, and `active` how many rows of y share a row of x.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    plain_product(const u16* __restrict__ w, const u16* __restrict__ x, const int* __restrict__ choice, void* __restrict__ y, int m, int n,
+    plain_product(const u16* __restrict__ w, const u16* x, const int* choice, void* __restrict__ y, int m, int n,
                   int k, int active) {
     chain_release();
     u64 item = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
@@ -190,29 +218,34 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Every row of 16-bit numbers to codes with a scale of its own, for products of 8-bit inputs. 1: INT8, 2: E4M3. Scales are
 // rounded up to bfloat16, so that nothing is clipped, and written as that and as FP32. One block per row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    narrowed(const u16* __restrict__ x, u8* __restrict__ out, u16* __restrict__ scales, float* __restrict__ wide, int width, int kind) {
+    narrowed(const u16* x, u8* __restrict__ out, u16* __restrict__ scales, float* __restrict__ wide, int width, int kind) {
     __shared__ float parts[THREADS / 32];
     chain_release();
     chain_wait();
     x += (u64)blockIdx.x * width, out += (u64)blockIdx.x * width;
+    // Eight numbers at a time where rows are whole eights.
+    bool whole = width % 8 == 0;
     float largest = 0;
-    for (int at = threadIdx.x; at < width; at += THREADS) largest = fmaxf(largest, fabsf(from_16(x[at])));
+    for (int at = threadIdx.x * 8; whole && at < width; at += THREADS * 8) {
+        Eight eight(x + at);
+#pragma unroll
+        for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(eight.at[i]));
+    }
+    for (int at = threadIdx.x; !whole && at < width; at += THREADS) largest = fmaxf(largest, fabsf(from_16(x[at])));
     largest = warp_max(largest);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = largest;
     __syncthreads();
     for (int i = 0; i < THREADS / 32; i++) largest = fmaxf(largest, parts[i]);
-    u32 ideal = __float_as_uint(largest / (kind == 1 ? 127.5f : 448.0f)), scale = ideal == 0 ? 0x3f80 : (ideal + 0xffff) >> 16;
+    u32 scale = row_scale(largest, kind == 1 ? TOP_INT8 : TOP_E4M3);
     float inverse = 1 / __uint_as_float(scale << 16);
-    for (int at = threadIdx.x; at < width; at += THREADS) {
-        float value = from_16(x[at]) * inverse;
-        if (kind == 1) {
-            out[at] = (u8)max(-128, min(127, __float2int_rn(value)));
-        } else {
-            u32 bits = __float_as_uint(value) & 0x7fffffff, sign = __float_as_uint(value) >> 24 & 0x80;
-            u32 normal = ((bits + (1u << 19) - 1 + (bits >> 20 & 1)) >> 20) - (120u << 3);
-            u32 small = (u32)__float2int_rn(fabsf(value) * 512.0f);
-            out[at] = (u8)(sign | min(bits < 121u << 23 ? small : normal, 0x7eu));
-        }
+    auto code = [&](float value) { return kind == 1 ? to_int8(value * inverse) : to_e4m3(value * inverse); };
+    for (int at = threadIdx.x * 8; whole && at < width; at += THREADS * 8) {
+        Eight eight(x + at);
+        u32 words[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < 8; i++) words[i / 4] |= code(eight.at[i]) << i % 4 * 8;
+        *(uint2*)(out + at) = make_uint2(words[0], words[1]);
     }
+    for (int at = threadIdx.x; !whole && at < width; at += THREADS) out[at] = (u8)code(from_16(x[at]));
     if (threadIdx.x == 0) scales[blockIdx.x] = (u16)scale, wide[blockIdx.x] = __uint_as_float(scale << 16);
 }

@@ -25,7 +25,7 @@ mod row_format;
 mod widen;
 
 pub(crate) use backend::PACKED_BYTES_ROWS;
-pub(crate) use gemv_packed::THIN_ROWS;
+pub use gemv_packed::THIN_ROWS;
 
 pub use backend::Cuda;
 pub use compiler::{Architecture, Compiler};

@@ -13,6 +13,7 @@ impl Steps<'_, '_> {
             [Weight::Sinks] => Some(self.vector(layer, step.weights, 0)?),
             _ => None,
         };
+        let turn = self.waiting.turn.take();
         let session = &*self.session;
         let arithmetic = &session.model.arithmetic;
         let scale =
@@ -33,6 +34,7 @@ impl Steps<'_, '_> {
             starts: session.room.starts(),
             longest: session.context(),
             cache: session.caches[at].cached(),
+            turn,
             out: session.room.mixed.address(),
         };
         // Layers of one shape have caches alike.

@@ -6,7 +6,7 @@ use roofline_core::{
     Format, Math, Op, Program, Role,
     program::{Step, Value, Weight},
 };
-use roofline_run::cuda::model::{Clock, Memory};
+use roofline_run::cuda::model::{Clock, Memory, RopeWrite, Sum};
 
 use super::{GpuHeld, session::GpuSession};
 use crate::{
@@ -55,6 +55,12 @@ pub(super) struct Waiting {
     /// Weights of the norms of queries and keys.
     pub(super) heads: Option<[u64; 2]>,
     pub(super) turned: bool,
+    /// Whether the product before has added itself to the stream, and done its part of the norm behind that.
+    pub(super) summed: bool,
+    /// Whether what was normed last is still to be divided by its root mean square.
+    pub(super) unnormed: bool,
+    /// The way of queries, keys and values into the cache, for attention that goes it itself.
+    pub(super) turn: Option<RopeWrite>,
 }
 
 /// The steps of a pass on their way.
@@ -62,6 +68,8 @@ pub(super) struct Steps<'s, 'e> {
     pub(super) session: &'s mut GpuSession<'e>,
     pub(super) pass: &'s Pass,
     pub(super) waiting: Waiting,
+    /// Which of the two streams is the present one.
+    pub(super) stream: usize,
     /// Rows of each expert, where tokens are sorted by them.
     pub(super) counts: Vec<usize>,
     /// A clock for each step, where they are timed.
@@ -70,23 +78,24 @@ pub(super) struct Steps<'s, 'e> {
 
 impl<'s, 'e> Steps<'s, 'e> {
     pub(super) fn new(session: &'s mut GpuSession<'e>, pass: &'s Pass) -> Self {
-        Self { session, pass, waiting: Waiting::default(), counts: Vec::new(), clocks: Vec::new() }
+        Self { session, pass, waiting: Waiting::default(), stream: 0, counts: Vec::new(), clocks: Vec::new() }
     }
 
     /// Asks for every step of `program`.
     pub(super) fn walk(&mut self, program: &Program) -> Result<()> {
         let gpu = self.session.held.gpu();
-        let mut steps = program.steps().peekable();
-        while let Some((layer, step)) = steps.next() {
+        let steps: Vec<(Option<usize>, &Step)> = program.steps().collect();
+        for (at, &(layer, step)) in steps.iter().enumerate() {
             (self.session.settings.stop)()?;
             let clock = if self.session.timed { Some(Clock::new(gpu)?) } else { None };
             clock.iter().try_for_each(|clock| clock.start(gpu))?;
-            self.step(layer, step)?;
+            let sum = self.sum(&steps[at..]);
+            self.step(layer, step, sum)?;
             if let Some(clock) = clock {
                 clock.stop(gpu)?;
                 self.clocks.push((self.ran(layer, step), clock));
             }
-            let ends = layer.filter(|own| steps.peek().is_none_or(|(next, _)| *next != Some(*own)));
+            let ends = layer.filter(|own| steps.get(at + 1).is_none_or(|(next, _)| *next != Some(*own)));
             if let Some(layer) = ends.filter(|_| self.session.every > 0) {
                 self.keep(layer)?;
             }
@@ -101,12 +110,12 @@ impl<'s, 'e> Steps<'s, 'e> {
         Ok(())
     }
 
-    fn step(&mut self, layer: Option<usize>, step: &Step) -> Result<()> {
+    fn step(&mut self, layer: Option<usize>, step: &Step, sum: Option<Sum>) -> Result<()> {
         for small in &step.before {
             self.small(layer, small)?;
         }
         match step.op {
-            Op::Linear(_) | Op::ActivatedLinear(_) => self.linear(layer, step)?,
+            Op::Linear(_) | Op::ActivatedLinear(_) => self.linear(layer, step, sum)?,
             Op::Experts(experts) => self.experts(layer, step, &experts)?,
             Op::Attention(_) => self.attention(layer, step)?,
             Op::Elementwise(_) => self.small(layer, step)?,
@@ -148,7 +157,7 @@ impl<'s, 'e> Steps<'s, 'e> {
         let session = &mut *self.session;
         let width = session.model.hidden.get() as usize;
         let mut bytes = vec![0; self.pass.shape.rows() * width * 4];
-        session.room.stream.read(session.held.gpu(), &mut bytes)?;
+        session.room.streams[self.stream].read(session.held.gpu(), &mut bytes)?;
         let at = session.kept.iter().position(|own| own.layer == layer).unwrap_or(session.kept.len());
         if at == session.kept.len() {
             session.kept.push(LayerOutput { layer, width, values: Vec::new() });

@@ -2,7 +2,7 @@
 
 use roofline_core::{Format, model::FeedForward};
 use roofline_run::cuda::{
-    Gpu,
+    Gpu, THIN_ROWS,
     model::{Cached, Memory},
 };
 
@@ -14,8 +14,10 @@ use crate::{
 
 /// Values of a pass.
 pub(super) struct Room {
-    /// FP32.
-    pub(super) stream: Memory,
+    /// FP32, twice: what adds to it in a product reads one and writes the other.
+    pub(super) streams: [Memory; 2],
+    /// FP32: sums of squares of every 16 numbers of the stream, of few rows.
+    pub(super) squares: Memory,
     pub(super) normed: Memory,
     pub(super) projected: Memory,
     pub(super) query: Memory,
@@ -66,7 +68,8 @@ impl Room {
         let all = if engine.settings.all_logits { rows } else { sequences };
         let memory = |bytes: usize| Memory::new(gpu, bytes);
         Ok(Self {
-            stream: memory(rows * hidden * 4)?,
+            streams: [memory(rows * hidden * 4)?, memory(rows.min(THIN_ROWS) * hidden * 4)?],
+            squares: memory(rows.min(THIN_ROWS) * hidden.div_ceil(16) * 4)?,
             normed: memory(rows * hidden * 2)?,
             projected: memory(rows * pitch * 2)?,
             query: memory(rows * query * 2)?,

@@ -26,9 +26,11 @@ impl Steps<'_, '_> {
             ElementwiseKind::Norm if matches!(step.reads, [Value::Attended | Value::Fed]) => {
                 self.waiting.post = Some(self.vector(layer, step.weights, 0)?);
             }
+            ElementwiseKind::Norm if std::mem::take(&mut self.waiting.summed) => self.waiting.unnormed = true,
             ElementwiseKind::Norm => self.norm(layer, step)?,
             ElementwiseKind::Rope => self.waiting.turned = true,
-            ElementwiseKind::KvWrite => self.rope_write(layer)?,
+            ElementwiseKind::KvWrite => self.turn(layer)?,
+            ElementwiseKind::Residual if self.waiting.summed => {}
             ElementwiseKind::Residual => {
                 let value = if step.reads.contains(&Value::Attended) { Value::Attended } else { Value::Fed };
                 // What experts add up to is FP32.
@@ -77,7 +79,7 @@ impl Steps<'_, '_> {
         Ok(Norm {
             rows,
             width: session.model.hidden.get() as usize,
-            stream: session.room.stream.address(),
+            stream: session.room.streams[self.stream].address(),
             embedding,
             added: Added { first: at(0), second: at(1), wide, post: self.waiting.post.take() },
             weight: None,
@@ -113,7 +115,7 @@ impl Steps<'_, '_> {
         Ok((layer, grouped(&shape.attention)?))
     }
 
-    fn rope_write(&mut self, layer: Option<usize>) -> Result<()> {
+    fn turn(&mut self, layer: Option<usize>) -> Result<()> {
         const PROJECTIONS: &[Weight] = &[Weight::Query, Weight::Key, Weight::Value];
         let (at, shape) = self.grouped(layer)?;
         let (norms, turned) = (self.waiting.heads.take(), std::mem::take(&mut self.waiting.turned));
@@ -127,7 +129,7 @@ impl Steps<'_, '_> {
         };
         let cached = session.caches[at].cached();
         let table = if turned { session.tables[local].address() } else { 0 };
-        Ok(session.kernels.rope_write(&RopeWrite {
+        let turn = RopeWrite {
             rows: pass.rows(),
             heads: shape.heads,
             kv_heads: shape.kv_heads,
@@ -145,6 +147,8 @@ impl Steps<'_, '_> {
             first: pass.first,
             step: pass.new,
             epsilon: session.model.arithmetic.norm_epsilon as f32,
-        })?)
+        };
+        self.waiting.turn = Some(turn);
+        Ok(())
     }
 }

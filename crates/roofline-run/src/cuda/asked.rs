@@ -38,4 +38,18 @@ pub(super) struct Asked {
     pub(super) scale: f32,
     /// What bounds scores.
     pub(super) cap: Option<f32>,
+    /// What is done with `queries` first, which are then a row of query, key and value heads for each token.
+    pub(super) turn: Option<Turn>,
+}
+
+/// A way of queries, keys and values into the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// What is added to them, and weights of the norms of queries and of keys: FP32.
+    pub(super) bias: u64,
+    pub(super) norms: [u64; 2],
+    /// Cosines and sines by position.
+    pub(super) table: u64,
+    /// What norms add to a mean square.
+    pub(super) epsilon: f32,
 }

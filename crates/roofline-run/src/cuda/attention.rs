@@ -12,6 +12,8 @@ use super::{gpu::Recipe, row_format::RowFormat};
 const SOURCE: &str = concat!(
     include_str!("../../kernels/common.cuh"),
     include_str!("../../kernels/chain.cuh"),
+    include_str!("../../kernels/narrow.cuh"),
+    include_str!("../../kernels/rope.cuh"),
     include_str!("../../kernels/attention_parts.cuh"),
     include_str!("../../kernels/attention.cu")
 );
@@ -55,6 +57,17 @@ pub(super) struct Beside {
     pub(super) page: Option<usize>,
     /// Whether it may start before the kernel in front of it has ended.
     pub(super) chained: bool,
+    /// Whether queries and the new key are turned on the way, and how.
+    pub(super) turned: Option<Turned>,
+}
+
+/// How queries, keys and values go from their product into the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Turned {
+    /// Features that are turned.
+    pub(super) rotary: usize,
+    /// Whether queries and keys are normed.
+    pub(super) normed: bool,
 }
 
 /// How a kernel divides its work.
@@ -67,12 +80,14 @@ pub(super) struct Division {
     blocks: usize,
     /// Blocks that share a head's keys.
     pub(super) splits: usize,
+    /// Whether they are a cluster, and add up what they found in shared memory.
+    cluster: bool,
 }
 
 impl Division {
     pub(super) fn words(self) -> String {
-        let Self { warps, depth, splits, .. } = self;
-        format!(" {warps}w{depth}d{splits}s")
+        let Self { warps, depth, splits, cluster, .. } = self;
+        format!(" {warps}w{depth}d{splits}{}", if cluster { 'c' } else { 's' })
     }
 }
 
@@ -90,7 +105,10 @@ const FORMS: [Form; 4] = [
     Form { warps: 4, depth: 2 },
     Form { warps: 2, depth: 0 },
 ];
-/// How many of them are tried.
+/// Forms of blocks that are a cluster, where few heads leave most of the GPU idle; and how many share a head's keys.
+const CLUSTERS: [(Form, usize); 3] =
+    [(Form { warps: 8, depth: 2 }, 8), (Form { warps: 4, depth: 2 }, 8), (Form { warps: 8, depth: 2 }, 4)];
+/// How many of the others are tried.
 const TRIED: usize = 3;
 /// Blocks of a launch, per mille of the waves they run in, that are nearly as good as all.
 const FULL: usize = 950;
@@ -214,7 +232,7 @@ impl Decode {
 
     /// Divisions to try. Keys are shared where there are fewer heads than multiprocessors, or where the last wave of blocks
     /// would be nearly empty.
-    pub(super) fn divisions(&self, multiprocessors: usize, shared: usize) -> Vec<Division> {
+    pub(super) fn divisions(&self, multiprocessors: usize, shared: usize, clusters: bool) -> Vec<Division> {
         let steps = (self.context - self.first).div_ceil(self.keys());
         let fits = |form: &&Form| self.shared(form.warps, form.depth) <= shared;
         let mut all = Vec::new();
@@ -222,7 +240,13 @@ impl Decode {
             let blocks = self.blocks(warps, depth);
             let slots = multiprocessors * blocks.min(shared / self.shared(warps, depth));
             let splits = self.splits(slots, steps.div_ceil(warps).min(MOST_SPLITS));
-            all.extend(splits.into_iter().map(|splits| Division { warps, depth, blocks, splits }));
+            all.extend(splits.into_iter().map(|splits| Division { warps, depth, blocks, splits, cluster: false }));
+        }
+        for (form @ Form { warps, depth }, splits) in CLUSTERS {
+            let few = self.units() * splits <= 2 * multiprocessors && steps >= splits;
+            if clusters && few && fits(&&form) {
+                all.push(Division { warps, depth, blocks: self.blocks(warps, depth), splits, cluster: true });
+            }
         }
         all
     }
@@ -230,7 +254,7 @@ impl Decode {
     /// The division that was fastest most often on an H200, for who does not try: one wave of blocks, and smaller ones where
     /// there are more heads than multiprocessors.
     pub(super) fn usual(&self, multiprocessors: usize, shared: usize) -> Option<Division> {
-        let all = self.divisions(multiprocessors, shared);
+        let all = self.divisions(multiprocessors, shared, false);
         let warps = if self.units() <= multiprocessors { 8 } else { 4 };
         let formed = || all.iter().copied().filter(|it| (it.warps, it.depth) == (warps, 0));
         let in_a_wave = |it: &Division| self.units() * it.splits <= multiprocessors * it.blocks;
@@ -253,6 +277,10 @@ impl Decode {
             ("SINKS", i64::from(self.beside.sinks)),
             ("PAGED", self.beside.page.unwrap_or(0) as i64),
             ("CHAINED", i64::from(self.beside.chained)),
+            ("CLUSTER", if division.cluster { division.splits as i64 } else { 0 }),
+            ("TURNED", i64::from(self.beside.turned.is_some())),
+            ("ROTARY", self.beside.turned.map_or(self.width, |turned| turned.rotary) as i64),
+            ("NORMED", i64::from(self.beside.turned.is_some_and(|turned| turned.normed))),
         ]);
         let shared = self.shared(warps, depth) as u32;
         Recipe { source: SOURCE, function: "attention_decode", defines, shared }
@@ -281,10 +309,15 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
                 // Options are there with one of them.
                 let more = depth > 0;
                 let page = (more && at % 2 == 1).then_some(64);
-                let beside = Beside { lengths: more, capped: more && at % 2 == 0, sinks: more, page, chained: more };
+                let turned = (more && page.is_none()).then_some(Turned { rotary: 64, normed: at == 0 });
+                let capped = more && at % 2 == 0;
+                let beside = Beside { lengths: more, capped, sinks: more, page, chained: more, turned };
                 let (heads, context) = (8 * group, 4096);
                 let decode = Decode { stored, half, batch: 1, heads, kv_heads: 8, width, context, first: 0, beside };
-                let division = Division { warps, depth, blocks: decode.blocks(warps, depth), splits: 1 };
+                let blocks = decode.blocks(warps, depth);
+                // Clusters are of one generation only, and the last kind of cache meets them.
+                let cluster = more && at == 3 && width == 128;
+                let division = Division { warps, depth, blocks, splits: if cluster { 8 } else { 1 }, cluster };
                 let name = format!("attention {stored:?} half {half} {width} x {group} depth {depth}");
                 all.push((name, decode.recipe(division)));
             }
@@ -311,17 +344,20 @@ mod tests {
             beside: Beside::default(),
         };
         // One long sequence has 8 heads for 132 multiprocessors, and many short ones have more than enough.
-        let long = decode(1, 131_072, 128).divisions(132, 223 << 10);
+        let long = decode(1, 131_072, 128).divisions(132, 223 << 10, true);
         assert!(long.iter().any(|division| (division.warps, division.splits) == (8, 16)));
-        assert!(decode(64, 2048, 128).divisions(132, 223 << 10).iter().all(|division| division.splits <= 2));
+        assert!(decode(64, 2048, 128).divisions(132, 223 << 10, true).iter().all(|division| division.splits <= 2));
         let usual = |batch, context| decode(batch, context, 128).usual(132, 223 << 10).map(|it| (it.warps, it.splits));
         assert_eq!([usual(1, 131_072), usual(8, 16_384), usual(64, 4096)], [Some((8, 16)), Some((8, 2)), Some((4, 1))]);
         for (width, shared) in [(64, 60 << 10), (128, 60 << 10), (256, 60 << 10), (256, 223 << 10)] {
-            let divisions = decode(1, 100, width).divisions(40, shared);
+            let divisions = decode(1, 100, width).divisions(40, shared, true);
             let largest = divisions.iter().map(|it| decode(1, 100, width).shared(it.warps, it.depth)).max();
             assert!(largest.is_some_and(|largest| largest <= shared), "{width} in {shared}");
         }
         // A step per warp at least: one key needs no second block.
-        assert!(decode(1, 1, 128).divisions(132, 223 << 10).iter().all(|division| division.splits == 1));
+        // Clusters are for few heads.
+        assert!(long.iter().any(|division| division.cluster) && !long.is_empty());
+        assert!(!decode(64, 2048, 128).divisions(132, 223 << 10, true).iter().any(|division| division.cluster));
+        assert!(decode(1, 1, 128).divisions(132, 223 << 10, true).iter().all(|division| division.splits == 1));
     }
 }

@@ -8,7 +8,11 @@ use roofline_core::{
 
 use super::{gpu::Recipe, row_format::RowFormat};
 
-const SOURCE: &str = concat!(include_str!("../../kernels/common.cuh"), include_str!("../../kernels/elementwise.cu"));
+const SOURCE: &str = concat!(
+    include_str!("../../kernels/common.cuh"),
+    include_str!("../../kernels/narrow.cuh"),
+    include_str!("../../kernels/elementwise.cu")
+);
 
 /// Numbers that a thread loads at once.
 const EIGHT: usize = 8;

@@ -9,7 +9,7 @@ use roofline_core::{Format, format::Element};
 use super::{gpu::Recipe, named::named, operand::Operand};
 
 /// Most rows of x that these kernels take: two of the tensor unit's eight (`COLUMNS` in the kernel).
-pub(crate) const THIN_ROWS: usize = 16;
+pub const THIN_ROWS: usize = 16;
 /// Columns of a step.
 pub(super) const STEP: usize = 64;
 /// Rows of W in a tile.
@@ -179,13 +179,18 @@ const FEW: [Division; 13] = [
     Division { warps: 4, depth: 1, tiles: 2, split: 2 },
 ];
 /// The same for more than eight rows of x.
-const MORE: [Division; 6] = [
+const MORE: [Division; 11] = [
     Division { warps: 8, depth: 1, tiles: 1, split: 1 },
     Division { warps: 8, depth: 1, tiles: 2, split: 1 },
     Division { warps: 8, depth: 1, tiles: 2, split: 2 },
     Division { warps: 8, depth: 1, tiles: 2, split: 4 },
     Division { warps: 4, depth: 1, tiles: 4, split: 1 },
     Division { warps: 4, depth: 1, tiles: 2, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 8, split: 1 },
+    Division { warps: 4, depth: 1, tiles: 8, split: 2 },
+    Division { warps: 4, depth: 1, tiles: 8, split: 4 },
+    Division { warps: 4, depth: 1, tiles: 4, split: 2 },
+    Division { warps: 8, depth: 1, tiles: 4, split: 1 },
 ];
 
 named! {

@@ -15,7 +15,7 @@ pub use attention::{Attending, Attentions, Cached};
 pub(super) use launch::{Grid, chained};
 pub use matrix::{Matrix, Source};
 pub use memory::Memory;
-pub use products::{Choice, Products};
+pub use products::{Choice, Linear, Products, Sum, Unnormed};
 pub use recording::{Clock, Recording};
 pub use small::{Activated, Added, Function, Norm, RopeWrite};
 

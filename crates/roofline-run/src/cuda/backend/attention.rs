@@ -58,7 +58,7 @@ pub(super) fn prepare<'a>(
     let [k, v] = &caches;
     let copies = Copies::new(gpu, &[codes(k), codes(v), scales(k), scales(v)], residency)?;
     let (multiprocessors, shared) = (gpu.multiprocessors as usize, shared_memory(gpu)?);
-    let divisions = decode.divisions(multiprocessors, shared);
+    let divisions = decode.divisions(multiprocessors, shared, gpu.architecture.major >= 9);
     let recipes: Vec<Recipe> = divisions.iter().map(|division| decode.recipe(*division)).collect();
     // Divisions of keys have the same program, which is made once.
     let mut programs = recipes.clone();
@@ -111,7 +111,7 @@ impl Decode {
     pub(in crate::cuda) fn call(&self, division: Division, asked: &Asked) -> (Launch, Vec<Argument>) {
         let Division { warps, depth, splits, .. } = division;
         let integer = |value: usize| Argument::Integer(value as i32);
-        let arguments = vec![
+        let mut arguments = vec![
             Argument::Address(asked.queries),
             Argument::Address(asked.keys),
             Argument::Address(asked.values),
@@ -136,6 +136,10 @@ impl Decode {
             Argument::Real(asked.scale * std::f32::consts::LOG2_E),
             Argument::Real(asked.cap.unwrap_or(0.0)),
         ];
+        if let Some(turn) = asked.turn {
+            arguments.extend([turn.bias, turn.norms[0], turn.norms[1], turn.table].map(Argument::Address));
+            arguments.push(Argument::Real(turn.epsilon));
+        }
         let shared = self.shared(warps, depth) as u32;
         (Launch { blocks: (self.units() * splits) as u32, threads: 32 * warps as u32, shared }, arguments)
     }
@@ -197,6 +201,7 @@ impl Work for Attention {
                 window: None,
                 scale: 1.0 / (decode.width as f32).sqrt(),
                 cap: None,
+                turn: None,
             },
         );
         launch(gpu, &self.function, geometry, &arguments)

@@ -225,6 +225,7 @@ impl Work for PrefillWork {
             window: self.shape.window.map(|window| window.get() as usize),
             scale: 1.0 / (self.plan.width as f32).sqrt(),
             cap: None,
+            turn: None,
         };
         if let Some(Wide { widen, function, caches }) = &self.wide {
             let wide = caches.each_ref().map(|memory| address(gpu, memory));

@@ -9,7 +9,7 @@ use roofline_core::{
 };
 
 use super::{
-    Kernels, Memory,
+    Kernels, Memory, RopeWrite,
     launch::{Grid, chained, chains},
     matrix::unsupported,
     products::{best, fastest},
@@ -18,8 +18,8 @@ use super::{
 use crate::{
     Result,
     cuda::{
-        asked::Asked,
-        attention::{Beside, Decode, Division},
+        asked::{Asked, Turn},
+        attention::{Beside, Decode, Division, Turned},
         backend::{Argument, Launch},
         gpu::Recipe,
         prefill::{Extent, Form, Prefill, Room},
@@ -32,7 +32,7 @@ const PLAIN: &str = source!("attention_plain.cu");
 /// The widest head of the plain kernel.
 const WIDEST: usize = 256;
 /// Shared memory that a decode kernel has of its own.
-const OWN: usize = 4096;
+const OWN: usize = 8192;
 
 /// A layer's cache.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,8 @@ pub struct Attending {
     pub longest: usize,
     /// What they look at.
     pub cache: Cached,
+    /// The way of queries and of new keys and values there, where it is not gone yet.
+    pub turn: Option<RopeWrite>,
     /// Where mixed values go, as the queries lie.
     pub out: u64,
 }
@@ -93,6 +95,7 @@ struct Key {
     sinks: bool,
     longest: usize,
     capacity: usize,
+    turned: Option<Turned>,
 }
 
 #[derive(Clone)]
@@ -132,6 +135,7 @@ impl<'g> Attentions<'g> {
             sinks: of.sinks.is_some(),
             longest: of.longest,
             capacity: of.cache.capacity,
+            turned: turned(of),
         };
         if let Some(plan) = self.plans.get(&key) {
             return Ok(plan.clone());
@@ -175,9 +179,10 @@ impl<'g> Attentions<'g> {
             capped: of.cap.is_some(),
             sinks: of.sinks.is_some(),
             chained: chains(gpu),
+            turned: turned(of),
         };
         let shared = (gpu.block_shared()? as usize).saturating_sub(OWN);
-        let divisions = decode.divisions(gpu.multiprocessors as usize, shared);
+        let divisions = decode.divisions(gpu.multiprocessors as usize, shared, gpu.architecture.major >= 9);
         let most = divisions.iter().map(|division| decode.shares(*division)).max().unwrap_or(0);
         self.grow(most, decode.counters())?;
         let recipes: Vec<Recipe> = divisions.iter().map(|division| decode.recipe(*division)).collect();
@@ -245,11 +250,13 @@ impl<'g> Attentions<'g> {
         let rows = (of.first * of.kv_heads * of.cache.capacity) as u64;
         let bytes = rows * of.width as u64 * if narrow { 1 } else { 2 };
         let [keys, values, key_scales, value_scales] = of.cache.places;
+        let queries = of.turn.map_or(of.queries, |turn| turn.projected);
+        let heads = of.heads + if of.turn.is_some() { 2 * of.kv_heads } else { 0 };
         Asked {
             sequences: of.sequences,
             new: of.new,
-            queries: of.queries,
-            query_pitch: of.heads * of.width,
+            queries,
+            query_pitch: heads * of.width,
             keys: keys + bytes,
             values: values + bytes,
             key_scales: key_scales + 2 * rows,
@@ -265,6 +272,12 @@ impl<'g> Attentions<'g> {
             window: of.window,
             scale: of.scale,
             cap: of.cap,
+            turn: of.turn.map(|turn| Turn {
+                bias: turn.bias.unwrap_or(0),
+                norms: turn.norms.unwrap_or_default(),
+                table: turn.table,
+                epsilon: turn.epsilon,
+            }),
         }
     }
 
@@ -275,7 +288,15 @@ impl<'g> Attentions<'g> {
 
     /// Attention, by the fastest kernel that takes it. `caches` are those of all layers alike, to find it on.
     pub fn run(&mut self, of: &Attending, caches: &[Cached]) -> Result<()> {
-        match self.planned(of, caches)? {
+        let plan = self.planned(of, caches)?;
+        let of = &match (&plan, &of.turn) {
+            (Plan::Decode(..), _) | (_, None) => *of,
+            (_, Some(turn)) => {
+                self.kernels.rope_write(turn)?;
+                Attending { turn: None, ..*of }
+            }
+        };
+        match plan {
             Plan::Decode(decode, division, function) => {
                 let (launch, arguments) = decode.call(division, &self.asked(of));
                 self.start(&function, launch, &arguments)
@@ -329,6 +350,10 @@ impl<'g> Attentions<'g> {
         ];
         chained(gpu, &function, Grid::of((rows * of.heads).div_ceil(4), 128), &arguments)
     }
+}
+
+fn turned(of: &Attending) -> Option<Turned> {
+    of.turn.map(|turn| Turned { rotary: turn.rotary, normed: turn.norms.is_some() })
 }
 
 pub(super) fn sources() -> Vec<(String, Recipe)> {

@@ -37,6 +37,47 @@ pub struct Choice {
     pub active: usize,
 }
 
+/// A norm of inputs that is still to be done: they were multiplied by its weights, and not divided by their root mean square.
+#[derive(Clone, Copy, Debug)]
+pub struct Unnormed {
+    /// For each row, sums of squares of every 16 numbers.
+    pub squares: u64,
+    /// What is added to the mean square.
+    pub epsilon: f32,
+}
+
+/// Where outputs are added to the stream. Rows are whole sixteens.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// The stream, in FP32.
+    pub from: u64,
+    /// Where it goes on, elsewhere: a product may be asked for twice.
+    pub to: u64,
+    /// Weights of the norm behind it, which outputs are multiplied by.
+    pub norm: u64,
+    /// Where the rest of that norm is left, as in [`Unnormed`].
+    pub squares: u64,
+}
+
+/// A product `y = x W^T`, beside its weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linear {
+    /// Rows of x.
+    pub m: usize,
+    /// 16-bit numbers.
+    pub x: u64,
+    /// 16-bit numbers too, unless `wide`.
+    pub y: u64,
+    /// Whether outputs are FP32.
+    pub wide: bool,
+    /// Whether the gate is applied within, where it [can be](Products::gates).
+    pub gated: bool,
+    /// What is left of a norm of x; products of [few rows](Products::fuses) only.
+    pub unnormed: Option<Unnormed>,
+    /// What outputs are added to; likewise.
+    pub sum: Option<Sum>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     n: usize,
@@ -120,26 +161,25 @@ impl<'g> Products<'g> {
         matrix.turns && matrix.packed.is_some() && m <= THIN_ROWS
     }
 
-    /// `y = x W^T` for `m` rows of x: FP32 where `wide`, and with the gate applied where it [can be](Self::gates) and is
-    /// wanted. `peers` are matrices of the same shape, itself among them, to find the fastest way on.
-    pub fn run(
-        &mut self,
-        matrix: &Matrix,
-        peers: &[&Matrix],
-        m: usize,
-        (x, y): (u64, u64),
-        (wide, gated): (bool, bool),
-    ) -> Result<()> {
-        let shape = Shape { m, wide, gated, visits: 0 };
-        self.planned(matrix, peers, shape, (x, y), None)
+    /// Whether a product may do a part of the norms before and behind it.
+    pub fn fuses(&self, matrix: &Matrix, m: usize) -> bool {
+        // Rows that are not normed yet may be past what a half holds.
+        let whole = matrix.k.is_multiple_of(64) && matrix.n.is_multiple_of(16);
+        whole && matrix.packed.is_some() && m <= THIN_ROWS && !self.kernels.half
+    }
+
+    /// A product. `peers` are matrices of the same shape, itself among them, to find the fastest way on.
+    pub fn run(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<()> {
+        self.planned(matrix, peers, linear, None)
     }
 
     /// The same for one expert of many.
     pub fn run_expert(&mut self, matrix: &Matrix, expert: usize, m: usize, x: u64, y: u64) -> Result<()> {
-        let shape = Shape { m, wide: false, gated: false, visits: 0 };
+        let linear = Linear { m, x, y, ..Linear::default() };
+        let shape = Shape::of(&linear, 0);
         let w = matrix.rows(&self.kernels, expert, &self.scratch)?;
         if !matrix.k.is_multiple_of(8) {
-            return self.plain(w, matrix, shape, (x, y), None);
+            return self.plain(w, matrix, &linear, None);
         }
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
@@ -150,7 +190,7 @@ impl<'g> Products<'g> {
         }
         match &self.plans[&key] {
             Plan::Blas(product, algorithm) => product.enqueue(self.kernels.gpu, algorithm, w, x, y),
-            _ => self.plain(w, matrix, shape, (x, y), None),
+            _ => self.plain(w, matrix, &linear, None),
         }
     }
 
@@ -163,48 +203,37 @@ impl<'g> Products<'g> {
         (x, y): (u64, u64),
         gated: bool,
     ) -> Result<()> {
-        let shape = Shape { m: 1, wide: false, gated, visits: choice.visits };
-        self.planned(matrix, peers, shape, (x, y), Some(choice))
+        let linear = Linear { m: 1, x, y, gated, ..Linear::default() };
+        self.planned(matrix, peers, &linear, Some(choice))
     }
 
-    fn planned(
-        &mut self,
-        matrix: &Matrix,
-        peers: &[&Matrix],
-        shape: Shape,
-        (x, y): (u64, u64),
-        choice: Option<Choice>,
-    ) -> Result<()> {
+    fn planned(&mut self, matrix: &Matrix, peers: &[&Matrix], asked: &Linear, choice: Option<Choice>) -> Result<()> {
+        let mut linear = *asked;
+        let mut scales = 0;
         if matrix.narrows() {
-            self.narrow(matrix, shape.m, x)?;
+            self.narrow(matrix, linear.m, linear.x)?;
+            (linear.x, scales) = (self.codes.address(), self.scales[0].address());
         }
+        let shape = Shape::of(&linear, choice.map_or(0, |choice| choice.visits));
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
-            let plan = self.plan(matrix, peers, shape, (x, y), choice)?;
+            let plan = self.plan(matrix, peers, (&linear, scales), choice)?;
             self.plans.insert(key, plan);
         }
         match &self.plans[&key] {
-            Plan::Thin(way) => {
-                let (x, scales) = self.inputs(matrix, x);
-                thin::enqueue(&self.kernels, way, matrix, shape, (x, scales, y), choice)
-            }
-            Plan::Slices(way) => self.run_slices(way, matrix, shape, (x, y)),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, (x, y)),
-            Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, shape, y),
+            Plan::Thin(way) => thin::enqueue(&self.kernels, way, matrix, &linear, scales, choice),
+            Plan::Slices(way) => self.run_slices(way, matrix, &linear),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear),
+            Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, &linear),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-                product.enqueue(self.kernels.gpu, algorithm, w, x, y)
+                product.enqueue(self.kernels.gpu, algorithm, w, linear.x, linear.y)
             }
             Plan::Plain => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-                self.plain(w, matrix, shape, (x, y), choice)
+                self.plain(w, matrix, &linear, choice)
             }
         }
-    }
-
-    /// What a product reads: inputs as they are, or their codes and where their scales are.
-    fn inputs(&self, matrix: &Matrix, x: u64) -> (u64, u64) {
-        if matrix.narrows() { (self.codes.address(), self.scales[0].address()) } else { (x, 0) }
     }
 
     fn run_narrow(
@@ -212,8 +241,7 @@ impl<'g> Products<'g> {
         product: &Product<'g>,
         algorithm: &Algorithm,
         matrix: &Matrix,
-        shape: Shape,
-        y: u64,
+        linear: &Linear,
     ) -> Result<()> {
         let gpu = self.kernels.gpu;
         let (Some([weights, scales]), Some(packed)) = (&matrix.narrow, &matrix.packed) else {
@@ -222,26 +250,26 @@ impl<'g> Products<'g> {
         let codes = self.codes.address();
         if packed.stored == Stored::BothFp8 {
             product.rescale([scales.address(), self.scales[1].address()])?;
-            return product.enqueue(gpu, algorithm, weights.address(), codes, y);
+            return product.enqueue(gpu, algorithm, weights.address(), codes, linear.y);
         }
         product.enqueue(gpu, algorithm, weights.address(), codes, self.sums.address())?;
         let mut defines = self.kernels.flags();
-        defines.push(("WIDE", i64::from(shape.wide)));
+        defines.push(("WIDE", i64::from(linear.wide)));
         let function = gpu.function(&Recipe { source: PARTS, function: "scaled", defines, shared: 0 })?;
         let integer = |value: usize| Argument::Integer(value as i32);
-        let places = [self.sums.address(), scales.address(), self.scales[1].address(), y].map(Argument::Address);
-        let arguments = [&places[..], &[integer(shape.m), integer(matrix.n)]].concat();
+        let places = [self.sums.address(), scales.address(), self.scales[1].address(), linear.y].map(Argument::Address);
+        let arguments = [&places[..], &[integer(linear.m), integer(matrix.n)]].concat();
         chained(gpu, &function, Grid::of(gpu.multiprocessors as usize * 8, 256), &arguments)
     }
 
     /// 8-bit numbers on both sides, by cuBLASLt.
-    fn narrow_blas(&mut self, matrix: &Matrix, shape: Shape, y: u64) -> Result<Plan<'g>> {
+    fn narrow_blas(&mut self, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
         let fp8 = matrix.packed.as_ref().is_some_and(|packed| packed.stored == Stored::BothFp8);
         let sixteen = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
-        let output = if shape.wide { Type::Fp32 } else { sixteen };
+        let output = if linear.wide { Type::Fp32 } else { sixteen };
         let described = cublaslt::Shape {
-            m: shape.m,
+            m: linear.m,
             n: matrix.n,
             k: matrix.k,
             width: matrix.k,
@@ -250,14 +278,14 @@ impl<'g> Products<'g> {
             compute: if fp8 { Compute::Fp32 } else { Compute::Int32 },
             scales: if fp8 { Scales::Rows } else { Scales::None },
         };
-        if !fp8 && self.sums.bytes() < 4 * shape.m * matrix.n {
+        if !fp8 && self.sums.bytes() < 4 * linear.m * matrix.n {
             gpu.wait()?;
-            self.sums = Memory::new(gpu, 4 * shape.m * matrix.n)?;
+            self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
         }
         let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
         let product = gpu.blas()?.product(described, [scales, self.scales[1].address()])?;
         let time = |algorithm: &Algorithm| {
-            fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, shape, y))
+            fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, linear))
         };
         let algorithm = best(product.candidates.clone(), time)?;
         Ok(Plan::Narrow(Box::new(product), algorithm))
@@ -267,71 +295,69 @@ impl<'g> Products<'g> {
         &mut self,
         matrix: &Matrix,
         peers: &[&Matrix],
-        shape: Shape,
-        (x, y): (u64, u64),
+        (linear, scales): (&Linear, u64),
         choice: Option<Choice>,
     ) -> Result<Plan<'g>> {
-        if matrix.packed.is_some() && shape.m <= THIN_ROWS {
+        let shape = Shape::of(linear, choice.map_or(0, |choice| choice.visits));
+        let same = |peer: &&&Matrix| key(peer, shape) == key(matrix, shape);
+        let mut peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
+        if peers.is_empty() {
+            peers.push(matrix);
+        }
+        if matrix.packed.is_some() && linear.m <= THIN_ROWS {
             let ways = thin::ways(&self.kernels, matrix, shape)?;
-            let same = |peer: &&&Matrix| key(peer, shape) == key(matrix, shape);
-            let mut peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
-            if peers.is_empty() {
-                peers.push(matrix);
-            }
-            let (x, scales) = self.inputs(matrix, x);
             let time = |way: &Way| {
                 fastest(self.kernels, peers.len(), &mut |at| {
-                    thin::enqueue(&self.kernels, way, peers[at], shape, (x, scales, y), choice)
+                    thin::enqueue(&self.kernels, way, peers[at], linear, scales, choice)
                 })
             };
             return best(ways, time).map(Plan::Thin);
         }
-        if shape.gated {
-            return Err(unsupported("a gate within a product of many rows".to_owned()));
+        if linear.gated || linear.unnormed.is_some() || linear.sum.is_some() {
+            return Err(unsupported("a gate or a norm within a product of many rows".to_owned()));
         }
         if matrix.narrows() {
-            return self.narrow_blas(matrix, shape, y);
+            return self.narrow_blas(matrix, linear);
         }
         if choice.is_some() || !matrix.k.is_multiple_of(8) {
             return Ok(Plan::Plain);
         }
-        self.many(matrix, peers, shape, (x, y))
+        self.many(matrix, &peers, linear)
     }
 
     /// The fastest of all ways of a product of many rows.
-    fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {
-        let peers: Vec<&Matrix> = peers.iter().filter(|peer| key(peer, shape) == key(matrix, shape)).copied().collect();
-        let peers = if peers.is_empty() { vec![matrix] } else { peers };
+    fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Plan<'g>> {
+        let shape = Shape::of(linear, 0);
         let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-        let mut ways = vec![self.blas(w, matrix, shape, (x, y))?];
-        if matrix.packed.is_some() && shape.m <= SLICED {
+        let mut ways = vec![self.blas(w, matrix, linear)?];
+        if matrix.packed.is_some() && linear.m <= SLICED {
             let slice = Shape { m: THIN_ROWS, ..shape };
             ways.extend(thin::ways(&self.kernels, matrix, slice)?.into_iter().map(Plan::Slices));
         }
-        if !shape.wide {
+        if !linear.wide {
             ways.extend(self.tiled(matrix, shape)?);
         }
         if ways.len() == 1 {
             return Ok(ways.remove(0));
         }
         let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
-            Plan::Slices(way) => self.run_slices(way, matrix, shape, (x, y)),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, (x, y)),
+            Plan::Slices(way) => self.run_slices(way, matrix, linear),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, linear),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-                product.enqueue(self.kernels.gpu, algorithm, w, x, y)
+                product.enqueue(self.kernels.gpu, algorithm, w, linear.x, linear.y)
             }
             _ => Err(unsupported("another way of a product of many rows".to_owned())),
         };
         best(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))
     }
 
-    fn run_slices(&self, way: &Way, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<()> {
-        let size = if shape.wide { 4 } else { 2 };
-        for first in (0..shape.m).step_by(THIN_ROWS) {
-            let slice = Shape { m: THIN_ROWS.min(shape.m - first), ..shape };
-            let (from, to) = (x + (2 * first * matrix.k) as u64, y + (size * first * matrix.n) as u64);
-            thin::enqueue(&self.kernels, way, matrix, slice, (from, 0, to), None)?;
+    fn run_slices(&self, way: &Way, matrix: &Matrix, linear: &Linear) -> Result<()> {
+        let size = if linear.wide { 4 } else { 2 };
+        for first in (0..linear.m).step_by(THIN_ROWS) {
+            let (x, y) = (linear.x + (2 * first * matrix.k) as u64, linear.y + (size * first * matrix.n) as u64);
+            let slice = Linear { m: THIN_ROWS.min(linear.m - first), x, y, ..*linear };
+            thin::enqueue(&self.kernels, way, matrix, &slice, 0, None)?;
         }
         Ok(())
     }
@@ -355,12 +381,13 @@ impl<'g> Products<'g> {
         Ok(products.into_iter().map(Plan::Tiled).collect())
     }
 
-    fn run_tiled(&self, product: &gemm_packed::Product, matrix: &Matrix, (x, y): (u64, u64)) -> Result<()> {
+    fn run_tiled(&self, product: &gemm_packed::Product, matrix: &Matrix, linear: &Linear) -> Result<()> {
         let Some([weights, scales]) = &matrix.tiled else {
             return Err(unsupported("a matrix without tiles".to_owned()));
         };
         let [weights, scales, partial, counters] =
             [weights, scales, &self.partial, &self.counters].map(Memory::address);
+        let (x, y) = (linear.x, linear.y);
         product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters })
     }
 
@@ -380,26 +407,28 @@ impl<'g> Products<'g> {
         self.kernels.gpu.blas()?.product(described, [0, 0])
     }
 
-    fn blas(&self, w: u64, matrix: &Matrix, shape: Shape, (x, y): (u64, u64)) -> Result<Plan<'g>> {
+    fn blas(&self, w: u64, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
-        let product = self.described(matrix, shape)?;
-        let time = |algorithm: &Algorithm| fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, x, y));
+        let product = self.described(matrix, Shape::of(linear, 0))?;
+        let time = |algorithm: &Algorithm| {
+            fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, linear.x, linear.y))
+        };
         let algorithm = best(product.candidates.clone(), time)?;
         Ok(Plan::Blas(Box::new(product), algorithm))
     }
 
-    fn plain(&self, w: u64, matrix: &Matrix, shape: Shape, (x, y): (u64, u64), choice: Option<Choice>) -> Result<()> {
-        let rows = if shape.visits > 0 { shape.visits } else { shape.m };
+    fn plain(&self, w: u64, matrix: &Matrix, linear: &Linear, choice: Option<Choice>) -> Result<()> {
+        let rows = choice.map_or(linear.m, |choice| choice.visits);
         let mut defines = self.kernels.flags();
-        defines.push(("WIDE", i64::from(shape.wide)));
+        defines.push(("WIDE", i64::from(linear.wide)));
         let recipe = Recipe { source: PARTS, function: "plain_product", defines, shared: 0 };
         let function = self.kernels.gpu.function(&recipe)?;
         let integer = |value: usize| Argument::Integer(value as i32);
         let arguments = [
             Argument::Address(w),
-            Argument::Address(x),
+            Argument::Address(linear.x),
             Argument::Address(choice.map_or(0, |choice| choice.address)),
-            Argument::Address(y),
+            Argument::Address(linear.y),
             integer(rows),
             integer(matrix.n),
             integer(matrix.k),

@@ -13,11 +13,12 @@ use crate::{
 };
 
 macro_rules! source {
-    ($name:literal) => {
+    ($($name:literal),+) => {
         concat!(
             include_str!("../../../kernels/common.cuh"),
             include_str!("../../../kernels/chain.cuh"),
-            include_str!(concat!("../../../kernels/", $name))
+            include_str!("../../../kernels/narrow.cuh"),
+            $(include_str!(concat!("../../../kernels/", $name))),+
         )
     };
 }
@@ -25,7 +26,7 @@ pub(super) use source;
 
 pub(super) const PARTS: &str = source!("model_parts.cu");
 const STREAM: &str = source!("stream_norm.cu");
-const ROPE: &str = source!("rope_write.cu");
+const ROPE: &str = source!("rope.cuh", "rope_write.cu");
 
 /// Threads of a flat kernel, and blocks per multiprocessor at most.
 const FLAT: usize = 256;

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaFunction;
 
 use super::{
-    Choice, Kernels, Matrix, Memory,
+    Choice, Kernels, Linear, Matrix, Memory,
     launch::{Grid, chained},
     matrix::unsupported,
 };
@@ -26,6 +26,17 @@ pub(super) struct Shape {
     pub(super) gated: bool,
     /// Rows of outputs that are of chosen experts; 0 where there are none.
     pub(super) visits: usize,
+    /// Whether inputs are not normed yet.
+    pub(super) unnormed: bool,
+    /// Whether outputs are added to the stream.
+    pub(super) adds: bool,
+}
+
+impl Shape {
+    pub(super) fn of(linear: &Linear, visits: usize) -> Self {
+        let Linear { m, wide, gated, .. } = *linear;
+        Self { m, wide, gated, visits, unnormed: linear.unnormed.is_some(), adds: linear.sum.is_some() }
+    }
 }
 
 /// One way to run it.
@@ -47,6 +58,8 @@ fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool) -> Recip
     recipe.defines.extend([
         ("WIDE", flag(shape.wide)),
         ("EXPERTS", flag(shape.visits > 0)),
+        ("FACTORED", flag(shape.unnormed)),
+        ("ADDS", flag(shape.adds)),
         ("CHAINED", flag(chained)),
     ]);
     recipe
@@ -77,26 +90,32 @@ pub(super) fn enqueue(
     kernels: &Kernels<'_>,
     way: &Way,
     matrix: &Matrix,
-    shape: Shape,
-    (x, x_scales, y): (u64, u64, u64),
+    linear: &Linear,
+    x_scales: u64,
     choice: Option<Choice>,
 ) -> Result<()> {
     let packed = matrix.packed.as_ref().ok_or_else(|| unsupported("a matrix that is not packed".to_owned()))?;
     let address = |memory: &Memory| Argument::Address(memory.address());
     let integer = |value: usize| Argument::Integer(value as i32);
-    let rows = if shape.gated { matrix.n / 2 } else { matrix.n };
+    let rows = if linear.gated { matrix.n / 2 } else { matrix.n };
     let mut arguments = vec![
         address(&packed.weights),
         address(&packed.scales),
         address(&packed.zeros),
-        Argument::Address(x),
+        Argument::Address(linear.x),
         Argument::Address(x_scales),
-        Argument::Address(y),
+        Argument::Address(linear.y),
         integer(rows),
         integer(matrix.k.div_ceil(64)),
-        integer(shape.m),
+        integer(linear.m),
         Argument::Real(packed.tensor),
     ];
+    if let Some(norm) = linear.unnormed {
+        arguments.extend([Argument::Address(norm.squares), Argument::Real(norm.epsilon)]);
+    }
+    if let Some(sum) = linear.sum {
+        arguments.extend([sum.from, sum.to, sum.norm, sum.squares].map(Argument::Address));
+    }
     if let Some(choice) = choice {
         arguments.push(Argument::Address(choice.address));
         arguments.extend(packed.strides.map(|stride| Argument::Count(stride as u64)));
@@ -106,14 +125,26 @@ pub(super) fn enqueue(
 }
 
 pub(super) fn sources() -> Vec<(String, Recipe)> {
-    let wide = Shape { m: 1, wide: true, gated: false, visits: 0 };
-    let experts = Shape { m: 1, wide: false, gated: true, visits: 4 };
+    let plain = Shape { m: 1, wide: false, gated: false, visits: 0, unnormed: false, adds: false };
+    let wide = Shape { wide: true, unnormed: true, ..plain };
+    let experts = Shape { gated: true, visits: 4, ..plain };
+    let gated = Shape { gated: true, unnormed: true, ..plain };
+    let adds = Shape { m: 16, adds: true, ..plain };
     let of = |(stored, shape): (Stored, Shape)| {
         let thin = thin(stored, false, (4096, 4096), shape);
         let divisions = thin.divisions(132, false);
-        let name = format!("chained thin {stored:?} visits {}", shape.visits);
+        let Shape { visits, unnormed, adds, .. } = shape;
+        let name = format!("chained thin {stored:?} visits {visits} unnormed {unnormed} adds {adds}");
         divisions.first().map(|division| (name, recipe(&thin, *division, shape, true)))
     };
-    let all = [(Stored::Int4(128), wide), (Stored::Sixteen, experts), (Stored::Mxfp4, experts), (Stored::Nf4, experts)];
+    let all = [
+        (Stored::Int4(128), wide),
+        (Stored::Int4(128), gated),
+        (Stored::Nf4, adds),
+        (Stored::BothFp8, adds),
+        (Stored::Sixteen, experts),
+        (Stored::Mxfp4, experts),
+        (Stored::Nf4, experts),
+    ];
     all.into_iter().filter_map(of).collect()
 }
