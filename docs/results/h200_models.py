@@ -87,6 +87,7 @@ def theirs(shape, batch):
     """One step as a graph, and a prompt as it is run, in milliseconds."""
     model = Model(shape, batch)
     token = torch.randint(0, shape[-1], (batch, 1), device="cuda")
+    torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -120,6 +121,20 @@ def ours(model, precision, batch):
 
 
 rows = []
+
+
+def keep(**row):
+    """Says what was found, and writes all of it again: what is there stays if the rest does not come."""
+    rows.append(row)
+    floor = FLOORS.get(row["precision"]) if row["model"] == "llama-3-8b" and row["batch"] == 1 else None
+    word = "      " if floor is None else "met   " if row["step_ms"] <= floor else "MISSED"
+    print(word, *(f"{key} {value:.3f}" if isinstance(value, float) else value for key, value in row.items() if value is not None), "asked", floor, flush=True)
+    with open(os.path.join(OUT, "models.csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()} for row in rows)
+
+
 for name, shape in list(SHAPES.items())[: 1 if QUICK else None]:
     for batch in [1, 8, 32] if name == "llama-3-8b" else [1]:
         step, prompt = theirs(shape, batch)
@@ -127,22 +142,14 @@ for name, shape in list(SHAPES.items())[: 1 if QUICK else None]:
             found = ours(name, precision, batch)
             if found is None:
                 continue
-            rows.append(dict(model=name, precision=precision, batch=batch, step_ms=found["tpot_us"] / 1e3, prompt_ms=found["ttft_us"] / 1e3,
-                             torch_step_ms=step, torch_prompt_ms=prompt, times=step / found["tpot_us"] * 1e3,
-                             predicted_step_ms=(found.get("predicted_tpot_us") or 0) / 1e3, predicted_prompt_ms=(found.get("predicted_ttft_us") or 0) / 1e3,
-                             tokens_per_joule=found.get("decode_tokens_per_joule")))
+            keep(model=name, precision=precision, batch=batch, step_ms=found["tpot_us"] / 1e3, prompt_ms=found["ttft_us"] / 1e3,
+                 torch_step_ms=step, torch_prompt_ms=prompt, times=step / found["tpot_us"] * 1e3,
+                 predicted_step_ms=(found.get("predicted_tpot_us") or 0) / 1e3, predicted_prompt_ms=(found.get("predicted_ttft_us") or 0) / 1e3,
+                 tokens_per_joule=found.get("decode_tokens_per_joule"))
 if not QUICK:
     for precision in ["bf16", "*=bf16,experts=mxfp4a16"]:
         found = ours("gpt-oss-20b", precision, 1)
         if found:
-            rows.append(dict(model="gpt-oss-20b", precision=precision, batch=1, step_ms=found["tpot_us"] / 1e3, prompt_ms=found["ttft_us"] / 1e3))
+            keep(model="gpt-oss-20b", precision=precision, batch=1, step_ms=found["tpot_us"] / 1e3, prompt_ms=found["ttft_us"] / 1e3)
 
-with open(os.path.join(OUT, "models.csv"), "w", newline="") as file:
-    writer = csv.DictWriter(file, rows[0])
-    writer.writeheader()
-    writer.writerows({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()} for row in rows)
-for row in rows:
-    floor = FLOORS.get(row["precision"]) if row["model"] == "llama-3-8b" and row["batch"] == 1 else None
-    word = "      " if floor is None else "met   " if row["step_ms"] <= floor else "MISSED"
-    print(word, *(f"{key} {value:.3f}" if isinstance(value, float) else value for key, value in row.items() if value is not None), "asked", floor)
 print(torch.cuda.get_device_name(), torch.__version__)

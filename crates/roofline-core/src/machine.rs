@@ -181,11 +181,12 @@ impl Machine {
         // Our own kernels stand in a graph, where the next may begin before the last has ended.
         let own = among.whole && !self.moved;
         let start = if own { start + calibration.between() } else { start };
-        // What runs beside products of many rows moves bytes of its own.
+        // What runs beside products of many rows moves bytes of its own, in kernels of its own: it says nothing of what bounds
+        // the product.
         let beside = if own { calibration.beside(op) } else { Seconds::ZERO };
         let started = |causes: Causes| {
             let [time, launch] = [causes.time, causes.launch].map(|part| (part + start).max(Seconds::ZERO));
-            Causes { time: time + beside, launch, memory: causes.memory + beside, ..causes }
+            Causes { time: time + beside, launch, ..causes }
         };
         if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
             let (interval, basis) =

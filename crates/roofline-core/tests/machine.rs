@@ -29,7 +29,7 @@ fn near(value: f64, expected: f64, tolerance: f64) {
     assert!((value / expected - 1.0).abs() < tolerance, "{value} is not {expected}");
 }
 
-/// Four-bit weights that wait for the multipliers gain nothing, though the calibration knows only BF16 at 512 rows. The
+/// Four-bit weights that wait for the multipliers gain nothing, and widening them is no gift. The
 /// ratio used to be that of an expected time over an ideal one: 1.38.
 #[test]
 fn a_speedup_is_within_a_tier() {
@@ -37,10 +37,15 @@ fn a_speedup_is_within_a_tier() {
     let total = |plan: &str| product(512, 14_336, 4096, plan, &h200).total;
     let (wide, narrow) = (total("bf16"), total("w4a16"));
     assert_eq!(narrow.speedup(&wide, Tier::Ideal), 1.0);
-    near(narrow.speedup(&wide, Tier::Expected), 1.0, 1e-9);
-    // Thin rows are measured in both.
+    // Widening costs what it was measured to.
+    let measured = narrow.speedup(&wide, Tier::Expected);
+    assert!((0.7..1.1).contains(&measured), "{measured}");
+    // What has no kernel is expected to be about as fast as its like.
+    near(total("int3").speedup(&narrow, Tier::Expected), 1.0, 0.2);
+    // Few rows and many are measured in both.
     assert_eq!(product(1, 4096, 4096, "w4a16", &h200).basis, Basis::Calibrated);
-    assert_eq!(product(512, 4096, 4096, "w4a16", &h200).basis, Basis::Transferred);
+    assert_eq!(product(512, 4096, 4096, "w4a16", &h200).basis, Basis::Calibrated);
+    assert_eq!(product(512, 4096, 4096, "int3", &h200).basis, Basis::Transferred);
 }
 
 /// A cache of FP8 has 8.125 bits where BF16 has 16: 1.97 times as fast is all there is.
@@ -53,7 +58,7 @@ fn a_narrow_cache_gains_no_more_than_its_bytes() {
         (kernel.prediction, kernel.basis)
     };
     let ((wide, _), (narrow, basis)) = (attention("bf16"), attention("bf16,kv=fp8"));
-    assert_eq!(basis, Basis::Transferred);
+    assert_eq!(basis, Basis::Calibrated);
     let gain = narrow.speedup(&wide, Tier::Expected);
     assert!((1.0..=1.97).contains(&gain), "{gain}");
     // FP16 moves as many bytes at the same rates.
@@ -63,11 +68,15 @@ fn a_narrow_cache_gains_no_more_than_its_bytes() {
 #[test]
 fn what_is_not_measured_is_named() {
     let h200 = machine("h200");
-    let graph = Model::find("llama-3-8b").unwrap().graph(Workload::prefill(1, 2048).unwrap(), Lowering::default());
-    let forecast = predict(&graph.unwrap(), &"bf16".parse().unwrap(), &h200).unwrap();
-    assert_eq!(forecast.basis, Basis::Prior);
+    // Nobody measured experts; a dense model has nothing that was not.
+    let forecast = decode("mixtral-8x7b", 1, 2048, "bf16", &h200);
+    assert_eq!(forecast.basis, Basis::Transferred);
     let weaker = forecast.weaker();
-    assert_eq!((weaker.len(), weaker[0].basis, &weaker[0].kernels[..]), (1, Basis::Prior, &["attention"][..]));
+    assert_eq!((weaker.len(), weaker[0].basis), (1, Basis::Transferred));
+    assert_eq!(weaker[0].kernels, ["experts_gate_up", "experts_down"]);
+    let graph = Model::find("llama-3-8b").unwrap().graph(Workload::prefill(1, 2048).unwrap(), Lowering::default());
+    let prompt = predict(&graph.unwrap(), &"bf16".parse().unwrap(), &h200).unwrap();
+    assert_eq!((prompt.basis, prompt.weaker().len()), (Basis::Calibrated, 0));
     assert!(decode("llama-3-8b", 1, 2048, "bf16", &h200).weaker().is_empty());
     // Without a calibration all kernels stand on the same.
     let other = decode("llama-3-8b", 1, 2048, "bf16", &machine("h100_sxm"));
