@@ -29,6 +29,7 @@ pub mod lora;
 mod method;
 pub mod model_card;
 mod number;
+pub mod observed;
 pub mod part;
 pub mod plan;
 pub mod preview;
