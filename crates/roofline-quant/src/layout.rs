@@ -30,9 +30,11 @@ use compressed_tensors::kept_stacks;
 use roofline_core::{Error as CoreError, Format, Plan, Role};
 
 use crate::{
-    Checkpoint, Dtype, Error, QuantizeJob, Request, Result,
+    Checkpoint, Dtype, Error, Imatrix, Method, QuantizeJob, Request, Result,
     coding::{Coding, Numbers, Part},
     family::{self, Family, Stack},
+    gguf::model::Names,
+    imatrix,
     job::{Code, Item, Place, Work},
     number::is_number,
     plan::{Asked, Wanted, narrow},
@@ -116,7 +118,7 @@ impl Layout {
         }
         let mut job = match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, request, &runtimes),
-            Self::Gguf => gguf::job(checkpoint, plan, *method, target),
+            Self::Gguf => gguf::job(checkpoint, plan, *method, request.imatrix.as_ref(), target),
             Self::Torchao => torchao::job(checkpoint, plan, *method),
             Self::Plain => plain::job(checkpoint, plan),
             Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, *method),
@@ -125,8 +127,31 @@ impl Layout {
             Self::Awq => awq::job(checkpoint, plan, *method),
             Self::FineGrained => fine_grained::job(checkpoint, plan, *method),
         }?;
+        if let Some(imatrix) = &request.imatrix {
+            if self != Self::Gguf {
+                self.weigh(checkpoint, &mut job, imatrix, *method)?;
+            }
+            imatrix::check(&mut job)?;
+        }
         job.notes.extend(left::notes(checkpoint, plan, &job));
         Ok(job)
+    }
+
+    /// Weighs errors by an importance matrix, where the method looks at errors.
+    fn weigh(
+        self,
+        checkpoint: &Checkpoint,
+        job: &mut QuantizeJob<'_>,
+        imatrix: &Imatrix,
+        method: Method,
+    ) -> Result<()> {
+        if method != Method::Mse {
+            return Err(Error::unsupported(
+                format!("an importance matrix weighs errors, and the method `{method}` looks at none"),
+                "take `⟨method mse⟩` with it, or `⟨as gguf⟩`, whose types weigh by themselves",
+            ));
+        }
+        imatrix::weigh(job, imatrix, &Names::new(&checkpoint.config, true)?)
     }
 
     /// Codes mean nothing to a loader that is not told what model they are of.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Checkpoint, Error, ErrorStats, Layout, Manner, Method, QuantizeJob, Ranges, Result, Runtime, Workspace,
+    Checkpoint, Error, ErrorStats, Imatrix, Layout, Manner, Method, QuantizeJob, Ranges, Result, Runtime, Workspace,
     job::{Companion, Item, Work},
     layout::Shards,
     lora::Merge,
@@ -35,6 +35,8 @@ pub struct Request {
     pub runtime: Option<Runtime>,
     /// What data were seen to reach, where that is known.
     pub ranges: Option<Ranges>,
+    /// How much the inputs of matrices matter, where that is known.
+    pub imatrix: Option<Imatrix>,
     /// Where it goes.
     pub target: PathBuf,
     /// What may be done about things in the way.
@@ -56,6 +58,7 @@ impl Request {
             method: Method::Rtn,
             runtime: None,
             ranges: None,
+            imatrix: None,
             target,
             manner: Manner::default(),
             shards: Shards::AsSource,
@@ -236,6 +239,7 @@ pub(crate) fn fingerprint(
         "layout": request.layout.name(),
         "method": request.method.to_string(),
         "ranges": request.ranges,
+        "imatrix": request.imatrix.as_ref().map(|imatrix| format!("{:016x}", imatrix.hash())),
         "head of a file": files.collect::<Vec<_>>(),
     }))
 }

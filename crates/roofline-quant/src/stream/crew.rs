@@ -157,8 +157,12 @@ impl Crew<'_> {
         };
         let block = if code.parts.iter().any(line_by_line) { LINES } else { BLOCK };
         let step = (block / matrix.columns.max(1) / unit).max(1) * unit;
-        let starts = (0..matrix.rows).step_by(step);
-        tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(matrix.rows))));
+        let alike = code.weighed_alike();
+        for from in (0..matrix.rows).step_by(alike) {
+            let end = (from + alike).min(matrix.rows);
+            let starts = (from..end).step_by(step);
+            tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(end))));
+        }
     }
 
     /// Reads rows into `buffers.values`, refuses what is no number, and returns the largest magnitude.
@@ -276,7 +280,7 @@ impl Crew<'_> {
         }
         let mut out: Vec<&mut [u8]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
         let matrix = code.matrix();
-        let block = Block { values, columns: matrix.columns, peak, importance: code.importance.as_deref() };
+        let block = Block { values, columns: matrix.columns, peak, importance: code.importance_of(rows.start) };
         let clipped = code.coding.encode(block, &mut out, decoded);
         for (at, ((part, to), bytes)) in code.parts.iter().zip(&*parts).enumerate() {
             match part.placing {

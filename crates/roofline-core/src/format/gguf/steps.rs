@@ -117,7 +117,7 @@ mod tests {
         let nothing = Steps::<4>::weighted(&[0.0; 4], &[1.0; 4], 15);
         assert_eq!((nothing.step, nothing.codes), (0.0, [0; 4]));
         let huge = Steps::<4>::weighted(&[1e30, 2e30, 0.0, 3e30], &[1e30; 4], 15);
-        assert_eq!((huge.step, huge.codes), (2e29, [5, 10, 0, 15]));
+        assert!((huge.step / 2e29 - 1.0).abs() < 1e-6 && huge.codes == [5, 10, 0, 15], "{}", huge.step);
         // Sub-blocks that count nothing at all have no scale, as ggml's have none.
         assert_eq!(Steps::<4>::weighted(&[1.0, 2.0, 3.0, 4.0], &[0.0; 4], 15).step, 0.0);
     }
