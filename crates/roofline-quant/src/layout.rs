@@ -100,7 +100,8 @@ impl Layout {
 
     /// What writing `checkpoint` as it is asked for takes.
     pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
-        let Request { plan, method, target, ranges, .. } = request;
+        let Request { plan, target, ranges, .. } = request;
+        let method = request.method.without_data();
         let runtimes = self.wanted_by(request.runtime)?;
         if ranges.is_some() && self != Self::CompressedTensors {
             return Err(Error::unsupported(
@@ -116,14 +117,14 @@ impl Layout {
         }
         let mut job = match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, request, &runtimes),
-            Self::Gguf => gguf::job(checkpoint, plan, *method, target),
-            Self::Torchao => torchao::job(checkpoint, plan, *method),
+            Self::Gguf => gguf::job(checkpoint, plan, method, target),
+            Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
-            Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, *method),
-            Self::Mlx => mlx::job(checkpoint, plan, *method),
-            Self::Gptq => gptq::job(checkpoint, plan, *method),
-            Self::Awq => awq::job(checkpoint, plan, *method),
-            Self::FineGrained => fine_grained::job(checkpoint, plan, *method),
+            Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, method),
+            Self::Mlx => mlx::job(checkpoint, plan, method),
+            Self::Gptq => gptq::job(checkpoint, plan, method),
+            Self::Awq => awq::job(checkpoint, plan, method),
+            Self::FineGrained => fine_grained::job(checkpoint, plan, method),
         }?;
         job.notes.extend(left::notes(checkpoint, plan, &job));
         Ok(job)
@@ -322,7 +323,16 @@ fn items<'a>(
                 let to = place(&source)?;
                 let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| (part, to)).collect();
                 let scheme = dtype.name().to_owned();
-                Work::Code(Code { rows, coding, scheme, lossy: false, fused: Vec::new(), importance: None, parts })
+                Work::Code(Code {
+                    rows,
+                    coding,
+                    scheme,
+                    lossy: false,
+                    fused: Vec::new(),
+                    importance: None,
+                    chosen: None,
+                    parts,
+                })
             }
             None => {
                 let (shard, entry) = stored.first();
@@ -343,7 +353,7 @@ fn items<'a>(
                 let parts = parts.collect::<Result<_>>()?;
                 let lossy = !matches!(scheme.target, Target::Plain(_));
                 let scheme = scheme.name.to_owned();
-                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, parts })
+                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, chosen: None, parts })
             }
         };
         Ok(Item { name: source, site, work })

@@ -15,6 +15,7 @@ pub mod activations;
 pub mod checkpoint;
 pub mod coding;
 pub mod container;
+pub mod data;
 pub mod dtype;
 mod error;
 mod error_stats;

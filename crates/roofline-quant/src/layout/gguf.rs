@@ -310,7 +310,8 @@ fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl 
     let family = site.fused().into_iter().filter_map(|module| at.get(&module));
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
-    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
+    let code =
+        Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, chosen: None, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 

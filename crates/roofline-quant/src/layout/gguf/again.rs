@@ -101,7 +101,16 @@ pub(super) fn job<'a>(
         let parts = parts.collect();
         let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
         let fused = vec![items.len()];
-        let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
+        let code = Code {
+            rows,
+            coding,
+            scheme: ty.name().to_lowercase(),
+            lossy,
+            fused,
+            importance: None,
+            chosen: None,
+            parts,
+        };
         items.push(Item { name, site, work: Work::Code(code) });
     }
     let name = file_name(target, &checkpoint.name(), &label);
