@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub use collect::collect;
-pub(crate) use weighed::{check, weigh};
+pub(crate) use weighed::{check, importance_of, weigh};
 
 /// What files are called in errors.
 const FORMAT: &str = "importance matrix";

@@ -6,6 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
+    data::KeptChosen,
     rows::Rows,
     safetensors::{Entry, Header},
     site::Site,
@@ -123,6 +124,8 @@ pub struct Code<'a> {
     pub fused: Vec<usize>,
     /// How much an error in each input channel matters, if activations were seen: of all rows, or of each of a stack.
     pub importance: Option<Vec<f32>>,
+    /// What a method has chosen for it, in the place of what the coding would.
+    pub chosen: Option<KeptChosen>,
     /// The stored tensors of the whole, and where they go.
     pub parts: Vec<(Part, Place)>,
 }

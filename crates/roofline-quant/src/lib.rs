@@ -12,9 +12,11 @@
 #![allow(clippy::inline_always, reason = "what a kernel calls must be compiled with the kernel's instructions")]
 
 pub mod activations;
+pub mod allocation;
 pub mod checkpoint;
 pub mod coding;
 pub mod container;
+pub mod data;
 pub mod dtype;
 mod error;
 mod error_stats;

@@ -6,10 +6,13 @@
 mod in_memory;
 mod plain;
 mod rearranged;
+mod scaled;
 
 pub use in_memory::InMemory;
 pub use plain::Plain;
 pub use rearranged::{Added, Ordered, Transposed};
+pub use scaled::Factors;
+pub(crate) use scaled::Scaled;
 
 use std::ops::Range;
 

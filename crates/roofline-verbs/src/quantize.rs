@@ -1,5 +1,8 @@
 //! Checkpoints in narrow formats that runtimes load, with the error of every weight.
 
+#[cfg(feature = "hardware")]
+mod target;
+
 use std::{
     path::{Path, PathBuf},
     thread,
@@ -7,9 +10,11 @@ use std::{
 };
 
 use clap::Args;
+#[cfg(feature = "hardware")]
+use roofline_core::Model;
 use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
+    Checkpoint, Imatrix, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
     layout::{Listed, Shards},
     part::{PartReport, join, quantize_part},
     preview::{Preview, preview},
@@ -40,7 +45,7 @@ pub struct Request {
     #[schemars(extend("x-local" = true))]
     pub model: Option<PathBuf>,
     /// What the weights become: a plan, or a file with one
-    #[arg(long, value_name = "PLAN|FILE", required_unless_present = "list")]
+    #[arg(long, value_name = "PLAN|FILE", required_unless_present_any = ["list", "target_size", "target_bits"])]
     pub plan: Option<String>,
     /// Where the result goes: a folder, or a file for GGUF
     #[arg(long, value_name = "PATH", required_unless_present = "list")]
@@ -54,6 +59,20 @@ pub struct Request {
     /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq
     #[arg(long, value_name = "METHOD", default_value = "rtn")]
     pub method: String,
+    /// An importance matrix of llama.cpp's, by which errors are weighed: GGUF's types do, and the method mse
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub imatrix: Option<PathBuf>,
+    /// Instead of a plan, a size of all files: formats by role and layer that lose least within it, such as 5GB
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["plan", "target_bits"])]
+    pub target_size: Option<String>,
+    /// Instead of a plan, bits that the tensors take for each weight, such as 4.3
+    #[arg(long, value_name = "BITS", conflicts_with = "plan", allow_negative_numbers = true)]
+    pub target_bits: Option<f64>,
+    /// The text that a size is aimed at by, in UTF-8; the demo has one of its own
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub data: Option<PathBuf>,
     /// Who alone shall load it: transformers, vllm or llama.cpp; every runtime of the layout when left out
     #[arg(long, value_name = "NAME")]
     pub runtime: Option<String>,
@@ -113,6 +132,8 @@ Examples:
   roofline quantize ./Llama-3.1-8B --plan w4a16 --method mse --keep '*.down_proj' --to ./out
   roofline quantize ./Llama-3.1-8B --plan nvfp4a16 --method four-over-six --to ./Llama-3.1-8B-NVFP4A16
   roofline quantize ./Llama-3.1-8B --plan q4_k_m --to ./llama-3.1-8b-q4_k_m.gguf
+  roofline quantize ./Llama-3.1-8B --plan iq3_m --imatrix imatrix.gguf --to ./llama-3.1-8b-iq3_m.gguf
+  roofline quantize ./Llama-3.1-8B --target-size 4.5GB --data wiki.txt --to ./llama-3.1-8b.gguf
   roofline quantize ./Llama-3.1-8B --plan w8a16 --as torchao --to ./Llama-3.1-8B-int8
   roofline quantize ./Llama-3.1-8B --plan w4a16,down=w8a16,layers.0-1=bf16 --to ./out
   roofline quantize ./Llama-3.1-8B --plan q4_k_m,head=q8_0 --to ./llama-3.1-8b.gguf
@@ -141,6 +162,10 @@ impl Default for Request {
             layout: None,
             method: Method::Rtn.to_string(),
             runtime: None,
+            imatrix: None,
+            target_size: None,
+            target_bits: None,
+            data: None,
             ranges: None,
             keep: Vec::new(),
             lora: Vec::new(),
@@ -178,14 +203,19 @@ pub struct Schemes {
     pub schemes: Vec<Listed>,
 }
 
+/// A checkpoint, the plan of the size that was aimed at, what its errors are weighed by, and what to know of it.
+type Aim = (Checkpoint, Plan, Option<Imatrix>, Vec<String>);
+
 /// Writes a checkpoint, or says what would be written, or which plans there are.
 pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     if request.list {
         return request.schemes();
     }
-    let (checkpoint, order) = request.order(context)?;
+    let (checkpoint, order, notes) = request.order(context)?;
     if request.dry_run {
-        return Ok(Answer::Previewed(Box::new(preview(&checkpoint, &order)?)));
+        let mut told = preview(&checkpoint, &order)?;
+        told.notes.extend(notes);
+        return Ok(Answer::Previewed(Box::new(told)));
     }
     let part = request.part.as_deref().map(str::parse::<Part>).transpose()?;
     let watched = Watched(context.watcher());
@@ -196,7 +226,10 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
         None => run(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
     };
     context.watcher().ends();
-    let done = done?;
+    let mut done = done?;
+    if let Answer::Written(report) = &mut done {
+        report.notes.extend(notes);
+    }
     let seconds = start.elapsed().as_secs_f64();
     let bytes = match &done {
         Answer::Part(done) => done.bytes_before,
@@ -236,8 +269,8 @@ impl Request {
     }
 
     /// The checkpoint, opened, and what is to become of it.
-    fn order(&self, context: &Context) -> Result<(Checkpoint, Order)> {
-        let (Some(model), Some(text), Some(target)) = (&self.model, &self.plan, &self.to) else {
+    fn order(&self, context: &Context) -> Result<(Checkpoint, Order, Vec<String>)> {
+        let (Some(model), true, Some(target)) = (&self.model, self.plan.is_some() || self.aims(), &self.to) else {
             let hint = "say `⟨plan w4a16⟩` and `⟨to⟩` a folder, for example; `⟨list⟩` has the plans";
             return Err(Error::request("a model, a plan and a target are needed", hint));
         };
@@ -249,30 +282,56 @@ impl Request {
         let method: Method = self.method.parse::<Method>()?;
         let kept =
             |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
-        let plan = self.keep.iter().fold(plan(text)?, kept);
-        let layout = match &self.layout {
-            Some(name) => name.parse::<Layout>()?,
-            None if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
-            None => Layout::of_plan(&plan),
+        let runtime = self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?;
+        let named = self.plan.as_deref().map(plan).transpose()?;
+        let layout = match (&self.layout, &named) {
+            (Some(name), _) => name.parse::<Layout>()?,
+            (None, _) if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
+            (None, Some(plan)) => Layout::of_plan(plan),
+            (None, None) if runtime == Some(Runtime::LlamaCpp) => Layout::Gguf,
+            (None, None) => Layout::CompressedTensors,
         };
         let mut checkpoint = Checkpoint::open(&demo::checkpoint(context, model)?)?;
         for asked in &self.lora {
             let (folder, scale) = adapter(asked)?;
             checkpoint.merge(folder, scale)?;
         }
+        let (checkpoint, plan, imatrix, notes) = match named {
+            Some(plan) => (checkpoint, plan, self.imatrix.as_deref().map(Imatrix::read).transpose()?, Vec::new()),
+            None => self.aim(context, checkpoint, layout, target)?,
+        };
+        let plan = self.keep.iter().fold(plan, kept);
         let order = Order {
-            layout,
             method,
-            runtime: self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?,
+            runtime,
+            imatrix,
             ranges: self.ranges.as_deref().map(Ranges::read).transpose()?,
-            target: target.clone(),
             manner: Manner { force: self.force, resume: self.resume },
             shards: self.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?,
             verify: self.verify,
             threads,
-            plan,
+            ..Order::new(plan, layout, target.clone())
         };
-        Ok((checkpoint, order))
+        Ok((checkpoint, order, notes))
+    }
+
+    /// Whether a size is aimed at, rather than a plan followed.
+    fn aims(&self) -> bool {
+        self.target_size.is_some() || self.target_bits.is_some()
+    }
+
+    /// The plan of the size that is aimed at, and what was seen on the way.
+    #[cfg(feature = "hardware")]
+    fn aim(&self, context: &Context, checkpoint: Checkpoint, layout: Layout, target: &Path) -> Result<Aim> {
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        let opened = crate::running::Opened { checkpoint, model };
+        let target::Aimed { plan, imatrix, notes } = self.aimed(context, &opened, layout, target.to_owned())?;
+        Ok((opened.checkpoint, plan, imatrix, notes))
+    }
+
+    #[cfg(not(feature = "hardware"))]
+    fn aim(&self, _: &Context, _: Checkpoint, _: Layout, _: &Path) -> Result<Aim> {
+        Err(Error::request("a size is aimed at by running the model, which this program cannot", "say `⟨plan⟩`"))
     }
 
     /// Whether what is asked for goes together.

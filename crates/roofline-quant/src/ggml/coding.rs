@@ -106,11 +106,12 @@ mod tests {
                 let mut bytes = vec![0; ty.bytes(256).unwrap() as usize];
                 let mut decoded = [0.0; 256];
                 for importance in [[1e30; 256], [0.0; 256]] {
-                    let block = Block { values: &values, columns: 256, peak: huge, importance: Some(&importance) };
+                    let importance = Some(&importance[..]);
+                    let block = Block { values: &values, columns: 256, peak: huge, importance, chosen: None };
                     GgmlCoding(*ty).encode(block, &mut [&mut bytes], &mut decoded);
                     assert!(decoded.iter().all(|x| x.is_finite()), "{ty} {huge:e} {importance:?}");
                 }
-                let block = Block { values: &values, columns: 256, peak: huge, importance: None };
+                let block = Block { values: &values, columns: 256, peak: huge, importance: None, chosen: None };
                 let clipped = GgmlCoding(*ty).encode(block, &mut [&mut bytes], &mut decoded);
                 assert_eq!(clipped, if huge > ty.limit().unwrap() { 2 } else { 0 }, "{ty} {huge:e}");
                 assert!(decoded.iter().all(|x| x.is_finite()), "{ty} {huge:e}");

@@ -111,7 +111,7 @@ impl Model {
     pub fn new(name: &str, config: &Json, files: &Files<'_>, output: bool) -> Result<Self> {
         let wrong = |reason: String| Error::malformed(Path::new("config.json"), "config.json", reason);
         let family = Self::family(config)?;
-        let names = Names::new(config, output)?;
+        let whole_config = config;
         let config = flat(config, family);
         let granted = serde_json::from_str::<Json>(family.granted).unwrap_or_default();
         for (key, value) in granted.as_object().into_iter().flatten() {
@@ -131,6 +131,7 @@ impl Model {
                 .filter(|number| (1..=u64::from(u32::MAX)).contains(number))
                 .ok_or_else(|| wrong(format!("it has no whole `{key}`")))
         };
+        let names = Names::new(whole_config, output)?;
         let heads = whole("num_attention_heads")? as usize;
         let hidden = whole("hidden_size")? as usize;
         let given = |key: &str| if config[key].is_null() { Ok(None) } else { whole(key).map(|n| Some(n as usize)) };

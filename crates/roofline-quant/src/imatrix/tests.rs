@@ -27,7 +27,8 @@ fn written(scratch: &Scratch, name: &str, bytes: &[u8]) -> std::path::PathBuf {
 /// The `.dat` of two entries, by hand.
 fn legacy() -> Vec<u8> {
     let mut bytes = 2i32.to_le_bytes().to_vec();
-    for (name, calls, numbers) in [("blk.0.attn_q.weight", 4i32, [8.0f32, 2.0]), ("blk.0.ffn_up.weight", 0, [3.0, 1.0])] {
+    for (name, calls, numbers) in [("blk.0.attn_q.weight", 4i32, [8.0f32, 2.0]), ("blk.0.ffn_up.weight", 0, [3.0, 1.0])]
+    {
         bytes.extend((name.len() as i32).to_le_bytes());
         bytes.extend(name.as_bytes());
         bytes.extend(calls.to_le_bytes());
@@ -45,7 +46,8 @@ fn both_forms_are_read() {
     let scratch = Scratch::new("imatrix-forms");
     let read = Imatrix::read(&written(&scratch, "old.dat", &legacy())).unwrap();
     assert_eq!((read.len(), read.chunks, read.datasets.as_slice()), (2, 7, &["wiki".to_owned()][..]));
-    let importance = |of: &Imatrix, name: &str, rows| of.importance(name, Matrix { rows, columns: 2 }).unwrap().unwrap();
+    let importance =
+        |of: &Imatrix, name: &str, rows| of.importance(name, Matrix { rows, columns: 2 }).unwrap().unwrap();
     // Numbers are means times pieces; those of no pieces are taken as they are.
     assert_eq!(importance(&read, "blk.0.attn_q.weight", 5), [2.0, 0.5]);
     assert_eq!(importance(&read, "blk.0.ffn_up.weight", 5), [3.0, 1.0]);
@@ -155,7 +157,7 @@ impl Observed for Told {
     }
 }
 
-/// Sums by hand: of the first channel 0 + 4 + 16 + 36 and 1 + 9 + 25 + 49; the expert sees half of it.
+/// Sums by hand: of the first channel 0 + 4 + 16 + 36 and 1 + 9 + 25 + 49; the expert sees the first two rows of each, 0 + 4 and 1 + 9.
 #[test]
 fn sums_are_of_squares_and_experts_have_their_own() {
     let config = json!({"architectures": ["MixtralForCausalLM"], "num_hidden_layers": 2, "num_local_experts": 2});
@@ -170,7 +172,7 @@ fn sums_are_of_squares_and_experts_have_their_own() {
     let query = &made.entries["blk.1.attn_q.weight"];
     assert_eq!((query.sums.as_slice(), query.counts.as_slice()), (&[140.0, 204.0][..], &[8.0][..]));
     let expert = &made.entries["blk.0.ffn_gate_exps.weight"];
-    assert_eq!((expert.sums.as_slice(), expert.counts.as_slice()), (&[0.0, 0.0, 14.0, 23.0][..], &[0.0, 4.0][..]));
+    assert_eq!((expert.sums.as_slice(), expert.counts.as_slice()), (&[0.0, 0.0, 14.0, 30.0][..], &[0.0, 4.0][..]));
 }
 
 proptest! {

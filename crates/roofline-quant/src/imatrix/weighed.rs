@@ -5,6 +5,7 @@ use roofline_core::Role;
 use super::Imatrix;
 use crate::{
     Error, QuantizeJob, Result,
+    coding::Matrix,
     gguf::model::Names,
     job::{Code, Item, Work},
 };
@@ -18,16 +19,21 @@ fn weighable<'i, 'a>(item: &'i Item<'a>) -> Option<&'i Code<'a>> {
     }
 }
 
+/// How much the inputs of a matrix of the checkpoint matter, by its name there.
+pub(crate) fn importance_of(imatrix: &Imatrix, names: &Names, name: &str, matrix: Matrix) -> Result<Option<Vec<f32>>> {
+    let targets = names.tensor(name)?;
+    let Some(target) = targets.first() else { return Ok(None) };
+    match target.expert {
+        Some(expert) => imatrix.importance_of_expert(&target.name, matrix, expert, names.experts),
+        None => imatrix.importance(&target.name, matrix),
+    }
+}
+
 /// Weighs the matrices of a job that is written in the names of Hugging Face's.
 pub(crate) fn weigh(job: &mut QuantizeJob<'_>, imatrix: &Imatrix, names: &Names) -> Result<()> {
     for item in &mut job.items {
         let Some(matrix) = weighable(item).map(Code::matrix) else { continue };
-        let targets = names.tensor(&item.name)?;
-        let Some(target) = targets.first() else { continue };
-        let importance = match target.expert {
-            Some(expert) => imatrix.importance_of_expert(&target.name, matrix, expert, names.experts)?,
-            None => imatrix.importance(&target.name, matrix)?,
-        };
+        let importance = importance_of(imatrix, names, &item.name, matrix)?;
         if let Work::Code(code) = &mut item.work {
             code.importance = importance;
         }

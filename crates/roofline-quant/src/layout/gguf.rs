@@ -53,8 +53,8 @@ pub(super) const SCHEMES: &[Scheme] = &[
     scheme("q4_k", &[], "INT4 in blocks of 32 with 6-bit scales and minima", Format::Q4_K, Type::Q4K),
     scheme("iq4_nl", &[], "INT4 for uneven values in blocks of 32", Format::IQ4_NL, Type::Iq4Nl),
     scheme("iq4_xs", &[], "INT4 for uneven values in blocks of 32 with 6-bit scales", Format::IQ4_XS, Type::Iq4Xs),
-    scheme("iq3_s", &[], "INT3 for points of four in blocks of 32 with 4-bit scales", Format::IQ3_S, Type::Iq3S),
     scheme("q3_k", &[], "INT3 in blocks of 16 with 6-bit scales", Format::Q3_K, Type::Q3K),
+    scheme("iq3_s", &[], "INT3 for points of four in blocks of 32 with 4-bit scales", Format::IQ3_S, Type::Iq3S),
     scheme("iq3_xxs", &[], "INT3 for points of four, signs shared, in blocks of 32", Format::IQ3_XXS, Type::Iq3Xxs),
     scheme("q2_k", &[], "INT2 in blocks of 16 with 4-bit scales and minima", Format::Q2_K, Type::Q2K),
     scheme("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two", Format::MXFP4, Type::Mxfp4),
@@ -321,7 +321,7 @@ fn item<'a>(
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
     let importance = importance(ty, &target.name, rows.matrix(), imatrix)?;
-    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, parts };
+    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, chosen: None, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 

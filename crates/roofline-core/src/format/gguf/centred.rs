@@ -107,10 +107,5 @@ pub(super) fn search<const SUB: usize>(x: &[Lanes; SUB], weights: &[Lanes; SUB],
     let sound = best.scale.each(|scale| f32::from(u8::from(scale.is_finite())));
     let scale = sound.above(zero).pick(best.scale, extreme / Lanes::all(-middle));
     let nothing = peak.below(Lanes::all(NOTHING));
-    Found {
-        scale: nothing.pick(zero, scale),
-        steps: best.steps,
-        nothing: nothing.pick(Lanes::all(1.0), zero),
-        middle,
-    }
+    Found { scale: nothing.pick(zero, scale), steps: best.steps, nothing: nothing.pick(Lanes::all(1.0), zero), middle }
 }

@@ -64,8 +64,11 @@ impl Grid {
             for _ in 0..distances {
                 bound = all.iter().copied().filter(|distance| *distance > bound).min().unwrap_or(bound);
             }
-            let mut near: Vec<(u32, u16)> =
-                (0..).zip(all).filter(|(_, distance)| *distance <= bound).map(|(place, distance)| (distance, place)).collect();
+            let mut near: Vec<(u32, u16)> = (0..)
+                .zip(all)
+                .filter(|(_, distance)| *distance <= bound)
+                .map(|(place, distance)| (distance, place))
+                .collect();
             near.sort_unstable();
             near.into_iter().map(|(_, place)| place).collect()
         });

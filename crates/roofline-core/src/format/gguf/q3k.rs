@@ -87,7 +87,8 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> i8 {
 /// The scale of the largest scale's code of -32, and the codes of all, counted from there.
 #[inline(always)]
 fn by_largest(scales: &[f32; SUB]) -> (f32, [u8; SUB]) {
-    let largest = scales.iter().fold(0.0f32, |largest, scale| if scale.abs() > largest.abs() { *scale } else { largest });
+    let largest =
+        scales.iter().fold(0.0f32, |largest, scale| if scale.abs() > largest.abs() { *scale } else { largest });
     if largest == 0.0 {
         return (0.0, [0; SUB]);
     }
@@ -156,7 +157,8 @@ impl Codec for Q3K {
             weigh(x, importance, 2.0 * mean_square(x), &mut weights);
             let found = centred::search::<SUB>(&columns(x), &columns(&weights), 4.0);
             // The scales of the sub-blocks are what one lane has.
-            let of_scales = centred::search::<SUB>(&columns(&found.scale.0), &columns(&sums::<SUB, SUB>(&weights)), 32.0);
+            let of_scales =
+                centred::search::<SUB>(&columns(&found.scale.0), &columns(&sums::<SUB, SUB>(&weights)), 32.0);
             let mut scales = [0; SUB];
             of_scales.codes(0, &found.scale.0, &mut scales);
             let kept = |sub: usize, codes: &mut [u8]| found.codes(sub, &x[sub * SUB..][..SUB], codes);

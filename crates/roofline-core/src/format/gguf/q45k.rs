@@ -71,14 +71,7 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
 
 /// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on, with these scales and minima.
 #[inline(always)]
-fn write<B: Parts>(
-    x: &[f32],
-    found: &Found,
-    lane: usize,
-    scales: &Steps<SUBS>,
-    minima: &Steps<SUBS>,
-    out: &mut [u8],
-) {
+fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, scales: &Steps<SUBS>, minima: &Steps<SUBS>, out: &mut [u8]) {
     half::write(scales.step, out);
     half::write(minima.step, &mut out[2..]);
     let (d, dmin) = (half::read(out), half::read(&out[2..]));

@@ -121,12 +121,7 @@ fn weighed_runs(row: &[f32], importance: &[f32], mut each: impl FnMut(usize, &[f
 
 /// Calls `each` with the codes around `middle` of every block of a row, and their scale.
 #[inline(always)]
-fn centred_weighted(
-    row: &[f32],
-    importance: &[f32],
-    middle: f32,
-    mut each: impl FnMut(usize, f32, &[u8; BLOCK]),
-) {
+fn centred_weighted(row: &[f32], importance: &[f32], middle: f32, mut each: impl FnMut(usize, f32, &[u8; BLOCK])) {
     weighed_runs(row, importance, |first, run, weights| {
         let found = centred::search::<BLOCK>(&columns(run), &columns(weights), middle);
         for (lane, block) in run.chunks_exact(BLOCK).enumerate() {

@@ -98,7 +98,9 @@ mod tests {
     #[test]
     fn whole_steps_are_exact() {
         let x: [f32; 8] = [63.0, 1.0, 0.0, 7.0, 32.0, 31.0, 2.0, 50.0].map(|x: f32| x * 0.25);
-        for found in [Steps::<8>::by_largest(&x, 63), Steps::weighted(&x, &[1.0, 9.0, 0.0, 2.0, 0.5, 3.0, 1.0, 1.0], 63)] {
+        for found in
+            [Steps::<8>::by_largest(&x, 63), Steps::weighted(&x, &[1.0, 9.0, 0.0, 2.0, 0.5, 3.0, 1.0, 1.0], 63)]
+        {
             assert_eq!((found.step, found.codes), (0.25, [63, 1, 0, 7, 32, 31, 2, 50]));
         }
     }

@@ -22,7 +22,9 @@ fn affine(block: GgufBlock, bytes: &[u8], at: usize) -> (f32, f32) {
             (half::read(&bytes[q2k::D..]) * f32::from(scale), half::read(&bytes[q2k::DMIN..]) * f32::from(minimum))
         }
         GgufBlock::Q6K => (half::read(&bytes[q6k::D..]) * f32::from(bytes[q6k::SCALES + at / 16] as i8), 0.0),
-        GgufBlock::Iq4Nl | GgufBlock::Iq4Xs | GgufBlock::Iq3S | GgufBlock::Iq3Xxs => unreachable!("values with uneven steps are no such thing"),
+        GgufBlock::Iq4Nl | GgufBlock::Iq4Xs | GgufBlock::Iq3S | GgufBlock::Iq3Xxs => {
+            unreachable!("values with uneven steps are no such thing")
+        }
         GgufBlock::Q5K | GgufBlock::Q4K => {
             let (scale, minimum) = q45k::unpack(&bytes[4..16], at / 32);
             (half::read(bytes) * f32::from(scale), half::read(&bytes[2..]) * f32::from(minimum))

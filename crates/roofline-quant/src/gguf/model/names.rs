@@ -84,25 +84,24 @@ impl Names {
         if (self.senses && site::sees(name)) || computed.iter().any(|end| inner.ends_with(end)) {
             return Ok(Vec::new());
         }
-        let found =
-            |rest: &str, lines: &mut dyn Iterator<Item = &'static Line>, layer: Option<usize>| {
-                let mut targets = Vec::new();
-                for line in lines {
-                    let exact = line.gguf.contains('.');
-                    let (stem, kind) = if exact { (rest, "") } else { rest.rsplit_once('.').unwrap_or((rest, "")) };
-                    let Some(expert) = matches(line.hf, stem) else { continue };
-                    let free = matches!(line.gguf, "attn_q" | "attn_k" | "attn_v" | "attn_qkv");
-                    let bias = kind == "bias" && (free || self.family.biases.contains(&line.gguf));
-                    if !(exact || kind == "weight" || bias) || expert.is_some_and(|at| at >= self.experts) {
-                        continue;
-                    }
-                    let prefix = layer.map_or_else(String::new, |layer| format!("blk.{layer}."));
-                    let suffix = if exact { String::new() } else { format!(".{kind}") };
-                    let name = format!("{prefix}{}{suffix}", line.gguf);
-                    targets.push(Target { name, layer, conversion: line.conversion, expert });
+        let found = |rest: &str, lines: &mut dyn Iterator<Item = &'static Line>, layer: Option<usize>| {
+            let mut targets = Vec::new();
+            for line in lines {
+                let exact = line.gguf.contains('.');
+                let (stem, kind) = if exact { (rest, "") } else { rest.rsplit_once('.').unwrap_or((rest, "")) };
+                let Some(expert) = matches(line.hf, stem) else { continue };
+                let free = matches!(line.gguf, "attn_q" | "attn_k" | "attn_v" | "attn_qkv");
+                let bias = kind == "bias" && (free || self.family.biases.contains(&line.gguf));
+                if !(exact || kind == "weight" || bias) || expert.is_some_and(|at| at >= self.experts) {
+                    continue;
                 }
-                targets
-            };
+                let prefix = layer.map_or_else(String::new, |layer| format!("blk.{layer}."));
+                let suffix = if exact { String::new() } else { format!(".{kind}") };
+                let name = format!("{prefix}{}{suffix}", line.gguf);
+                targets.push(Target { name, layer, conversion: line.conversion, expert });
+            }
+            targets
+        };
         if let Some(rest) = inner.strip_prefix(self.family.layers) {
             let (layer, rest) = rest.split_once('.').ok_or_else(unknown)?;
             let layer = layer.parse::<usize>().map_err(|_| unknown())?;
@@ -122,4 +121,3 @@ impl Names {
         Ok(targets)
     }
 }
-

@@ -1,0 +1,178 @@
+//! What is kept of the inputs of a product: sums over tokens, whose size does not depend on how many tokens there were.
+
+use roofline_isa::widest;
+
+use super::share::share;
+use crate::{Error, Result, observed::Seen};
+
+/// Rows of a tile of `X^T X`, and its columns: as many sums as fit the registers.
+const TILE: (usize, usize) = (4, 32);
+
+/// Sums over the tokens that a product has seen.
+pub(crate) struct Moments {
+    pub(crate) columns: usize,
+    /// `X^T X`, of which the part on and above the diagonal is kept.
+    products: Vec<f32>,
+    /// Sums of magnitudes.
+    magnitudes: Vec<f64>,
+    /// Largest magnitudes.
+    pub(crate) peaks: Vec<f32>,
+    pub(crate) tokens: u64,
+}
+
+impl Moments {
+    pub(crate) fn new(columns: usize) -> Self {
+        Self {
+            columns,
+            products: vec![0.0; columns * columns],
+            magnitudes: vec![0.0; columns],
+            peaks: vec![0.0; columns],
+            tokens: 0,
+        }
+    }
+
+    /// Bytes that the moments of so many columns take.
+    pub(crate) fn bytes(columns: usize) -> u64 {
+        4 * (columns as u64).pow(2) + 12 * columns as u64
+    }
+
+    /// Adds what a sample brings; an error where it is no number.
+    pub(crate) fn add(&mut self, seen: Seen<'_>, threads: usize) -> Result<()> {
+        let columns = self.columns;
+        if let Some(at) = seen.values.iter().position(|value| !value.is_finite()) {
+            let (module, token) = (&seen.modules[0], seen.tokens.get(at / columns).copied().unwrap_or(0));
+            return Err(Error::Model {
+                reason: format!(
+                    "`{module}` is given {} by token {token} of a sample, in column {}",
+                    seen.values[at],
+                    at % columns
+                ),
+                hint: Some(
+                    "the model overflows on this text, or a weight is damaged: `⟨roofline evaluate⟩` tells; a method \
+                     without data needs no text"
+                        .to_owned(),
+                ),
+            });
+        }
+        for row in seen.values.chunks_exact(columns) {
+            for ((sum, peak), value) in self.magnitudes.iter_mut().zip(&mut self.peaks).zip(row) {
+                *sum += f64::from(value.abs());
+                *peak = peak.max(value.abs());
+            }
+        }
+        self.tokens += seen.tokens.len() as u64;
+        let width = columns.next_multiple_of(TILE.1);
+        let mut padded = vec![0.0; seen.tokens.len() * width];
+        for (to, from) in padded.chunks_exact_mut(width).zip(seen.values.chunks_exact(columns)) {
+            to[..columns].copy_from_slice(from);
+        }
+        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(TILE.0 * columns).enumerate().collect();
+        share(threads, bands, |(band, sums)| {
+            let first = band * TILE.0;
+            for from in (first / TILE.1 * TILE.1..columns).step_by(TILE.1) {
+                let tile = tile(&padded, width, first, from);
+                for (sums, tile) in sums.chunks_exact_mut(columns).zip(&tile) {
+                    sums[from..].iter_mut().zip(tile).for_each(|(sum, own)| *sum += own);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// The mean of `x_i x_j` over tokens.
+    pub(crate) fn product(&self, i: usize, j: usize) -> f64 {
+        let at = i.min(j) * self.columns + i.max(j);
+        f64::from(self.products[at]) / self.tokens.max(1) as f64
+    }
+
+    /// The mean square of every input: how much an error in its weights matters.
+    pub(crate) fn importance(&self) -> Vec<f32> {
+        (0..self.columns).map(|at| self.product(at, at) as f32).collect()
+    }
+
+    /// The mean magnitude of every input.
+    pub(crate) fn mean_magnitudes(&self) -> Vec<f64> {
+        self.magnitudes.iter().map(|sum| sum / self.tokens.max(1) as f64).collect()
+    }
+}
+
+widest! {
+    /// Sums over rows of `x`, `width` numbers each, of products of the four from column `i` on with the 32 from `j` on.
+    fn tile(x: &[f32], width: usize, i: usize, j: usize) -> [[f32; TILE.1]; TILE.0] {
+        let mut sums = [[0.0; TILE.1]; TILE.0];
+        for row in x.chunks_exact(width) {
+            let (Some(right), Some(left)) = (row[j..].first_chunk::<{ TILE.1 }>(), row[i..].first_chunk::<{ TILE.0 }>())
+            else {
+                continue;
+            };
+            for (sums, left) in sums.iter_mut().zip(left) {
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum += left * right;
+                }
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Moments of rows of numbers.
+    pub(crate) fn moments(columns: usize, values: &[f32]) -> Moments {
+        let (modules, tokens) = (["a".to_owned()], (0..values.len() / columns).collect::<Vec<_>>());
+        let mut moments = Moments::new(columns);
+        moments.add(Seen { modules: &modules, expert: None, tokens: &tokens, columns, values }, 2).unwrap();
+        moments
+    }
+
+    #[test]
+    fn known_sums() {
+        let found = moments(3, &[1.0, 2.0, -3.0, 4.0, 0.0, 1.0]);
+        let want = [[17.0, 2.0, 1.0], [2.0, 4.0, -6.0], [1.0, -6.0, 10.0]];
+        for (i, row) in want.iter().enumerate() {
+            for (j, sum) in row.iter().enumerate() {
+                assert_eq!(found.product(i, j), sum / 2.0, "{i} {j}");
+            }
+        }
+        assert_eq!(found.mean_magnitudes(), [2.5, 1.0, 2.0]);
+        assert_eq!((found.peaks, found.tokens), (vec![4.0, 2.0, 3.0], 2));
+    }
+
+    #[test]
+    fn any_number_of_columns_and_threads() {
+        for columns in [1, 31, 32, 33, 70] {
+            let values: Vec<f32> = (0..columns * 9).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect();
+            let (modules, tokens) = (["a".to_owned()], (0..9).collect::<Vec<_>>());
+            let made = |threads: usize| {
+                let mut moments = Moments::new(columns);
+                moments
+                    .add(Seen { modules: &modules, expert: None, tokens: &tokens, columns, values: &values }, threads)
+                    .unwrap();
+                moments
+            };
+            let one = made(1);
+            assert_eq!(made(3).products, one.products);
+            for i in 0..columns {
+                for j in 0..columns {
+                    let sum: f32 = values.chunks(columns).map(|row| row[i] * row[j]).sum();
+                    assert!((one.product(i, j) * 9.0 - f64::from(sum)).abs() < 1e-3, "{columns}: {i} {j}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_an_error_that_says_where() {
+        let (modules, tokens) = (["model.layers.0.mlp.down_proj".to_owned()], [4, 7]);
+        let values = [0.0, 1.0, f32::NAN, 2.0];
+        let seen = Seen { modules: &modules, expert: None, tokens: &tokens, columns: 2, values: &values };
+        let error = Moments::new(2).add(seen, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`model.layers.0.mlp.down_proj` is given NaN by token 7 of a sample, in column 0"
+        );
+        assert!(error.is_input() && error.hint().is_some());
+    }
+}
