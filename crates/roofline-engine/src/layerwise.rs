@@ -36,10 +36,12 @@ pub struct Layerwise<'a> {
     streams: Vec<Vec<f32>>,
     /// The layer that is next.
     next: usize,
+    /// Whether samples have reached the first layer.
+    started: bool,
 }
 
 impl<'a> Layerwise<'a> {
-    /// Samples of tokens before the first layer. Of `settings`, threads, instructions and who may stop it count.
+    /// Samples of tokens, of which nothing has run yet. Of `settings`, threads, instructions and who may stop it count.
     pub fn new(checkpoint: &'a Checkpoint, samples: Vec<Vec<u32>>, settings: &Settings) -> Result<Self> {
         let longest = samples.iter().map(Vec::len).max().unwrap_or(0);
         let own = Settings { chunk: Some(longest.max(1)), round_inputs: false, ..Settings::with(Format::FP32) };
@@ -56,12 +58,10 @@ impl<'a> Layerwise<'a> {
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
         let tensors = Tensors::new(checkpoint, false)?;
         let streams = vec![Vec::new(); samples.len()];
-        let mut all = Self { model, settings, program, tensors, samples, streams, next: 0 };
-        all.run_part(None, &Replaced::new(), true, &mut |_, _| Ok(()))?;
-        Ok(all)
+        Ok(Self { model, settings, program, tensors, samples, streams, next: 0, started: false })
     }
 
-    /// What each sample hands to the layer that is next: a row for each token.
+    /// What each sample hands to the layer that is next: a row for each token, and nothing before the first has run.
     pub fn streams(&self) -> &[Vec<f32>] {
         &self.streams
     }
@@ -135,6 +135,10 @@ impl<'a> Layerwise<'a> {
         if pass.layer != self.next {
             let reason = format!("samples have reached layer {}, and not layer {}", self.next, pass.layer);
             return Err(Error::unsupported(&self.model.name, reason));
+        }
+        if !self.started {
+            self.run_part(None, &Replaced::new(), true, &mut |_, _| Ok(()))?;
+            self.started = true;
         }
         let names = Weights::modules(&self.model, &self.program, &self.tensors, &self.loading()?, pass.layer)?;
         self.run_part(Some(pass.layer), pass.replaced, pass.moves_on, &mut |_, input| {

@@ -99,8 +99,10 @@ fn replaced_weights_run() {
     assert_eq!(silent.len(), 2);
     let settings = Settings::with(Format::FP32);
     let mut samples = Layerwise::new(&fixture.checkpoint, fixture.tokens[..1].to_vec(), &settings).unwrap();
+    let looks = Pass { layer: 0, replaced: &Replaced::new(), moves_on: false };
+    samples.run(looks, &mut |_| Ok(())).unwrap();
     let before = samples.streams()[0].clone();
-    samples.run(Pass { layer: 0, replaced: &Replaced::new(), moves_on: false }, &mut |_| Ok(())).unwrap();
+    samples.run(looks, &mut |_| Ok(())).unwrap();
     assert!(samples.streams()[0] == before, "it only looked");
     samples.run(Pass { layer: 0, replaced: &silent, moves_on: true }, &mut |_| Ok(())).unwrap();
     assert!(samples.streams()[0] == before);

@@ -8,13 +8,17 @@
 //!
 //! Nothing of this changes what is stored or how: a layout that rounds to nearest writes the codes that are chosen here.
 
+mod awq;
 mod chosen;
 mod factor;
+mod fold;
 mod gptq;
 mod layer;
+mod lines;
 mod moments;
 mod sequential;
 mod share;
+mod smooth;
 
 pub use chosen::{Chosen, ChosenRows};
 pub use layer::KeptChosen;
@@ -23,7 +27,7 @@ pub(crate) use sequential::{Sequence, memory};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Error, Method, QuantizeJob, Result, job::Work};
+use crate::{Error, Layout, Method, QuantizeJob, Result, job::Work};
 
 /// The text that a method went by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -59,7 +63,13 @@ impl Default for Tuning {
 }
 
 /// Refuses a method that chooses codes where a layout stores others than it knows.
-pub(crate) fn check(job: &QuantizeJob<'_>, method: Method) -> Result<()> {
+pub(crate) fn check(job: &QuantizeJob<'_>, method: Method, layout: Layout) -> Result<()> {
+    if method == Method::SmoothQuant && layout != Layout::CompressedTensors {
+        return Err(Error::unsupported(
+            format!("{layout} rounds no inputs of products, and `{method}` makes them easy to round"),
+            "use `⟨as compressed-tensors⟩` with `int8` or `fp8`, or the method `awq` for weights alone",
+        ));
+    }
     if !matches!(method, Method::Gptq | Method::Awq) {
         return Ok(());
     }

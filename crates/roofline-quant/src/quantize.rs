@@ -6,7 +6,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use roofline_core::{Plan, hash::fnv1a, quality::PerplexityChange};
+use roofline_core::{Model, Plan, hash::fnv1a, quality::PerplexityChange};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -101,7 +101,7 @@ pub struct Report {
     pub bits_per_weight: f64,
     /// Squared relative error, averaged over the products of the layers by their size; kept ones count as exact.
     pub relative_squared_error: f64,
-    /// What that costs in perplexity: an estimate from the weights alone.
+    /// What that costs in perplexity: an estimate from the weights alone; none of a method that goes by data.
     pub perplexity_change: Option<PerplexityChange>,
     /// The adapters that were merged on the way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -149,7 +149,7 @@ pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Resu
     apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
     let mut job = request.layout.job(checkpoint, request)?;
     request.shards.spread(request.layout, &mut job)?;
-    data::check(&job, request.method)?;
+    data::check(&job, request.method, request.layout)?;
     Ok(job)
 }
 
@@ -165,10 +165,14 @@ pub(crate) fn without_data(request: &Request) -> Result<()> {
 }
 
 /// About how many bytes of memory a run holds, beside a model that a text runs through.
-pub fn memory(checkpoint: &Checkpoint, request: &Request) -> Result<u64> {
-    let job = prepare(checkpoint, request)?;
-    let method = if request.method.needs_data() { data::memory(&job, request.method) } else { 0 };
-    Ok(method.max(stream::memory(&job, request.threads)))
+pub(crate) fn memory(job: &QuantizeJob<'_>, request: &Request) -> u64 {
+    let method = if request.method.needs_data() { data::memory(job, request.method) } else { 0 };
+    method.max(stream::memory(job, request.threads))
+}
+
+/// The same of what is asked for, from headers alone.
+pub fn memory_of(checkpoint: &Checkpoint, request: &Request) -> Result<u64> {
+    Ok(memory(&prepare(checkpoint, request)?, request))
 }
 
 /// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves
@@ -199,14 +203,17 @@ fn write(
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
     let single = request.layout.single_file(&job, &request.target).is_some();
     let space = Workspace::open(&request.target, None, &fingerprint, &files, single, job.bytes(), request.manner)?;
-    let times = 1 + u64::from(request.verify) + u64::from(observed.is_some());
-    watch.size(checkpoint.bytes() * times);
     let chosen = observed.map_or(Ok(()), |observed| {
         let Request { method, tuning, threads, .. } = request.clone();
-        Sequence { method, tuning, folder: space.layers(), threads, watch }.run(&mut job, observed)
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        let plus_one = model.arithmetic.norm_plus_one;
+        Sequence { method, tuning, plus_one, folder: space.layers(), threads, watch }.run(&mut job, observed)
     });
     let made = chosen
-        .and_then(|()| stream::run(&job, &Share::whole(&job), &space, request.threads, watch))
+        .and_then(|()| {
+            watch.size(checkpoint.bytes() * if request.verify { 2 } else { 1 });
+            stream::run(&job, &Share::whole(&job), &space, request.threads, watch)
+        })
         .and_then(|outcome| conclude(checkpoint, request, &job, &outcome, &space, watch));
     match made {
         Ok(report) => {
@@ -328,7 +335,8 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, out
         bytes_after: job.files.iter().map(|file| file.bytes).sum(),
         bits_per_weight: bits_per_weight(job),
         relative_squared_error,
-        perplexity_change: PerplexityChange::of(relative_squared_error),
+        // A method that goes by data lets weights lose more, so that outputs lose less.
+        perplexity_change: PerplexityChange::of(relative_squared_error).filter(|_| !request.method.needs_data()),
         adapters: checkpoint.merged.clone(),
         weights: lines(job, outcome),
         verified: false,

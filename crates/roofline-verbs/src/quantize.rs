@@ -1,6 +1,8 @@
 //! Checkpoints in narrow formats that runtimes load, with the error of every weight.
 
 #[cfg(feature = "hardware")]
+mod by_data;
+#[cfg(feature = "hardware")]
 mod target;
 
 use std::{
@@ -15,6 +17,7 @@ use roofline_core::Model;
 use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
     Checkpoint, Imatrix, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
+    data::Tuning,
     layout::{Listed, Shards},
     part::{PartReport, join, quantize_part},
     preview::{Preview, preview},
@@ -56,7 +59,7 @@ pub struct Request {
     #[arg(long = "as", value_name = "LAYOUT")]
     #[serde(rename = "as")]
     pub layout: Option<String>,
-    /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq
+    /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq; by data gptq, awq or smoothquant
     #[arg(long, value_name = "METHOD", default_value = "rtn")]
     pub method: String,
     /// An importance matrix of llama.cpp's, by which errors are weighed: GGUF's types do, and the method mse
@@ -69,10 +72,32 @@ pub struct Request {
     /// Instead of a plan, bits that the tensors take for each weight, such as 4.3
     #[arg(long, value_name = "BITS", conflicts_with = "plan", allow_negative_numbers = true)]
     pub target_bits: Option<f64>,
-    /// The text that a size is aimed at by, in UTF-8; the demo has one of its own
-    #[arg(long, value_name = "FILE")]
+    /// The text that a method by data, or a size to aim at, goes by, in UTF-8; the demo's own when left out
+    #[arg(long, value_name = "FILE", help_heading = "Methods by data")]
     #[schemars(extend("x-local" = true))]
     pub data: Option<PathBuf>,
+    /// Samples that are taken of it; 128 when left out, or as many as it has
+    #[arg(long, value_name = "COUNT", help_heading = "Methods by data")]
+    #[schemars(range(min = 1))]
+    pub samples: Option<u32>,
+    /// Tokens of a sample; 512 when left out, or as many as the model takes
+    #[arg(long, value_name = "TOKENS", help_heading = "Methods by data")]
+    #[schemars(range(min = 2))]
+    pub length: Option<u32>,
+    /// Which samples are taken: the same number takes the same
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "Methods by data")]
+    pub seed: u64,
+    /// gptq: whether inputs that matter most are rounded first, which changes no file's layout; true when left out
+    #[arg(long, value_name = "BOOL", help_heading = "Methods by data")]
+    pub act_order: Option<bool>,
+    /// gptq: what is added to the diagonal of the inputs' products, as a part of its mean; 0.01 when left out
+    #[arg(long, value_name = "PART", help_heading = "Methods by data")]
+    #[schemars(range(min = 0, max = 1))]
+    pub damping: Option<f64>,
+    /// smoothquant: how much of the range goes from inputs to weights, from 0 to 1; 0.5 when left out
+    #[arg(long, value_name = "PART", help_heading = "Methods by data")]
+    #[schemars(range(min = 0, max = 1))]
+    pub alpha: Option<f64>,
     /// Who alone shall load it: transformers, vllm or llama.cpp; every runtime of the layout when left out
     #[arg(long, value_name = "NAME")]
     pub runtime: Option<String>,
@@ -126,11 +151,17 @@ The result appears whole or not at all: it is written beside the target and rena
 killed goes on with --resume and ends with the same bytes. Many machines share the work by --part 1/N to
 --part N/N; --join then ends with the same bytes, too.
 
+gptq, awq and smoothquant run a text through the model, layer by layer, on this machine's processor; a
+run that was killed goes on with the layer that it was at.
+
 Examples:
   roofline quantize --list
   roofline quantize ./Llama-3.1-8B --plan w4a16 --to ./Llama-3.1-8B-W4A16
   roofline quantize ./Llama-3.1-8B --plan w4a16 --method mse --keep '*.down_proj' --to ./out
   roofline quantize ./Llama-3.1-8B --plan nvfp4a16 --method four-over-six --to ./Llama-3.1-8B-NVFP4A16
+  roofline quantize ./Llama-3.1-8B --plan w4a16 --method gptq --data text.txt --samples 256 --to ./out
+  roofline quantize ./Llama-3.1-8B --plan w4a16-asym --as awq --method awq --data text.txt --to ./out
+  roofline quantize ./Llama-3.1-8B --plan int8 --method smoothquant --alpha 0.5 --data text.txt --to ./out
   roofline quantize ./Llama-3.1-8B --plan q4_k_m --to ./llama-3.1-8b-q4_k_m.gguf
   roofline quantize ./Llama-3.1-8B --plan iq3_m --imatrix imatrix.gguf --to ./llama-3.1-8b-iq3_m.gguf
   roofline quantize ./Llama-3.1-8B --target-size 4.5GB --data wiki.txt --to ./llama-3.1-8b.gguf
@@ -161,11 +192,17 @@ impl Default for Request {
             to: None,
             layout: None,
             method: Method::Rtn.to_string(),
+            data: None,
+            samples: None,
+            length: None,
+            seed: 0,
+            act_order: None,
+            damping: None,
+            alpha: None,
             runtime: None,
             imatrix: None,
             target_size: None,
             target_bits: None,
-            data: None,
             ranges: None,
             keep: Vec::new(),
             lora: Vec::new(),
@@ -211,7 +248,7 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     if request.list {
         return request.schemes();
     }
-    let (checkpoint, order, notes) = request.order(context)?;
+    let (checkpoint, mut order, notes) = request.order(context)?;
     if request.dry_run {
         let mut told = preview(&checkpoint, &order)?;
         told.notes.extend(notes);
@@ -223,6 +260,12 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     let done = match part {
         Some(part) => quantize_part(&checkpoint, &order, part, &watched).map(|done| Answer::Part(Box::new(done))),
         None if request.join => join(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
+        #[cfg(feature = "hardware")]
+        None if order.method.needs_data() => {
+            let done = by_data::run(context, request, &checkpoint, &mut order, &watched);
+            context.watcher().ends();
+            return done.map(|done| Answer::Written(Box::new(done)));
+        }
         None => run(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
     };
     context.watcher().ends();
@@ -253,6 +296,10 @@ impl Progress for Watched<'_> {
         self.0.advance(bytes);
     }
 
+    fn starts(&self, at: usize, count: usize) {
+        self.0.starts(at, count, &format!("layer {at}"));
+    }
+
     fn cancelled(&self) -> bool {
         self.0.cancelled()
     }
@@ -280,6 +327,10 @@ impl Request {
         self.agrees()?;
         let threads = self.threads()?;
         let method: Method = self.method.parse::<Method>()?;
+        if self.aims() && method.needs_data() {
+            let message = format!("a size is aimed at with formats alone, and the method `{method}` is more than that");
+            return Err(Error::request(message, "leave `⟨method⟩` out, and use it with the plan that is found"));
+        }
         let kept =
             |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
         let runtime = self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?;
@@ -305,6 +356,7 @@ impl Request {
             method,
             runtime,
             imatrix,
+            tuning: self.tuning(method)?,
             ranges: self.ranges.as_deref().map(Ranges::read).transpose()?,
             manner: Manner { force: self.force, resume: self.resume },
             shards: self.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?,
@@ -336,6 +388,10 @@ impl Request {
 
     /// Whether what is asked for goes together.
     fn agrees(&self) -> Result<()> {
+        if self.aims() && (self.part.is_some() || self.join) {
+            let hint = "aim once with `⟨dry_run⟩`, and share the work of the plan that it tells";
+            return Err(Error::request("a size is aimed at on one machine", hint));
+        }
         let (what, hint) = match (&self.part, self.join, self.dry_run) {
             (Some(part), true, _) => {
                 (format!("`⟨join⟩` takes all parts, and `⟨part {part}⟩` is one"), "leave one of the two out")
@@ -351,6 +407,47 @@ impl Request {
             _ => return Ok(()),
         };
         Err(Error::request(what, hint))
+    }
+
+    /// How a method goes by data; an error where one is told of data that goes by none.
+    fn tuning(&self, method: Method) -> Result<Tuning> {
+        let Self { data, samples, length, seed, act_order, damping, alpha, .. } = self;
+        // A size to aim at goes by a text, too, whatever the method.
+        let told = data.is_some() && !self.aims() || samples.is_some() || length.is_some() || *seed != 0;
+        let own = |wanted: Method, told: bool, name: &str| match told && method != wanted {
+            true => {
+                let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
+                Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
+            }
+            false => Ok(()),
+        };
+        if told && !method.needs_data() {
+            let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩` and `⟨seed⟩` out, or say `⟨method gptq⟩`";
+            return Err(Error::request(format!("the method `{method}` goes by no data"), hint));
+        }
+        own(Method::Gptq, act_order.is_some(), "act_order")?;
+        own(Method::Gptq, damping.is_some(), "damping")?;
+        own(Method::SmoothQuant, alpha.is_some(), "alpha")?;
+        let usual = Tuning::default();
+        let tuning = Tuning {
+            act_order: act_order.unwrap_or(usual.act_order),
+            damping: damping.unwrap_or(usual.damping),
+            alpha: alpha.unwrap_or(usual.alpha),
+        };
+        for (name, part) in [("damping", tuning.damping), ("alpha", tuning.alpha)] {
+            if !(0.0..=1.0).contains(&part) {
+                return Err(Error::request(format!("`⟨{name}⟩` is {part}"), "it is from 0 to 1"));
+            }
+        }
+        let zero =
+            |what: &str| Error::request(format!("`⟨{what}⟩` is too small"), "take a sample of 2 tokens at least");
+        if *samples == Some(0) {
+            return Err(zero("samples"));
+        }
+        if length.is_some_and(|length| length < 2) {
+            return Err(zero("length"));
+        }
+        Ok(tuning)
     }
 
     fn threads(&self) -> Result<usize> {

@@ -10,17 +10,19 @@
 //! for them in. Groups stay those of neighbours, with scales chosen before the first is rounded ("static groups"), so that
 //! nothing of the order is stored.
 
-use roofline_isa::widest;
-
-use super::{chosen::Chosen, factor::inverse_factor, moments::Moments, share::share};
+use super::{
+    chosen::Chosen,
+    factor::inverse_factor,
+    lines::{STRIP, subtract},
+    moments::Moments,
+    share::share,
+};
 use crate::coding::grid::{Grid, least_clipping};
 
 /// Channels that are rounded before those after them are changed.
 const BLOCK: usize = 128;
 /// Rows that a thread takes at once.
 const BAND: usize = 16;
-/// Channels that are changed at once.
-const STRIP: usize = 64;
 /// How often damping is raised tenfold where a factorization fails.
 const TRIES: i32 = 3;
 
@@ -157,28 +159,6 @@ struct Band<'b> {
     scales: &'b mut [f32],
     zeros: &'b mut [f32],
     weights: &'b [f32],
-}
-
-widest! {
-    /// `out -= sum over t of factors[t] * rows[t * stride..]`.
-    fn subtract(out: &mut [f32], factors: &[f32], rows: &[f32], stride: usize) {
-        if let Ok(whole) = <&mut [f32; STRIP]>::try_from(&mut *out) {
-            let mut sums = *whole;
-            for (factor, row) in factors.iter().zip(rows.chunks(stride)) {
-                let Some(row) = row.first_chunk::<STRIP>() else { continue };
-                for (sum, number) in sums.iter_mut().zip(row) {
-                    *sum -= factor * number;
-                }
-            }
-            *whole = sums;
-            return;
-        }
-        for (factor, row) in factors.iter().zip(rows.chunks(stride)) {
-            for (sum, number) in out.iter_mut().zip(row) {
-                *sum -= factor * number;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

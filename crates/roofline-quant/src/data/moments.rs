@@ -11,7 +11,7 @@ const TILE: (usize, usize) = (4, 32);
 /// Sums over the tokens that a product has seen.
 pub(crate) struct Moments {
     pub(crate) columns: usize,
-    /// `X^T X`, of which the part on and above the diagonal is kept.
+    /// `X^T X`, of which the part on and above the diagonal is kept; nothing where nobody wants it.
     products: Vec<f32>,
     /// Sums of magnitudes.
     magnitudes: Vec<f64>,
@@ -29,6 +29,11 @@ impl Moments {
             peaks: vec![0.0; columns],
             tokens: 0,
         }
+    }
+
+    /// The same without `X^T X`.
+    pub(crate) fn without_products(columns: usize) -> Self {
+        Self { products: Vec::new(), ..Self::new(columns) }
     }
 
     /// Bytes that the moments of so many columns take.
@@ -61,6 +66,9 @@ impl Moments {
             }
         }
         self.tokens += seen.tokens.len() as u64;
+        if self.products.is_empty() {
+            return Ok(());
+        }
         let width = columns.next_multiple_of(TILE.1);
         let mut padded = vec![0.0; seen.tokens.len() * width];
         for (to, from) in padded.chunks_exact_mut(width).zip(seen.values.chunks_exact(columns)) {
@@ -83,6 +91,16 @@ impl Moments {
     pub(crate) fn product(&self, i: usize, j: usize) -> f64 {
         let at = i.min(j) * self.columns + i.max(j);
         f64::from(self.products[at]) / self.tokens.max(1) as f64
+    }
+
+    /// The means of all products, row after row.
+    pub(crate) fn all_products(&self) -> Vec<f32> {
+        let columns = self.columns;
+        let mut all = vec![0.0; columns * columns];
+        for (i, row) in all.chunks_exact_mut(columns.max(1)).enumerate() {
+            row.iter_mut().enumerate().for_each(|(j, product)| *product = self.product(i, j) as f32);
+        }
+        all
     }
 
     /// The mean square of every input: how much an error in its weights matters.

@@ -8,10 +8,12 @@ use std::{
 };
 
 use super::{
-    Tuning,
+    Tuning, awq,
+    fold::Tensors,
     gptq::{Compensation, Order},
     layer::{KeptLayer, Layer, Made, read_all},
     moments::Moments,
+    smooth,
 };
 use crate::{
     Error, Method, QuantizeJob, Result,
@@ -31,6 +33,8 @@ const MOST_NOTES: usize = 8;
 pub(crate) struct Sequence<'s> {
     pub(crate) method: Method,
     pub(crate) tuning: Tuning,
+    /// Whether norms multiply by `1 + w`.
+    pub(crate) plus_one: bool,
     /// Where layers are kept.
     pub(crate) folder: PathBuf,
     pub(crate) threads: usize,
@@ -64,8 +68,6 @@ impl Sequence<'_> {
             }
             notes.extend(own.notes.iter().cloned());
             apply(job, &own, layer)?;
-            let bytes = job.items.iter().filter(|item| item.site.layer == Some(layer as u64)).map(Item::input);
-            self.watch.advance(bytes.sum());
         }
         let more = notes.len().saturating_sub(MOST_NOTES);
         notes.truncate(MOST_NOTES);
@@ -94,13 +96,60 @@ impl Sequence<'_> {
                 return Ok(());
             }
             let key = (seen.modules.to_vec(), seen.expert);
-            inputs.entry(key).or_insert_with(|| Moments::new(seen.columns)).add(seen, self.threads)
+            let fresh = || match self.method {
+                Method::SmoothQuant => Moments::without_products(seen.columns),
+                _ => Moments::new(seen.columns),
+            };
+            inputs.entry(key).or_insert_with(fresh).add(seen, self.threads)
         })?;
         let mut made = Layer::default();
         let few = products.forget_rare(&mut inputs, layer);
         made.notes.extend(few);
-        self.round(job, layer, &products, &inputs, &mut made)?;
+        match self.method {
+            Method::Awq | Method::SmoothQuant => self.rescale(job, layer, &inputs, &mut made)?,
+            _ => self.round(job, layer, &products, &inputs, &mut made)?,
+        }
         Ok(made)
+    }
+
+    /// Factors wherever there is a place for them, and for AWQ codes of what is multiplied by them.
+    fn rescale(
+        &self,
+        job: &QuantizeJob<'_>,
+        layer: usize,
+        inputs: &BTreeMap<Input, Moments>,
+        made: &mut Layer,
+    ) -> Result<()> {
+        let Some(tensors) = Tensors::of(job, layer, self.plus_one) else { return Ok(()) };
+        let awq = self.method == Method::Awq;
+        for fold in tensors.folds(inputs, awq) {
+            let factors = match awq {
+                true => awq::factors(&fold, &tensors, self.threads)?,
+                false => smooth::factors(&fold, &tensors, self.tuning.alpha, self.threads)?,
+            };
+            if let Some(factors) = factors {
+                tensors.put(&fold, &factors, &mut made.tensors);
+            }
+        }
+        if !awq {
+            return Ok(());
+        }
+        for ((modules, _), moments) in inputs {
+            for module in modules {
+                let Some(item) = tensors.item(module) else { continue };
+                let Work::Code(code) = &item.work else { continue };
+                let Some(grid) = code.coding.grid().filter(|_| code.lossy) else { continue };
+                let own = made.tensors.entry(item.name.clone()).or_default();
+                let factors = own.factors.clone().unwrap_or_default();
+                let mut importance = moments.importance();
+                for (own, factor) in importance.iter_mut().zip(factors.columns.iter().flatten()) {
+                    *own /= factor * factor;
+                }
+                let weights = read_all(&Scaled { inner: &*code.rows, factors } as &dyn Rows, self.threads)?;
+                own.chosen = Some(awq::clipped(&weights, &importance, &*grid, self.threads));
+            }
+        }
+        Ok(())
     }
 
     /// GPTQ's codes of every product.
@@ -254,8 +303,9 @@ pub(crate) fn memory(job: &QuantizeJob<'_>, method: Method) -> u64 {
             let columns = code.matrix().columns;
             // Products of one input share what is kept of it.
             let input = item.site.fused().into_iter().next().unwrap_or_default();
-            layers.entry(layer).or_default().insert(input, Moments::bytes(columns));
-            widest = widest.max(if method == Method::Gptq { Compensation::bytes(columns) } else { 0 });
+            let kept = if method == Method::SmoothQuant { 0 } else { Moments::bytes(columns) };
+            layers.entry(layer).or_default().insert(input, kept);
+            widest = widest.max(if method == Method::Gptq { Compensation::bytes(columns) } else { kept });
             largest = largest.max(item.weights());
         }
     }
