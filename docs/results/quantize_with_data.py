@@ -3,7 +3,7 @@
     python docs/results/quantize_with_data.py target/release/roofline --data calibration.txt --text evaluation.txt MODEL...
 
 Each MODEL is a folder with a checkpoint and its tokenizer. Every variant is quantized to four bits in groups of 128, written as
-compressed-tensors and judged by `roofline evaluate` over the same text. llm-compressor (pip install llmcompressor datasets) gets the very
+compressed-tensors and judged by `roofline evaluate` over the same text, against the original. llm-compressor (pip install llmcompressor datasets) gets the very
 token ids that ours takes; its time is that of `oneshot`, with the model loaded and without saving it, ours that of the whole command.
 """
 
@@ -76,14 +76,12 @@ def theirs(asked, model, scheme, method, to):
     return seconds
 
 
-def perplexity(asked, model, original):
+def judged(asked, model, original):
     command = [asked.roofline, "evaluate", model, "--text", asked.text, "--json"]
     if original is not None:
         command += ["--against", original]
     told = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
-    answer = json.loads(told.stdout)
-    row = answer["models"][0] if "models" in answer else answer
-    return row
+    return json.loads(told.stdout)
 
 
 def main():
@@ -98,10 +96,10 @@ def main():
     parser.add_argument("--float", action="store_true", help="llm-compressor computes in FP32")
     parser.add_argument("--without-theirs", action="store_true")
     asked = parser.parse_args()
-    print("| model | by | method | plan | seconds | perplexity | change |\n|---|---|---|---|--:|--:|--:|", flush=True)
+    print("| model | by | method | plan | seconds | perplexity | change | KL, nats | same first token |\n|---|---|---|---|--:|--:|--:|--:|--:|", flush=True)
     for model in asked.models:
-        base = perplexity(asked, model, None)["perplexity"]
-        print(f"| {model.name} | | none | bf16 | | {base:.3f} | |", flush=True)
+        base = judged(asked, model, None)["perplexity"]
+        print(f"| {model.name} | | none | bf16 | | {base:.3f} | | | |", flush=True)
         runs = [(ours, "ours", method, SYMMETRIC[0]) for method in ("rtn", "mse", "gptq", "awq")]
         runs += [(ours, "ours", method, SHIFTED[0]) for method in ("gptq", "awq")]
         if not asked.without_theirs:
@@ -111,13 +109,14 @@ def main():
                 to = Path(folder) / "out"
                 try:
                     seconds = make(asked, model, plan, method, to)
-                    found = perplexity(asked, to, None)["perplexity"]
+                    found = judged(asked, to, model)
                 except Exception as error:  # What fails is a row of the table, too.
-                    print(f"| {model.name} | {who} | {method} | {plan} | | failed: {str(error)[:80]} | |", flush=True)
+                    print(f"| {model.name} | {who} | {method} | {plan} | | failed: {str(error)[:80]} | | | |", flush=True)
                     print(error, file=sys.stderr)
                     continue
-                change = 100 * (found / base - 1)
-                print(f"| {model.name} | {who} | {method} | {plan} | {seconds:.1f} | {found:.3f} | {change:+.2f} % |", flush=True)
+                change, same = 100 * (found["perplexity"] / base - 1), 100 * found["top1_agreement"]
+                figures = f"{seconds:.1f} | {found['perplexity']:.3f} | {change:+.2f} % | {found['kl_divergence']:.5f} | {same:.1f} %"
+                print(f"| {model.name} | {who} | {method} | {plan} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":
