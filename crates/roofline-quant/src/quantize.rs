@@ -158,7 +158,7 @@ pub(crate) fn without_data(request: &Request) -> Result<()> {
     if request.method.needs_data() {
         return Err(Error::unsupported(
             format!("the method `{}` goes by a text, from the first layer to the last", request.method),
-            "one machine makes all of it, without `⟨part⟩` and `⟨join⟩`",
+            "`⟨roofline quantize⟩` runs one through the model, on one machine and without `⟨part⟩`",
         ));
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::{
     chosen::Chosen,
     fold::{Fold, Tensors},
     layer::read_all,
-    lines::{STRIP, subtract},
+    lines::{STRIP, add},
     moments::Moments,
     share::share,
 };
@@ -117,8 +117,8 @@ impl Judged<'_> {
         for from in (0..columns).step_by(STRIP) {
             let mut out = [0.0; STRIP];
             let out = &mut out[..STRIP.min(columns - from)];
-            subtract(out, &errors, &self.products[from..], columns);
-            sum -= out.iter().zip(&errors[from..]).map(|(own, error)| f64::from(own * error)).sum::<f64>();
+            add(out, &errors, &self.products[from..], columns);
+            sum += out.iter().zip(&errors[from..]).map(|(own, error)| f64::from(own * error)).sum::<f64>();
         }
         sum
     }

@@ -13,7 +13,7 @@
 use super::{
     chosen::Chosen,
     factor::inverse_factor,
-    lines::{STRIP, subtract},
+    lines::{STRIP, add},
     moments::Moments,
     share::share,
 };
@@ -120,7 +120,7 @@ impl Compensation {
         }
         // A group whose scale is chosen on the way lies in one block, or starts with one.
         let block = if BLOCK.is_multiple_of(group) || group.is_multiple_of(BLOCK) { BLOCK } else { group };
-        let mut lost = vec![0.0; rows * block];
+        let mut owing = vec![0.0; rows * block];
         for from in (0..columns).step_by(block) {
             let until = (from + block).min(columns);
             for at in from..until {
@@ -134,10 +134,10 @@ impl Compensation {
                     let weight = left[at];
                     let (code, value) = grid.round(weight, scales[own], zeros[own]);
                     codes[row * columns + channel] = code;
-                    let error = (weight - value) / changes[at];
-                    lost[row * block + at - from] = error;
+                    let owed = (value - weight) / changes[at];
+                    owing[row * block + at - from] = owed;
                     for (left, change) in left[at + 1..until].iter_mut().zip(&changes[at + 1..]) {
-                        *left -= error * change;
+                        *left += owed * change;
                     }
                 }
             }
@@ -146,7 +146,7 @@ impl Compensation {
                 let width = STRIP.min(columns - strip);
                 for row in 0..rows {
                     let left = &mut left[row * columns + strip..][..width];
-                    subtract(left, &lost[row * block..][..until - from], &factor[strip..], columns);
+                    add(left, &owing[row * block..][..until - from], &factor[strip..], columns);
                 }
             }
         }

@@ -1,12 +1,13 @@
 //! What is kept of the inputs of a product: sums over tokens, whose size does not depend on how many tokens there were.
 
-use roofline_isa::widest;
-
-use super::share::share;
+use super::{
+    lines::{STRIP, add},
+    share::share,
+};
 use crate::{Error, Result, observed::Seen};
 
-/// Rows of a tile of `X^T X`, and its columns: as many sums as fit the registers.
-const TILE: (usize, usize) = (4, 32);
+/// Rows of `X^T X` that a thread takes at once.
+const BAND: usize = 8;
 
 /// Sums over the tokens that a product has seen.
 pub(crate) struct Moments {
@@ -69,18 +70,21 @@ impl Moments {
         if self.products.is_empty() {
             return Ok(());
         }
-        let width = columns.next_multiple_of(TILE.1);
-        let mut padded = vec![0.0; seen.tokens.len() * width];
-        for (to, from) in padded.chunks_exact_mut(width).zip(seen.values.chunks_exact(columns)) {
-            to[..columns].copy_from_slice(from);
-        }
-        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(TILE.0 * columns).enumerate().collect();
+        let tokens = seen.tokens.len();
+        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(BAND * columns).enumerate().collect();
         share(threads, bands, |(band, sums)| {
-            let first = band * TILE.0;
-            for from in (first / TILE.1 * TILE.1..columns).step_by(TILE.1) {
-                let tile = tile(&padded, width, first, from);
-                for (sums, tile) in sums.chunks_exact_mut(columns).zip(&tile) {
-                    sums[from..].iter_mut().zip(tile).for_each(|(sum, own)| *sum += own);
+            // Each channel of the band, token after token.
+            let mut channel = vec![0.0; tokens];
+            for (at, sums) in sums.chunks_exact_mut(columns).enumerate() {
+                let own = band * BAND + at;
+                for (to, row) in channel.iter_mut().zip(seen.values.chunks_exact(columns)) {
+                    *to = row[own];
+                }
+                for from in (own..columns).step_by(STRIP) {
+                    let mut strip = [0.0; STRIP];
+                    let strip = &mut strip[..STRIP.min(columns - from)];
+                    add(strip, &channel, &seen.values[from..], columns);
+                    sums[from..].iter_mut().zip(strip).for_each(|(sum, own)| *sum += *own);
                 }
             }
         });
@@ -111,25 +115,6 @@ impl Moments {
     /// The mean magnitude of every input.
     pub(crate) fn mean_magnitudes(&self) -> Vec<f64> {
         self.magnitudes.iter().map(|sum| sum / self.tokens.max(1) as f64).collect()
-    }
-}
-
-widest! {
-    /// Sums over rows of `x`, `width` numbers each, of products of the four from column `i` on with the 32 from `j` on.
-    fn tile(x: &[f32], width: usize, i: usize, j: usize) -> [[f32; TILE.1]; TILE.0] {
-        let mut sums = [[0.0; TILE.1]; TILE.0];
-        for row in x.chunks_exact(width) {
-            let (Some(right), Some(left)) = (row[j..].first_chunk::<{ TILE.1 }>(), row[i..].first_chunk::<{ TILE.0 }>())
-            else {
-                continue;
-            };
-            for (sums, left) in sums.iter_mut().zip(left) {
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum += left * right;
-                }
-            }
-        }
-        sums
     }
 }
 
