@@ -26,6 +26,8 @@ def main():
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--bits", type=float, nargs="+", default=[4.3])
+    parser.add_argument("--uniform", nargs="+", default=UNIFORM)
+    parser.add_argument("--recipes", nargs="+", default=RECIPES)
     asked = parser.parse_args()
 
     def told(*arguments):
@@ -44,8 +46,8 @@ def main():
             for name, folder in (model.split("=") for model in asked.models):
                 matrix = scratch / f"{name}.imatrix.gguf"
                 told("imatrix", folder, "--data", first, "-o", matrix)
-                ways = [("uniform", f"attention={one},ffn={one},embedding={one}", []) for one in UNIFORM]
-                ways += [("recipe", one, []) for one in RECIPES]
+                ways = [("uniform", f"attention={one},ffn={one},embedding={one}", []) for one in asked.uniform]
+                ways += [("recipe", one, []) for one in asked.recipes]
                 ways += [("target", None, ["--target-bits", bits, "--data", first]) for bits in asked.bits]
                 for kind, plan, more in ways:
                     file = scratch / "model.gguf"
@@ -54,20 +56,13 @@ def main():
                     made = told("quantize", folder, *plans, *more, "--imatrix", matrix, "--to", file, "--force")
                     seconds = time.time() - start
                     found = told("evaluate", file, "--against", folder, "--text", second)
-                    weights = sum(line["rows"] * line["columns"] for line in made["weights"])
-                    row = [name, kind, made["plan"], made["bytes_after"], f"{bits(file, weights):.4f}"]
+                    stored = told("inspect", file)
+                    row = [name, kind, made["plan"], made["bytes_after"], f"{stored['bits_per_weight']:.4f}"]
                     row += [f"{found['kl_divergence']:.6f}", f"{found['top1_agreement']:.5f}", f"{seconds:.1f}"]
                     table.writerow(row)
                     out.flush()
                     print(*row, flush=True)
 
-
-def bits(file, weights):
-    """Bits that the matrices of a GGUF file take for each weight."""
-    from gguf import GGUFReader
-
-    tensors = [tensor for tensor in GGUFReader(file).tensors if len(tensor.shape) > 1]
-    return 8 * sum(int(tensor.n_bytes) for tensor in tensors) / sum(int(tensor.n_elements) for tensor in tensors)
 
 
 main()

@@ -227,7 +227,7 @@ impl Mix {
     fn of_value(self, layer: usize, model: &Anatomy) -> Format {
         let layers = model.order.len();
         let format = match self {
-            Self::Q2K if model.sharing >= 4 => Format::Q4_K,
+            Self::Q2K | Self::Iq3Small | Self::Iq3ExtraSmall if model.sharing >= 4 => Format::Q4_K,
             Self::Q2K => Format::Q3_K,
             Self::Q3KMedium if layer >= 2 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
@@ -235,7 +235,6 @@ impl Mix {
             Self::Q4KSmall if layer < 4 => Format::Q5_K,
             Self::Iq4Nl | Self::Iq4Xs if model.sharing >= 4 => Format::Q5_K,
             Self::Iq3Medium => Format::Q4_K,
-            Self::Iq3Small | Self::Iq3ExtraSmall if model.sharing >= 4 => Format::Q4_K,
             _ => self.base(),
         };
         // What llama.cpp takes for the 70B model: its values are shared by eight heads, and cheap.

@@ -14,14 +14,14 @@ type Runs = Vec<(Option<(u64, u64)>, String)>;
 
 /// The plan that gives every portion its format. Rules for a role come first, those for some of its layers after them.
 pub fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
-    let mut roles: Vec<(&str, Runs)> = Vec::new();
+    let mut by_role: Vec<(&str, Runs)> = Vec::new();
     for (portion, format) in chosen {
         for role in portion.roles {
-            let at = roles.iter().position(|(known, _)| known == role).unwrap_or_else(|| {
-                roles.push((role, Vec::new()));
-                roles.len() - 1
+            let at = by_role.iter().position(|(known, _)| known == role).unwrap_or_else(|| {
+                by_role.push((role, Vec::new()));
+                by_role.len() - 1
             });
-            let runs = &mut roles[at].1;
+            let runs = &mut by_role[at].1;
             match (runs.last_mut(), portion.layers) {
                 (Some((Some((_, last)), known)), Some((first, end))) if known == format && *last + 1 == first => {
                     *last = end;
@@ -31,15 +31,15 @@ pub fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
         }
     }
     for (group, members) in GROUPS {
-        let own: Vec<&Runs> = roles.iter().filter(|(role, _)| members.contains(role)).map(|(_, runs)| runs).collect();
+        let own: Vec<&Runs> = by_role.iter().filter(|(role, _)| members.contains(role)).map(|(_, runs)| runs).collect();
         if own.len() > 1 && own.windows(2).all(|pair| pair[0] == pair[1]) {
             let runs = own[0].clone();
-            roles.retain(|(role, _)| !members.contains(role));
-            roles.push((group, runs));
+            by_role.retain(|(role, _)| !members.contains(role));
+            by_role.push((group, runs));
         }
     }
     let mut rules = Vec::new();
-    for (role, runs) in &roles {
+    for (role, runs) in &by_role {
         // What most layers have is said of the role, and the others after it.
         let layers = |format: &str| -> u64 {
             let own = runs.iter().filter(|(_, known)| known == format);

@@ -22,8 +22,8 @@ pub struct Portion {
 
 impl Portion {
     /// All portions of a model that has weights at these places, in the order of its layers.
-    pub(crate) fn all<'s>(sites: impl Iterator<Item = &'s Site> + Clone) -> Vec<Self> {
-        let layers = sites.clone().filter_map(|site| site.layer).max().map_or(0, |last| last + 1);
+    pub(crate) fn all(sites: &[Site]) -> Vec<Self> {
+        let layers = sites.iter().filter_map(|site| site.layer).max().map_or(0, |last| last + 1);
         let band = layers.div_ceil(BANDS).max(1);
         let mut all = Vec::new();
         for first in (0..layers).step_by(band as usize) {
@@ -31,7 +31,7 @@ impl Portion {
             all.extend(TOGETHER.map(|roles| Self { roles, layers: Some((first, last)) }));
         }
         all.extend(TOGETHER.map(|roles| Self { roles, layers: None }));
-        all.retain(|portion| sites.clone().any(|site| portion.has(site)));
+        all.retain(|portion| sites.iter().any(|site| portion.has(site)));
         all
     }
 
@@ -73,7 +73,7 @@ mod tests {
             .collect();
         let dimensions = |name: &str| if name.contains("norm") { 1 } else { 2 };
         let sites: Vec<Site> = names.iter().map(|name| Site::of(name, dimensions(name))).collect();
-        let portions = Portion::all(sites.iter());
+        let portions = Portion::all(&sites);
         // Twenty layers in runs of three, four roles together in each, and the two ends.
         assert_eq!(portions.len(), 7 * 4 + 2);
         assert_eq!((portions[0].to_string(), portions[29].to_string()), ("layers.0-2.query+key".into(), "head".into()));

@@ -51,7 +51,7 @@ impl Trial<'_> {
                 "say what it becomes with `⟨plan⟩`",
             ));
         }
-        Ok(Portion::all(sites.iter()))
+        Ok(Portion::all(&sites))
     }
 
     /// The formats that the layout stores weights in, and that they stay as they are. Recipes are no formats, and what has activations

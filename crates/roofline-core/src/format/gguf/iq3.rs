@@ -85,8 +85,8 @@ fn apart(kind: &Kind, values: &[f32], weights: &[f32]) -> ([f32; SUB], [u8; SUB 
         let own = run * SIGNS..(run + 1) * SIGNS;
         for at in 0..SIGNS {
             let value = values[own.start + at];
-            x[own.start + at] = if value >= 0.0 { value } else { -value };
-            *sign |= u8::from(!(value >= 0.0)) << at;
+            x[own.start + at] = value.abs();
+            *sign |= u8::from(value < 0.0) << at;
         }
         if kind.even && sign.count_ones() % 2 == 1 {
             let cost = |at: usize| weights[own.start + at] * values[own.start + at] * values[own.start + at];
