@@ -3,7 +3,7 @@
     python train.py corpus.jsonl --text evaluation.txt --out demo
 
 `corpus.py` makes the corpus, `text.py` the text it is evaluated on, which it never learns from. Another seed or shape makes a sibling
-(`--seed 2`, `--layers 5 --inner 768`). The figures that were reached are printed, and kept in `training.json`.
+(`--seed 2`, `--layers 5 --inner 768`), a small one also without a GPU (`--device cpu --epochs 0.5 --batch 8`). The figures that were reached are printed, and kept in `training.json`.
 """
 
 import argparse
@@ -38,6 +38,7 @@ def arguments():
     parser.add_argument("--rate", type=float, default=4e-3)
     parser.add_argument("--seconds", type=float, default=420, help="stop learning after this long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     return parser.parse_args()
 
 
@@ -59,7 +60,7 @@ def perplexity(model, ids, begin, window=512, stride=256):
     total, count = 0.0, 0
     with torch.inference_mode():
         for at in range(0, len(ids) - window + 1, stride):
-            own = torch.tensor([ids[at : at + window]], device="cuda")
+            own = torch.tensor([ids[at : at + window]], device=model.device)
             own[0, 0] = begin
             losses = F.cross_entropy(model(own).logits[0, :-1].float(), own[0, 1:], reduction="none")
             scored = losses if at == 0 else losses[window - stride - 1 :]
@@ -80,7 +81,7 @@ def main():
     random.shuffle(encoded)
     stream = torch.tensor([token for ids in encoded for token in ids], dtype=torch.int32)
     held = stream[-60_000:].tolist()
-    stream = stream[:-60_000].to("cuda")
+    stream = stream[:-60_000].to(asked.device)
     text = tokenizer.encode(asked.text.read_text()).ids
     print(f"{len(stream) / 1e6:.2f} M tokens, {len(text)} of the evaluation text, {time.time() - start:.0f} s", flush=True)
 
@@ -89,7 +90,7 @@ def main():
         num_attention_heads=asked.hidden // 64, num_key_value_heads=asked.hidden // 128, head_dim=64,
         max_position_embeddings=asked.context, rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=begin, eos_token_id=end,
     )
-    model = LlamaForCausalLM(config).to("cuda").train()
+    model = LlamaForCausalLM(config).to(asked.device).train()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{parameters / 1e6:.3f} M parameters", flush=True)
     for name, parameter in model.named_parameters():
@@ -104,15 +105,15 @@ def main():
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": asked.decay}, {"params": vectors, "weight_decay": 0.0}], lr=asked.rate, betas=(0.9, 0.95), fused=True
+        [{"params": matrices, "weight_decay": asked.decay}, {"params": vectors, "weight_decay": 0.0}], lr=asked.rate, betas=(0.9, 0.95), fused=asked.device == "cuda"
     )
     each = asked.batch * asked.context
     steps = int(asked.epochs * len(stream) / each)
-    forward = torch.compile(model)
-    offsets = torch.arange(asked.context + 1, device="cuda")
+    forward = torch.compile(model) if asked.device == "cuda" else model
+    offsets = torch.arange(asked.context + 1, device=asked.device)
 
     def loss_of(rows):
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(asked.device, torch.bfloat16, enabled=asked.device == "cuda"):
             logits = forward(rows[:, :-1]).logits
         return F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten().long())
 
@@ -125,7 +126,7 @@ def main():
         rate = asked.rate * min((step + 1) / 300, 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        starts = torch.randint(0, len(stream) - asked.context - 1, (asked.batch, 1), device="cuda")
+        starts = torch.randint(0, len(stream) - asked.context - 1, (asked.batch, 1), device=asked.device)
         rows = stream[starts + offsets].long()
         # Half of the sequences start with BEGIN, as every text and every window does.
         rows[: asked.batch // 2, 0] = begin
@@ -149,7 +150,7 @@ def main():
     model = model.eval().to(torch.bfloat16)
     figures = {
         "parameters": parameters, "corpus_tokens": len(stream), "learned_tokens": learned, "seconds": round(seconds), "seed": asked.seed,
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "last_loss": losses[-1],
+        "device": torch.cuda.get_device_name() if asked.device == "cuda" else "cpu", "torch": torch.__version__, "last_loss": losses[-1],
         "held_out_perplexity": perplexity(model, held, begin), "evaluation_perplexity": perplexity(model, text, begin),
         "evaluation_tokens": len(text),
     }
@@ -168,7 +169,7 @@ def main():
     settings.write_text(json.dumps(known, indent=2) + "\n")
     (asked.out / "training.json").write_text(json.dumps(figures, indent=2) + "\n")
     for prompt in ["A model is", "The memory of a GPU", "This function returns", "# Errors\n\nIf the", "Quantization is"]:
-        ids = torch.tensor([tokenizer.encode(prompt).ids], device="cuda")
+        ids = torch.tensor([tokenizer.encode(prompt).ids], device=asked.device)
         for kind in ({"do_sample": False}, {"do_sample": True, "temperature": 0.7, "top_p": 0.9}):
             out = model.generate(ids, max_new_tokens=60, **kind)
             print(repr(tokenizer.decode(out[0].tolist())), flush=True)

@@ -43,6 +43,7 @@ const PAGES: &[(&str, &str, &[&str])] = &[
             "recommend gemm --help",
             "recommend model --help",
             "quantize --help",
+            "imatrix --help",
             "inspect --help",
             "generate --help",
             "evaluate --help",

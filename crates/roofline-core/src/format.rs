@@ -212,6 +212,10 @@ impl Format {
     pub const IQ4_NL: Self = Self::blocks(GgufBlock::Iq4Nl);
     /// ggml's `IQ4_XS`.
     pub const IQ4_XS: Self = Self::blocks(GgufBlock::Iq4Xs);
+    /// ggml's `IQ3_S`.
+    pub const IQ3_S: Self = Self::blocks(GgufBlock::Iq3S);
+    /// ggml's `IQ3_XXS`.
+    pub const IQ3_XXS: Self = Self::blocks(GgufBlock::Iq3Xxs);
     /// ggml's 2-bit blocks of 256, with minima.
     pub const Q2_K: Self = Self::blocks(GgufBlock::Q2K);
 

@@ -11,7 +11,7 @@ use roofline_core::{
     units::{Bytes, Seconds},
 };
 use roofline_isa::Isa;
-use roofline_quant::{Checkpoint, Dtype};
+use roofline_quant::{Checkpoint, Dtype, observed::Replaced};
 use roofline_run::{
     cpu::{kernels::elementwise::Activation, machine::Machine},
     cuda::Gpu,
@@ -205,12 +205,22 @@ impl<'a> Engine<'a> {
         settings: Settings,
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<Self> {
+        Self::load_replacing(checkpoint, settings, &Replaced::new(), progress)
+    }
+
+    /// The same with other numbers in the place of some weights.
+    pub fn load_replacing(
+        checkpoint: &'a Checkpoint,
+        settings: Settings,
+        replaced: &Replaced,
+        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<Self> {
         let start = Instant::now();
         let (settings, wide) = settings.on_its_backend();
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         runs(&model)?;
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
-        let tensors = Tensors::new(checkpoint, settings.round_inputs)?;
+        let tensors = Tensors::new(checkpoint, settings.round_inputs)?.with(replaced)?;
         if settings.backend == Backend::Cpu {
             fits(tensors.bytes(), 0)?;
         }
@@ -224,7 +234,8 @@ impl<'a> Engine<'a> {
         };
         let bytes = Bytes::new(tensors.bytes() as f64);
         let mut loaded = Loaded::open(&settings, bytes)?;
-        Weights::read(&model, &program, &tensors, &loading, progress, &mut |key, held| loaded.take(&model, key, held))?;
+        let mut take = |key, held| loaded.take(&model, key, held);
+        Weights::read(&model, &program, &tensors, &loading, &|_| true, progress, &mut take)?;
         let mut engine = Self::of(model, settings, loaded)?;
         engine.notes.extend(otherwise(checkpoint, &engine.settings));
         engine.notes.extend(wide);

@@ -12,6 +12,7 @@ use roofline_quant::{
     Checkpoint, Inputs,
     coding::Matrix as Shape,
     kernel_form::{CodesMut, KernelForm},
+    observed::Replaced,
     rows::{Rows, Spare},
     stored::StoredTensor,
 };
@@ -42,6 +43,7 @@ pub(crate) struct Span {
 pub(crate) struct Tensors<'a>(BTreeMap<String, Lying<'a>>);
 
 /// A tensor where it lies.
+#[derive(Clone)]
 struct Lying<'a> {
     scheme: String,
     shape: Vec<usize>,
@@ -276,6 +278,21 @@ impl<'a> Tensors<'a> {
             let shape = if stack { vec![rows.matrix().rows, rows.matrix().columns] } else { shape };
             let inputs = inputs.get(&name).copied();
             all.insert(name, Lying { scheme, shape, rows, inputs });
+        }
+        Ok(Self(all))
+    }
+
+    /// The same with other numbers in the place of some.
+    pub(crate) fn with(&self, replaced: &Replaced) -> Result<Self> {
+        let mut all = self.0.clone();
+        for (name, numbers) in replaced {
+            let lying = all.get_mut(name).ok_or_else(|| Error::missing(name))?;
+            let Shape { rows, columns } = numbers.matrix();
+            if lying.shape.iter().product::<usize>() != rows * columns {
+                return Err(Error::shape(name, &lying.shape, &format!("{rows} x {columns} in its place")));
+            }
+            lying.scheme = "numbers in its place".to_owned();
+            lying.rows = Arc::clone(numbers) as Arc<dyn Rows + 'a>;
         }
         Ok(Self(all))
     }

@@ -3,6 +3,7 @@
 mod attention;
 mod inputs;
 mod layers;
+mod observed;
 mod products;
 mod room;
 mod small;
@@ -27,8 +28,11 @@ use roofline_run::cpu::{
     },
 };
 
-pub(crate) use self::attention::{Grouped, grouped};
-use self::{layers::Kept, room::Room};
+pub(crate) use self::{
+    attention::{Grouped, grouped},
+    observed::Input,
+};
+use self::{layers::Kept, observed::SeenInputs, room::Room};
 use crate::{
     Error, Result,
     cache::LayerCache,
@@ -60,6 +64,7 @@ pub(crate) struct ProcessorSession<'e, 'a> {
     slots: Vec<usize>,
     ran: Vec<Ran>,
     kept: Kept,
+    seen: SeenInputs,
 }
 
 /// A pass over some sequences.
@@ -128,6 +133,7 @@ impl<'e, 'a> ProcessorSession<'e, 'a> {
             slots: Vec::new(),
             ran: Vec::new(),
             kept: Kept::default(),
+            seen: SeenInputs::default(),
         })
     }
 

@@ -42,12 +42,13 @@ pub(crate) enum Held<'a> {
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64) -> Result<()>;
 
 impl<'a> Weights<'a> {
-    /// Reads what the steps of `program` name, and gives it to `take`.
+    /// Reads what the steps of `program` name in the layers that are `wanted`, and gives it to `take`.
     pub(crate) fn read(
         model: &Model,
         program: &Program,
         tensors: &Tensors<'a>,
         at: &Loading,
+        wanted: &dyn Fn(Option<usize>) -> bool,
         progress: Progress<'_>,
         take: &mut dyn FnMut(Key, Held<'a>) -> Result<()>,
     ) -> Result<()> {
@@ -61,7 +62,7 @@ impl<'a> Weights<'a> {
             }
         }
         let (mut read, mut done) = (HashSet::new(), 0);
-        for (layer, step) in program.steps() {
+        for (layer, step) in program.steps().filter(|(layer, _)| wanted(*layer)) {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let key = (layer, step.weights);
                 // A tied head is the embedding.
@@ -76,6 +77,21 @@ impl<'a> Weights<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The modules that the products of one layer are of, by what their steps read: as many lists as a step has experts, or
+    /// one.
+    pub(crate) fn modules(
+        model: &Model,
+        program: &Program,
+        tensors: &Tensors<'a>,
+        at: &Loading,
+        layer: usize,
+    ) -> Result<HashMap<&'static [Weight], Vec<Vec<String>>>> {
+        let reader = Reader { model, tensors, at, prefix: prefix(tensors)?, torn: Vec::new() };
+        let of_layer = program.steps().filter(|(own, _)| *own == Some(layer));
+        let products = of_layer.filter(|(_, step)| step.weights.first().is_some_and(|weight| weight.is_matrix()));
+        products.map(|(own, step)| Ok((step.weights, reader.module_lists(own, step.weights)?))).collect()
     }
 
     /// Weights of a step.
@@ -203,6 +219,30 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
+    /// The modules of a step's weights: for each expert those of its own, or the stack that holds them all.
+    fn module_lists(&self, layer: Option<usize>, weights: &'static [Weight]) -> Result<Vec<Vec<String>>> {
+        if !weights[0].role().is_expert() {
+            return Ok(vec![self.modules(layer, weights)?]);
+        }
+        let count = self.expert_count()?;
+        let stack = names::stacked(weights).map(|module| self.module(layer, module));
+        if let Some(stack) = stack.filter(|stack| self.tensors.has(stack)) {
+            return Ok(vec![vec![stack]; count]);
+        }
+        let modules = weights.iter().map(|weight| self.find(layer, *weight)).collect::<Result<Vec<_>>>()?;
+        let expert = |expert: usize| modules.iter().map(|module| module.replace('*', &expert.to_string())).collect();
+        Ok((0..count).map(expert).collect())
+    }
+
+    /// How many experts a layer has.
+    fn expert_count(&self) -> Result<usize> {
+        let count = self.model.layers.iter().find_map(|layer| match layer.feed_forward {
+            FeedForward::Experts { experts, .. } => Some(experts.get() as usize),
+            FeedForward::Dense { .. } => None,
+        });
+        count.ok_or_else(|| Error::missing("experts"))
+    }
+
     /// Whether the weights of a step are stored alike; experts go by their first.
     fn alike(&self, layer: Option<usize>, weights: &'static [Weight]) -> Result<bool> {
         let stack = names::stacked(weights).map(|module| self.module(layer, module));
@@ -281,18 +321,12 @@ impl<'a> Reader<'_, 'a> {
     }
 
     fn experts(&self, layer: Option<usize>, weights: &'static [Weight]) -> Result<Held<'a>> {
-        let count = self.model.layers.iter().find_map(|layer| match layer.feed_forward {
-            FeedForward::Experts { experts, .. } => Some(experts.get() as usize),
-            FeedForward::Dense { .. } => None,
-        });
-        let count = count.ok_or_else(|| Error::missing("experts"))?;
+        let count = self.expert_count()?;
         let stack = names::stacked(weights).map(|module| self.module(layer, module));
         if let Some(stack) = stack.filter(|stack| self.tensors.has(stack)) {
             return self.stack(&stack, count);
         }
-        let modules = weights.iter().map(|weight| self.find(layer, *weight)).collect::<Result<Vec<_>>>()?;
-        let expert = |expert: usize| modules.iter().map(|module| module.replace('*', &expert.to_string())).collect();
-        let names: Vec<Vec<String>> = (0..count).map(expert).collect();
+        let names = self.module_lists(layer, weights)?;
         let experts = names.iter().map(|modules| self.products(modules, weights)).collect::<Result<_>>()?;
         Ok(Held::Experts { experts, turns: false })
     }

@@ -74,6 +74,7 @@ pub(crate) const VERBS: &[Verb] = &[
     verb!(pipeline, true, pipeline::Answer::with_page, plain),
     verb!(analyze, false),
     verb!(analyzer, false),
+    verb!(imatrix, true),
     verb!(inspect, false),
     verb!(plot, false, plot::plot, |context, request, _| plot::picture(context, request).into_iter().collect()),
     verb!(tiling, false),

@@ -28,12 +28,14 @@ pub(crate) mod scales;
 mod shifted;
 pub mod torchao;
 
+pub use grid::Grid;
 pub(crate) use numbers::Numbers;
 
 use std::sync::Arc;
 
 use crate::{
     Dtype,
+    data::ChosenRows,
     kernel_form::{CodesMut, KernelForm},
 };
 
@@ -110,6 +112,8 @@ pub struct Block<'a> {
     pub peak: f32,
     /// How much an error in each input channel matters: the mean square of its activations. Nothing without data.
     pub importance: Option<&'a [f32]>,
+    /// What a method has chosen for these rows, in the place of what the coding would; only where it has a [`Coding::grid`].
+    pub chosen: Option<ChosenRows<'a>>,
 }
 
 impl Block<'_> {
@@ -154,6 +158,10 @@ impl<C: Coding + ?Sized> Coding for Arc<C> {
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {
         (**self).decode(columns, parts, decoded);
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        (**self).grid()
     }
 
     fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
@@ -213,6 +221,11 @@ pub trait Coding: Send + Sync {
     /// these rows, placed as `encode` places them, and all bytes of what is placed once; `decoded` has room for the rows,
     /// which begin at a multiple of [`Coding::unit`]. The libraries compute the same and round it to the model's type.
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]);
+
+    /// Its codes as methods see them that choose scales, zero points and codes themselves; none where it has no such.
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        None
+    }
 
     /// The form in which kernels read exactly what is stored of a matrix of that shape, if they have one.
     fn kernel_form(&self, _matrix: Matrix) -> Option<KernelForm> {

@@ -96,6 +96,15 @@ pub enum Error {
         hint: String,
     },
 
+    /// A model that a text cannot be run through.
+    #[error("{reason}")]
+    Model {
+        /// Which, and why not.
+        reason: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+
     /// Whoever asked does not want it any more.
     #[error("cancelled")]
     Cancelled,
@@ -131,6 +140,7 @@ impl Error {
             Self::Space { .. } => "space",
             Self::Verify { .. } => "verify",
             Self::Parts { .. } => "parts",
+            Self::Model { .. } => "model",
             Self::Cancelled => "cancelled",
             Self::Core(error) => error.kind(),
         }
@@ -144,7 +154,7 @@ impl Error {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Weight { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
+            Self::Weight { hint, .. } | Self::Unsupported { hint, .. } | Self::Model { hint, .. } => hint.clone(),
             Self::Exists { hint, .. } => Some((*hint).to_owned()),
             Self::Parts { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => Some("free some space, or write to another disk with `⟨to⟩`".to_owned()),

@@ -17,7 +17,7 @@ pub use fp4::divisor;
 
 use roofline_core::{
     Format,
-    format::gguf::{Codec, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+    format::gguf::{Codec, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
 };
 
 macro_rules! types {
@@ -71,10 +71,10 @@ types! {
     Q8K 15 "Q8_K" 256 292,
     Iq2Xxs 16 "IQ2_XXS" 256 66,
     Iq2Xs 17 "IQ2_XS" 256 74,
-    Iq3Xxs 18 "IQ3_XXS" 256 98,
+    Iq3Xxs 18 "IQ3_XXS" { Iq3Xxs::ELEMENTS } { Iq3Xxs::BYTES },
     Iq1S 19 "IQ1_S" 256 50,
     Iq4Nl 20 "IQ4_NL" 32 18,
-    Iq3S 21 "IQ3_S" 256 110,
+    Iq3S 21 "IQ3_S" { Iq3S::ELEMENTS } { Iq3S::BYTES },
     Iq2S 22 "IQ2_S" 256 82,
     Iq4Xs 23 "IQ4_XS" 256 136,
     I8 24 "I8" 1 1,
@@ -93,7 +93,7 @@ types! {
 }
 
 /// The types that are formats of `roofline_core`.
-const FORMATS: [(Type, Format); 17] = [
+const FORMATS: [(Type, Format); 19] = [
     (Type::F32, Format::FP32),
     (Type::F16, Format::FP16),
     (Type::Bf16, Format::BF16),
@@ -107,7 +107,9 @@ const FORMATS: [(Type, Format); 17] = [
     (Type::Q4K, Format::Q4_K),
     (Type::Iq4Nl, Format::IQ4_NL),
     (Type::Iq4Xs, Format::IQ4_XS),
+    (Type::Iq3S, Format::IQ3_S),
     (Type::Q3K, Format::Q3_K),
+    (Type::Iq3Xxs, Format::IQ3_XXS),
     (Type::Q2K, Format::Q2_K),
     (Type::Mxfp4, Format::MXFP4),
     (Type::Nvfp4, Format::NVFP4),
@@ -126,7 +128,7 @@ impl Type {
 
     /// The format in which kernels read it, in its own blocks or with [codes and scales apart](apart).
     pub(crate) fn in_kernels(self) -> Option<Format> {
-        self.format().filter(|_| !matches!(self, Self::Iq4Nl | Self::Iq4Xs))
+        self.format().filter(|_| !matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs))
     }
 
     /// The type of that number; nothing for one that is not known.
@@ -171,6 +173,8 @@ impl Type {
             // The scale is the largest weight over about 127, at least over 120.
             Self::Iq4Nl => Some(113.0 * F16),
             Self::Iq4Xs => Some(31.0 * 113.0 * F16),
+            // A 31st of the scale of 32 weights, a little more than that, and the largest level.
+            Self::Iq3S | Self::Iq3Xxs => Some(30.0 * 15.0 * F16),
             _ => None,
         }
     }
@@ -180,6 +184,22 @@ impl std::fmt::Display for Type {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
+}
+
+/// Calls `$body` with `$codec` standing for the codec of the block type `$ty`; `$else` for types that are no such blocks.
+macro_rules! blocks {
+    ($ty:expr, $codec:ident => $body:expr, $else:expr) => {
+        blocks!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Iq4Nl Iq4Xs Iq3S Iq3Xxs Q2K Q3K Q4K Q5K Q6K)
+    };
+    (@each $ty:expr, $codec:ident => $body:expr, $else:expr, $($name:ident)*) => {
+        match $ty {
+            $(Type::$name => {
+                type $codec = $name;
+                $body
+            })*
+            _ => $else,
+        }
+    };
 }
 
 /// Codes `values`, finite numbers and a whole number of blocks, into as many bytes as [`Type::bytes`] says, as ggml
@@ -194,21 +214,23 @@ pub fn encode(ty: Type, values: &[f32], out: &mut [u8]) {
         Type::F32 => simple::encode_f32(values, out),
         Type::F16 => simple::encode_f16(values, out),
         Type::Bf16 => simple::encode_bf16(values, out),
-        Type::Q4_0 => simple::encode::<Q4_0>(values, out),
-        Type::Q5_0 => simple::encode::<Q5_0>(values, out),
-        Type::Q8_0 => simple::encode::<Q8_0>(values, out),
-        Type::Q5_1 => simple::encode::<Q5_1>(values, out),
-        Type::Q4_1 => simple::encode::<Q4_1>(values, out),
-        Type::Iq4Nl => simple::encode::<Iq4Nl>(values, out),
-        Type::Iq4Xs => simple::encode::<Iq4Xs>(values, out),
-        Type::Q3K => simple::encode::<Q3K>(values, out),
-        Type::Q2K => simple::encode::<Q2K>(values, out),
-        Type::Q4K => simple::encode::<Q4K>(values, out),
-        Type::Q5K => simple::encode::<Q5K>(values, out),
-        Type::Q6K => simple::encode::<Q6K>(values, out),
         Type::Mxfp4 => fp4::encode_mxfp4(values, out),
         Type::Nvfp4 => fp4::encode_nvfp4(values, out),
-        _ => panic!("{ty} is read, not written"),
+        _ => blocks!(ty, C => simple::encode::<C>(values, out), panic!("{ty} is read, not written")),
+    }
+}
+
+/// As [`encode`] for the rows of a matrix, with what an error in each input channel counts, as ggml has it with an importance matrix:
+/// finite numbers, none below zero, as many as a row has weights. Types that do not ask are the same.
+///
+/// # Panics
+///
+/// As [`encode`].
+pub fn encode_weighted(ty: Type, values: &[f32], importance: &[f32], out: &mut [u8]) {
+    assert_eq!(ty.bytes(values.len() as u64), Some(out.len() as u64), "{ty} of {} weights", values.len());
+    let row = ty.bytes(importance.len() as u64).map_or(1, |bytes| bytes as usize);
+    for (values, out) in values.chunks_exact(importance.len()).zip(out.chunks_exact_mut(row)) {
+        blocks!(ty, C => simple::encode_weighted::<C>(values, importance, out), encode(ty, values, out));
     }
 }
 
@@ -235,21 +257,9 @@ pub fn decode(ty: Type, bytes: &[u8], scale: f32, out: &mut [f32]) -> bool {
         Type::F32 => simple::decode_f32(bytes, out),
         Type::F16 => simple::decode_f16(bytes, out),
         Type::Bf16 => simple::decode_bf16(bytes, out),
-        Type::Q4_0 => simple::decode::<Q4_0>(bytes, out),
-        Type::Q5_0 => simple::decode::<Q5_0>(bytes, out),
-        Type::Q8_0 => simple::decode::<Q8_0>(bytes, out),
-        Type::Q5_1 => simple::decode::<Q5_1>(bytes, out),
-        Type::Q4_1 => simple::decode::<Q4_1>(bytes, out),
-        Type::Iq4Nl => simple::decode::<Iq4Nl>(bytes, out),
-        Type::Iq4Xs => simple::decode::<Iq4Xs>(bytes, out),
-        Type::Q3K => simple::decode::<Q3K>(bytes, out),
-        Type::Q2K => simple::decode::<Q2K>(bytes, out),
-        Type::Q4K => simple::decode::<Q4K>(bytes, out),
-        Type::Q5K => simple::decode::<Q5K>(bytes, out),
-        Type::Q6K => simple::decode::<Q6K>(bytes, out),
         Type::Mxfp4 => fp4::decode_mxfp4(bytes, out),
         Type::Nvfp4 => fp4::decode_nvfp4(bytes, scale, out),
-        _ => return others::decode(ty, bytes, out),
+        _ => blocks!(ty, C => simple::decode::<C>(bytes, out), return others::decode(ty, bytes, out)),
     }
     true
 }

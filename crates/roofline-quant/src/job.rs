@@ -6,6 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
+    data::KeptChosen,
     rows::Rows,
     safetensors::{Entry, Header},
     site::Site,
@@ -121,8 +122,10 @@ pub struct Code<'a> {
     pub lossy: bool,
     /// Items that share what there is once per tensor, itself included.
     pub fused: Vec<usize>,
-    /// How much an error in each input channel matters, if activations were seen.
+    /// How much an error in each input channel matters, if activations were seen: of all rows, or of each of a stack.
     pub importance: Option<Vec<f32>>,
+    /// What a method has chosen for it, in the place of what the coding would.
+    pub chosen: Option<KeptChosen>,
     /// The stored tensors of the whole, and where they go.
     pub parts: Vec<(Part, Place)>,
 }
@@ -131,6 +134,20 @@ impl Code<'_> {
     /// The shape of what is coded.
     pub fn matrix(&self) -> Matrix {
         self.rows.matrix()
+    }
+
+    /// Rows whose errors are weighed alike: all of them, or those of one of a stack.
+    pub(crate) fn weighed_alike(&self) -> usize {
+        let matrix = self.matrix();
+        let stacked = self.importance.as_ref().map_or(1, |importance| importance.len() / matrix.columns.max(1));
+        (matrix.rows / stacked.max(1)).max(1)
+    }
+
+    /// How much an error in each input channel of a row matters.
+    pub(crate) fn importance_of(&self, row: usize) -> Option<&[f32]> {
+        let columns = self.matrix().columns;
+        let from = row / self.weighed_alike() * columns;
+        self.importance.as_ref().and_then(|importance| importance.get(from..from + columns))
     }
 
     /// Bytes that are stored for it.

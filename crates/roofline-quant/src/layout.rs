@@ -20,9 +20,9 @@ pub(crate) use left::left;
 pub use left::{Left, Why};
 pub(crate) use scheme::Target;
 pub use scheme::{Listed, Scheme};
-pub use shards::Shards;
 #[cfg(test)]
 pub(crate) use shards::places;
+pub use shards::{Shards, size};
 
 use std::{collections::HashMap, fmt, path::Path, str::FromStr, sync::Arc};
 
@@ -30,9 +30,11 @@ use compressed_tensors::kept_stacks;
 use roofline_core::{Error as CoreError, Format, Plan, Role};
 
 use crate::{
-    Checkpoint, Dtype, Error, QuantizeJob, Request, Result,
+    Checkpoint, Dtype, Error, Imatrix, Method, QuantizeJob, Request, Result,
     coding::{Coding, Numbers, Part},
     family::{self, Family, Stack},
+    gguf::model::Names,
+    imatrix,
     job::{Code, Item, Place, Work},
     number::is_number,
     plan::{Asked, Wanted, narrow},
@@ -100,7 +102,8 @@ impl Layout {
 
     /// What writing `checkpoint` as it is asked for takes.
     pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
-        let Request { plan, method, target, ranges, .. } = request;
+        let Request { plan, target, ranges, .. } = request;
+        let method = request.method.without_data();
         let runtimes = self.wanted_by(request.runtime)?;
         if ranges.is_some() && self != Self::CompressedTensors {
             return Err(Error::unsupported(
@@ -116,17 +119,40 @@ impl Layout {
         }
         let mut job = match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, request, &runtimes),
-            Self::Gguf => gguf::job(checkpoint, plan, *method, target),
-            Self::Torchao => torchao::job(checkpoint, plan, *method),
+            Self::Gguf => gguf::job(checkpoint, plan, method, request.imatrix.as_ref(), target),
+            Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
-            Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, *method),
-            Self::Mlx => mlx::job(checkpoint, plan, *method),
-            Self::Gptq => gptq::job(checkpoint, plan, *method),
-            Self::Awq => awq::job(checkpoint, plan, *method),
-            Self::FineGrained => fine_grained::job(checkpoint, plan, *method),
+            Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, method),
+            Self::Mlx => mlx::job(checkpoint, plan, method),
+            Self::Gptq => gptq::job(checkpoint, plan, method),
+            Self::Awq => awq::job(checkpoint, plan, method),
+            Self::FineGrained => fine_grained::job(checkpoint, plan, method),
         }?;
+        if let Some(imatrix) = &request.imatrix {
+            if self != Self::Gguf {
+                self.weigh(checkpoint, &mut job, imatrix, method)?;
+            }
+            imatrix::check(&mut job)?;
+        }
         job.notes.extend(left::notes(checkpoint, plan, &job));
         Ok(job)
+    }
+
+    /// Weighs errors by an importance matrix, where the method looks at errors.
+    fn weigh(
+        self,
+        checkpoint: &Checkpoint,
+        job: &mut QuantizeJob<'_>,
+        imatrix: &Imatrix,
+        method: Method,
+    ) -> Result<()> {
+        if method != Method::Mse {
+            return Err(Error::unsupported(
+                format!("an importance matrix weighs errors, and the method `{method}` looks at none"),
+                "take `⟨method mse⟩` with it, or `⟨as gguf⟩`, whose types weigh by themselves",
+            ));
+        }
+        imatrix::weigh(job, imatrix, &Names::new(&checkpoint.config, true)?)
     }
 
     /// Codes mean nothing to a loader that is not told what model they are of.
@@ -322,7 +348,16 @@ fn items<'a>(
                 let to = place(&source)?;
                 let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| (part, to)).collect();
                 let scheme = dtype.name().to_owned();
-                Work::Code(Code { rows, coding, scheme, lossy: false, fused: Vec::new(), importance: None, parts })
+                Work::Code(Code {
+                    rows,
+                    coding,
+                    scheme,
+                    lossy: false,
+                    fused: Vec::new(),
+                    importance: None,
+                    chosen: None,
+                    parts,
+                })
             }
             None => {
                 let (shard, entry) = stored.first();
@@ -343,7 +378,7 @@ fn items<'a>(
                 let parts = parts.collect::<Result<_>>()?;
                 let lossy = !matches!(scheme.target, Target::Plain(_));
                 let scheme = scheme.name.to_owned();
-                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, parts })
+                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, chosen: None, parts })
             }
         };
         Ok(Item { name: source, site, work })

@@ -12,15 +12,18 @@
 #![allow(clippy::inline_always, reason = "what a kernel calls must be compiled with the kernel's instructions")]
 
 pub mod activations;
+pub mod allocation;
 pub mod checkpoint;
 pub mod coding;
 pub mod container;
+pub mod data;
 pub mod dtype;
 mod error;
 mod error_stats;
 mod family;
 pub mod ggml;
 pub mod gguf;
+pub mod imatrix;
 pub mod inspect;
 pub mod job;
 pub mod kernel_form;
@@ -29,6 +32,7 @@ pub mod lora;
 mod method;
 pub mod model_card;
 mod number;
+pub mod observed;
 pub mod part;
 pub mod plan;
 pub mod preview;
@@ -56,6 +60,7 @@ pub use container::Container;
 pub use dtype::Dtype;
 pub use error::Error;
 pub use error_stats::ErrorStats;
+pub use imatrix::Imatrix;
 pub use job::QuantizeJob;
 pub use kernel_form::{CodesMut, KernelForm};
 pub use layout::Layout;

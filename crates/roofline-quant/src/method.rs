@@ -1,4 +1,4 @@
-//! How scales and zero points are chosen when nothing but the weights is known.
+//! How scales and zero points are chosen: when nothing but the weights is known, or by what a text brings to them.
 
 #[cfg(test)]
 mod figures;
@@ -23,11 +23,31 @@ pub enum Method {
     /// Integers with zero points only: half-quadratic quantization moves the zero point so that few weights have large
     /// errors (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023).
     Hqq,
+    /// By data, integers only: what rounding loses in one input channel is made up for in those after it (Frantar et al.,
+    /// arXiv 2210.17323).
+    Gptq,
+    /// By data, integers only: channels with large inputs get finer steps, by factors that the norm before takes back (Lin et
+    /// al., arXiv 2306.00978).
+    Awq,
+    /// By data: large inputs become smaller and their weights larger, so that both can be rounded (Xiao et al.,
+    /// arXiv 2211.10438).
+    SmoothQuant,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Rtn, Self::Mse, Self::FourOverSix, Self::Hqq];
+    pub const ALL: [Self; 7] =
+        [Self::Rtn, Self::Mse, Self::FourOverSix, Self::Hqq, Self::Gptq, Self::Awq, Self::SmoothQuant];
+
+    /// Whether it goes by what a text brings to the products of a model.
+    pub fn needs_data(self) -> bool {
+        matches!(self, Self::Gptq | Self::Awq | Self::SmoothQuant)
+    }
+
+    /// How it rounds what no data speak of.
+    pub(crate) fn without_data(self) -> Self {
+        if self.needs_data() { Self::Rtn } else { self }
+    }
 
     /// The name in plans and commands.
     pub fn name(self) -> &'static str {
@@ -36,6 +56,9 @@ impl Method {
             Self::Mse => "mse",
             Self::FourOverSix => "four-over-six",
             Self::Hqq => "hqq",
+            Self::Gptq => "gptq",
+            Self::Awq => "awq",
+            Self::SmoothQuant => "smoothquant",
         }
     }
 

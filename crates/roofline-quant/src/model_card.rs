@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write, fs};
 use crate::{
     Checkpoint,
     checkpoint::read_bounded,
+    data::Text,
     lora::Merge,
     quantize::{Line, Report},
 };
@@ -114,6 +115,11 @@ pub(crate) fn model_card(report: &Report, origin: &Origin) -> String {
         bits = report.bits_per_weight,
         error = report.relative_squared_error.sqrt(),
     );
+    if let Some(Text { name, hash, samples, length, seed }) = &report.data {
+        let name = name.replace(['`', '|', '\n'], "");
+        let _ =
+            writeln!(text, "| data | `{name}` (FNV-1a {hash}): {samples} samples of {length} tokens, seed {seed} |");
+    }
     if let Some(change) = report.perplexity_change {
         let _ = writeln!(
             text,

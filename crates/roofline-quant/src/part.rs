@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     Checkpoint, Error, QuantizeJob, Request, Result, Workspace,
-    quantize::{Line, fingerprint, lines, prepare},
+    quantize::{Line, fingerprint, lines, prepare, without_data},
     stream::{self, Progress},
 };
 
@@ -181,6 +181,7 @@ pub fn quantize_part(
         let hint = "leave `⟨verify⟩` out here, and say it with `⟨join⟩`";
         return Err(Error::unsupported("a part is read back when it is joined", hint));
     }
+    without_data(request)?;
     let job = prepare(checkpoint, request)?;
     let share = Share::each(&job, part.count).swap_remove(part.number - 1);
     let fingerprint = part.fingerprint(&fingerprint(checkpoint, request, &job)?);

@@ -14,8 +14,8 @@ use crate::{
     Checkpoint, QuantizeJob, Result, Workspace,
     job::{Item, Work},
     layout::{Left, left},
-    quantize::{Request, bits_per_weight, fingerprint, prepare},
-    stream::{self, Crew, Files, Task},
+    quantize::{Request, bits_per_weight, fingerprint, memory, prepare},
+    stream::{Crew, Files, Task},
 };
 
 /// What would be written.
@@ -106,11 +106,15 @@ const PIECES: u64 = 16;
 
 /// What `request` would do. Everything that a run refuses before it writes is refused here.
 pub fn preview(checkpoint: &Checkpoint, request: &Request) -> Result<Preview> {
-    let job = prepare(checkpoint, request)?;
+    let mut job = prepare(checkpoint, request)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let single = request.layout.single_file(&job, &request.target).is_some();
     let free = Workspace::check(&request.target, &fingerprint, single, request.manner)?;
     let needed = job.bytes();
+    if request.method.needs_data() {
+        let note = "time is that of writing alone, and memory that beside the layer that the text runs through";
+        job.notes.push(note.to_owned());
+    }
     let parameters: u64 = job.items.iter().map(Item::weights).sum();
     let bytes_after: u64 = job.files.iter().map(|file| file.bytes).sum();
     Ok(Preview {
@@ -127,7 +131,7 @@ pub fn preview(checkpoint: &Checkpoint, request: &Request) -> Result<Preview> {
         bits_per_parameter: 8.0 * bytes_after as f64 / parameters.max(1) as f64,
         quantized: planned(&job),
         left: left(checkpoint, &request.plan, &job),
-        memory_bytes: stream::memory(&job, request.threads),
+        memory_bytes: memory(&job, request),
         time: time(checkpoint, &job, request.threads)?,
         room: Room { needed, free, enough: free.is_none_or(|free| free >= needed) },
         notes: job.notes,

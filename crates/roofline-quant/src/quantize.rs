@@ -6,17 +6,19 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use roofline_core::{Plan, hash::fnv1a, quality::PerplexityChange};
+use roofline_core::{Model, Plan, hash::fnv1a, quality::PerplexityChange};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Checkpoint, Error, ErrorStats, Layout, Manner, Method, QuantizeJob, Ranges, Result, Runtime, Workspace,
+    Checkpoint, Error, ErrorStats, Imatrix, Layout, Manner, Method, QuantizeJob, Ranges, Result, Runtime, Workspace,
+    data::{self, Sequence, Text, Tuning},
     job::{Companion, Item, Work},
     layout::Shards,
     lora::Merge,
     model_card,
+    observed::Observed,
     part::Share,
     stream::{self, Progress},
     verify,
@@ -31,10 +33,16 @@ pub struct Request {
     pub layout: Layout,
     /// How codes are chosen.
     pub method: Method,
+    /// The text that a method goes by, where it goes by one.
+    pub data: Option<Text>,
+    /// How it does.
+    pub tuning: Tuning,
     /// Who alone shall load it; none for every runtime that the layout is for.
     pub runtime: Option<Runtime>,
     /// What data were seen to reach, where that is known.
     pub ranges: Option<Ranges>,
+    /// How much the inputs of matrices matter, where that is known.
+    pub imatrix: Option<Imatrix>,
     /// Where it goes.
     pub target: PathBuf,
     /// What may be done about things in the way.
@@ -54,8 +62,11 @@ impl Request {
             plan,
             layout,
             method: Method::Rtn,
+            data: None,
+            tuning: Tuning::default(),
             runtime: None,
             ranges: None,
+            imatrix: None,
             target,
             manner: Manner::default(),
             shards: Shards::AsSource,
@@ -77,6 +88,9 @@ pub struct Report {
     pub plan: Plan,
     /// The method's name.
     pub method: String,
+    /// The text that it went by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text>,
     /// Where it is.
     pub target: PathBuf,
     /// Bytes of the source's tensors.
@@ -87,7 +101,7 @@ pub struct Report {
     pub bits_per_weight: f64,
     /// Squared relative error, averaged over the products of the layers by their size; kept ones count as exact.
     pub relative_squared_error: f64,
-    /// What that costs in perplexity: an estimate from the weights alone.
+    /// What that costs in perplexity: an estimate from the weights alone; none of a method that goes by data.
     pub perplexity_change: Option<PerplexityChange>,
     /// The adapters that were merged on the way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -135,19 +149,71 @@ pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Resu
     apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
     let mut job = request.layout.job(checkpoint, request)?;
     request.shards.spread(request.layout, &mut job)?;
+    data::check(&job, request.method, request.layout)?;
     Ok(job)
+}
+
+/// Refuses a method that goes by data where there are none.
+pub(crate) fn without_data(request: &Request) -> Result<()> {
+    if request.method.needs_data() {
+        return Err(Error::unsupported(
+            format!("the method `{}` goes by a text, from the first layer to the last", request.method),
+            "`⟨roofline quantize⟩` runs one through the model, on one machine and without `⟨part⟩`",
+        ));
+    }
+    Ok(())
+}
+
+/// About how many bytes of memory a run holds, beside a model that a text runs through.
+pub(crate) fn memory(job: &QuantizeJob<'_>, request: &Request) -> u64 {
+    let method = if request.method.needs_data() { data::memory(job, request.method) } else { 0 };
+    method.max(stream::memory(job, request.threads))
+}
+
+/// The same of what is asked for, from headers alone.
+pub fn memory_of(checkpoint: &Checkpoint, request: &Request) -> Result<u64> {
+    Ok(memory(&prepare(checkpoint, request)?, request))
 }
 
 /// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves
 /// nothing behind, except what an interrupted run before it had finished; one that is stopped leaves what it takes to go on.
 pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &dyn Progress) -> Result<Report> {
-    let job = prepare(checkpoint, request)?;
+    without_data(request)?;
+    write(checkpoint, request, None, watch)
+}
+
+/// The same by a method that goes by what is observed of a text. An interrupted run goes on with the layer that it was at.
+pub fn quantize_observed(
+    checkpoint: &Checkpoint,
+    request: &Request,
+    observed: &mut dyn Observed,
+    watch: &dyn Progress,
+) -> Result<Report> {
+    write(checkpoint, request, Some(observed), watch)
+}
+
+fn write(
+    checkpoint: &Checkpoint,
+    request: &Request,
+    observed: Option<&mut dyn Observed>,
+    watch: &dyn Progress,
+) -> Result<Report> {
+    let mut job = prepare(checkpoint, request)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
     let single = request.layout.single_file(&job, &request.target).is_some();
     let space = Workspace::open(&request.target, None, &fingerprint, &files, single, job.bytes(), request.manner)?;
-    watch.size(checkpoint.bytes() * if request.verify { 2 } else { 1 });
-    let made = stream::run(&job, &Share::whole(&job), &space, request.threads, watch)
+    let chosen = observed.map_or(Ok(()), |observed| {
+        let Request { method, tuning, threads, .. } = request.clone();
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        let plus_one = model.arithmetic.norm_plus_one;
+        Sequence { method, tuning, plus_one, folder: space.layers(), threads, watch }.run(&mut job, observed)
+    });
+    let made = chosen
+        .and_then(|()| {
+            watch.size(checkpoint.bytes() * if request.verify { 2 } else { 1 });
+            stream::run(&job, &Share::whole(&job), &space, request.threads, watch)
+        })
         .and_then(|outcome| conclude(checkpoint, request, &job, &outcome, &space, watch));
     match made {
         Ok(report) => {
@@ -235,7 +301,10 @@ pub(crate) fn fingerprint(
         "plan": request.plan,
         "layout": request.layout.name(),
         "method": request.method.to_string(),
+        "data": request.data,
+        "tuning": request.tuning,
         "ranges": request.ranges,
+        "imatrix": request.imatrix.as_ref().map(|imatrix| format!("{:016x}", imatrix.hash())),
         "head of a file": files.collect::<Vec<_>>(),
     }))
 }
@@ -260,12 +329,14 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, out
         layout: request.layout.name().to_owned(),
         plan: request.plan.clone(),
         method: request.method.to_string(),
+        data: request.data.clone(),
         target: request.target.clone(),
         bytes_before: checkpoint.bytes(),
         bytes_after: job.files.iter().map(|file| file.bytes).sum(),
         bits_per_weight: bits_per_weight(job),
         relative_squared_error,
-        perplexity_change: PerplexityChange::of(relative_squared_error),
+        // A method that goes by data lets weights lose more, so that outputs lose less.
+        perplexity_change: PerplexityChange::of(relative_squared_error).filter(|_| !request.method.needs_data()),
         adapters: checkpoint.merged.clone(),
         weights: lines(job, outcome),
         verified: false,

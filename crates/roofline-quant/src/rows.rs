@@ -3,11 +3,16 @@
 //! What a layout writes is rarely what a source holds: experts lie in stacks or apart, transposed or not, halves of
 //! heads are neighbours or not. Each of these is a way of reading, so that no second copy is ever made.
 
+mod in_memory;
 mod plain;
 mod rearranged;
+mod scaled;
 
+pub use in_memory::InMemory;
 pub use plain::Plain;
 pub use rearranged::{Added, Ordered, Transposed};
+pub use scaled::Factors;
+pub(crate) use scaled::Scaled;
 
 use std::ops::Range;
 

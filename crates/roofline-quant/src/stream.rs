@@ -33,6 +33,8 @@ pub trait Progress: Sync {
     fn size(&self, _bytes: u64) {}
     /// So many of them more are done.
     fn advance(&self, bytes: u64);
+    /// Layer `at` of `count` is about to run through a text.
+    fn starts(&self, _at: usize, _count: usize) {}
     /// Whether to stop before the next block of rows.
     fn cancelled(&self) -> bool {
         false

@@ -4,6 +4,7 @@
 //! .NAME.partial/lock            held while a run is at it
 //! .NAME.partial/job.json        what is being made, from what
 //! .NAME.partial/journal.jsonl   tensors that are safely on disk, and their errors
+//! .NAME.partial/layers/         what a method that goes by data has made of layers
 //! .NAME.partial/out/            the target
 //! ```
 //!
@@ -30,6 +31,8 @@ use journal::{begin, finished, same};
 
 /// The file of a run's journal.
 const JOURNAL: &str = "journal.jsonl";
+/// The folder of layers that a method has made.
+const LAYERS: &str = "layers";
 
 /// What may be done about things in the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +83,11 @@ impl Workspace {
             let _ = fs::remove_dir(&partial);
         })?;
         let made = recover(&partial, target).and_then(|()| {
-            let done = earlier(&partial, part, job, files, manner)?;
+            let goes_on = continues(&partial, part, job, manner)?;
+            let done = if goes_on { earlier(&partial, files)? } else { BTreeMap::new() };
             if done.is_empty() {
-                clear(&partial)?;
+                // Layers were made before the first tensor was written.
+                clear(&partial, if goes_on { &[LAYERS] } else { &[] })?;
             }
             let space = if done.is_empty() { needed } else { needed.saturating_sub(occupied(&partial.join("out"))) };
             enough_space(&parent, space)?;
@@ -116,6 +121,11 @@ impl Workspace {
     /// The folder that becomes the target.
     pub fn out(&self) -> PathBuf {
         self.partial.join("out")
+    }
+
+    /// The folder of layers that a method has made.
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.partial.join(LAYERS)
     }
 
     /// Notes items whose bytes are on disk.
@@ -172,7 +182,7 @@ impl Workspace {
 
     /// Leaves nothing behind. What cannot be removed is in nobody's way.
     pub fn abandon(self) {
-        let _ = clear(&self.partial);
+        let _ = clear(&self.partial, &[]);
         let _ = fs::remove_file(self.partial.join("lock"));
         drop((self.journal, self.lock));
         let _ = fs::remove_dir(&self.partial);
@@ -208,17 +218,8 @@ fn taken(target: &Path) -> Error {
     Error::Exists { path: target.to_owned(), state: "is there already", hint }
 }
 
-/// What an interrupted run of the same job finished; nothing where there was none, or where it starts again.
-fn earlier(
-    partial: &Path,
-    part: Option<Part>,
-    job: &Value,
-    files: &[(&str, u64)],
-    manner: Manner,
-) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
-    if !continues(partial, part, job, manner)? {
-        return Ok(BTreeMap::new());
-    }
+/// What an interrupted run of the same job finished.
+fn earlier(partial: &Path, files: &[(&str, u64)]) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
     // A journal speaks of files: without them it says nothing.
     if files.iter().all(|file| whole(partial, file)) { finished(partial) } else { Ok(BTreeMap::new()) }
 }
@@ -247,7 +248,7 @@ fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) ->
 }
 
 /// What a run puts into its folder, beside the lock.
-const OURS: [&str; 6] = ["job.json", "job.json.draft", JOURNAL, "journal.aside", "out", "out.before"];
+const OURS: [&str; 7] = ["job.json", "job.json.draft", JOURNAL, "journal.aside", LAYERS, "out", "out.before"];
 
 /// Puts back what an interrupted exchange took away, and refuses a folder in which others have put something.
 fn recover(partial: &Path, target: &Path) -> Result<()> {
@@ -272,9 +273,9 @@ fn only_ours(partial: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes everything of ours but the lock.
-fn clear(partial: &Path) -> Result<()> {
-    for path in OURS.map(|name| partial.join(name)) {
+/// Removes everything of ours but the lock and what is `kept`.
+fn clear(partial: &Path, kept: &[&str]) -> Result<()> {
+    for path in OURS.iter().filter(|name| !kept.contains(name)).map(|name| partial.join(name)) {
         let removed =
             if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         match removed {

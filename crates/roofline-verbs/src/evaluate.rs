@@ -5,7 +5,7 @@ mod models;
 pub mod pictures;
 mod plans;
 mod state;
-mod text;
+pub(crate) mod text;
 mod weights;
 
 use std::{path::PathBuf, time::Instant};

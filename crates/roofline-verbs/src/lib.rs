@@ -38,6 +38,8 @@ pub mod formats;
 pub mod generate;
 #[cfg(feature = "hardware")]
 pub mod gpu;
+#[cfg(feature = "hardware")]
+pub mod imatrix;
 #[cfg(feature = "files")]
 pub mod inspect;
 #[cfg(feature = "hardware")]

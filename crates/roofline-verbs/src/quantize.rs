@@ -1,5 +1,10 @@
 //! Checkpoints in narrow formats that runtimes load, with the error of every weight.
 
+#[cfg(feature = "hardware")]
+mod by_data;
+#[cfg(feature = "hardware")]
+mod target;
+
 use std::{
     path::{Path, PathBuf},
     thread,
@@ -7,9 +12,12 @@ use std::{
 };
 
 use clap::Args;
+#[cfg(feature = "hardware")]
+use roofline_core::Model;
 use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
+    Checkpoint, Imatrix, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
+    data::Tuning,
     layout::{Listed, Shards},
     part::{PartReport, join, quantize_part},
     preview::{Preview, preview},
@@ -40,7 +48,7 @@ pub struct Request {
     #[schemars(extend("x-local" = true))]
     pub model: Option<PathBuf>,
     /// What the weights become: a plan, or a file with one
-    #[arg(long, value_name = "PLAN|FILE", required_unless_present = "list")]
+    #[arg(long, value_name = "PLAN|FILE", required_unless_present_any = ["list", "target_size", "target_bits"])]
     pub plan: Option<String>,
     /// Where the result goes: a folder, or a file for GGUF
     #[arg(long, value_name = "PATH", required_unless_present = "list")]
@@ -51,9 +59,45 @@ pub struct Request {
     #[arg(long = "as", value_name = "LAYOUT")]
     #[serde(rename = "as")]
     pub layout: Option<String>,
-    /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq
+    /// How codes are chosen: rtn (as the ecosystem's own tools), mse, four-over-six or hqq; by data gptq, awq or smoothquant
     #[arg(long, value_name = "METHOD", default_value = "rtn")]
     pub method: String,
+    /// An importance matrix of llama.cpp's, by which errors are weighed: GGUF's types do, and the method mse
+    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("x-local" = true))]
+    pub imatrix: Option<PathBuf>,
+    /// Instead of a plan, a size of all files: formats by role and layer that lose least within it, such as 5GB
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["plan", "target_bits"])]
+    pub target_size: Option<String>,
+    /// Instead of a plan, bits that the tensors take for each weight, such as 4.3
+    #[arg(long, value_name = "BITS", conflicts_with = "plan", allow_negative_numbers = true)]
+    pub target_bits: Option<f64>,
+    /// The text that a method by data, or a size to aim at, goes by, in UTF-8; the demo's own when left out
+    #[arg(long, value_name = "FILE", help_heading = "Methods by data")]
+    #[schemars(extend("x-local" = true))]
+    pub data: Option<PathBuf>,
+    /// Samples that are taken of it; 128 when left out, or as many as it has
+    #[arg(long, value_name = "COUNT", help_heading = "Methods by data")]
+    #[schemars(range(min = 1))]
+    pub samples: Option<u32>,
+    /// Tokens of a sample; 512 when left out, or as many as the model takes
+    #[arg(long, value_name = "TOKENS", help_heading = "Methods by data")]
+    #[schemars(range(min = 2))]
+    pub length: Option<u32>,
+    /// Which samples are taken: the same number takes the same
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "Methods by data")]
+    pub seed: u64,
+    /// gptq: whether inputs that matter most are rounded first, which changes no file's layout; true when left out
+    #[arg(long, value_name = "BOOL", help_heading = "Methods by data")]
+    pub act_order: Option<bool>,
+    /// gptq: what is added to the diagonal of the inputs' products, as a part of its mean; 0.01 when left out
+    #[arg(long, value_name = "PART", help_heading = "Methods by data")]
+    #[schemars(range(min = 0, max = 1))]
+    pub damping: Option<f64>,
+    /// smoothquant: how much of the range goes from inputs to weights, from 0 to 1; 0.5 when left out
+    #[arg(long, value_name = "PART", help_heading = "Methods by data")]
+    #[schemars(range(min = 0, max = 1))]
+    pub alpha: Option<f64>,
     /// Who alone shall load it: transformers, vllm or llama.cpp; every runtime of the layout when left out
     #[arg(long, value_name = "NAME")]
     pub runtime: Option<String>,
@@ -107,12 +151,20 @@ The result appears whole or not at all: it is written beside the target and rena
 killed goes on with --resume and ends with the same bytes. Many machines share the work by --part 1/N to
 --part N/N; --join then ends with the same bytes, too.
 
+gptq, awq and smoothquant run a text through the model, layer by layer, on this machine's processor; a
+run that was killed goes on with the layer that it was at.
+
 Examples:
   roofline quantize --list
   roofline quantize ./Llama-3.1-8B --plan w4a16 --to ./Llama-3.1-8B-W4A16
   roofline quantize ./Llama-3.1-8B --plan w4a16 --method mse --keep '*.down_proj' --to ./out
   roofline quantize ./Llama-3.1-8B --plan nvfp4a16 --method four-over-six --to ./Llama-3.1-8B-NVFP4A16
+  roofline quantize ./Llama-3.1-8B --plan w4a16 --method gptq --data text.txt --samples 256 --to ./out
+  roofline quantize ./Llama-3.1-8B --plan w4a16-asym --as awq --method awq --data text.txt --to ./out
+  roofline quantize ./Llama-3.1-8B --plan int8 --method smoothquant --alpha 0.5 --data text.txt --to ./out
   roofline quantize ./Llama-3.1-8B --plan q4_k_m --to ./llama-3.1-8b-q4_k_m.gguf
+  roofline quantize ./Llama-3.1-8B --plan iq3_m --imatrix imatrix.gguf --to ./llama-3.1-8b-iq3_m.gguf
+  roofline quantize ./Llama-3.1-8B --target-size 4.5GB --data wiki.txt --to ./llama-3.1-8b.gguf
   roofline quantize ./Llama-3.1-8B --plan w8a16 --as torchao --to ./Llama-3.1-8B-int8
   roofline quantize ./Llama-3.1-8B --plan w4a16,down=w8a16,layers.0-1=bf16 --to ./out
   roofline quantize ./Llama-3.1-8B --plan q4_k_m,head=q8_0 --to ./llama-3.1-8b.gguf
@@ -140,7 +192,17 @@ impl Default for Request {
             to: None,
             layout: None,
             method: Method::Rtn.to_string(),
+            data: None,
+            samples: None,
+            length: None,
+            seed: 0,
+            act_order: None,
+            damping: None,
+            alpha: None,
             runtime: None,
+            imatrix: None,
+            target_size: None,
+            target_bits: None,
             ranges: None,
             keep: Vec::new(),
             lora: Vec::new(),
@@ -178,14 +240,19 @@ pub struct Schemes {
     pub schemes: Vec<Listed>,
 }
 
+/// A checkpoint, the plan of the size that was aimed at, what its errors are weighed by, and what to know of it.
+type Aim = (Checkpoint, Plan, Option<Imatrix>, Vec<String>);
+
 /// Writes a checkpoint, or says what would be written, or which plans there are.
 pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     if request.list {
         return request.schemes();
     }
-    let (checkpoint, order) = request.order(context)?;
+    let (checkpoint, mut order, notes) = request.order(context)?;
     if request.dry_run {
-        return Ok(Answer::Previewed(Box::new(preview(&checkpoint, &order)?)));
+        let mut told = preview(&checkpoint, &order)?;
+        told.notes.extend(notes);
+        return Ok(Answer::Previewed(Box::new(told)));
     }
     let part = request.part.as_deref().map(str::parse::<Part>).transpose()?;
     let watched = Watched(context.watcher());
@@ -193,10 +260,19 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     let done = match part {
         Some(part) => quantize_part(&checkpoint, &order, part, &watched).map(|done| Answer::Part(Box::new(done))),
         None if request.join => join(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
+        #[cfg(feature = "hardware")]
+        None if order.method.needs_data() => {
+            let done = by_data::run(context, request, &checkpoint, &mut order, &watched);
+            context.watcher().ends();
+            return done.map(|done| Answer::Written(Box::new(done)));
+        }
         None => run(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
     };
     context.watcher().ends();
-    let done = done?;
+    let mut done = done?;
+    if let Answer::Written(report) = &mut done {
+        report.notes.extend(notes);
+    }
     let seconds = start.elapsed().as_secs_f64();
     let bytes = match &done {
         Answer::Part(done) => done.bytes_before,
@@ -220,6 +296,10 @@ impl Progress for Watched<'_> {
         self.0.advance(bytes);
     }
 
+    fn starts(&self, at: usize, count: usize) {
+        self.0.starts(at, count, &format!("layer {at}"));
+    }
+
     fn cancelled(&self) -> bool {
         self.0.cancelled()
     }
@@ -236,8 +316,8 @@ impl Request {
     }
 
     /// The checkpoint, opened, and what is to become of it.
-    fn order(&self, context: &Context) -> Result<(Checkpoint, Order)> {
-        let (Some(model), Some(text), Some(target)) = (&self.model, &self.plan, &self.to) else {
+    fn order(&self, context: &Context) -> Result<(Checkpoint, Order, Vec<String>)> {
+        let (Some(model), true, Some(target)) = (&self.model, self.plan.is_some() || self.aims(), &self.to) else {
             let hint = "say `⟨plan w4a16⟩` and `⟨to⟩` a folder, for example; `⟨list⟩` has the plans";
             return Err(Error::request("a model, a plan and a target are needed", hint));
         };
@@ -247,36 +327,71 @@ impl Request {
         self.agrees()?;
         let threads = self.threads()?;
         let method: Method = self.method.parse::<Method>()?;
+        if self.aims() && method.needs_data() {
+            let message = format!("a size is aimed at with formats alone, and the method `{method}` is more than that");
+            return Err(Error::request(message, "leave `⟨method⟩` out, and use it with the plan that is found"));
+        }
         let kept =
             |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
-        let plan = self.keep.iter().fold(plan(text)?, kept);
-        let layout = match &self.layout {
-            Some(name) => name.parse::<Layout>()?,
-            None if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
-            None => Layout::of_plan(&plan),
+        let runtime = self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?;
+        let named = self.plan.as_deref().map(plan).transpose()?;
+        let layout = match (&self.layout, &named) {
+            (Some(name), _) => name.parse::<Layout>()?,
+            (None, _) if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
+            (None, Some(plan)) => Layout::of_plan(plan),
+            (None, None) if runtime == Some(Runtime::LlamaCpp) => Layout::Gguf,
+            (None, None) => Layout::CompressedTensors,
         };
         let mut checkpoint = Checkpoint::open(&demo::checkpoint(context, model)?)?;
         for asked in &self.lora {
             let (folder, scale) = adapter(asked)?;
             checkpoint.merge(folder, scale)?;
         }
+        let (checkpoint, plan, imatrix, notes) = match named {
+            Some(plan) => (checkpoint, plan, self.imatrix.as_deref().map(Imatrix::read).transpose()?, Vec::new()),
+            None => self.aim(context, checkpoint, layout, target)?,
+        };
+        let plan = self.keep.iter().fold(plan, kept);
         let order = Order {
-            layout,
             method,
-            runtime: self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?,
+            runtime,
+            imatrix,
+            tuning: self.tuning(method)?,
             ranges: self.ranges.as_deref().map(Ranges::read).transpose()?,
-            target: target.clone(),
             manner: Manner { force: self.force, resume: self.resume },
             shards: self.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?,
             verify: self.verify,
             threads,
-            plan,
+            ..Order::new(plan, layout, target.clone())
         };
-        Ok((checkpoint, order))
+        Ok((checkpoint, order, notes))
+    }
+
+    /// Whether a size is aimed at, rather than a plan followed.
+    fn aims(&self) -> bool {
+        self.target_size.is_some() || self.target_bits.is_some()
+    }
+
+    /// The plan of the size that is aimed at, and what was seen on the way.
+    #[cfg(feature = "hardware")]
+    fn aim(&self, context: &Context, checkpoint: Checkpoint, layout: Layout, target: &Path) -> Result<Aim> {
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        let opened = crate::running::Opened { checkpoint, model };
+        let target::Aimed { plan, imatrix, notes } = self.aimed(context, &opened, layout, target.to_owned())?;
+        Ok((opened.checkpoint, plan, imatrix, notes))
+    }
+
+    #[cfg(not(feature = "hardware"))]
+    fn aim(&self, _: &Context, _: Checkpoint, _: Layout, _: &Path) -> Result<Aim> {
+        Err(Error::request("a size is aimed at by running the model, which this program cannot", "say `⟨plan⟩`"))
     }
 
     /// Whether what is asked for goes together.
     fn agrees(&self) -> Result<()> {
+        if self.aims() && (self.part.is_some() || self.join) {
+            let hint = "aim once with `⟨dry_run⟩`, and share the work of the plan that it tells";
+            return Err(Error::request("a size is aimed at on one machine", hint));
+        }
         let (what, hint) = match (&self.part, self.join, self.dry_run) {
             (Some(part), true, _) => {
                 (format!("`⟨join⟩` takes all parts, and `⟨part {part}⟩` is one"), "leave one of the two out")
@@ -292,6 +407,47 @@ impl Request {
             _ => return Ok(()),
         };
         Err(Error::request(what, hint))
+    }
+
+    /// How a method goes by data; an error where one is told of data that goes by none.
+    fn tuning(&self, method: Method) -> Result<Tuning> {
+        let Self { data, samples, length, seed, act_order, damping, alpha, .. } = self;
+        // A size to aim at goes by a text, too, whatever the method.
+        let told = data.is_some() && !self.aims() || samples.is_some() || length.is_some() || *seed != 0;
+        let own = |wanted: Method, told: bool, name: &str| match told && method != wanted {
+            true => {
+                let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
+                Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
+            }
+            false => Ok(()),
+        };
+        if told && !method.needs_data() {
+            let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩` and `⟨seed⟩` out, or say `⟨method gptq⟩`";
+            return Err(Error::request(format!("the method `{method}` goes by no data"), hint));
+        }
+        own(Method::Gptq, act_order.is_some(), "act_order")?;
+        own(Method::Gptq, damping.is_some(), "damping")?;
+        own(Method::SmoothQuant, alpha.is_some(), "alpha")?;
+        let usual = Tuning::default();
+        let tuning = Tuning {
+            act_order: act_order.unwrap_or(usual.act_order),
+            damping: damping.unwrap_or(usual.damping),
+            alpha: alpha.unwrap_or(usual.alpha),
+        };
+        for (name, part) in [("damping", tuning.damping), ("alpha", tuning.alpha)] {
+            if !(0.0..=1.0).contains(&part) {
+                return Err(Error::request(format!("`⟨{name}⟩` is {part}"), "it is from 0 to 1"));
+            }
+        }
+        let zero =
+            |what: &str| Error::request(format!("`⟨{what}⟩` is too small"), "take a sample of 2 tokens at least");
+        if *samples == Some(0) {
+            return Err(zero("samples"));
+        }
+        if length.is_some_and(|length| length < 2) {
+            return Err(zero("length"));
+        }
+        Ok(tuning)
     }
 
     fn threads(&self) -> Result<usize> {

@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Recommend(crate::commands::recommend::RecommendSubject),
     /// Checkpoints in narrow formats that runtimes load, with the error of every weight
     Quantize(Box<crate::commands::quantize::QuantizeArgs>),
+    /// How much each input of a model's matrices matters on a text: llama.cpp's importance matrix
+    Imatrix(Box<roofline_verbs::imatrix::Request>),
     /// What a checkpoint holds: tensors, formats, bits per weight, what is suspicious
     Inspect(crate::commands::inspect::InspectArgs),
     /// All of it in a row: recommend, quantize, measure and evaluate, with one report

@@ -10,6 +10,7 @@ pub(crate) mod evaluate;
 mod export;
 mod formats;
 mod generate;
+mod imatrix;
 pub(crate) mod inspect;
 mod jetson;
 mod manual;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: &Cli, context: &Context) -> Result<(), Failure> {
         Command::Sweep(request) => sweep::run(context, request, form),
         Command::Recommend(subject) => recommend::run(context, subject, form),
         Command::Quantize(args) => quantize::run(context, args, form),
+        Command::Imatrix(request) => emit(&Shown::all(&verbs::imatrix::imatrix(context, request)?), form),
         Command::Inspect(args) => inspect::run(context, args, form),
         Command::Pipeline(request) => pipeline::run(context, request, form),
         Command::Generate(request) => generate::run(context, request, form),

@@ -74,6 +74,7 @@ const FUNCTIONS: &[Function] = &[
     function!(generate, &["model"]),
     function!(pipeline, &["model"]),
     function!(analyze, &["model"]),
+    function!(imatrix, &["model"]),
     function!(inspect, &["path"]),
     function!(plot, &["kind", "models"]),
     function!(tiling, &[]),

@@ -13,7 +13,11 @@
 
 #![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
 
+mod centred;
 pub mod half;
+mod importance;
+mod iq3;
+mod iq3_grid;
 mod iq4;
 mod lanes;
 mod q2k;
@@ -22,7 +26,9 @@ mod q45k;
 mod q6k;
 mod search;
 mod simple;
+mod steps;
 
+pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
 pub use q2k::Q2K;
 pub use q3k::Q3K;
@@ -41,6 +47,13 @@ pub trait Codec {
 
     /// Codes finite `values`, a whole number of blocks, into as many blocks of `out`.
     fn encode(values: &[f32], out: &mut [u8]);
+
+    /// As [`Codec::encode`] for a row of a matrix, with what an error in each of its input channels counts: finite numbers, none below
+    /// zero. The same where a type does not ask, as ggml's `Q8_0` does not.
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], _importance: &[f32], out: &mut [u8]) {
+        Self::encode(row, out);
+    }
 
     /// What the blocks of `bytes` stand for.
     fn decode(bytes: &[u8], out: &mut [f32]);
@@ -69,8 +82,12 @@ pub enum GgufBlock {
     Iq4Nl,
     /// 256 codes of 4 bits for uneven values, a 6-bit scale per 32 and an f16 one for all.
     Iq4Xs,
+    /// 256 weights of 3 bits as 64 points of 512 with signs, a 4-bit scale per 32 and an f16 one for all.
+    Iq3S,
     /// 256 codes of 3 bits, a 6-bit scale per 16 and an f16 one for all.
     Q3K,
+    /// 256 weights of 3 bits as 64 points of 256, signs of 7 bits to 8, a 4-bit scale per 32 and an f16 one for all.
+    Iq3Xxs,
     /// 256 codes of 2 bits, a 4-bit scale and minimum per 16 and an f16 scale of each.
     Q2K,
 }
@@ -119,8 +136,16 @@ macro_rules! with_codec {
                 type $codec = Iq4Xs;
                 $body
             }
+            GgufBlock::Iq3S => {
+                type $codec = Iq3S;
+                $body
+            }
             GgufBlock::Q3K => {
                 type $codec = Q3K;
+                $body
+            }
+            GgufBlock::Iq3Xxs => {
+                type $codec = Iq3Xxs;
                 $body
             }
             GgufBlock::Q2K => {
@@ -133,7 +158,7 @@ macro_rules! with_codec {
 
 impl GgufBlock {
     /// All of them, wide to narrow.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Q8_0,
         Self::Q6K,
         Self::Q5_1,
@@ -144,7 +169,9 @@ impl GgufBlock {
         Self::Q4K,
         Self::Iq4Nl,
         Self::Iq4Xs,
+        Self::Iq3S,
         Self::Q3K,
+        Self::Iq3Xxs,
         Self::Q2K,
     ];
 
@@ -165,7 +192,7 @@ impl GgufBlock {
             Self::Q6K => Element::Int6,
             Self::Q5_1 | Self::Q5_0 | Self::Q5K => Element::Int5,
             Self::Q4_1 | Self::Q4_0 | Self::Q4K | Self::Iq4Nl | Self::Iq4Xs => Element::Int4,
-            Self::Q3K => Element::Int3,
+            Self::Iq3S | Self::Q3K | Self::Iq3Xxs => Element::Int3,
             Self::Q2K => Element::Int2,
         }
     }
@@ -182,6 +209,7 @@ impl GgufBlock {
             Self::Iq4Xs => "6 bit per 32, FP16 per block",
             Self::Q5_1 | Self::Q4_1 => "FP16 scale and minimum per block",
             Self::Q6K => "8 bit per 16, FP16 per block",
+            Self::Iq3S | Self::Iq3Xxs => "4 bit per 32, FP16 per block",
             Self::Q3K => "6 bit per 16, FP16 per block",
             Self::Q2K => "4-bit scale and minimum per 16, two FP16 per block",
             Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",

@@ -58,7 +58,9 @@ const GGUF: &[(&str, GgufBlock)] = &[
     ("q4_k", GgufBlock::Q4K),
     ("iq4_nl", GgufBlock::Iq4Nl),
     ("iq4_xs", GgufBlock::Iq4Xs),
+    ("iq3_s", GgufBlock::Iq3S),
     ("q3_k", GgufBlock::Q3K),
+    ("iq3_xxs", GgufBlock::Iq3Xxs),
     ("q2_k", GgufBlock::Q2K),
 ];
 

@@ -1,7 +1,7 @@
 //! llama.cpp's recipes: which tensor of a GGUF file has which type, head and embedding included.
 //!
 //! Source: `llama_tensor_get_type_impl` and `tensor_type_fallback` of llama.cpp (`src/llama-quant.cpp` as llama-cpp-python
-//! 0.3.36 has it, 2026), without an importance matrix.
+//! 0.3.36 has it, 2026). A few tensors have another type where there is an importance matrix.
 
 use crate::{Format, Role, model::Anatomy};
 
@@ -32,6 +32,12 @@ pub enum Mix {
     Iq4Nl,
     /// Uneven values with 6-bit scales, a few tensors in `Q5_K`.
     Iq4Xs,
+    /// Points of 512 in three bits, the sensitive tensors in `Q4_K`.
+    Iq3Medium,
+    /// Points of 512 in three bits, the output in `Q6_K`.
+    Iq3Small,
+    /// Points of 512 in three bits, queries, keys and most of the ways up of 256.
+    Iq3ExtraSmall,
     /// `Q3_K`, the sensitive tensors in `Q5_K`.
     Q3KLarge,
     /// `Q3_K`, the sensitive tensors in `Q4_K` and a few in `Q5_K`.
@@ -51,7 +57,7 @@ fn favoured(layer: usize, layers: usize) -> bool {
 
 impl Mix {
     /// Every recipe, wide to narrow.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         M::Q8_0,
         M::Q6K,
         M::Q5_1,
@@ -66,14 +72,21 @@ impl Mix {
         M::Iq4Xs,
         M::Q3KLarge,
         M::Q3KMedium,
+        M::Iq3Medium,
         M::Q3KSmall,
+        M::Iq3Small,
+        M::Iq3ExtraSmall,
         M::Q2K,
     ];
 
-    /// Those that advice is made of, wide to narrow. The uneven types take the room of `Q4_K`'s recipes, and without an importance
-    /// matrix nothing that is known here tells them apart: who wants one names it.
+    /// Those that advice is made of, wide to narrow. The uneven types take the room of `Q4_K`'s and `Q3_K`'s recipes, and without an
+    /// importance matrix nothing that is known here tells them apart: who wants one names it.
     pub fn advised() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|mix| !matches!(mix, M::Iq4Nl | M::Iq4Xs))
+        Self::ALL.into_iter().filter(|mix| !mix.is_uneven())
+    }
+
+    const fn is_uneven(self) -> bool {
+        matches!(self, M::Iq4Nl | M::Iq4Xs | M::Iq3Medium | M::Iq3Small | M::Iq3ExtraSmall)
     }
 
     /// Its name, as llama.cpp writes it, in lower case.
@@ -91,6 +104,9 @@ impl Mix {
             Self::Q4_0 => "q4_0",
             Self::Iq4Nl => "iq4_nl",
             Self::Iq4Xs => "iq4_xs",
+            Self::Iq3Medium => "iq3_m",
+            Self::Iq3Small => "iq3_s",
+            Self::Iq3ExtraSmall => "iq3_xs",
             Self::Q3KLarge => "q3_k_l",
             Self::Q3KMedium => "q3_k_m",
             Self::Q3KSmall => "q3_k_s",
@@ -123,6 +139,9 @@ impl Mix {
             Self::Q4_0 => "INT4 in blocks of 32; output in Q6_K",
             Self::Iq4Nl => "INT4 for uneven values in blocks of 32; output in Q6_K, the first ways down in Q5_K",
             Self::Iq4Xs => "INT4 for uneven values with 6-bit scales; output in Q6_K, the first ways down in Q5_K",
+            Self::Iq3Medium => "points of 512 in three bits; values and what joins the heads in Q4_K, output in Q6_K",
+            Self::Iq3Small => "points of 512 in three bits; output in Q6_K",
+            Self::Iq3ExtraSmall => "points of 512 in three bits; queries, keys and most ways up of 256, output in Q6_K",
             Self::Q3KLarge => "Q3_K; values, ways down and what joins the heads in Q5_K",
             Self::Q3KMedium => "Q3_K; values, ways down and what joins the heads in Q4_K, a few in Q5_K",
             Self::Q3KSmall => "INT3 in blocks of 16 with 6-bit scales; output in Q6_K",
@@ -149,6 +168,7 @@ impl Mix {
             Self::Q4_0 => Format::Q4_0,
             Self::Iq4Nl => Format::IQ4_NL,
             Self::Iq4Xs => Format::IQ4_XS,
+            Self::Iq3Medium | Self::Iq3Small | Self::Iq3ExtraSmall => Format::IQ3_S,
             Self::Q3KLarge | Self::Q3KMedium | Self::Q3KSmall => Format::Q3_K,
             Self::Q2K => Format::Q2_K,
         }
@@ -157,6 +177,20 @@ impl Mix {
     /// The type of a matrix of that many columns, in a layer where it is in one.
     pub fn type_of(self, role: Role, layer: Option<usize>, columns: u64, model: &Anatomy) -> Format {
         fallback(self.wanted(role, layer.unwrap_or(0), columns, model), columns)
+    }
+
+    /// The same in a file that is made with an importance matrix. It spares the first ways down of the uneven types their `Q5_K`, and
+    /// gives those of `Q4_0` and `Q5_0` a minimum.
+    pub fn type_with_importance(self, role: Role, layer: Option<usize>, columns: u64, model: &Anatomy) -> Format {
+        let first = layer.unwrap_or(0) < model.order.len() / 8;
+        let down = matches!(role, Role::Down | Role::ExpertDown) && first;
+        let wanted = match self {
+            Self::Iq4Nl | Self::Iq4Xs if down => self.base(),
+            Self::Q4_0 if down => Format::Q4_1,
+            Self::Q5_0 if down => Format::Q5_1,
+            _ => return self.type_of(role, layer, columns, model),
+        };
+        fallback(wanted, columns)
     }
 
     fn wanted(self, role: Role, layer: usize, columns: u64, model: &Anatomy) -> Format {
@@ -172,7 +206,7 @@ impl Mix {
             Role::Value | Role::Key if model.experts == 8 => Format::Q8_0,
             Role::Value => self.of_value(layer, model),
             Role::Down | Role::ExpertDown if model.falcon => self.of_falcon_down(layer, model.order.len()),
-            Role::Down | Role::ExpertDown => self.of_down(layer, model.order.len()),
+            Role::Down | Role::ExpertDown => self.of_down(layer, model.order.len(), model.experts == 8),
             Role::Output if model.falcon => {
                 if self == Self::Q3KLarge {
                     Format::Q4_K
@@ -181,6 +215,11 @@ impl Mix {
                 }
             }
             Role::Output => self.of_output(model.experts == 8),
+            Role::Query | Role::Key if self == Self::Iq3ExtraSmall => Format::IQ3_XXS,
+            Role::Gate | Role::Up | Role::ExpertGate | Role::ExpertUp if self == Self::Iq3ExtraSmall => {
+                let layers = model.order.len();
+                if (layers / 8..7 * layers / 8).contains(&layer) { Format::IQ3_XXS } else { base }
+            }
             _ => base,
         }
     }
@@ -188,13 +227,14 @@ impl Mix {
     fn of_value(self, layer: usize, model: &Anatomy) -> Format {
         let layers = model.order.len();
         let format = match self {
-            Self::Q2K if model.sharing >= 4 => Format::Q4_K,
+            Self::Q2K | Self::Iq3Small | Self::Iq3ExtraSmall if model.sharing >= 4 => Format::Q4_K,
             Self::Q2K => Format::Q3_K,
             Self::Q3KMedium if layer >= 2 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
             Self::Q4KSmall if layer < 4 => Format::Q5_K,
             Self::Iq4Nl | Self::Iq4Xs if model.sharing >= 4 => Format::Q5_K,
+            Self::Iq3Medium => Format::Q4_K,
             _ => self.base(),
         };
         // What llama.cpp takes for the 70B model: its values are shared by eight heads, and cheap.
@@ -202,13 +242,14 @@ impl Mix {
         if cheap && matches!(format, Format::Q3_K | Format::Q4_K) { Format::Q5_K } else { format }
     }
 
-    fn of_down(self, layer: usize, layers: usize) -> Format {
+    fn of_down(self, layer: usize, layers: usize, eight_experts: bool) -> Format {
         match self {
             Self::Q2K => Format::Q3_K,
             Self::Q3KMedium if layer >= layers / 16 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
             Self::Q4KSmall | Self::Iq4Nl | Self::Iq4Xs if layer < layers / 8 => Format::Q5_K,
+            Self::Iq3Medium if layer < layers / 8 || eight_experts && favoured(layer, layers) => Format::Q4_K,
             _ => self.base(),
         }
     }
@@ -222,7 +263,7 @@ impl Mix {
             Self::Q4KMedium if layer < layers / 16 => Format::Q6_K,
             Self::Q4KMedium if favoured => Format::Q5_K,
             Self::Q3KLarge | Self::Q4KMedium | Self::Q4KSmall => Format::Q4_K,
-            _ => self.of_down(layer, layers),
+            _ => self.of_down(layer, layers, false),
         }
     }
 
@@ -235,12 +276,15 @@ impl Mix {
             | Self::Q4KMedium
             | Self::Iq4Nl
             | Self::Iq4Xs
+            | Self::Iq3Medium
+            | Self::Iq3Small
+            | Self::Iq3ExtraSmall
                 if eight_experts =>
             {
                 Format::Q5_K
             }
             Self::Q2K if !eight_experts => Format::Q3_K,
-            Self::Q3KMedium => Format::Q4_K,
+            Self::Q3KMedium | Self::Iq3Medium => Format::Q4_K,
             Self::Q3KLarge if !eight_experts => Format::Q5_K,
             _ => self.base(),
         }
@@ -251,7 +295,7 @@ impl Mix {
 fn fallback(wanted: Format, columns: u64) -> Format {
     let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
     let smaller = match wanted {
-        Format::IQ4_XS => Format::IQ4_NL,
+        Format::IQ4_XS | Format::IQ3_S | Format::IQ3_XXS => Format::IQ4_NL,
         Format::Q2_K | Format::Q3_K => Format::Q4_0,
         Format::Q4_K => Format::Q5_0,
         Format::Q5_K => Format::Q5_1,

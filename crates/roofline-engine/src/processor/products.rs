@@ -21,7 +21,7 @@ impl ProcessorSession<'_, '_> {
         let Held::Products(matrices) = self.engine.weights.held(layer, step.weights)? else {
             return Err(Error::missing(step.site));
         };
-        let Self { products, pool, room, small, .. } = self;
+        let Self { products, pool, room, small, seen, .. } = self;
         let rows = if step.writes == Value::Logits { pass.heads() } else { pass.rows() };
         // Layers of one model may be of different widths.
         let expected = match step.op {
@@ -44,6 +44,7 @@ impl ProcessorSession<'_, '_> {
             other => return Err(Error::unsupported(step.site, format!("nothing runs that writes {other:?}"))),
         };
         let (x, mut last) = (input.tensor(rows), None);
+        seen.dense(step.weights, x)?;
         let mut parts: Vec<Part> = matrices.iter().map(Part::of).collect();
         let width: usize = matrices.iter().map(|matrix| matrix.rows).sum();
         let gated = matches!(step.op, Op::ActivatedLinear(linear) if linear.gated);
@@ -128,7 +129,7 @@ impl ProcessorSession<'_, '_> {
         let Held::Experts { experts, turns } = self.engine.weights.held(layer, step.weights)? else {
             return Err(Error::missing(step.site));
         };
-        let Self { products, pool, room, small, visits, .. } = self;
+        let Self { products, pool, room, small, visits, seen, .. } = self;
         let rows = visits.len();
         let down = op.side == ExpertSide::Down;
         if !down {
@@ -152,6 +153,7 @@ impl ProcessorSession<'_, '_> {
                 return Err(Error::shape(step.site, &[width], &format!("{} outputs", output.width)));
             }
             let (x, mut last) = (input.part(own.clone()), None);
+            seen.expert(step.weights, group, x)?;
             let format = output.format;
             match &matrices[..] {
                 [matrix] => {

@@ -7,7 +7,7 @@
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Block, Coding, Matrix, Part, Placing, Unsuited,
+    Block, Coding, Grid, Matrix, Part, Placing, Unsuited,
     row::{code, expand},
     scales::Span,
     shifted::Shifted,
@@ -108,8 +108,16 @@ impl<S: Rounding> Coding for Awq<S> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            element.choose(row, group, false, &mut scales, &mut zeros);
-            outside += code(element, row, group, &scales, &zeros, &mut codes);
+            outside += match block.chosen {
+                Some(rows) => {
+                    let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
+                    element.take(row, rows.row(at, columns, groups), group, into)
+                }
+                None => {
+                    element.choose(row, group, false, &mut scales, &mut zeros);
+                    code(element, row, group, &scales, &zeros, &mut codes)
+                }
+            };
             let word = at / TOGETHER * 4;
             put(codes.iter().copied(), at % TOGETHER, &mut out[0][word..], stride);
             put(zeros.iter().map(|zero| *zero as u8), at % TOGETHER, &mut out[1][word..], stride);
@@ -120,6 +128,10 @@ impl<S: Rounding> Coding for Awq<S> {
             expand(element, &codes, group, &scales, &zeros, decoded);
         }
         outside
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        Some(Shifted::new(4).grid::<S>(self.span(), false))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

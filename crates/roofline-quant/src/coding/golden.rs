@@ -60,7 +60,7 @@ pub(crate) fn store(coding: &dyn Coding, values: &[f32], columns: usize, importa
             })
             .collect();
         let here = first * columns..(first + count) * columns;
-        let block = Block { values: &values[here.clone()], columns, peak, importance };
+        let block = Block { values: &values[here.clone()], columns, peak, importance, chosen: None };
         let mut out: Vec<&mut [u8]> = blocks.iter_mut().map(Vec::as_mut_slice).collect();
         outside += coding.encode(block, &mut out, &mut decoded[here.clone()]);
         for ((part, block), whole) in parts.iter().zip(&mut blocks).zip(&mut whole) {

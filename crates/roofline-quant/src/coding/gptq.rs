@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::{
-    Block, Coding, Matrix, Part, Placing, Unsuited,
+    Block, Coding, Grid, Matrix, Part, Placing, Unsuited,
     row::{code, expand},
     scales::Span,
     shifted::{Shifted, pack, unpack},
@@ -190,8 +190,16 @@ impl<S: Rounding> Coding for Gptq<S> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            element.choose(row, group, !zero, &mut scales, &mut zeros);
-            outside += code(element, row, group, &scales, &zeros, &mut codes);
+            outside += match block.chosen {
+                Some(rows) => {
+                    let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
+                    element.take(row, rows.row(at, columns, groups), group, into)
+                }
+                None => {
+                    element.choose(row, group, !zero, &mut scales, &mut zeros);
+                    code(element, row, group, &scales, &zeros, &mut codes)
+                }
+            };
             pack(&codes, bits, &mut words);
             for (word, line) in words.as_chunks::<4>().0.iter().zip(out[0].chunks_exact_mut(rows * 4)) {
                 line[at * 4..][..4].copy_from_slice(word);
@@ -213,6 +221,11 @@ impl<S: Rounding> Coding for Gptq<S> {
     fn constants(&self, matrix: Matrix, _peak: f32) -> Vec<Vec<u8>> {
         let group = Span::new(self.scheme.group).length(matrix.columns);
         vec![(0..matrix.columns).flat_map(|at| ((at / group) as u32).to_le_bytes()).collect()]
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        let Scheme { bits, group, zero } = self.scheme;
+        Some(Shifted::new(bits).grid::<S>(Span::new(group), !zero))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

@@ -1,9 +1,85 @@
-//! What happens to one weight under one scale and zero point.
+//! What happens to one weight under one scale and zero point, and to groups of them under those that a method chooses.
 
 use std::marker::PhantomData;
 
-use super::element::{E2M1_MAX, E4M3_MAX, e2m1, e4m3, from_e2m1, from_e4m3};
-use crate::rounding::{Rounding, clamp, nearest_byte};
+use super::{
+    element::{E2M1_MAX, E4M3_MAX, e2m1, e4m3, from_e2m1, from_e4m3},
+    row::expand,
+    scales::Span,
+};
+use crate::{
+    method::search::{NEGLIGIBLE, least_error},
+    rounding::{Rounding, clamp, nearest_byte},
+};
+
+/// Codes with a scale and a zero point per group of a row, as a method sees them that chooses all three.
+pub trait Grid: Send + Sync {
+    /// How many weights of a row of `columns` share a scale.
+    fn group(&self, columns: usize) -> usize;
+
+    /// The scale and the zero point, as they are stored, of weights between `low <= 0` and `high >= 0`.
+    fn reach(&self, low: f32, high: f32) -> (f32, f32);
+
+    /// The nearest code of a weight, and what it stands for.
+    fn round(&self, weight: f32, scale: f32, zero: f32) -> (u8, f32);
+
+    /// What codes of one group stand for.
+    fn values(&self, codes: &[u8], scale: f32, zero: f32, values: &mut [f32]);
+
+    /// Which of some scales and zero points has the least squared error over the weights of a group.
+    fn best(&self, weights: &[f32], importance: &[f32], scales: &[f32], zeros: &[f32]) -> usize;
+}
+
+/// The fractions of the largest magnitude that are tried as the largest code's value.
+pub(crate) fn clippings() -> [f32; 24] {
+    std::array::from_fn(|at| 1.06 - 0.02 * at as f32)
+}
+
+/// The scale and the zero point of a group's weights, clipped where that lowers the squared error of its outputs as far as
+/// inputs are independent.
+pub(crate) fn least_clipping(grid: &dyn Grid, weights: &[f32], importance: &[f32]) -> (f32, f32) {
+    let (low, high) = weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
+    if high.max(-low) < NEGLIGIBLE {
+        return grid.reach(low, high);
+    }
+    let (mut scales, mut zeros) = ([0.0; 24], [0.0; 24]);
+    for ((scale, zero), part) in scales.iter_mut().zip(&mut zeros).zip(clippings()) {
+        (*scale, *zero) = grid.reach(low * part, high * part);
+    }
+    let best = grid.best(weights, importance, &scales, &zeros);
+    (scales[best], zeros[best])
+}
+
+/// A grid of some element.
+pub(crate) struct Elements<E, F> {
+    pub(crate) element: E,
+    pub(crate) span: Span,
+    /// As [`Grid::reach`].
+    pub(crate) reach: F,
+}
+
+impl<E: Element, F: Fn(f32, f32) -> (f32, f32) + Send + Sync> Grid for Elements<E, F> {
+    fn group(&self, columns: usize) -> usize {
+        self.span.length(columns)
+    }
+
+    fn reach(&self, low: f32, high: f32) -> (f32, f32) {
+        (self.reach)(low, high)
+    }
+
+    fn round(&self, weight: f32, scale: f32, zero: f32) -> (u8, f32) {
+        let (code, _) = self.element.code(weight, scale, zero);
+        (code, self.element.value(code, scale, zero))
+    }
+
+    fn values(&self, codes: &[u8], scale: f32, zero: f32, values: &mut [f32]) {
+        expand(self.element, codes, codes.len(), &[scale], &[zero], values);
+    }
+
+    fn best(&self, weights: &[f32], importance: &[f32], scales: &[f32], zeros: &[f32]) -> usize {
+        least_error(self.element, weights, importance, scales, zeros)
+    }
+}
 
 /// How one weight becomes a code, and what the code stands for.
 pub(crate) trait Element: Copy + Send + Sync {

@@ -11,13 +11,14 @@ use roofline_core::Format;
 
 use super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::{Asymmetric, Symmetric},
+    grid::{Asymmetric, Elements, Grid, Symmetric, clippings},
     packing::{pack_words, unpack_words, word_bytes},
     row::{code, expand, peaks, ranges},
     scales::{Span, read_scales, write_scales},
 };
 use crate::{
     Dtype, Method,
+    data::ChosenRows,
     kernel_form::{CodesMut, KernelForm, int4, narrow, repeat},
     method::{
         half_quadratic::{objective, refine_zero},
@@ -59,7 +60,7 @@ impl<R: Rounding> Integers<R> {
 
     /// The scales, and zero points, of a row, rounded to nearest.
     fn choose(&self, row: &[f32], group: usize, scales: &mut [f32], zeros: &mut [f32]) {
-        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        let steps = steps(self.bits);
         if self.zero {
             ranges(row, group, zeros, scales);
             for (scale, zero) in scales.iter_mut().zip(zeros) {
@@ -68,14 +69,14 @@ impl<R: Rounding> Integers<R> {
         } else {
             peaks(row, group, scales);
             for scale in scales {
-                *scale = unless_zero::<R>(R::round(*scale / (steps / 2.0)));
+                *scale = symmetric::<R>(*scale, steps);
             }
         }
     }
 
     /// Of the scales for weights clipped at several fractions of the largest, those with the least squared error.
     fn search(&self, row: &[f32], importance: Option<&[f32]>, group: usize, scales: &mut [f32], zeros: &mut [f32]) {
-        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        let steps = steps(self.bits);
         let (mut lows, mut highs) = (vec![0.0; scales.len()], vec![0.0; scales.len()]);
         ranges(row, group, &mut lows, &mut highs);
         for (at, (row, (low, high))) in row.chunks_exact(group).zip(lows.iter().zip(&highs)).enumerate() {
@@ -89,7 +90,7 @@ impl<R: Rounding> Integers<R> {
                 if self.zero {
                     shifted::<R>(low * part, high * part, steps)
                 } else {
-                    (unless_zero::<R>(R::round(peak * part / (steps / 2.0))), 0.0)
+                    (symmetric::<R>(peak * part, steps), 0.0)
                 }
             });
             let (found, shifts) = (candidates.map(|(scale, _)| scale), candidates.map(|(_, zero)| zero));
@@ -119,6 +120,20 @@ impl<R: Rounding> Integers<R> {
         }
         let outside = code(Asymmetric::<R>::new(self.bits), row, group, scales, zeros, codes);
         if self.method == Method::Hqq { self.move_zeros(row, group, chosen) } else { outside }
+    }
+
+    /// Takes what was chosen for a row. Returns how many of its weights lie outside.
+    fn take_row(&self, row: &[f32], taken: ChosenRows<'_>, group: usize, chosen: &mut Chosen) -> u64 {
+        chosen.scales.copy_from_slice(taken.scales);
+        chosen.zeros.copy_from_slice(taken.zeros);
+        let Chosen { scales, zeros, codes } = chosen;
+        let outside = if self.zero {
+            code(Asymmetric::<F32>::new(self.bits), row, group, scales, zeros, codes)
+        } else {
+            code(Symmetric::<F32>::new(self.bits), row, group, scales, zeros, codes)
+        };
+        codes.copy_from_slice(taken.codes);
+        outside
     }
 
     /// Moves the zero points where that lowers the objective of half-quadratic quantization.
@@ -171,14 +186,19 @@ struct Chosen {
     codes: Vec<u8>,
 }
 
-/// The fractions of the largest magnitude that are tried as the largest code's value.
-fn clippings() -> [f32; 24] {
-    std::array::from_fn(|at| 1.06 - 0.02 * at as f32)
-}
-
 /// A scale that can be divided by.
 fn unless_zero<R: Rounding>(scale: f32) -> f32 {
     if scale == 0.0 { R::EPSILON } else { scale }
+}
+
+/// Steps between the first code and the last.
+fn steps(bits: u8) -> f32 {
+    f32::from(((1u16 << bits) - 1) as u8)
+}
+
+/// The scale of weights up to `peak` in magnitude.
+fn symmetric<R: Rounding>(peak: f32, steps: f32) -> f32 {
+    unless_zero::<R>(R::round(peak / (steps / 2.0)))
 }
 
 /// The scale and the zero point of weights between `low <= 0` and `high >= 0`, with `steps` steps between the first
@@ -240,7 +260,10 @@ impl<R: Rounding> Coding for Integers<R> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            outside += self.code_row(row, block.importance, group, &mut chosen);
+            outside += match block.chosen {
+                Some(rows) => self.take_row(row, rows.row(at, columns, groups), group, &mut chosen),
+                None => self.code_row(row, block.importance, group, &mut chosen),
+            };
             let Chosen { scales, zeros, codes } = &chosen;
             let packed = &mut out[0][at * row_bytes..][..row_bytes];
             if self.packed {
@@ -282,6 +305,18 @@ impl<R: Rounding> Coding for Integers<R> {
             }
             self.decode_row(&codes, group, &scales, &zeros, decoded);
         }
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        let (bits, span) = (self.bits, self.span);
+        let steps = steps(bits);
+        Some(if self.zero {
+            let reach = move |low: f32, high: f32| shifted::<R>(low, high, steps);
+            Box::new(Elements { element: Asymmetric::<F32>::new(bits), span, reach })
+        } else {
+            let reach = move |low: f32, high: f32| (symmetric::<R>(high.max(-low), steps), 0.0);
+            Box::new(Elements { element: Symmetric::<F32>::new(bits), span, reach })
+        })
     }
 
     /// Scales that BF16 cannot say can stand beside rows, not beside groups.

@@ -59,7 +59,7 @@ mod tests {
         // 1 + 3 * 2^-9 lies between 1 + 2^-8 and 1 + 2^-7, nearer to the second by a tie to even.
         let values = [1.0 + 3.0 / 512.0, -1.0 - 3.0 / 512.0, 1e6];
         let (mut bytes, mut decoded) = (vec![0; 6], vec![0.0; 3]);
-        let block = Block { values: &values, columns: 3, peak: 0.0, importance: None };
+        let block = Block { values: &values, columns: 3, peak: 0.0, importance: None, chosen: None };
         Numbers(Dtype::Bf16).encode(block, &mut [&mut bytes], &mut decoded);
         assert_eq!(decoded, [1.0 + 1.0 / 128.0, -1.0 - 1.0 / 128.0, 999_424.0]);
         let mut again = vec![0.0; 3];

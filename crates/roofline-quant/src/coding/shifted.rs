@@ -7,11 +7,15 @@
 //! stored, has no normal number for one, it rounds a second time as it packs; here codes stay those of the scale in FP32.
 
 use super::{
-    grid::Element,
+    grid::{Element, Elements, Grid},
     packing::{pack_nibbles, unpack_nibbles},
-    row::ranges,
+    row::{code, ranges},
+    scales::Span,
 };
-use crate::rounding::{clamp, nearest, nearest_byte};
+use crate::{
+    data::ChosenRows,
+    rounding::{Rounding, clamp, nearest, nearest_byte},
+};
 
 /// Quotients beyond this are beyond every code, whatever the zero point.
 const BEYOND: f32 = 1024.0;
@@ -31,17 +35,46 @@ impl Shifted {
     pub(crate) fn choose(self, row: &[f32], group: usize, symmetric: bool, scales: &mut [f32], zeros: &mut [f32]) {
         ranges(row, group, zeros, scales);
         for (scale, zero) in scales.iter_mut().zip(zeros) {
-            let (mut low, mut high) = (*zero, *scale);
-            if symmetric {
-                high = high.max(-low);
-                low = -high;
-            }
-            if high == low {
-                (low, high) = (-1.0, 1.0);
-            }
-            *scale = ((high - low) / self.most).max(f32::MIN_POSITIVE);
-            *zero = if symmetric { self.most.midpoint(1.0) } else { nearest(clamp(-low / *scale, 0.0, self.most)) };
+            (*scale, *zero) = self.reach(*zero, *scale, symmetric, |scale| scale);
         }
+    }
+
+    /// The scale, rounded as it is stored, and the zero point of weights between `low <= 0` and `high >= 0`.
+    fn reach(self, mut low: f32, mut high: f32, symmetric: bool, round: impl Fn(f32) -> f32) -> (f32, f32) {
+        if symmetric {
+            high = high.max(-low);
+            low = -high;
+        }
+        if high == low {
+            (low, high) = (-1.0, 1.0);
+        }
+        let scale = round(((high - low) / self.most).max(f32::MIN_POSITIVE));
+        let zero = if symmetric { self.most.midpoint(1.0) } else { nearest(clamp(-low / scale, 0.0, self.most)) };
+        (scale, zero)
+    }
+
+    /// The grid of groups with scales of `S`.
+    pub(crate) fn grid<S: Rounding>(self, span: Span, symmetric: bool) -> Box<dyn Grid> {
+        // A scale that the type has no number for becomes the least that it has.
+        let round = |scale: f32| if S::round(scale) == 0.0 { S::TINY } else { S::round(scale) };
+        let reach = move |low: f32, high: f32| self.reach(low, high, symmetric, round);
+        Box::new(Elements { element: self, span, reach })
+    }
+
+    /// Takes what was chosen for a row. Returns how many of its weights lie outside.
+    pub(crate) fn take(
+        self,
+        row: &[f32],
+        taken: ChosenRows<'_>,
+        group: usize,
+        into: (&mut [f32], &mut [f32], &mut [u8]),
+    ) -> u64 {
+        let (scales, zeros, codes) = into;
+        scales.copy_from_slice(taken.scales);
+        zeros.copy_from_slice(taken.zeros);
+        let outside = code(self, row, group, scales, zeros, codes);
+        codes.copy_from_slice(taken.codes);
+        outside
     }
 }
 

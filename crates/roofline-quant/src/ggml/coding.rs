@@ -1,6 +1,6 @@
 //! The seam to files: a [`Type`] as a [`Coding`].
 
-use super::{Type, decode, divisor, encode, encode_scaled};
+use super::{Type, decode, divisor, encode, encode_scaled, encode_weighted};
 use crate::{
     Dtype,
     coding::{Block, Coding, Matrix, Part, Placing, Unsuited},
@@ -49,7 +49,10 @@ impl Coding for GgmlCoding {
             encode_scaled(values, divisor, bytes);
             1.0 / divisor
         } else {
-            encode(ty, values, bytes);
+            match block.importance {
+                Some(importance) => encode_weighted(ty, values, importance, bytes),
+                None => encode(ty, values, bytes),
+            }
             1.0
         };
         let known = decode(ty, bytes, scale, decoded);
@@ -102,7 +105,13 @@ mod tests {
                 (values[3], values[200]) = (huge, -huge);
                 let mut bytes = vec![0; ty.bytes(256).unwrap() as usize];
                 let mut decoded = [0.0; 256];
-                let block = Block { values: &values, columns: 256, peak: huge, importance: None };
+                for importance in [[1e30; 256], [0.0; 256]] {
+                    let importance = Some(&importance[..]);
+                    let block = Block { values: &values, columns: 256, peak: huge, importance, chosen: None };
+                    GgmlCoding(*ty).encode(block, &mut [&mut bytes], &mut decoded);
+                    assert!(decoded.iter().all(|x| x.is_finite()), "{ty} {huge:e} {importance:?}");
+                }
+                let block = Block { values: &values, columns: 256, peak: huge, importance: None, chosen: None };
                 let clipped = GgmlCoding(*ty).encode(block, &mut [&mut bytes], &mut decoded);
                 assert_eq!(clipped, if huge > ty.limit().unwrap() { 2 } else { 0 }, "{ty} {huge:e}");
                 assert!(decoded.iter().all(|x| x.is_finite()), "{ty} {huge:e}");

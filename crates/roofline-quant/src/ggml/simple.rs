@@ -12,6 +12,13 @@ widest! {
 }
 
 widest! {
+    /// A row, as ggml codes it with an importance matrix.
+    pub(super) fn encode_weighted<C: Codec>(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        C::encode_weighted(row, importance, out);
+    }
+}
+
+widest! {
     /// What whole blocks stand for.
     pub(super) fn decode<C: Codec>(bytes: &[u8], out: &mut [f32]) {
         C::decode(bytes, out);

@@ -2,8 +2,10 @@
 //! checkpoint and the table of families. The values are those that llama.cpp's own converter writes.
 
 mod metadata;
+mod names;
 
 pub use metadata::{QUANTIZATION_VERSION, size_label};
+pub use names::{Names, Target};
 
 use std::path::Path;
 
@@ -11,17 +13,15 @@ use roofline_core::{Role, model::Anatomy};
 use serde_json::Value as Json;
 
 use super::{
-    family::{Conversion, Family, matches, within},
+    family::Family,
     rope::Rope,
     tokenizer::{self, Files},
 };
-use crate::{Error, Result, site};
+use crate::{Error, Result};
 
-/// More layers than any model has; a loop over them stays short.
-const MOST_LAYERS: u64 = 10_000;
 /// Wider heads than any model has; a list with a number for each row stays short.
 const MOST_HEAD_DIM: usize = 1 << 16;
-/// More heads or experts than any model has.
+/// More heads than any model has.
 const MOST: usize = 1 << 16;
 /// Whether a tensor of that name and that many dimensions may be quantized; the others are f32.
 pub fn is_matrix(name: &str, dimensions: usize) -> bool {
@@ -50,19 +50,6 @@ pub fn recipe_role(name: &str) -> Role {
     }
 }
 
-/// Where a tensor of the checkpoint goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Its name in the GGUF file. An NVFP4's scale is called the same with `.scale` for `.weight`.
-    pub name: String,
-    /// In which layer.
-    pub layer: Option<usize>,
-    /// What happens to its numbers.
-    pub conversion: Conversion,
-    /// Which of the experts it is, where those are stacked into one tensor of a third dimension.
-    pub expert: Option<usize>,
-}
-
 /// What of the numbers of a configuration the order of rows depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -87,11 +74,8 @@ pub struct Model {
     pub shape: Shape,
     name: String,
     config: Json,
-    layers: usize,
+    names: Names,
     rotary: usize,
-    tied: bool,
-    /// Whether it sees or hears as well, with tensors that llama.cpp wants in a file of their own.
-    senses: bool,
     rope: Rope,
     tokenizer: tokenizer::Tokenizer,
 }
@@ -126,8 +110,8 @@ impl Model {
     /// without it the embeddings are used twice.
     pub fn new(name: &str, config: &Json, files: &Files<'_>, output: bool) -> Result<Self> {
         let wrong = |reason: String| Error::malformed(Path::new("config.json"), "config.json", reason);
-        let class = config["architectures"][0].as_str().unwrap_or("none");
         let family = Self::family(config)?;
+        let whole_config = config;
         let config = flat(config, family);
         let granted = serde_json::from_str::<Json>(family.granted).unwrap_or_default();
         for (key, value) in granted.as_object().into_iter().flatten() {
@@ -147,10 +131,8 @@ impl Model {
                 .filter(|number| (1..=u64::from(u32::MAX)).contains(number))
                 .ok_or_else(|| wrong(format!("it has no whole `{key}`")))
         };
-        let (layers, heads) = (whole("num_hidden_layers")?, whole("num_attention_heads")? as usize);
-        if layers > MOST_LAYERS {
-            return Err(wrong(format!("it has {layers} layers")));
-        }
+        let names = Names::new(whole_config, output)?;
+        let heads = whole("num_attention_heads")? as usize;
         let hidden = whole("hidden_size")? as usize;
         let given = |key: &str| if config[key].is_null() { Ok(None) } else { whole(key).map(|n| Some(n as usize)) };
         let kv_heads = if family.arch == "falcon" {
@@ -186,20 +168,16 @@ impl Model {
         if !head_dim.is_multiple_of(2) || !heads.is_multiple_of(kv_heads) {
             return Err(wrong(format!("it has {heads} heads of {head_dim} for {kv_heads} of keys")));
         }
-        let experts = ["num_local_experts", "num_experts", "n_routed_experts"];
-        let experts = experts.iter().map(|key| given(key)).find_map(Result::transpose).transpose()?.unwrap_or(0);
-        if heads > MOST || experts > MOST {
-            return Err(wrong(format!("it has {heads} heads and {experts} experts")));
+        if heads > MOST {
+            return Err(wrong(format!("it has {heads} heads")));
         }
         let rope = Rope::new(&config).map_err(|reason| wrong(format!("it {reason}")))?;
         Ok(Self {
             family,
             name: name.to_owned(),
-            layers: layers as usize,
-            shape: Shape { heads, kv_heads, head_dim, experts, latent },
+            shape: Shape { heads, kv_heads, head_dim, experts: names.experts, latent },
+            names,
             rotary: (rope.share().unwrap_or(1.0) * head_dim as f64) as usize,
-            tied: !output || config["tie_word_embeddings"].as_bool().unwrap_or(false),
-            senses: class.ends_with("ForConditionalGeneration"),
             rope,
             tokenizer: tokenizer::Tokenizer::new(files, &config, family)?,
             config,
@@ -220,12 +198,12 @@ impl Model {
     /// What recipes of types go by. All layers are alike.
     pub fn anatomy(&self) -> Anatomy {
         Anatomy {
-            order: vec![0; self.layers],
+            order: vec![0; self.names.layers],
             columns: Vec::new(),
             hidden: self.config["hidden_size"].as_u64().unwrap_or(0),
             experts: self.shape.experts as u64,
             sharing: (self.shape.heads / self.shape.kv_heads) as u64,
-            tied: self.tied,
+            tied: self.names.tied,
             falcon: self.family.arch == "falcon",
         }
     }
@@ -247,7 +225,7 @@ impl Model {
     /// What could not be taken over exactly, in sentences.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.tokenizer.notes.clone();
-        if self.senses {
+        if self.names.senses {
             notes.push(
                 "only the language model is written: what sees or hears goes into a second file, `mmproj`, that llama.cpp's \
                  converter makes with `--mmproj`"
@@ -264,52 +242,7 @@ impl Model {
 
     /// Where a tensor of the checkpoint goes; nowhere for what llama.cpp computes itself, has already, or wants elsewhere.
     pub fn tensor(&self, name: &str) -> Result<Vec<Target>> {
-        let unknown = || Error::Weight {
-            name: name.to_owned(),
-            reason: format!("is not known in a model of the family {}", self.family.arch),
-            hint: None,
-        };
-        let inner = within(name);
-        let computed = [".rotary_emb.inv_freq", ".attention.masked_bias", ".attention.bias"];
-        if (self.senses && site::sees(name)) || computed.iter().any(|end| inner.ends_with(end)) {
-            return Ok(Vec::new());
-        }
-        let found =
-            |rest: &str, lines: &mut dyn Iterator<Item = &'static super::family::Line>, layer: Option<usize>| {
-                let mut targets = Vec::new();
-                for line in lines {
-                    let exact = line.gguf.contains('.');
-                    let (stem, kind) = if exact { (rest, "") } else { rest.rsplit_once('.').unwrap_or((rest, "")) };
-                    let Some(expert) = matches(line.hf, stem) else { continue };
-                    let free = matches!(line.gguf, "attn_q" | "attn_k" | "attn_v" | "attn_qkv");
-                    let bias = kind == "bias" && (free || self.family.biases.contains(&line.gguf));
-                    if !(exact || kind == "weight" || bias) || expert.is_some_and(|at| at >= self.shape.experts) {
-                        continue;
-                    }
-                    let prefix = layer.map_or_else(String::new, |layer| format!("blk.{layer}."));
-                    let suffix = if exact { String::new() } else { format!(".{kind}") };
-                    let name = format!("{prefix}{}{suffix}", line.gguf);
-                    targets.push(Target { name, layer, conversion: line.conversion, expert });
-                }
-                targets
-            };
-        if let Some(rest) = inner.strip_prefix(self.family.layers) {
-            let (layer, rest) = rest.split_once('.').ok_or_else(unknown)?;
-            let layer = layer.parse::<usize>().map_err(|_| unknown())?;
-            // DeepSeek's last layers, which guess further tokens, are read by no runtime of this family.
-            if layer >= self.layers && self.shape.latent.is_some() {
-                return Ok(Vec::new());
-            }
-            let targets = found(rest, &mut self.family.lines(), Some(layer).filter(|at| *at < self.layers));
-            return if targets.is_empty() || layer >= self.layers { Err(unknown()) } else { Ok(targets) };
-        }
-        let mut targets = found(&inner, &mut self.family.whole.iter(), None);
-        if targets.is_empty() {
-            // Gemma's head is its embedding, even where a file has both.
-            return if inner == "lm_head.weight" && self.tied { Ok(targets) } else { Err(unknown()) };
-        }
-        targets.retain(|target| !(self.tied && target.name == "output.weight"));
-        Ok(targets)
+        self.names.tensor(name)
     }
 }
 

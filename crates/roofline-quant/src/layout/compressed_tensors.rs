@@ -29,8 +29,8 @@ pub(super) use schemes::SCHEMES;
 
 /// What writing the checkpoint takes.
 pub(super) fn job<'a>(checkpoint: &'a Checkpoint, request: &Request, runtimes: &[Runtime]) -> Result<QuantizeJob<'a>> {
-    let Request { plan, method, ranges, .. } = request;
-    let (method, ranges) = (*method, ranges.as_ref());
+    let Request { plan, ranges, .. } = request;
+    let (method, ranges) = (request.method.without_data(), ranges.as_ref());
     let (decisions, mut notes) = decide(checkpoint, plan, Layout::CompressedTensors, |scheme, stored| {
         let Target::Compressed(coding, activations) = scheme.target else { unreachable!("a scheme of this layout") };
         check_inputs(stored, activations)?;

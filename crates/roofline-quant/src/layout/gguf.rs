@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use super::{Scheme, Target, asked, quantized_already, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Method, QuantizeJob, Result,
+    Checkpoint, Dtype, Error, Imatrix, Method, QuantizeJob, Result,
     checkpoint::read_bounded,
-    coding::Coding,
+    coding::{Coding, Matrix},
     ggml::{self, Type},
     gguf::{
         self, Files,
@@ -54,6 +54,8 @@ pub(super) const SCHEMES: &[Scheme] = &[
     scheme("iq4_nl", &[], "INT4 for uneven values in blocks of 32", Format::IQ4_NL, Type::Iq4Nl),
     scheme("iq4_xs", &[], "INT4 for uneven values in blocks of 32 with 6-bit scales", Format::IQ4_XS, Type::Iq4Xs),
     scheme("q3_k", &[], "INT3 in blocks of 16 with 6-bit scales", Format::Q3_K, Type::Q3K),
+    scheme("iq3_s", &[], "INT3 for points of four in blocks of 32 with 4-bit scales", Format::IQ3_S, Type::Iq3S),
+    scheme("iq3_xxs", &[], "INT3 for points of four, signs shared, in blocks of 32", Format::IQ3_XXS, Type::Iq3Xxs),
     scheme("q2_k", &[], "INT2 in blocks of 16 with 4-bit scales and minima", Format::Q2_K, Type::Q2K),
     scheme("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two", Format::MXFP4, Type::Mxfp4),
     scheme("nvfp4a16", &[], "E2M1 in blocks of 16 with E4M3 scales and one per tensor", Format::NVFP4, Type::Nvfp4),
@@ -87,11 +89,12 @@ pub(super) fn job<'a>(
     checkpoint: &'a Checkpoint,
     plan: &Plan,
     method: Method,
+    imatrix: Option<&Imatrix>,
     target: &Path,
 ) -> Result<QuantizeJob<'a>> {
     method.among(&[Method::Rtn], "a GGUF type")?;
     if let Some(source) = &checkpoint.gguf {
-        return again::job(checkpoint, source, plan, target);
+        return again::job(checkpoint, source, plan, imatrix, target);
     }
     let all = sites(checkpoint)?;
     let (asked, mut notes) = asked(plan, checkpoint, &all);
@@ -108,7 +111,7 @@ pub(super) fn job<'a>(
     };
     let model = model(checkpoint, head, vocabulary)?;
     notes.extend(model.notes());
-    let types = Types::new(asked, model.anatomy(), Some(model.family))?;
+    let types = Types::new(asked, model.anatomy(), Some(model.family), imatrix.is_some())?;
     notes.extend(types.notes());
     let source = embedding.map_or(Dtype::Bf16, |(stored, _)| stored.dtype);
     let (number, label) = types.file(source);
@@ -137,8 +140,9 @@ pub(super) fn job<'a>(
     let mut drafts: Vec<Draft<'a>> = drafts.into_values().collect();
     drafts.iter_mut().try_for_each(|draft| stack(draft, model.shape.experts))?;
     let count = model.shape.experts.max(1) as u64;
-    let metadata = model.metadata(number, &model::size_label(shared, experts / count, model.shape.experts));
-    let (files, items) = lay_out(drafts, &model, &metadata, name)?;
+    let mut metadata = model.metadata(number, &model::size_label(shared, experts / count, model.shape.experts));
+    metadata.extend(imatrix.into_iter().flat_map(Imatrix::metadata));
+    let (files, items) = lay_out(drafts, &model, &metadata, imatrix, name)?;
     Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
 }
 
@@ -253,6 +257,7 @@ fn lay_out<'a>(
     drafts: Vec<Draft<'a>>,
     model: &Model,
     metadata: &[(String, gguf::Value)],
+    imatrix: Option<&Imatrix>,
     name: String,
 ) -> Result<(Vec<Output>, Vec<Item<'a>>)> {
     let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
@@ -286,7 +291,7 @@ fn lay_out<'a>(
         .map(|(at, draft)| (draft.sources[0].site.module.clone(), (offset + at, draft.ty)))
         .collect();
     for draft in drafts {
-        items.push(item(draft, &at, place)?);
+        items.push(item(draft, &at, imatrix, place)?);
     }
     Ok((vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }], items))
 }
@@ -295,7 +300,12 @@ fn scale_name(name: &str) -> String {
     name.strip_suffix(".weight").map_or_else(|| format!("{name}.scale"), |stem| format!("{stem}.scale"))
 }
 
-fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl Fn(&str) -> Place) -> Result<Item<'a>> {
+fn item<'a>(
+    draft: Draft<'a>,
+    at: &BTreeMap<String, (usize, Type)>,
+    imatrix: Option<&Imatrix>,
+    place: impl Fn(&str) -> Place,
+) -> Result<Item<'a>> {
     let Draft { target, ty, sources, .. } = draft;
     let (site, source) = (sources[0].site.clone(), sources[0].name.clone());
     let rows = Stacked::of(sources.into_iter().map(|source| source.rows).collect());
@@ -310,8 +320,23 @@ fn item<'a>(draft: Draft<'a>, at: &BTreeMap<String, (usize, Type)>, place: impl 
     let family = site.fused().into_iter().filter_map(|module| at.get(&module));
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
-    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
+    let importance = importance(ty, &target.name, rows.matrix(), imatrix)?;
+    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, chosen: None, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
+}
+
+/// How much the inputs of a tensor matter, where that is known. A type of shared signs is no good without, says llama.cpp, but for
+/// what data say nothing of.
+fn importance(ty: Type, name: &str, matrix: Matrix, imatrix: Option<&Imatrix>) -> Result<Option<Vec<f32>>> {
+    let found = imatrix.map(|imatrix| imatrix.importance(name, matrix)).transpose()?.flatten();
+    if found.is_none() && ty == Type::Iq3Xxs && !matches!(name, "token_embd.weight" | "output.weight") {
+        return Err(Error::Weight {
+            name: name.to_owned(),
+            reason: format!("would be {ty}, which is poor without an importance matrix, and there is none for it"),
+            hint: Some("say `⟨imatrix FILE⟩` or `⟨data FILE⟩`, or take `iq3_s`".to_owned()),
+        });
+    }
+    Ok(found)
 }
 
 /// What the file of a model is called where only a folder was named.

@@ -381,7 +381,8 @@ fn add<'a>(tensor: Tensor<'a>, places: &[Place], items: &mut Vec<Item<'a>>) -> R
         let parts = parts.into_iter().zip(places.iter().copied()).collect();
         let fused = vec![items.len()];
         let scheme = scheme.name.to_owned();
-        let code = Code { rows: Stacked::of(rows), coding, scheme, lossy: true, fused, importance: None, parts };
+        let code =
+            Code { rows: Stacked::of(rows), coding, scheme, lossy: true, fused, importance: None, chosen: None, parts };
         items.push(Item { name, site, work: Work::Code(code) });
         return Ok(());
     }
@@ -408,5 +409,14 @@ fn numbers(source: StoredTensor<'_>, to: Place, item: usize) -> Result<Work<'_>>
     let parts = coding.parts(matrix).map_err(|reason| source.refuse(reason, None))?;
     let parts = parts.into_iter().map(|part| (part, to)).collect();
     let rows = source.into_rows()?;
-    Ok(Work::Code(Code { rows, coding, scheme, lossy: false, fused: vec![item], importance: None, parts }))
+    Ok(Work::Code(Code {
+        rows,
+        coding,
+        scheme,
+        lossy: false,
+        fused: vec![item],
+        importance: None,
+        chosen: None,
+        parts,
+    }))
 }

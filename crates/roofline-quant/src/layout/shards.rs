@@ -32,34 +32,35 @@ impl FromStr for Shards {
         if matches!(text.to_lowercase().as_str(), "0" | "none" | "one") {
             return Ok(Self::One);
         }
-        let refuse = || CoreError::Unknown {
-            what: "size of shards",
-            name: text.to_owned(),
-            nearest: None,
-            hint: "a size with its unit, such as 5GB, 500MB or 4GiB; 0 for one file".to_owned(),
-        };
-        // `5G` and `5gb` are what people write, too; a number alone is as likely meant in gigabytes as in bytes.
-        let end = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(refuse)?;
-        let (number, unit) = text.split_at(end);
-        let unit = match unit.to_lowercase().as_str() {
-            "b" => "B",
-            "k" | "kb" => "kB",
-            "m" | "mb" => "MB",
-            "g" | "gb" => "GB",
-            "t" | "tb" => "TB",
-            "ki" | "kib" => "KiB",
-            "mi" | "mib" => "MiB",
-            "gi" | "gib" => "GiB",
-            "ti" | "tib" => "TiB",
-            _ => return Err(refuse()),
-        };
-        let bytes: Bytes = format!("{} {unit}", number.trim()).parse().map_err(|_| refuse())?;
-        let bytes = bytes.value();
-        if !(1.0..=1e18).contains(&bytes) {
-            return Err(refuse());
-        }
-        Ok(Self::Of(bytes as u64))
+        size(text, "size of shards", "a size with its unit, such as 5GB, 500MB or 4GiB; 0 for one file").map(Self::Of)
     }
+}
+
+/// Bytes as people write them, with a unit; an error of `what` was asked for where they are none.
+pub fn size(text: &str, what: &'static str, hint: &str) -> Result<u64, CoreError> {
+    let text = text.trim();
+    let refuse = || CoreError::Unknown { what, name: text.to_owned(), nearest: None, hint: hint.to_owned() };
+    // `5G` and `5gb` are what people write, too; a number alone is as likely meant in gigabytes as in bytes.
+    let end = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(refuse)?;
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.to_lowercase().as_str() {
+        "b" => "B",
+        "k" | "kb" => "kB",
+        "m" | "mb" => "MB",
+        "g" | "gb" => "GB",
+        "t" | "tb" => "TB",
+        "ki" | "kib" => "KiB",
+        "mi" | "mib" => "MiB",
+        "gi" | "gib" => "GiB",
+        "ti" | "tib" => "TiB",
+        _ => return Err(refuse()),
+    };
+    let bytes: Bytes = format!("{} {unit}", number.trim()).parse().map_err(|_| refuse())?;
+    let bytes = bytes.value();
+    if !(1.0..=1e18).contains(&bytes) {
+        return Err(refuse());
+    }
+    Ok(bytes as u64)
 }
 
 impl fmt::Display for Shards {

@@ -101,7 +101,7 @@ impl Change {
             change.apply(offset as usize / size, &mut values)?;
         }
         let mut rounded = vec![0.0; values.len()];
-        let block = Block { values: &values, columns: values.len(), peak: 0.0, importance: None };
+        let block = Block { values: &values, columns: values.len(), peak: 0.0, importance: None, chosen: None };
         Numbers(entry.dtype).encode(block, &mut [bytes], &mut rounded);
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{
     Checkpoint, Error, ErrorStats, Manner, QuantizeJob, Request, Result, Workspace,
     checkpoint::read_exact_at,
     job::Output,
-    quantize::{Report, conclude, fingerprint, prepare},
+    quantize::{Report, conclude, fingerprint, prepare, without_data},
     stream::{Progress, create, write_all_at},
     workspace::{Found, Unfit},
 };
@@ -26,6 +26,7 @@ const STEP: usize = 4 << 20;
 
 /// Joins the parts beside a target; the result and its report are those of a run on one machine.
 pub fn join(checkpoint: &Checkpoint, request: &Request, watch: &dyn Progress) -> Result<Report> {
+    without_data(request)?;
     let job = prepare(checkpoint, request)?;
     let whole = fingerprint(checkpoint, request, &job)?;
     let single = request.layout.single_file(&job, &request.target);

@@ -14,6 +14,7 @@ use super::{Files, Progress};
 use crate::{
     Error, ErrorStats, Result,
     coding::{Block, Part, Placing},
+    data::Chosen,
     job::{Code, Place, QuantizeJob, Work, part_bytes},
     number,
     rows::Spare,
@@ -157,8 +158,12 @@ impl Crew<'_> {
         };
         let block = if code.parts.iter().any(line_by_line) { LINES } else { BLOCK };
         let step = (block / matrix.columns.max(1) / unit).max(1) * unit;
-        let starts = (0..matrix.rows).step_by(step);
-        tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(matrix.rows))));
+        let alike = code.weighed_alike();
+        for from in (0..matrix.rows).step_by(alike) {
+            let end = (from + alike).min(matrix.rows);
+            let starts = (from..end).step_by(step);
+            tasks.extend(starts.map(|start| Task::Rows(item, start..(start + step).min(end))));
+        }
     }
 
     /// Reads rows into `buffers.values`, refuses what is no number, and returns the largest magnitude.
@@ -276,7 +281,10 @@ impl Crew<'_> {
         }
         let mut out: Vec<&mut [u8]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
         let matrix = code.matrix();
-        let block = Block { values, columns: matrix.columns, peak, importance: code.importance.as_deref() };
+        let chosen = code.chosen.as_ref().map(|chosen| chosen.read(rows.clone())).transpose()?;
+        let taken = chosen.as_ref().map(Chosen::rows);
+        let importance = code.importance_of(rows.start);
+        let block = Block { values, columns: matrix.columns, peak, importance, chosen: taken };
         let clipped = code.coding.encode(block, &mut out, decoded);
         for (at, ((part, to), bytes)) in code.parts.iter().zip(&*parts).enumerate() {
             match part.placing {
@@ -307,7 +315,8 @@ impl Crew<'_> {
         let stats = ErrorStats::of(values, decoded, clipped);
         // A scale may stop short of a weight that its type cannot reach. MLX's two bits give up as much as half of the
         // largest to hit the other end of a group, and no method more.
-        let out_of_reach = clipped > 0 && stats.largest_error > stats.largest_weight * 0.625;
+        // What a method chose may clip what matters little.
+        let out_of_reach = chosen.is_none() && clipped > 0 && stats.largest_error > stats.largest_weight * 0.625;
         if !stats.noise.is_finite() || out_of_reach || clipped > 0 && !code.lossy {
             return Err(Error::Weight {
                 name: self.job.items[item].name.clone(),

@@ -78,7 +78,7 @@ impl Found {
 
     /// Takes it away. What cannot be removed is in nobody's way.
     pub(crate) fn remove(self) {
-        let _ = clear(&self.partial);
+        let _ = clear(&self.partial, &[]);
         let _ = fs::remove_file(self.partial.join("lock"));
         drop(self.lock);
         let _ = fs::remove_dir(&self.partial);

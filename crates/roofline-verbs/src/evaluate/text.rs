@@ -17,7 +17,7 @@ use crate::{Error, Result, demo};
 const BLOCK: usize = 1 << 20;
 
 /// Where the text comes from.
-pub(super) enum Source {
+pub(crate) enum Source {
     File(PathBuf),
     /// What comes with the demo.
     Own(&'static str),
@@ -45,7 +45,7 @@ impl Source {
 
     /// Its tokens, `first` before them and `most` at most, and what is to be known of it. All of it is looked at, however
     /// few tokens are wanted.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         tokenizer: &Tokenizer,
         first: Option<u32>,
@@ -63,7 +63,7 @@ impl Source {
             Self::File(path) => blocks(path, &mut each)?,
         }
         if bytes == 0 {
-            return Err(Error::request(format!("{} is empty", self.name()), "evaluate on a text that says something"));
+            return Err(Error::request(format!("{} is empty", self.name()), "give a text that says something"));
         }
         let tokens = pieces.finish()?;
         let hash = format!("{:016x}", hash.value());

@@ -5,6 +5,7 @@ mod previewed;
 
 use clap::Args;
 use roofline_quant::{
+    data::Text,
     model_card::by_role,
     quantize::{Line, Report as Written},
 };
@@ -56,6 +57,10 @@ impl Report for Shown<'_, Written> {
         let ratio = 100.0 * self.bytes_after as f64 / self.bytes_before as f64;
         let sizes = format!("{} before, {} after ({ratio:.1} %)", size(self.bytes_before), size(self.bytes_after));
         let mut facts = vec![("size".to_owned(), sizes)];
+        if let Some(text) = &self.data {
+            let Text { name, samples, length, seed, .. } = text;
+            facts.push(("data".to_owned(), format!("{name}: {samples} samples of {length} tokens, seed {seed}")));
+        }
         for merge in &self.adapters {
             let held = size(merge.bytes_held);
             let what = format!("{} times {}: {}; {held} held", merge.adapter.display(), merge.scale, merge.words());
@@ -92,6 +97,10 @@ impl Shown<'_, Written> {
                 percent(change.low),
                 percent(change.high)
             ),
+            None if self.data.is_some() => {
+                "no estimate: the method lets weights lose more so that outputs lose less; `roofline evaluate` tells"
+                    .to_owned()
+            }
             None => "no estimate: beyond a relative error of 0.25 models collapse".to_owned(),
         };
         vec![

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod by_data;
 #[path = "../common/mod.rs"]
 mod common;
 mod experts;

@@ -1,11 +1,12 @@
 //! Four bits whose sixteen values lie denser around zero: `IQ4_NL` in blocks of 32 with an f16 scale, `IQ4_XS` in blocks of 256
 //! with a 6-bit scale per 32 and an f16 one for all.
 //!
-//! As `llama-quantize` makes them without an importance matrix: weights count by their squares, and of sixteen scales the one with the
-//! smallest error is taken.
+//! As `llama-quantize` makes them: weights count by their squares, or by their importance where that is known, and of sixteen scales
+//! the one with the smallest error is taken.
 
 use super::{
     Codec, half,
+    importance::{mean_square, weigh},
     lanes::{LANES, Lanes, columns, nearest},
 };
 
@@ -52,7 +53,7 @@ fn value(x: f32) -> f32 {
 
 /// The scale of each of sixteen sub-blocks.
 #[inline(always)]
-fn scales(x: &[Lanes; SUB]) -> Lanes {
+fn scales(x: &[Lanes; SUB], weights: &[Lanes; SUB]) -> Lanes {
     let zero = Lanes::all(0.0);
     let (mut peak, mut extreme) = (zero, zero);
     for x in x {
@@ -63,9 +64,9 @@ fn scales(x: &[Lanes; SUB]) -> Lanes {
     // With the inverse of a scale: sums of weight * value * x and of weight * value^2.
     let sums = |inverse: Lanes| {
         let (mut with, mut square) = (zero, zero);
-        for x in x {
+        for (x, w) in x.iter().zip(weights) {
             let q = (inverse * *x).each(value);
-            let weighted = (*x * *x) * q;
+            let weighted = *w * q;
             with = with + weighted * *x;
             square = square + weighted * q;
         }
@@ -115,6 +116,52 @@ fn unpack(bytes: &[u8], d: f32, out: &mut [f32]) {
     }
 }
 
+/// The blocks of `values`, whose scales were found.
+#[inline(always)]
+fn write_nl(values: &[f32], scales: Lanes, out: &mut [u8]) {
+    for ((block, out), scale) in values.chunks_exact(SUB).zip(out.chunks_exact_mut(Iq4Nl::BYTES)).zip(scales.0) {
+        let scale = held(scale);
+        half::write(scale, out);
+        pack(block, inverse(scale), &mut out[2..]);
+    }
+}
+
+/// The blocks of `values`, the scales of whose sub-blocks were found.
+#[inline(always)]
+fn write_xs(values: &[f32], scales: Lanes, out: &mut [u8]) {
+    let blocks = values.chunks_exact(SUPER).zip(out.chunks_exact_mut(Iq4Xs::BYTES)).zip(scales.0.chunks_exact(SUBS));
+    for ((block, out), scales) in blocks {
+        let mut extreme = 0f32;
+        for scale in scales {
+            extreme = if scale.abs() > extreme.abs() { *scale } else { extreme };
+        }
+        let d = held(-extreme / 32.0);
+        half::write(d, out);
+        let (mut high, mut low) = (0u16, [0u8; SUBS / 2]);
+        for (sub, scale) in scales.iter().enumerate() {
+            let step = nearest((inverse(d) * scale).clamp(-33.0, 33.0)).clamp(-32, 31);
+            let packed = &mut out[8 + sub * SUB / 2..][..SUB / 2];
+            pack(&block[sub * SUB..][..SUB], inverse(d * step as f32), packed);
+            let step = (step + 32) as u8;
+            low[sub / 2] |= (step & 15) << (sub % 2 * 4);
+            high |= u16::from(step >> 4) << (2 * sub);
+        }
+        out[2..4].copy_from_slice(&high.to_le_bytes());
+        out[4..8].copy_from_slice(&low);
+    }
+}
+
+/// What the errors of up to sixteen sub-blocks count, in blocks of `N` weights.
+#[inline(always)]
+fn weights<const N: usize>(values: &[f32], importance: &[f32]) -> [f32; LANES * SUB] {
+    let mut weights = [0.0; LANES * SUB];
+    let blocks = values.chunks_exact(N).zip(importance.chunks_exact(N)).zip(weights.chunks_exact_mut(N));
+    for ((x, importance), weights) in blocks {
+        weigh(x, importance, 2.0 * mean_square(x), weights);
+    }
+    weights
+}
+
 /// `f16 d | u8 q[16]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Iq4Nl;
@@ -126,12 +173,17 @@ impl Codec for Iq4Nl {
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (values, out) in values.chunks(LANES * SUB).zip(out.chunks_mut(LANES * Self::BYTES)) {
-            let scales = scales(&columns::<SUB>(values));
-            for ((block, out), scale) in values.chunks_exact(SUB).zip(out.chunks_exact_mut(Self::BYTES)).zip(scales.0) {
-                let scale = held(scale);
-                half::write(scale, out);
-                pack(block, inverse(scale), &mut out[2..]);
-            }
+            let columns = columns::<SUB>(values);
+            write_nl(values, scales(&columns, &columns.map(|x| x * x)), out);
+        }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let runs = row.chunks(LANES * SUB).zip(importance.chunks(LANES * SUB));
+        for ((values, importance), out) in runs.zip(out.chunks_mut(LANES * Self::BYTES)) {
+            let weights = weights::<SUB>(values, importance);
+            write_nl(values, scales(&columns(values), &columns(&weights)), out);
         }
     }
 
@@ -154,28 +206,17 @@ impl Codec for Iq4Xs {
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (values, out) in values.chunks(LANES * SUB).zip(out.chunks_mut(LANES / SUBS * Self::BYTES)) {
-            let scales = scales(&columns::<SUB>(values));
-            let blocks =
-                values.chunks_exact(SUPER).zip(out.chunks_exact_mut(Self::BYTES)).zip(scales.0.chunks_exact(SUBS));
-            for ((block, out), scales) in blocks {
-                let mut extreme = 0f32;
-                for scale in scales {
-                    extreme = if scale.abs() > extreme.abs() { *scale } else { extreme };
-                }
-                let d = held(-extreme / 32.0);
-                half::write(d, out);
-                let (mut high, mut low) = (0u16, [0u8; SUBS / 2]);
-                for (sub, scale) in scales.iter().enumerate() {
-                    let step = nearest((inverse(d) * scale).clamp(-33.0, 33.0)).clamp(-32, 31);
-                    let packed = &mut out[8 + sub * SUB / 2..][..SUB / 2];
-                    pack(&block[sub * SUB..][..SUB], inverse(d * step as f32), packed);
-                    let step = (step + 32) as u8;
-                    low[sub / 2] |= (step & 15) << (sub % 2 * 4);
-                    high |= u16::from(step >> 4) << (2 * sub);
-                }
-                out[2..4].copy_from_slice(&high.to_le_bytes());
-                out[4..8].copy_from_slice(&low);
-            }
+            let columns = columns::<SUB>(values);
+            write_xs(values, scales(&columns, &columns.map(|x| x * x)), out);
+        }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let runs = row.chunks(LANES * SUB).zip(importance.chunks(LANES * SUB));
+        for ((values, importance), out) in runs.zip(out.chunks_mut(LANES / SUBS * Self::BYTES)) {
+            let weights = weights::<SUPER>(values, importance);
+            write_xs(values, scales(&columns(values), &columns(&weights)), out);
         }
     }
 

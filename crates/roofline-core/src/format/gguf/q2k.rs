@@ -4,14 +4,18 @@
 
 use super::{
     Codec, half,
+    importance::{mean_square, sums, weigh},
     lanes::{columns, nearest},
-    search::{Bits, Found, search},
+    search::{Bits, Candidates, Found, fit, search},
+    steps::Steps,
 };
 
 /// Weights of a super-block.
 const SUPER: usize = 256;
 /// Weights of a sub-block.
 const SUB: usize = 16;
+/// The largest scale, and the largest minimum.
+const LEVELS: u8 = 15;
 /// Where the codes and the two scales are; what is packed in fours comes first.
 const CODES: usize = 16;
 pub(super) const D: usize = 80;
@@ -49,23 +53,20 @@ pub(super) fn unpack_two(bytes: &[u8], sub: usize) -> [u8; SUB] {
     codes
 }
 
+/// Writes the super-block of `x`, of whose sub-blocks the scales and the minima are these.
 #[inline(always)]
-fn write(x: &[f32], found: &Found, out: &mut [u8]) {
-    let largest = |of: &[f32]| of.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
-    let (scale, min) = (largest(&found.scale.0), largest(&found.min.0));
-    let inverse = |max: f32| if max > 0.0 { 15.0 / max } else { 0.0 };
-    let (per_scale, per_min) = (inverse(scale), inverse(min));
-    half::write(scale / 15.0, &mut out[D..]);
-    half::write(min / 15.0, &mut out[DMIN..]);
+fn write(x: &[f32], found: &Found, scales: &Steps<SUB>, minima: &Steps<SUB>, out: &mut [u8]) {
+    half::write(scales.step, &mut out[D..]);
+    half::write(minima.step, &mut out[DMIN..]);
     let (d, dmin) = (half::read(&out[D..]), half::read(&out[DMIN..]));
     let mut codes = [0u8; SUPER];
     for (sub, (codes, x)) in codes.chunks_exact_mut(SUB).zip(x.chunks_exact(SUB)).enumerate() {
-        let packed = nearest(per_scale * found.scale.0[sub]) as u8 | (nearest(per_min * found.min.0[sub]) << 4) as u8;
+        let packed = scales.codes[sub] | minima.codes[sub] << 4;
         out[sub] = packed;
         let (d, m) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
         if d == 0.0 {
             // Nothing is left of the scale: ggml keeps the codes of the search.
-            found.codes::<Q2K>(sub, x, codes);
+            found.codes(sub, x, Q2K::LARGEST, codes);
         } else {
             for (q, x) in codes.iter_mut().zip(x) {
                 *q = nearest((x + m) / d).clamp(0, Q2K::LARGEST) as u8;
@@ -82,7 +83,22 @@ impl Codec for Q2K {
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (x, out) in values.chunks_exact(SUPER).zip(out.chunks_exact_mut(Self::BYTES)) {
-            write(x, &search::<Self, SUB>(&columns(x)), out);
+            let found = search::<Self, SUB>(&columns(x));
+            let steps = |of: &[f32]| Steps::by_largest(of, LEVELS);
+            write(x, &found, &steps(&found.scale.0), &steps(&found.min.0), out);
+        }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let blocks = row.chunks_exact(SUPER).zip(importance.chunks_exact(SUPER));
+        for ((x, importance), out) in blocks.zip(out.chunks_exact_mut(Self::BYTES)) {
+            let mut weights = [0.0; SUPER];
+            weigh(x, importance, mean_square(x), &mut weights);
+            let found = fit::<SUB>(&columns(x), &columns(&weights), Self::LARGEST, Candidates::WEIGHED, false);
+            let sums = sums::<SUB, SUB>(&weights);
+            let steps = |of: &[f32]| Steps::weighted(of, &sums, LEVELS);
+            write(x, &found, &steps(&found.scale.0), &steps(&found.min.0), out);
         }
     }
 

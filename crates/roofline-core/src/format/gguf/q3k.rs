@@ -2,10 +2,12 @@
 //!
 //! ggml's search: the codes `l` of the step `-extreme / 4`, then five rounds over the weights in which each takes the code
 //! that is nearest with the best scale of the others, where `(sum w x l)^2 / sum w l^2` grows by it, `w = x^2`. The 16
-//! sub-blocks are the 16 lanes.
+//! sub-blocks are the 16 lanes. Where the importance of the inputs is known, the search is that of `centred.rs`, for the weights and
+//! for the scales of the sub-blocks alike.
 
 use super::{
-    Codec, half,
+    Codec, centred, half,
+    importance::{mean_square, sums, weigh},
     lanes::{Lanes, columns, nearest},
     q2k::{pack_two, unpack_two},
 };
@@ -82,34 +84,40 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> i8 {
     (low | high << 4) as i8 - 32
 }
 
+/// The scale of the largest scale's code of -32, and the codes of all, counted from there.
 #[inline(always)]
-fn write(x: &[f32], found: &Found, out: &mut [u8]) {
-    let mut largest = 0.0f32;
-    for scale in found.scale.0 {
-        if scale.abs() > largest.abs() {
-            largest = scale;
-        }
+fn by_largest(scales: &[f32; SUB]) -> (f32, [u8; SUB]) {
+    let largest =
+        scales.iter().fold(0.0f32, |largest, scale| if scale.abs() > largest.abs() { *scale } else { largest });
+    if largest == 0.0 {
+        return (0.0, [0; SUB]);
     }
-    let (parts, d) = out.split_at_mut(D);
+    let inverse = -32.0 / largest;
+    (1.0 / inverse, scales.map(|scale| (nearest(inverse * scale).clamp(-32, 31) + 32) as u8))
+}
+
+/// Writes the super-block of `x` with the scale `d` and those of the sub-blocks, from 0 to 63. `kept` are the codes of a sub-block that
+/// nothing is left of the scale for: those of the search, as ggml has them.
+#[inline(always)]
+fn write(x: &[f32], d: f32, scales: &[u8; SUB], kept: impl Fn(usize, &mut [u8]), out: &mut [u8]) {
+    let (parts, d_out) = out.split_at_mut(D);
     let (codes_out, packed) = parts.split_at_mut(SCALES);
-    let inverse = if largest == 0.0 { 0.0 } else { -32.0 / largest };
-    half::write(if largest == 0.0 { 0.0 } else { 1.0 / inverse }, d);
+    half::write(d, d_out);
     packed.fill(0);
-    if largest != 0.0 {
-        for (sub, scale) in found.scale.0.iter().enumerate() {
-            let six = (nearest(inverse * scale).clamp(-32, 31) + 32) as u8;
-            packed[sub % 8] |= (six & 15) << (sub / 8 * 4);
-            packed[8 + sub % 4] |= six >> 4 << (sub / 4 * 2);
-        }
+    for (sub, six) in scales.iter().enumerate() {
+        packed[sub % 8] |= (six & 15) << (sub / 8 * 4);
+        packed[8 + sub % 4] |= six >> 4 << (sub / 4 * 2);
     }
-    let d = half::read(d);
+    let d = half::read(d_out);
     let mut codes = [0u8; SUPER];
     for (sub, (codes, x)) in codes.chunks_exact_mut(SUB).zip(x.chunks_exact(SUB)).enumerate() {
         let d = d * f32::from(unpack(packed, sub));
-        for (at, (q, x)) in codes.iter_mut().zip(x).enumerate() {
-            // Where nothing is left of the scale ggml keeps the codes of the search.
-            let code = if d == 0.0 { found.codes[at].0[sub] as i32 } else { nearest(x / d).clamp(-4, 3) };
-            *q = (code + 4) as u8;
+        if d == 0.0 {
+            kept(sub, codes);
+        } else {
+            for (q, x) in codes.iter_mut().zip(x) {
+                *q = (nearest(x / d).clamp(-4, 3) + 4) as u8;
+            }
         }
     }
     let (third, low) = codes_out.split_at_mut(LOW);
@@ -130,7 +138,31 @@ impl Codec for Q3K {
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
         for (x, out) in values.chunks_exact(SUPER).zip(out.chunks_exact_mut(Self::BYTES)) {
-            write(x, &search(&columns(x)), out);
+            let found = search(&columns(x));
+            let (d, scales) = by_largest(&found.scale.0);
+            let kept = |sub: usize, codes: &mut [u8]| {
+                for (q, found) in codes.iter_mut().zip(&found.codes) {
+                    *q = (found.0[sub] as i32 + 4) as u8;
+                }
+            };
+            write(x, d, &scales, kept, out);
+        }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let blocks = row.chunks_exact(SUPER).zip(importance.chunks_exact(SUPER));
+        for ((x, importance), out) in blocks.zip(out.chunks_exact_mut(Self::BYTES)) {
+            let mut weights = [0.0; SUPER];
+            weigh(x, importance, 2.0 * mean_square(x), &mut weights);
+            let found = centred::search::<SUB>(&columns(x), &columns(&weights), 4.0);
+            // The scales of the sub-blocks are what one lane has.
+            let of_scales =
+                centred::search::<SUB>(&columns(&found.scale.0), &columns(&sums::<SUB, SUB>(&weights)), 32.0);
+            let mut scales = [0; SUB];
+            of_scales.codes(0, &found.scale.0, &mut scales);
+            let kept = |sub: usize, codes: &mut [u8]| found.codes(sub, &x[sub * SUB..][..SUB], codes);
+            write(x, of_scales.scale.0[0], &scales, kept, out);
         }
     }
 

@@ -5,14 +5,20 @@
 
 use super::{
     Codec, half,
+    importance::{mean_square, sums, weigh},
     lanes::{LANES, columns, nearest},
-    search::{Bits, Found, search},
+    search::{Bits, Candidates, Found, fit, search},
+    steps::Steps,
 };
 
 /// Weights of a super-block.
 const SUPER: usize = 256;
 /// Weights of a sub-block.
 const SUB: usize = 32;
+/// Sub-blocks of a super-block.
+const SUBS: usize = SUPER / SUB;
+/// The largest scale, and the largest minimum.
+const LEVELS: u8 = 63;
 /// Bytes of the low four bits of a super-block's codes.
 const LOW: usize = 128;
 
@@ -63,24 +69,17 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
     }
 }
 
-/// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on.
+/// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on, with these scales and minima.
 #[inline(always)]
-fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
-    let scales = &found.scale.0[lane..lane + 8];
-    let mins = &found.min.0[lane..lane + 8];
-    let max_scale = scales.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
-    let max_min = mins.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
-    let inverse = |max: f32| if max > 0.0 { 63.0 / max } else { 0.0 };
-    let (per_scale, per_min) = (inverse(max_scale), inverse(max_min));
-    half::write(max_scale / 63.0, out);
-    half::write(max_min / 63.0, &mut out[2..]);
+fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, scales: &Steps<SUBS>, minima: &Steps<SUBS>, out: &mut [u8]) {
+    half::write(scales.step, out);
+    half::write(minima.step, &mut out[2..]);
     let (d, dmin) = (half::read(out), half::read(&out[2..]));
     let (head, codes) = out.split_at_mut(B::HEAD);
     let (packed, fifth) = head[4..].split_at_mut(12);
-    let mut sub_codes = [[0u8; SUB]; 8];
-    for sub in 0..8 {
-        let scale = (nearest(per_scale * scales[sub]) as u8).min(63);
-        let min = (nearest(per_min * mins[sub]) as u8).min(63);
+    let mut sub_codes = [[0u8; SUB]; SUBS];
+    for sub in 0..SUBS {
+        let (scale, min) = (scales.codes[sub], minima.codes[sub]);
         if sub < 4 {
             packed[sub] = scale;
             packed[sub + 4] = min;
@@ -93,7 +92,7 @@ fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, out: &mut [u8]) {
         let values = &x[sub * SUB..][..SUB];
         if d == 0.0 {
             // Nothing is left of the scale: ggml keeps the codes of the search.
-            found.codes::<B>(lane + sub, values, &mut sub_codes[sub]);
+            found.codes(lane + sub, values, B::LARGEST, &mut sub_codes[sub]);
         } else {
             for (q, x) in sub_codes[sub].iter_mut().zip(values) {
                 *q = nearest((x + m) / d).clamp(0, B::LARGEST) as u8;
@@ -122,6 +121,11 @@ macro_rules! codec {
             }
 
             #[inline(always)]
+            fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+                encode_weighted::<Self>(row, importance, out);
+            }
+
+            #[inline(always)]
             fn decode(bytes: &[u8], out: &mut [f32]) {
                 decode::<Self>(bytes, out);
             }
@@ -137,7 +141,29 @@ fn encode<B: Parts + Codec>(values: &[f32], out: &mut [u8]) {
     for (pair, out) in values.chunks(SUB * LANES).zip(out.chunks_mut(2 * B::BYTES)) {
         let found = search::<B, SUB>(&columns(pair));
         for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(B::BYTES)).enumerate() {
-            write::<B>(x, &found, 8 * at, out);
+            let lane = SUBS * at;
+            let steps = |of: &[f32]| Steps::by_largest(&of[lane..][..SUBS], LEVELS);
+            write::<B>(x, &found, lane, &steps(&found.scale.0), &steps(&found.min.0), out);
+        }
+    }
+}
+
+/// Super-blocks of a row, two at a time.
+#[inline(always)]
+fn encode_weighted<B: Parts + Codec>(row: &[f32], importance: &[f32], out: &mut [u8]) {
+    let pairs = row.chunks(SUB * LANES).zip(importance.chunks(SUB * LANES));
+    for ((pair, importance), out) in pairs.zip(out.chunks_mut(2 * B::BYTES)) {
+        let mut weights = [0.0; SUB * LANES];
+        let blocks = pair.chunks_exact(SUPER).zip(importance.chunks_exact(SUPER));
+        for ((x, importance), weights) in blocks.zip(weights.chunks_exact_mut(SUPER)) {
+            weigh(x, importance, 2.0 * mean_square(x), weights);
+        }
+        let found = fit::<SUB>(&columns(pair), &columns(&weights), B::LARGEST, Candidates::WEIGHED, false);
+        let sums = sums::<SUB, LANES>(&weights);
+        for (at, (x, out)) in pair.chunks_exact(SUPER).zip(out.chunks_exact_mut(B::BYTES)).enumerate() {
+            let lane = SUBS * at;
+            let steps = |of: &[f32]| Steps::weighted(&of[lane..][..SUBS], &sums[lane..][..SUBS], LEVELS);
+            write::<B>(x, &found, lane, &steps(&found.scale.0), &steps(&found.min.0), out);
         }
     }
 }

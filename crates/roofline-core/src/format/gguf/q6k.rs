@@ -1,12 +1,13 @@
 //! `Q6_K`: 256 weights in 16 sub-blocks of 16, `x = d s (q - 32)` with `s` a signed byte and `q` of 6 bits.
 //!
-//! ggml's search: for each sub-block, 19 candidate steps `-extreme / (32 + i / 10)`, `i = 0, -9, ..., 9`, of which the
-//! one is kept whose codes `l` have the largest `(sum w x l)^2 / sum w l^2`, `w = x^2`: that is the least weighted
-//! error with the best scale, `sum w x l / sum w l^2`. The 16 sub-blocks are the 16 lanes.
+//! The search is that of `centred.rs`, where weights count by `x^2`, or by their importance alone where that is known. The 16
+//! sub-blocks are the 16 lanes.
 
 use super::{
-    Codec, half,
-    lanes::{LANES, Lanes, columns, nearest},
+    Codec,
+    centred::{Found, NOTHING, search},
+    half,
+    lanes::{columns, nearest},
 };
 
 /// Weights of a super-block.
@@ -17,93 +18,8 @@ const SUB: usize = 16;
 const HIGH: usize = 128;
 pub(super) const SCALES: usize = 192;
 pub(super) const D: usize = 208;
-/// Below this nothing is worth a scale.
-const NOTHING: f32 = 1e-15;
-
-/// What is tried after 0, in ggml's order, which decides between equals.
-const CANDIDATES: [[f32; 3]; 6] =
-    [[-9.0, -8.0, -7.0], [-6.0, -5.0, -4.0], [-3.0, -2.0, -1.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]];
-
-/// What the search found: the scales, and `steps` of the codes `q = clamp(rint(steps x)) + 32`.
-struct Found {
-    scale: Lanes,
-    steps: Lanes,
-    nothing: Lanes,
-}
-
-/// `sum w x l` and `sum w l^2` of the codes with some steps.
-#[derive(Clone, Copy)]
-struct Sums {
-    cross: Lanes,
-    square: Lanes,
-}
-
-impl Sums {
-    #[inline(always)]
-    fn zero() -> Self {
-        Self { cross: Lanes::all(0.0), square: Lanes::all(0.0) }
-    }
-
-    /// With one more weight: `w = x^2`, `wx = x^3`.
-    #[inline(always)]
-    fn and(self, steps: Lanes, x: Lanes, w: Lanes, wx: Lanes) -> Self {
-        let l = (steps * x).whole(-32.0, 31.0);
-        Self { cross: self.cross + wx * l, square: self.square + w * l * l }
-    }
-}
-
-/// The best so far.
-struct Best {
-    scale: Lanes,
-    steps: Lanes,
-    gain: Lanes,
-}
-
-impl Best {
-    #[inline(always)]
-    fn or(self, steps: Lanes, sums: Sums) -> Self {
-        let better = sums.square.above(Lanes::all(0.0)) & (sums.cross * sums.cross).above(self.gain * sums.square);
-        let scale = better.pick(sums.cross / sums.square, self.scale);
-        let gain = better.pick(scale * sums.cross, self.gain);
-        Self { scale, steps: better.pick(steps, self.steps), gain }
-    }
-}
-
-#[inline(always)]
-fn search(x: &[Lanes; SUB]) -> Found {
-    let zero = Lanes::all(0.0);
-    let (mut peak, mut extreme) = (zero, zero);
-    let (mut weights, mut weighted) = ([zero; SUB], [zero; SUB]);
-    for ((w, wx), x) in weights.iter_mut().zip(&mut weighted).zip(x) {
-        let magnitude = x.each(f32::abs);
-        let larger = magnitude.above(peak);
-        peak = larger.pick(magnitude, peak);
-        extreme = larger.pick(*x, extreme);
-        *w = *x * *x;
-        *wx = *w * *x;
-    }
-    let steps = Lanes::all(-32.0) / extreme;
-    let mut sums = Sums::zero();
-    for ((w, wx), x) in weights.iter().zip(&weighted).zip(x) {
-        sums = sums.and(steps, *x, *w, *wx);
-    }
-    let scale = sums.square.equal(zero).pick(zero, sums.cross / sums.square);
-    let mut best = Best { scale, steps, gain: scale * sums.cross };
-    for [a, b, c] in CANDIDATES {
-        // Three at once, because each sum alone waits for its last term.
-        let of = |candidate: f32| Lanes::all(-(32.0 + 0.1 * candidate)) / extreme;
-        let (a, b, c) = (of(a), of(b), of(c));
-        let (mut of_a, mut of_b, mut of_c) = (Sums::zero(), Sums::zero(), Sums::zero());
-        for ((w, wx), x) in weights.iter().zip(&weighted).zip(x) {
-            of_a = of_a.and(a, *x, *w, *wx);
-            of_b = of_b.and(b, *x, *w, *wx);
-            of_c = of_c.and(c, *x, *w, *wx);
-        }
-        best = best.or(a, of_a).or(b, of_b).or(c, of_c);
-    }
-    let nothing = peak.below(Lanes::all(NOTHING));
-    Found { scale: nothing.pick(zero, best.scale), steps: best.steps, nothing: nothing.pick(Lanes::all(1.0), zero) }
-}
+/// The code of zero.
+const MIDDLE: f32 = 32.0;
 
 #[inline(always)]
 fn write(x: &[f32], found: &Found, out: &mut [u8]) {
@@ -127,10 +43,7 @@ fn write(x: &[f32], found: &Found, out: &mut [u8]) {
         let d = d * f32::from(scale);
         if d == 0.0 {
             // Nothing is left of the scale: ggml keeps the codes of the search, which are 0 where it found nothing.
-            for (q, x) in codes.iter_mut().zip(x) {
-                let code = (nearest(found.steps.0[sub] * x).clamp(-32, 31) + 32) as u8;
-                *q = if found.nothing.0[sub] == 0.0 { code } else { 0 };
-            }
+            found.codes(sub, x, codes);
         } else {
             for (q, x) in codes.iter_mut().zip(x) {
                 *q = (nearest(x / d).clamp(-32, 31) + 32) as u8;
@@ -159,8 +72,17 @@ impl Codec for Q6K {
     /// Super-blocks.
     #[inline(always)]
     fn encode(values: &[f32], out: &mut [u8]) {
-        for (x, out) in values.chunks_exact(SUB * LANES).zip(out.chunks_exact_mut(Self::BYTES)) {
-            write(x, &search(&columns(x)), out);
+        for (x, out) in values.chunks_exact(SUPER).zip(out.chunks_exact_mut(Self::BYTES)) {
+            let columns = columns::<SUB>(x);
+            write(x, &search(&columns, &columns.map(|x| x * x), MIDDLE), out);
+        }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let blocks = row.chunks_exact(SUPER).zip(importance.chunks_exact(SUPER));
+        for ((x, importance), out) in blocks.zip(out.chunks_exact_mut(Self::BYTES)) {
+            write(x, &search(&columns::<SUB>(x), &columns(importance), MIDDLE), out);
         }
     }
 

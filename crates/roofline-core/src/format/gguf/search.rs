@@ -4,6 +4,8 @@
 //! each, the scale and the minimum of least `sum w (x - y)^2` in closed form; kept where the error falls. A kept minimum is
 //! the one the next candidates start from. Sums run in the order of the weights in f32, without fused products, a sub-block
 //! to a lane. (`Q2_K` weighs by `|x|` and sums `w |x - y|`.)
+//!
+//! Where the importance of the inputs is known it says the weights, and all types try the same steps, [`Candidates::WEIGHED`].
 
 use super::lanes::{Lanes, nearest};
 
@@ -19,6 +21,19 @@ pub(super) trait Bits {
     const ABSOLUTE: bool;
 }
 
+impl Candidates {
+    /// What is tried where the importance of the inputs is known.
+    pub(super) const WEIGHED: Self = Self { first: -0.9, step: 0.05, count: 37 };
+}
+
+/// How many steps more than the largest code the range is divided into: from `first` on, in steps of `step`.
+#[derive(Clone, Copy)]
+pub(super) struct Candidates {
+    first: f32,
+    step: f32,
+    count: u8,
+}
+
 /// What the search found: `x` is about `scale q - min`, with the codes `q = clamp(rint(steps (x - from)))`.
 pub(super) struct Found {
     pub(super) scale: Lanes,
@@ -30,24 +45,17 @@ pub(super) struct Found {
 impl Found {
     /// The codes of the search itself, of the sub-block in a lane.
     #[inline(always)]
-    pub(super) fn codes<B: Bits>(&self, lane: usize, x: &[f32], codes: &mut [u8]) {
+    pub(super) fn codes(&self, lane: usize, x: &[f32], largest: i32, codes: &mut [u8]) {
         let (steps, from) = (self.steps.0[lane], self.from.0[lane]);
         for (q, x) in codes.iter_mut().zip(x) {
-            *q = nearest(steps * (x - from)).clamp(0, B::LARGEST) as u8;
+            *q = nearest(steps * (x - from)).clamp(0, largest) as u8;
         }
     }
 }
 
-/// What an error costs.
-#[inline(always)]
-fn cost<B: Bits>(difference: Lanes) -> Lanes {
-    if B::ABSOLUTE { difference.each(f32::abs) } else { difference * difference }
-}
-
-/// Searches sixteen sub-blocks at once.
+/// Searches sixteen sub-blocks at once, each weight counting by its own size.
 #[inline(always)]
 pub(super) fn search<B: Bits, const SUB: usize>(x: &[Lanes; SUB]) -> Found {
-    let largest = B::LARGEST as f32;
     let zero = Lanes::all(0.0);
     let mut squares = zero;
     for x in x {
@@ -55,10 +63,28 @@ pub(super) fn search<B: Bits, const SUB: usize>(x: &[Lanes; SUB]) -> Found {
     }
     let spread = (squares / Lanes::all(SUB as f32)).each(f32::sqrt);
     let mut weights = [zero; SUB];
-    let (mut min, mut max) = (x[0], x[0]);
-    let (mut sum_w, mut sum_x) = (zero, zero);
     for (w, x) in weights.iter_mut().zip(x) {
         *w = if B::ABSOLUTE { x.each(f32::abs) } else { spread + x.each(f32::abs) };
+    }
+    let candidates = Candidates { first: B::FIRST, step: 0.1, count: B::CANDIDATES };
+    fit(x, &weights, B::LARGEST, candidates, B::ABSOLUTE)
+}
+
+/// Searches sixteen sub-blocks at once for the least weighted error: squared, or as it is where that is `absolute`.
+#[inline(always)]
+pub(super) fn fit<const SUB: usize>(
+    x: &[Lanes; SUB],
+    weights: &[Lanes; SUB],
+    largest: i32,
+    candidates: Candidates,
+    absolute: bool,
+) -> Found {
+    let largest = largest as f32;
+    let cost = |difference: Lanes| if absolute { difference.each(f32::abs) } else { difference * difference };
+    let zero = Lanes::all(0.0);
+    let (mut min, mut max) = (x[0], x[0]);
+    let (mut sum_w, mut sum_x) = (zero, zero);
+    for (w, x) in weights.iter().zip(x) {
         min = x.below(min).pick(*x, min);
         max = x.above(max).pick(*x, max);
         sum_w = sum_w + *w;
@@ -73,13 +99,14 @@ pub(super) fn search<B: Bits, const SUB: usize>(x: &[Lanes; SUB]) -> Found {
     let mut best = zero;
     for (w, x) in weights.iter().zip(x) {
         let difference = scale * (steps * (*x - min)).whole(0.0, largest) + min - *x;
-        best = best + *w * cost::<B>(difference);
+        best = best + *w * cost(difference);
     }
     let mut codes = [zero; SUB];
-    for candidate in 0..B::CANDIDATES {
-        let tried = Lanes::all(B::FIRST + 0.1 * f32::from(candidate) + largest) / (max - min);
+    for candidate in 0..candidates.count {
+        let steps_more = candidates.first + candidates.step * f32::from(candidate);
+        let tried = Lanes::all(steps_more + largest) / (max - min);
         let (mut sum_q, mut squares_q, mut cross) = (zero, zero, zero);
-        for ((q, w), x) in codes.iter_mut().zip(&weights).zip(x) {
+        for ((q, w), x) in codes.iter_mut().zip(weights).zip(x) {
             *q = (tried * (*x - min)).whole(0.0, largest);
             let weighted = *w * *q;
             sum_q = sum_q + weighted;
@@ -93,9 +120,9 @@ pub(super) fn search<B: Bits, const SUB: usize>(x: &[Lanes; SUB]) -> Found {
         let offset = positive.pick(zero, offset);
         let fitted = positive.pick(cross / squares_q, fitted);
         let mut error = zero;
-        for ((q, w), x) in codes.iter().zip(&weights).zip(x) {
+        for ((q, w), x) in codes.iter().zip(weights).zip(x) {
             let difference = fitted * *q + offset - *x;
-            error = error + *w * cost::<B>(difference);
+            error = error + *w * cost(difference);
         }
         let better = determinant.above(zero) & error.below(best);
         best = better.pick(error, best);

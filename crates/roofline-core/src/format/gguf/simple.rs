@@ -2,7 +2,12 @@
 //!
 //! Each code is found with the scale *before* it is rounded to f16, as ggml does; only then are the bytes the same.
 
-use super::{Codec, half};
+use super::{
+    Codec, centred, half,
+    importance::{mean_square, weigh},
+    lanes::{LANES, columns},
+    search::{Candidates, fit},
+};
 
 /// How many weights share a scale.
 const BLOCK: usize = 32;
@@ -102,6 +107,57 @@ fn centred(block: &[f32; BLOCK], middle: f32, codes: &mut [u8; BLOCK]) -> f32 {
     d
 }
 
+/// Calls `each` with up to sixteen blocks of a row at a time, and what their errors count.
+#[inline(always)]
+fn weighed_runs(row: &[f32], importance: &[f32], mut each: impl FnMut(usize, &[f32], &[f32])) {
+    let spread = mean_square(row);
+    let runs = row.chunks(LANES * BLOCK).zip(importance.chunks(LANES * BLOCK));
+    for (at, (run, importance)) in runs.enumerate() {
+        let mut weights = [0.0; LANES * BLOCK];
+        weigh(run, importance, spread, &mut weights);
+        each(LANES * at, run, &weights[..run.len()]);
+    }
+}
+
+/// Calls `each` with the codes around `middle` of every block of a row, and their scale.
+#[inline(always)]
+fn centred_weighted(row: &[f32], importance: &[f32], middle: f32, mut each: impl FnMut(usize, f32, &[u8; BLOCK])) {
+    weighed_runs(row, importance, |first, run, weights| {
+        let found = centred::search::<BLOCK>(&columns(run), &columns(weights), middle);
+        for (lane, block) in run.chunks_exact(BLOCK).enumerate() {
+            let mut codes = [0; BLOCK];
+            found.codes(lane, block, &mut codes);
+            each(first + lane, found.scale.0[lane], &codes);
+        }
+    });
+}
+
+/// Calls `each` with the codes above the minimum of every block of a row, their scale and the minimum.
+#[inline(always)]
+fn above_minimum_weighted(
+    row: &[f32],
+    importance: &[f32],
+    largest: i32,
+    mut each: impl FnMut(usize, f32, f32, &[u8; BLOCK]),
+) {
+    weighed_runs(row, importance, |first, run, weights| {
+        let found = fit::<BLOCK>(&columns(run), &columns(weights), largest, Candidates::WEIGHED, false);
+        for (lane, block) in run.chunks_exact(BLOCK).enumerate() {
+            let mut codes = [0; BLOCK];
+            found.codes(lane, block, largest, &mut codes);
+            each(first + lane, found.scale.0[lane], -found.min.0[lane], &codes);
+        }
+    });
+}
+
+/// `u8 q[16]`: two four-bit codes to a byte.
+#[inline(always)]
+fn pack_four(codes: &[u8; BLOCK], out: &mut [u8]) {
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = codes[at] | codes[at + 16] << 4;
+    }
+}
+
 /// Four bits: `f16 d | u8 q[16]`, two codes to a byte, the weight `j` below the weight `j + 16`.
 #[derive(Clone, Copy, Debug)]
 pub struct Q4_0;
@@ -117,10 +173,17 @@ impl Codec for Q4_0 {
             let mut codes = [0; BLOCK];
             let d = centred(block, 8.0, &mut codes);
             half::write(d, out);
-            for (at, byte) in out[2..].iter_mut().enumerate() {
-                *byte = codes[at] | codes[at + 16] << 4;
-            }
+            pack_four(&codes, &mut out[2..]);
         }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let out = out.as_chunks_mut::<{ Self::BYTES }>().0;
+        centred_weighted(row, importance, 8.0, |at, d, codes| {
+            half::write(d, &mut out[at]);
+            pack_four(codes, &mut out[at][2..]);
+        });
     }
 
     /// `d (q - 8)`.
@@ -177,6 +240,15 @@ impl Codec for Q5_0 {
             half::write(d, out);
             pack_five(&codes, &mut out[2..]);
         }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let out = out.as_chunks_mut::<{ Self::BYTES }>().0;
+        centred_weighted(row, importance, 16.0, |at, d, codes| {
+            half::write(d, &mut out[at]);
+            pack_five(codes, &mut out[at][2..]);
+        });
     }
 
     /// `d (q - 16)`.
@@ -236,10 +308,18 @@ impl Codec for Q4_1 {
             let (d, m) = above_minimum(block, 15.0, &mut codes);
             half::write(d, out);
             half::write(m, &mut out[2..]);
-            for (at, byte) in out[4..].iter_mut().enumerate() {
-                *byte = codes[at] | codes[at + 16] << 4;
-            }
+            pack_four(&codes, &mut out[4..]);
         }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let out = out.as_chunks_mut::<{ Self::BYTES }>().0;
+        above_minimum_weighted(row, importance, 15, |at, d, m, codes| {
+            half::write(d, &mut out[at]);
+            half::write(m, &mut out[at][2..]);
+            pack_four(codes, &mut out[at][4..]);
+        });
     }
 
     /// `d q + m`.
@@ -275,6 +355,16 @@ impl Codec for Q5_1 {
             half::write(m, &mut out[2..]);
             pack_five(&codes, &mut out[4..]);
         }
+    }
+
+    #[inline(always)]
+    fn encode_weighted(row: &[f32], importance: &[f32], out: &mut [u8]) {
+        let out = out.as_chunks_mut::<{ Self::BYTES }>().0;
+        above_minimum_weighted(row, importance, 31, |at, d, m, codes| {
+            half::write(d, &mut out[at]);
+            half::write(m, &mut out[at][2..]);
+            pack_five(codes, &mut out[at][4..]);
+        });
     }
 
     /// `d q + m`.

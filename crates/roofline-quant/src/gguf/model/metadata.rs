@@ -45,7 +45,7 @@ impl Model {
         let whole = |name: &str| config[name].as_u64().and_then(|number| u32::try_from(number).ok());
         let length = Value::U32(self.shape.head_dim as u32);
         let one = match key.from {
-            From::Layers => Some(Value::U32(self.layers as u32)),
+            From::Layers => Some(Value::U32(self.names.layers as u32)),
             From::KvHeads if self.shape.latent.is_some() => Some(Value::U32(1)),
             From::KvHeads => Some(Value::U32(self.shape.kv_heads as u32)),
             From::Rotary => Some(Value::U32(self.rotary as u32)),

@@ -4,6 +4,7 @@ use roofline_core::plan::Mix;
 use serde_json::json;
 
 use super::*;
+use crate::gguf::family::Conversion;
 use crate::{
     ggml::Type,
     gguf::{Array, Value},

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use roofline_core::{Plan, model::Anatomy};
 use serde_json::json;
 
-use super::{file_name, scale_name, types::Types};
+use super::{file_name, importance, scale_name, types::Types};
 use crate::{
-    Checkpoint, Dtype, Error, QuantizeJob, Result,
+    Checkpoint, Dtype, Error, Imatrix, QuantizeJob, Result,
     coding::Coding,
     ggml::{self, Type},
     gguf::{self, Value, model::Target, source::Source},
@@ -22,6 +22,7 @@ pub(super) fn job<'a>(
     checkpoint: &'a Checkpoint,
     source: &'a Source,
     plan: &Plan,
+    imatrix: Option<&Imatrix>,
     target: &Path,
 ) -> Result<QuantizeJob<'a>> {
     let header = &source.header;
@@ -29,7 +30,7 @@ pub(super) fn job<'a>(
     let sites: Vec<Site> = header.tensors.iter().map(|tensor| Site::of(&tensor.name, tensor.dims.len())).collect();
     let asked = Asked::new(plan, &json!({}), sites.iter());
     let mut notes = asked.notes(&sites.iter().collect::<Vec<_>>());
-    let types = Types::new(asked, anatomy(source), source.family)?;
+    let types = Types::new(asked, anatomy(source), source.family, imatrix.is_some())?;
     notes.extend(types.notes());
     let mut kept: Vec<(usize, Type)> = Vec::new();
     let mut twice = None;
@@ -59,7 +60,11 @@ pub(super) fn job<'a>(
         ));
     }
     let (number, label) = types.file(Dtype::Bf16);
-    let metadata = metadata(header, number);
+    let mut metadata = metadata(header, number);
+    if let Some(imatrix) = imatrix {
+        metadata.retain(|(key, _)| !key.starts_with("quantize.imatrix."));
+        metadata.extend(imatrix.metadata());
+    }
     let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
     for (at, ty) in &kept {
         let tensor = &header.tensors[*at];
@@ -101,7 +106,9 @@ pub(super) fn job<'a>(
         let parts = parts.collect();
         let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
         let fused = vec![items.len()];
-        let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance: None, parts };
+        let importance = importance(ty, &tensor.name, rows.matrix(), imatrix)?;
+        let code =
+            Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, chosen: None, parts };
         items.push(Item { name, site, work: Work::Code(code) });
     }
     let name = file_name(target, &checkpoint.name(), &label);

@@ -21,15 +21,22 @@ pub(super) struct Types<'p> {
     rest: Option<Type>,
     /// None where the table of families has it not.
     family: Option<&'static Family>,
+    /// Whether there is an importance matrix, which changes a few types of recipes.
+    weighed: bool,
 }
 
 impl<'p> Types<'p> {
-    pub(super) fn new(asked: Asked<'p>, anatomy: Anatomy, family: Option<&'static Family>) -> Result<Self> {
+    pub(super) fn new(
+        asked: Asked<'p>,
+        anatomy: Anatomy,
+        family: Option<&'static Family>,
+        weighed: bool,
+    ) -> Result<Self> {
         let rest = asked.plan.precision().and_then(plain).and_then(Type::of);
         if let Some(precision) = asked.plan.precision() {
             stored(precision, None)?;
         }
-        Ok(Self { asked, anatomy, rest, family })
+        Ok(Self { asked, anatomy, rest, family, weighed })
     }
 
     /// What a user should know.
@@ -58,7 +65,8 @@ impl<'p> Types<'p> {
             Wanted::Kept => self.rest,
             Wanted::As(precision) => stored(precision, Some(site.role))?,
             Wanted::Mixed(mix) => {
-                let format = mix.type_of(role, target.layer, columns, &self.anatomy);
+                let of = if self.weighed { Mix::type_with_importance } else { Mix::type_of };
+                let format = of(mix, role, target.layer, columns, &self.anatomy);
                 Some(Type::of(format).ok_or_else(|| Error::Plan(format!("{format} is no type of GGUF")))?)
             }
         };
@@ -138,7 +146,10 @@ fn of_mix(mix: Mix) -> u32 {
         Mix::Q5KSmall => 16,
         Mix::Q5KMedium => 17,
         Mix::Q6K => 18,
+        Mix::Iq3ExtraSmall => 22,
         Mix::Iq4Nl => 25,
+        Mix::Iq3Small => 26,
+        Mix::Iq3Medium => 27,
         Mix::Iq4Xs => 30,
     }
 }
@@ -150,6 +161,7 @@ fn of_type(ty: Type) -> u32 {
         Type::Bf16 => 32,
         Type::Mxfp4 => 38,
         Type::Nvfp4 => 39,
+        Type::Iq3Xxs => 23,
         // The small recipes come after the medium ones.
         _ => Mix::ALL.into_iter().rev().find(|mix| Type::of(mix.base()) == Some(ty)).map_or(0, of_mix),
     }
@@ -181,7 +193,7 @@ mod tests {
         let (last, head) = (Site::of("model.layers.7.mlp.up_proj.weight", 2), Site::of("lm_head.weight", 2));
         let sites = [&site, &last, &head];
         let asked = Asked::new(&plan, &config, sites.into_iter().take(if tied { 2 } else { 3 }));
-        let types = Types::new(asked, model.anatomy(), Some(model.family)).map_err(|error| error.to_string())?;
+        let types = Types::new(asked, model.anatomy(), Some(model.family), false).map_err(|error| error.to_string())?;
         let target = model.tensor(name).unwrap().remove(0);
         let dims = &[columns as u64, 1][..dimensions];
         types.of(&site, &target, dims, Dtype::Bf16).map_err(|error| error.to_string())
@@ -269,7 +281,7 @@ mod tests {
             let files = Files { tokenizer: Some(tokenizer), ..Files::default() };
             let model = Model::new("small", &config, &files, true).unwrap();
             let plan: Plan = plan.parse().unwrap();
-            Types::new(Asked::new(&plan, &config, std::iter::empty()), model.anatomy(), Some(model.family))
+            Types::new(Asked::new(&plan, &config, std::iter::empty()), model.anatomy(), Some(model.family), false)
                 .unwrap()
                 .notes()
                 .is_some()
@@ -294,7 +306,7 @@ mod tests {
 
     #[test]
     fn numbers_of_files_are_those_of_llama_cpp() {
-        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=18).sum::<u32>() + 25 + 30);
+        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=18).sum::<u32>() + 22 + 25 + 26 + 27 + 30);
         assert_eq!((of_type(Type::Q4K), of_type(Type::Q5K), of_type(Type::Q3K)), (14, 16, 11));
         assert_eq!((of_type(Type::Q8_0), of_type(Type::F32), of_type(Type::Nvfp4)), (7, 0, 39));
     }

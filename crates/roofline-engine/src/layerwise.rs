@@ -1,0 +1,192 @@
+//! A text on its way through a model, layer by layer: what methods that go by data observe.
+//!
+//! All samples reach a layer before any of them passes it, so that one layer's weights are in memory at a time, beside what
+//! each sample hands on. Numbers between kernels are FP32: what is observed is then the model's own, without a narrower
+//! type's rounding.
+
+use std::{sync::mpsc::sync_channel, thread};
+
+use roofline_core::{
+    Format, Model, Program,
+    model::{FeedForward, Lowering, Workload},
+};
+use roofline_quant::{
+    Checkpoint,
+    observed::{Observed, Pass, Replaced, Seen},
+};
+
+use crate::{
+    Error, Result,
+    arena::Arena,
+    engine::{Engine, Loaded, Settings},
+    matrix::{Loading, Tensors},
+    processor::{Input, ProcessorSession},
+    products,
+    weights::Weights,
+};
+
+/// Samples on their way through a model.
+pub struct Layerwise<'a> {
+    model: Model,
+    settings: Settings,
+    program: Program,
+    tensors: Tensors<'a>,
+    samples: Vec<Vec<u32>>,
+    /// What each sample hands to the layer that is next.
+    streams: Vec<Vec<f32>>,
+    /// The layer that is next.
+    next: usize,
+    /// Whether samples have reached the first layer.
+    started: bool,
+}
+
+impl<'a> Layerwise<'a> {
+    /// Samples of tokens, of which nothing has run yet. Of `settings`, threads, instructions and who may stop it count.
+    pub fn new(checkpoint: &'a Checkpoint, samples: Vec<Vec<u32>>, settings: &Settings) -> Result<Self> {
+        let longest = samples.iter().map(Vec::len).max().unwrap_or(0);
+        let own = Settings { chunk: Some(longest.max(1)), round_inputs: false, ..Settings::with(Format::FP32) };
+        let settings = Settings { threads: settings.threads, isa: settings.isa, stop: settings.stop.clone(), ..own };
+        let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        let vocabulary = model.vocabulary.get() as usize;
+        if let Some(id) = samples.iter().flatten().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::Token { id: *id, vocabulary });
+        }
+        if let Some(most) = model.max_context.filter(|most| longest as u64 > most.get()) {
+            let limit = format!("the {most} that {} was made for", model.name);
+            return Err(Error::Context { asked: longest, limit });
+        }
+        let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
+        let tensors = Tensors::new(checkpoint, false)?;
+        let streams = vec![Vec::new(); samples.len()];
+        Ok(Self { model, settings, program, tensors, samples, streams, next: 0, started: false })
+    }
+
+    /// What each sample hands to the layer that is next: a row for each token, and nothing before the first has run.
+    pub fn streams(&self) -> &[Vec<f32>] {
+        &self.streams
+    }
+
+    fn loading(&self) -> Result<Loading> {
+        let Settings { decode, isa, threads, values, kv, .. } = self.settings;
+        Ok(Loading { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
+    }
+
+    /// A model of which the weights of one layer are there, or those before the first.
+    fn part(&self, layer: Option<usize>, replaced: &Replaced) -> Result<Engine<'a>> {
+        let tensors = self.tensors.with(replaced)?;
+        let mut loaded = Loaded::Processor(Weights::default());
+        let wanted = |own: Option<usize>| own == layer;
+        let mut take = |key, held| loaded.take(&self.model, key, held);
+        let told = &mut |_, _| (self.settings.stop)();
+        Weights::read(&self.model, &self.program, &tensors, &self.loading()?, &wanted, told, &mut take)?;
+        Engine::of(self.model.clone(), self.settings.clone(), loaded)
+    }
+
+    /// Runs a part over all samples; `each` hears of what products were given, with the number of the sample.
+    ///
+    /// A session binds its thread to a processor, and threads that such a thread starts inherit that: it has a thread of its
+    /// own, so that whoever hears of inputs may use all processors.
+    fn run_part(
+        &mut self,
+        layer: Option<usize>,
+        replaced: &Replaced,
+        moves_on: bool,
+        each: &mut dyn FnMut(usize, Input) -> Result<()>,
+    ) -> Result<()> {
+        let engine = self.part(layer, replaced)?;
+        let longest = self.samples.iter().map(Vec::len).max().unwrap_or(1);
+        let (samples, streams) = (&self.samples, &mut self.streams);
+        let wanted = layer.is_some();
+        thread::scope(|scope| {
+            let (sender, receiver) = sync_channel::<(usize, Vec<Input>)>(1);
+            let runner = scope.spawn(move || -> Result<()> {
+                let mut session = ProcessorSession::new(&engine, 1, longest)?;
+                for (at, (tokens, stream)) in samples.iter().zip(streams).enumerate() {
+                    let mut kept;
+                    let stream = if moves_on {
+                        stream
+                    } else {
+                        kept = stream.clone();
+                        &mut kept
+                    };
+                    let inputs = session.run_layer(layer, tokens, stream, wanted)?;
+                    if sender.send((at, inputs)).is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(())
+            });
+            let mut heard = Ok(());
+            'samples: for (at, inputs) in receiver {
+                for input in inputs {
+                    heard = each(at, input);
+                    if heard.is_err() {
+                        break 'samples;
+                    }
+                }
+            }
+            let ran = runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            heard.and(ran)
+        })
+    }
+
+    /// The same as [`Observed::run`], with this crate's errors.
+    fn observe(&mut self, pass: Pass<'_>, each: &mut dyn FnMut(Seen<'_>) -> roofline_quant::Result<()>) -> Result<()> {
+        if pass.layer != self.next {
+            let reason = format!("samples have reached layer {}, and not layer {}", self.next, pass.layer);
+            return Err(Error::unsupported(&self.model.name, reason));
+        }
+        if !self.started {
+            self.run_part(None, &Replaced::new(), true, &mut |_, _| Ok(()))?;
+            self.started = true;
+        }
+        let names = Weights::modules(&self.model, &self.program, &self.tensors, &self.loading()?, pass.layer)?;
+        self.run_part(Some(pass.layer), pass.replaced, pass.moves_on, &mut |_, input| {
+            let lists = names.get(input.weights).ok_or_else(|| Error::missing(&format!("{:?}", input.weights)))?;
+            let modules = lists.get(input.expert.unwrap_or(0)).ok_or_else(|| Error::missing("an expert"))?;
+            let Input { expert, tokens, columns, values, .. } = &input;
+            Ok(each(Seen { modules, expert: *expert, tokens, columns: *columns, values })?)
+        })?;
+        if pass.moves_on {
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Observed for Layerwise<'_> {
+    fn layers(&self) -> usize {
+        self.model.anatomy.order.len()
+    }
+
+    fn samples(&self) -> Vec<usize> {
+        self.samples.iter().map(Vec::len).collect()
+    }
+
+    /// What samples hand on, the weights of a layer as numbers, and what a sample takes within a layer, twice: one is
+    /// looked at while the next runs.
+    fn memory(&self) -> u64 {
+        let hidden = self.model.hidden.get();
+        let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
+        let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
+        let widest = self.model.layers.iter().map(|layer| match layer.feed_forward {
+            FeedForward::Dense { inner, .. } => 4 * inner.get(),
+            FeedForward::Experts { inner, active, .. } => (4 * inner.get() + 2 * hidden) * active.get(),
+        });
+        let within = 4 * longest * (12 * hidden + widest.max().unwrap_or(0));
+        let layers = self.model.anatomy.order.len().max(1) as u128;
+        4 * tokens * hidden + 4 * (self.model.parameters() / layers) as u64 + 2 * within
+    }
+
+    fn run(
+        &mut self,
+        pass: Pass<'_>,
+        each: &mut dyn FnMut(Seen<'_>) -> roofline_quant::Result<()>,
+    ) -> roofline_quant::Result<()> {
+        self.observe(pass, each).map_err(|error| match error {
+            Error::Checkpoint(error) => error,
+            Error::Stopped => roofline_quant::Error::Cancelled,
+            other => roofline_quant::Error::Model { reason: other.to_string(), hint: other.hint() },
+        })
+    }
+}

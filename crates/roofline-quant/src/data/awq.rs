@@ -1,0 +1,150 @@
+//! AWQ: the few channels with large inputs get finer steps, because a group's steps are as wide as its largest weight and
+//! these are made larger (Lin et al., "AWQ: Activation-aware Weight Quantization", arXiv 2306.00978).
+//!
+//! A channel's factor is a power of the mean magnitude of its inputs. Of twenty powers the one is taken with which the
+//! outputs of all products that read them lose least; then every group is clipped where that loses less. What outputs lose is
+//! computed from `X^T X`, as exactly as from the inputs themselves: `sum |d x|^2 = d X^T X d^T` for a row of errors `d`.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{
+    chosen::Chosen,
+    fold::{Fold, Tensors},
+    layer::read_all,
+    lines::{STRIP, add},
+    moments::Moments,
+    share::share,
+};
+use crate::{
+    Result,
+    coding::grid::{Grid, least_clipping},
+    job::Work,
+};
+
+/// Powers that are tried: 0 to 1 in twentieths.
+const POWERS: usize = 20;
+/// Rows of a product that powers are judged by, evenly spread.
+const JUDGED: usize = 512;
+/// Rows that a thread takes at once.
+const BAND: usize = 8;
+
+/// A product as powers are judged by it.
+struct Judged<'m> {
+    /// Some of its rows.
+    weights: Vec<f32>,
+    grid: Box<dyn Grid>,
+    moments: &'m Moments,
+    /// `X^T X`, all of it.
+    products: Vec<f32>,
+}
+
+/// The factors of a place for them that lower the error of outputs most; none where no power lowers it.
+pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, threads: usize) -> Result<Option<Vec<f32>>> {
+    let mut judged = Vec::new();
+    for (module, moments) in &fold.readers {
+        let (Some(item), Some(moments)) = (tensors.item(module), moments) else { continue };
+        let Work::Code(code) = &item.work else { continue };
+        let Some(grid) = code.coding.grid().filter(|_| code.lossy) else { continue };
+        let all = read_all(&*code.rows, threads)?;
+        let columns = moments.columns;
+        let by = (code.matrix().rows / JUDGED).max(1);
+        let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
+        let products = moments.all_products();
+        judged.push(Judged { weights, grid, moments, products });
+    }
+    let Some(first) = judged.first() else { return Ok(None) };
+    let columns = first.moments.columns;
+    let tokens: f64 = judged.iter().map(|own| own.moments.tokens as f64).sum();
+    let mut magnitudes = vec![0.0; columns];
+    for own in &judged {
+        let part = own.moments.tokens as f64 / tokens;
+        for (sum, magnitude) in magnitudes.iter_mut().zip(own.moments.mean_magnitudes()) {
+            *sum += part * magnitude;
+        }
+    }
+    let (mut best, mut least) = (None, lost(&judged, &vec![1.0; columns], threads));
+    for power in 1..POWERS {
+        let candidate = powers(&magnitudes, power as f64 / POWERS as f64);
+        let own = lost(&judged, &candidate, threads);
+        if own < least {
+            (best, least) = (Some(candidate), own);
+        }
+    }
+    Ok(best)
+}
+
+/// Magnitudes to a power, about one: the geometric mean of the largest and the least is one.
+fn powers(magnitudes: &[f64], power: f64) -> Vec<f32> {
+    let raised: Vec<f64> = magnitudes.iter().map(|magnitude| magnitude.powf(power).max(1e-4)).collect();
+    let largest = raised.iter().copied().fold(0.0, f64::max);
+    let least = raised.iter().copied().fold(f64::INFINITY, f64::min);
+    let middle = (largest * least).sqrt();
+    raised.iter().map(|own| (own / middle) as f32).collect()
+}
+
+/// What outputs lose with these factors, of all products together: a sum of squares over tokens.
+fn lost(judged: &[Judged<'_>], factors: &[f32], threads: usize) -> f64 {
+    judged.iter().map(|own| own.moments.tokens as f64 * own.lost(factors, threads)).sum()
+}
+
+impl Judged<'_> {
+    fn lost(&self, factors: &[f32], threads: usize) -> f64 {
+        let columns = self.moments.columns;
+        let bands: Vec<(usize, &[f32])> = self.weights.chunks(BAND * columns).enumerate().collect();
+        // Added in the order of rows, whoever computed them.
+        let sums = Mutex::new(vec![0.0; bands.len()]);
+        share(threads, bands, |(band, rows)| {
+            let sum: f64 = rows.chunks_exact(columns).map(|row| self.lost_in_row(row, factors)).sum();
+            sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
+        });
+        sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum()
+    }
+
+    /// `d X^T X d^T` for the errors `d` of a row.
+    fn lost_in_row(&self, row: &[f32], factors: &[f32]) -> f64 {
+        let (columns, group) = (row.len(), self.grid.group(row.len()));
+        let scaled: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let mut errors = vec![0.0; columns];
+        for (at, (weights, errors)) in scaled.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
+            let (low, high) =
+                weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
+            let (scale, zero) = self.grid.reach(low, high);
+            for ((error, weight), factor) in errors.iter_mut().zip(weights).zip(&factors[at * group..]) {
+                *error = (weight - self.grid.round(*weight, scale, zero).1) / factor;
+            }
+        }
+        let mut sum = 0.0;
+        for from in (0..columns).step_by(STRIP) {
+            let mut out = [0.0; STRIP];
+            let out = &mut out[..STRIP.min(columns - from)];
+            add(out, &errors, &self.products[from..], columns);
+            sum += out.iter().zip(&errors[from..]).map(|(own, error)| f64::from(own * error)).sum::<f64>();
+        }
+        sum
+    }
+}
+
+/// Codes of a matrix of which every group is clipped where that lowers the error of outputs, by the importance of inputs.
+pub(super) fn clipped(weights: &[f32], importance: &[f32], grid: &dyn Grid, threads: usize) -> Chosen {
+    let columns = importance.len();
+    let group = grid.group(columns);
+    let groups = columns / group;
+    let mut chosen = Chosen::room(weights.len() / columns, columns, group);
+    let rows = chosen
+        .codes
+        .chunks_mut(columns)
+        .zip(chosen.scales.chunks_mut(groups))
+        .zip(chosen.zeros.chunks_mut(groups))
+        .zip(weights.chunks(columns));
+    share(threads, rows.collect(), |(((codes, scales), zeros), weights)| {
+        for at in 0..groups {
+            let own = at * group..(at + 1) * group;
+            let (scale, zero) = least_clipping(grid, &weights[own.clone()], &importance[own.clone()]);
+            (scales[at], zeros[at]) = (scale, zero);
+            for (code, weight) in codes[own.clone()].iter_mut().zip(&weights[own]) {
+                *code = grid.round(*weight, scale, zero).0;
+            }
+        }
+    });
+    chosen
+}

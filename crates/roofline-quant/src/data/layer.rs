@@ -1,0 +1,208 @@
+//! What a method made of one layer, in a file of its own: a run that was interrupted takes it from there.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Write,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
+
+use super::{chosen::Chosen, share::share};
+use crate::{
+    Dtype, Error, Result,
+    checkpoint::Shard,
+    coding::{Grid, Matrix},
+    rows::{Factors, Rows, Spare},
+    safetensors::{Entry, Header},
+};
+
+/// What was made of one tensor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) chosen: Option<Chosen>,
+    pub(crate) factors: Option<Factors>,
+}
+
+/// What was made of a layer's tensors, by their names, and what to know about it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Layer {
+    pub(crate) tensors: BTreeMap<String, Made>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// The names of what is kept of a tensor.
+const CODES: &str = "codes";
+const SCALES: &str = "scales";
+const ZEROS: &str = "zeros";
+const COLUMNS: &str = "columns";
+const ROWS: &str = "rows";
+const OFFSET: &str = "offset";
+
+/// The bytes of numbers.
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+impl Layer {
+    /// Writes it, whole or not at all.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let (mut entries, mut data) = (Vec::new(), Vec::new());
+        let mut add = |tensor: &str, part: &str, dtype: Dtype, own: Vec<u8>| {
+            let begin = data.len() as u64;
+            data.extend(own);
+            let end = data.len() as u64;
+            let shape = vec![(end - begin) as usize / dtype.bytes()];
+            entries.push(Entry { name: format!("{tensor} {part}"), dtype, shape, begin, end });
+        };
+        for (name, made) in &self.tensors {
+            if let Some(Chosen { codes, scales, zeros }) = &made.chosen {
+                add(name, CODES, Dtype::U8, codes.clone());
+                add(name, SCALES, Dtype::F32, bytes(scales));
+                add(name, ZEROS, Dtype::F32, bytes(zeros));
+            }
+            if let Some(Factors { columns, rows, offset }) = &made.factors {
+                for (part, numbers) in [(COLUMNS, columns), (ROWS, rows)] {
+                    if let Some(numbers) = numbers {
+                        add(name, part, Dtype::F32, bytes(numbers));
+                    }
+                }
+                add(name, OFFSET, Dtype::F32, bytes(&[*offset]));
+            }
+        }
+        let notes = serde_json::to_string(&self.notes).unwrap_or_default();
+        let head = Header::bytes(&[("notes".to_owned(), notes)], &entries);
+        let draft = path.with_extension("draft");
+        let mut file = File::create(&draft).map_err(Error::file("create", &draft))?;
+        let written = file.write_all(&head).and_then(|()| file.write_all(&data)).and_then(|()| file.sync_all());
+        written.map_err(Error::file("write", &draft))?;
+        fs::rename(&draft, path).map_err(Error::file("write", path))
+    }
+}
+
+/// A layer where it is kept.
+pub(crate) struct KeptLayer {
+    shard: Arc<Shard>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl KeptLayer {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let shard = Arc::new(Shard::open(path)?);
+        let notes = shard.header.metadata.iter().find(|(key, _)| key == "notes");
+        let notes = notes.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
+        Ok(Self { shard, notes })
+    }
+
+    fn entry(&self, tensor: &str, part: &str) -> Option<&Entry> {
+        let name = format!("{tensor} {part}");
+        self.shard.header.tensors.iter().find(|entry| entry.name == name)
+    }
+
+    fn numbers(&self, tensor: &str, part: &str) -> Result<Option<Vec<f32>>> {
+        let Some(entry) = self.entry(tensor, part) else { return Ok(None) };
+        let mut bytes = vec![0; entry.bytes() as usize];
+        self.shard.read(entry, 0, &mut bytes)?;
+        Ok(Some(floats(&bytes)))
+    }
+
+    /// What a tensor is multiplied by, if it is.
+    pub(crate) fn factors(&self, tensor: &str) -> Result<Option<Factors>> {
+        let Some(offset) = self.numbers(tensor, OFFSET)? else { return Ok(None) };
+        let offset = offset.first().copied().unwrap_or(0.0);
+        Ok(Some(Factors { columns: self.numbers(tensor, COLUMNS)?, rows: self.numbers(tensor, ROWS)?, offset }))
+    }
+
+    /// What was chosen for a tensor of that shape, if anything was.
+    pub(crate) fn chosen(&self, tensor: &str, matrix: Matrix, group: usize) -> Option<KeptChosen> {
+        let parts = [CODES, SCALES, ZEROS].map(|part| self.entry(tensor, part).cloned());
+        let [Some(codes), Some(scales), Some(zeros)] = parts else { return None };
+        let groups = matrix.columns / group;
+        let fits = codes.elements() == (matrix.rows * matrix.columns) as u64
+            && [&scales, &zeros].iter().all(|part| part.elements() == (matrix.rows * groups) as u64);
+        fits.then(|| KeptChosen { shard: Arc::clone(&self.shard), codes, scales, zeros, matrix, groups })
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// What was chosen for a matrix, where it is kept.
+pub struct KeptChosen {
+    shard: Arc<Shard>,
+    codes: Entry,
+    scales: Entry,
+    zeros: Entry,
+    matrix: Matrix,
+    groups: usize,
+}
+
+impl KeptChosen {
+    /// What was chosen for these rows.
+    pub(crate) fn read(&self, rows: Range<usize>) -> Result<Chosen> {
+        let numbers = |entry: &Entry| {
+            let mut bytes = vec![0; rows.len() * self.groups * 4];
+            self.shard.read(entry, (rows.start * self.groups * 4) as u64, &mut bytes)?;
+            Ok::<_, Error>(floats(&bytes))
+        };
+        let columns = self.matrix.columns;
+        let mut codes = vec![0; rows.len() * columns];
+        self.shard.read(&self.codes, (rows.start * columns) as u64, &mut codes)?;
+        Ok(Chosen { codes, scales: numbers(&self.scales)?, zeros: numbers(&self.zeros)? })
+    }
+
+    /// What all of it stands for.
+    pub(crate) fn values(&self, grid: &dyn Grid) -> Result<Vec<f32>> {
+        Ok(self.read(0..self.matrix.rows)?.values(grid, self.matrix.columns))
+    }
+}
+
+/// All numbers of a matrix, read by that many threads.
+pub(crate) fn read_all(rows: &dyn Rows, threads: usize) -> Result<Vec<f32>> {
+    const BAND: usize = 128;
+    let Matrix { rows: count, columns } = rows.matrix();
+    let mut numbers = vec![0.0; count * columns];
+    let band = BAND.next_multiple_of(rows.unit());
+    let failed = std::sync::Mutex::new(None);
+    let bands = numbers.chunks_mut((band * columns).max(1)).enumerate().collect();
+    share(threads, bands, |(at, out): (usize, &mut [f32])| {
+        let from = at * band;
+        if let Err(error) = rows.read(from..(from + band).min(count), &mut Spare::default(), out) {
+            failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        }
+    });
+    failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).map_or(Ok(numbers), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_layer_is_read_as_it_was_written() {
+        let folder = Scratch::new("layer");
+        let chosen =
+            Chosen { codes: (0..32).collect(), scales: vec![0.5, 0.25, 2.0, 4.0], zeros: vec![1.0, 2.0, 3.0, 4.0] };
+        let factors = Factors { columns: Some(vec![2.0, 3.0]), rows: None, offset: 1.0 };
+        let tensors = BTreeMap::from([
+            ("a.weight".to_owned(), Made { chosen: Some(chosen.clone()), factors: None }),
+            ("b.weight".to_owned(), Made { chosen: None, factors: Some(factors.clone()) }),
+        ]);
+        let path = folder.path().join("layer-0000.safetensors");
+        Layer { tensors, notes: vec!["two of them".to_owned()] }.write(&path).unwrap();
+        let kept = KeptLayer::open(&path).unwrap();
+        assert_eq!(kept.notes, ["two of them"]);
+        assert_eq!(kept.factors("b.weight").unwrap(), Some(factors));
+        assert_eq!(kept.factors("a.weight").unwrap(), None);
+        let matrix = Matrix { rows: 2, columns: 16 };
+        let found = kept.chosen("a.weight", matrix, 8).unwrap();
+        assert_eq!(found.read(0..2).unwrap(), chosen);
+        let second = found.read(1..2).unwrap();
+        assert_eq!((&second.codes[..2], second.scales), (&[16, 17][..], vec![2.0, 4.0]));
+        assert!(kept.chosen("b.weight", matrix, 8).is_none());
+        assert!(kept.chosen("a.weight", Matrix { rows: 4, columns: 16 }, 8).is_none());
+    }
+}

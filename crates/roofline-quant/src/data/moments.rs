@@ -1,0 +1,181 @@
+//! What is kept of the inputs of a product: sums over tokens, whose size does not depend on how many tokens there were.
+
+use super::{
+    lines::{STRIP, add},
+    share::share,
+};
+use crate::{Error, Result, observed::Seen};
+
+/// Rows of `X^T X` that a thread takes at once.
+const BAND: usize = 8;
+
+/// Sums over the tokens that a product has seen.
+pub(crate) struct Moments {
+    pub(crate) columns: usize,
+    /// `X^T X`, of which the part on and above the diagonal is kept; nothing where nobody wants it.
+    products: Vec<f32>,
+    /// Sums of magnitudes.
+    magnitudes: Vec<f64>,
+    /// Largest magnitudes.
+    pub(crate) peaks: Vec<f32>,
+    pub(crate) tokens: u64,
+}
+
+impl Moments {
+    pub(crate) fn new(columns: usize) -> Self {
+        Self {
+            columns,
+            products: vec![0.0; columns * columns],
+            magnitudes: vec![0.0; columns],
+            peaks: vec![0.0; columns],
+            tokens: 0,
+        }
+    }
+
+    /// The same without `X^T X`.
+    pub(crate) fn without_products(columns: usize) -> Self {
+        Self { products: Vec::new(), ..Self::new(columns) }
+    }
+
+    /// Bytes that the moments of so many columns take.
+    pub(crate) fn bytes(columns: usize) -> u64 {
+        4 * (columns as u64).pow(2) + 12 * columns as u64
+    }
+
+    /// Adds what a sample brings; an error where it is no number.
+    pub(crate) fn add(&mut self, seen: Seen<'_>, threads: usize) -> Result<()> {
+        let columns = self.columns;
+        if let Some(at) = seen.values.iter().position(|value| !value.is_finite()) {
+            let (module, token) = (&seen.modules[0], seen.tokens.get(at / columns).copied().unwrap_or(0));
+            return Err(Error::Model {
+                reason: format!(
+                    "`{module}` is given {} by token {token} of a sample, in column {}",
+                    seen.values[at],
+                    at % columns
+                ),
+                hint: Some(
+                    "the model overflows on this text, or a weight is damaged: `⟨roofline evaluate⟩` tells; a method \
+                     without data needs no text"
+                        .to_owned(),
+                ),
+            });
+        }
+        for row in seen.values.chunks_exact(columns) {
+            for ((sum, peak), value) in self.magnitudes.iter_mut().zip(&mut self.peaks).zip(row) {
+                *sum += f64::from(value.abs());
+                *peak = peak.max(value.abs());
+            }
+        }
+        self.tokens += seen.tokens.len() as u64;
+        if self.products.is_empty() {
+            return Ok(());
+        }
+        let tokens = seen.tokens.len();
+        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(BAND * columns).enumerate().collect();
+        share(threads, bands, |(band, sums)| {
+            // Each channel of the band, token after token.
+            let mut channel = vec![0.0; tokens];
+            for (at, sums) in sums.chunks_exact_mut(columns).enumerate() {
+                let own = band * BAND + at;
+                for (to, row) in channel.iter_mut().zip(seen.values.chunks_exact(columns)) {
+                    *to = row[own];
+                }
+                for from in (own..columns).step_by(STRIP) {
+                    let mut strip = [0.0; STRIP];
+                    let strip = &mut strip[..STRIP.min(columns - from)];
+                    add(strip, &channel, &seen.values[from..], columns);
+                    sums[from..].iter_mut().zip(strip).for_each(|(sum, own)| *sum += *own);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// The mean of `x_i x_j` over tokens.
+    pub(crate) fn product(&self, i: usize, j: usize) -> f64 {
+        let at = i.min(j) * self.columns + i.max(j);
+        f64::from(self.products[at]) / self.tokens.max(1) as f64
+    }
+
+    /// The means of all products, row after row.
+    pub(crate) fn all_products(&self) -> Vec<f32> {
+        let columns = self.columns;
+        let mut all = vec![0.0; columns * columns];
+        for (i, row) in all.chunks_exact_mut(columns.max(1)).enumerate() {
+            row.iter_mut().enumerate().for_each(|(j, product)| *product = self.product(i, j) as f32);
+        }
+        all
+    }
+
+    /// The mean square of every input: how much an error in its weights matters.
+    pub(crate) fn importance(&self) -> Vec<f32> {
+        (0..self.columns).map(|at| self.product(at, at) as f32).collect()
+    }
+
+    /// The mean magnitude of every input.
+    pub(crate) fn mean_magnitudes(&self) -> Vec<f64> {
+        self.magnitudes.iter().map(|sum| sum / self.tokens.max(1) as f64).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Moments of rows of numbers.
+    pub(crate) fn moments(columns: usize, values: &[f32]) -> Moments {
+        let (modules, tokens) = (["a".to_owned()], (0..values.len() / columns).collect::<Vec<_>>());
+        let mut moments = Moments::new(columns);
+        moments.add(Seen { modules: &modules, expert: None, tokens: &tokens, columns, values }, 2).unwrap();
+        moments
+    }
+
+    #[test]
+    fn known_sums() {
+        let found = moments(3, &[1.0, 2.0, -3.0, 4.0, 0.0, 1.0]);
+        let want = [[17.0, 2.0, 1.0], [2.0, 4.0, -6.0], [1.0, -6.0, 10.0]];
+        for (i, row) in want.iter().enumerate() {
+            for (j, sum) in row.iter().enumerate() {
+                assert_eq!(found.product(i, j), sum / 2.0, "{i} {j}");
+            }
+        }
+        assert_eq!(found.mean_magnitudes(), [2.5, 1.0, 2.0]);
+        assert_eq!((found.peaks, found.tokens), (vec![4.0, 2.0, 3.0], 2));
+    }
+
+    #[test]
+    fn any_number_of_columns_and_threads() {
+        for columns in [1, 31, 32, 33, 70] {
+            let values: Vec<f32> = (0..columns * 9).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect();
+            let (modules, tokens) = (["a".to_owned()], (0..9).collect::<Vec<_>>());
+            let made = |threads: usize| {
+                let mut moments = Moments::new(columns);
+                moments
+                    .add(Seen { modules: &modules, expert: None, tokens: &tokens, columns, values: &values }, threads)
+                    .unwrap();
+                moments
+            };
+            let one = made(1);
+            assert_eq!(made(3).products, one.products);
+            for i in 0..columns {
+                for j in 0..columns {
+                    let sum: f32 = values.chunks(columns).map(|row| row[i] * row[j]).sum();
+                    assert!((one.product(i, j) * 9.0 - f64::from(sum)).abs() < 1e-3, "{columns}: {i} {j}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_an_error_that_says_where() {
+        let (modules, tokens) = (["model.layers.0.mlp.down_proj".to_owned()], [4, 7]);
+        let values = [0.0, 1.0, f32::NAN, 2.0];
+        let seen = Seen { modules: &modules, expert: None, tokens: &tokens, columns: 2, values: &values };
+        let error = Moments::new(2).add(seen, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`model.layers.0.mlp.down_proj` is given NaN by token 7 of a sample, in column 0"
+        );
+        assert!(error.is_input() && error.hint().is_some());
+    }
+}

@@ -1,0 +1,46 @@
+//! SmoothQuant: a few inputs are far larger than all others, and one scale for a token leaves those few codes. Divided by a
+//! factor per channel they come closer, and the weights, which are easy to round, take the factors in their place (Xiao et
+//! al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models", arXiv 2211.10438).
+//!
+//! `s_j = max|X_j|^alpha / max|W_j|^(1 - alpha)`, over all products that read the inputs.
+
+use super::{
+    fold::{Fold, Tensors},
+    layer::read_all,
+};
+use crate::{
+    Result,
+    job::Work,
+    rows::{Plain, Rows},
+};
+
+/// The least factor: a channel that is never used has none of its own.
+const LEAST: f64 = 1e-5;
+
+/// The factors of a place for them.
+pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, alpha: f64, threads: usize) -> Result<Option<Vec<f32>>> {
+    let seen: Vec<_> = fold.readers.iter().filter_map(|(_, moments)| *moments).collect();
+    let Some(first) = seen.first() else { return Ok(None) };
+    let columns = first.columns;
+    let mut inputs = vec![0f32; columns];
+    for moments in &seen {
+        inputs.iter_mut().zip(&moments.peaks).for_each(|(most, peak)| *most = most.max(*peak));
+    }
+    let mut weights = vec![0f32; columns];
+    for (module, _) in &fold.readers {
+        let Some(item) = tensors.item(module) else { continue };
+        let numbers = match &item.work {
+            Work::Code(code) => read_all(&*code.rows, threads)?,
+            Work::Copy { shard, entry, .. } => read_all(&Plain::new(shard, entry)? as &dyn Rows, threads)?,
+            Work::Literal { .. } => continue,
+        };
+        for row in numbers.chunks_exact(columns) {
+            weights.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(weight.abs()));
+        }
+    }
+    let of = |(input, weight): (&f32, &f32)| {
+        let (input, weight) = (f64::from(*input).max(LEAST), f64::from(*weight).max(LEAST));
+        (input.powf(alpha) / weight.powf(1.0 - alpha)).max(LEAST) as f32
+    };
+    Ok(Some(inputs.iter().zip(&weights).map(of).collect()))
+}

@@ -1,0 +1,171 @@
+//! Methods that go by a text: what they write, what they refuse, and runs that are killed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::made::{
+    VOCABULARY, Weights, all_of, checkpoint, command, names, roofline, said, shown, temporary, tensors, write,
+};
+
+/// A small Llama whose tokens are letters, and a text of them.
+fn spelling(folder: &Path, layers: usize) -> (PathBuf, PathBuf) {
+    let source = checkpoint(folder, layers);
+    let letters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
+    let vocabulary = letters.iter().enumerate().map(|(id, letter)| (letter.to_string(), json!(id)));
+    let rest = (letters.len()..VOCABULARY).map(|id| (format!("t{id}"), json!(id)));
+    let vocabulary: serde_json::Map<String, Value> = vocabulary.chain(rest).collect();
+    let tokenizer = json!({ "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": false },
+        "model": { "type": "BPE", "vocab": vocabulary, "merges": [] } });
+    fs::write(source.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let mut random = Weights(5);
+    let text: String = (0..4000).map(|_| letters[(random.next().abs() * 1e4) as usize % letters.len()]).collect();
+    let path = folder.join("text.txt");
+    fs::write(&path, text).unwrap();
+    (source, path)
+}
+
+/// The answer and the model card name the text, the samples and the seed; GPTQ's weights lose more and are written all the same.
+#[test]
+fn what_is_said_of_the_text() {
+    let folder = temporary("by-data");
+    let (source, text) = spelling(&folder, 2);
+    let (source, text) = (source.to_str().unwrap(), text.to_str().unwrap());
+    let target = folder.join("out");
+    let to = target.to_str().unwrap();
+    let data = ["--data", text, "--samples", "8", "--length", "64", "--seed", "3"];
+    for (method, plan, layout) in [
+        ("gptq", "w4a16", "compressed-tensors"),
+        ("gptq", "int4-g64", "gptq"),
+        ("awq", "int4-g64-zp", "awq"),
+        ("smoothquant", "int8", "compressed-tensors"),
+    ] {
+        let asked = ["quantize", source, "--plan", plan, "--as", layout, "--method", method, "--to", to, "--force"];
+        let output = roofline(&[&asked[..], &data, &["--verify", "--json"]].concat());
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["method"], method);
+        assert_eq!(answer["verified"], true);
+        assert_eq!(answer["perplexity_change"], Value::Null);
+        let told = &answer["data"];
+        assert_eq!((&told["name"], &told["samples"]), (&json!("text.txt"), &json!(8)));
+        assert_eq!((&told["length"], &told["seed"]), (&json!(64), &json!(3)));
+        assert!(said(&output).contains("8 samples of 64 tokens, layer by layer, with about"), "{}", said(&output));
+        let card = fs::read_to_string(target.join("README.md")).unwrap();
+        assert!(
+            card.contains(&format!("method `{method}`")) && card.contains("8 samples of 64 tokens, seed 3"),
+            "{card}"
+        );
+    }
+    // Another seed takes other samples, the same seed the same bytes.
+    let made = |seed: &str, name: &str| {
+        let to = folder.join(name);
+        let asked = ["quantize", source, "--plan", "w4a16", "--method", "gptq", "--data", text, "--samples", "8"];
+        let output =
+            roofline(&[&asked[..], &["--length", "64", "--seed", seed, "--to", to.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        fs::read(to.join("model.safetensors")).unwrap()
+    };
+    let one = made("1", "one");
+    assert!(one == made("1", "again") && one != made("2", "two"));
+}
+
+#[test]
+fn refusals() {
+    let folder = temporary("by-data-refusals");
+    let (source, text) = spelling(&folder, 1);
+    let target = folder.join("out");
+    let (model, to) = (source.to_str().unwrap(), target.to_str().unwrap());
+    let (empty, noise) = (folder.join("empty.txt"), folder.join("noise.txt"));
+    fs::write(&empty, "").unwrap();
+    fs::write(&noise, [0xff, 0xfe]).unwrap();
+    let before = names(&folder);
+    let refused = |more: &[&str], words: &[&str]| {
+        let output = roofline(&[&["quantize", model, "--plan", "w4a16", "--to", to][..], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
+        assert!(words.iter().all(|word| said(&output).contains(word)), "{words:?}: {}", said(&output));
+        assert_eq!(names(&folder), before, "nothing is left behind");
+    };
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    refused(&["--method", "gptq", "--data", &path(&empty)], &["empty.txt is empty", "a text that says something"]);
+    refused(&["--method", "gptq", "--data", &path(&noise)], &["no UTF-8"]);
+    refused(&["--method", "gptq", "--data", &path(&folder.join("none.txt"))], &["none.txt"]);
+    refused(
+        &["--method", "awq", "--data", &path(&text), "--length", "512", "--samples", "0"],
+        &["--samples", "too small"],
+    );
+    refused(&["--method", "gptq", "--data", &path(&text), "--length", "600"], &["600 tokens", "512", "--length"]);
+    fs::write(&text, "abc").unwrap();
+    refused(&["--method", "gptq", "--data", &path(&text)], &["text.txt has 3 tokens, and a sample 512", "--length"]);
+    refused(&["--data", &path(&text)], &["the method `rtn` goes by no data", "--method gptq"]);
+    refused(&["--method", "awq", "--damping", "0.1"], &["--damping", "gptq's"]);
+    refused(&["--method", "gptq", "--damping", "7"], &["--damping", "from 0 to 1"]);
+    refused(&["--method", "gptq", "--part", "1/2"], &["the method `gptq` goes by a text"]);
+    refused(&["--plan", "fp8", "--method", "gptq", "--data", &path(&text)], &["cannot be used multiple times"]);
+    fs::remove_file(source.join("tokenizer.json")).unwrap();
+    refused(&["--method", "gptq", "--data", &path(&text)], &["has no tokenizer", "tokenizer.json"]);
+}
+
+/// A model that overflows says where, and nothing is written.
+#[test]
+fn activations_that_are_no_numbers() {
+    let folder = temporary("by-data-overflow");
+    let (source, text) = spelling(&folder, 1);
+    let mut all = tensors(1);
+    for (name, _, _, bytes) in &mut all {
+        if name.ends_with("v_proj.weight") || name.ends_with("input_layernorm.weight") {
+            // 2^127, of which sums overflow.
+            bytes.chunks_exact_mut(2).for_each(|number| number.copy_from_slice(&[0x00, 0x7f]));
+        }
+    }
+    write(&source.join("model.safetensors"), &all);
+    let before = names(&folder);
+    let (source, text) = (source.to_str().unwrap(), text.to_str().unwrap());
+    let target = folder.join("out");
+    let asked = ["quantize", source, "--plan", "w4a16", "--method", "gptq", "--data", text, "--length", "32"];
+    let output = roofline(&[&asked[..], &["--to", target.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output, &folder));
+    assert!(
+        said(&output).contains("model.layers.0.self_attn") && said(&output).contains("is given"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(names(&folder), before);
+}
+
+/// Killed at any layer, or while it is written: resuming ends with the same bytes.
+#[test]
+fn a_killed_run_goes_on_with_its_layer() {
+    const MOMENTS: usize = 8;
+    let folder = temporary("by-data-killed");
+    let (source, text) = spelling(&folder, 6);
+    let (source, text) = (source.to_str().unwrap(), text.to_str().unwrap());
+    let (target, partial) = (folder.join("out"), folder.join(".out.partial"));
+    let data = ["--method", "gptq", "--data", text, "--samples", "12", "--length", "128"];
+    let arguments = [&["quantize", source, "--plan", "w4a16", "--to", target.to_str().unwrap()][..], &data].concat();
+    let start = Instant::now();
+    assert!(roofline(&arguments).status.success());
+    let (whole, expected) = (start.elapsed(), all_of(&target));
+    let mut kept = 0;
+    for moment in 0..MOMENTS {
+        fs::remove_dir_all(&target).unwrap();
+        let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        sleep(whole.mul_f64((moment as f64 + 0.5) / MOMENTS as f64).max(Duration::from_millis(1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kept += fs::read_dir(partial.join("layers")).map_or(0, Iterator::count);
+        if !target.exists() {
+            let output = roofline(&[&arguments[..], &["--resume", "--threads", "1"]].concat());
+            assert!(output.status.success(), "{}", shown(&output, &folder));
+        }
+        assert_eq!(all_of(&target), expected, "the same bytes in the end");
+        assert!(!partial.exists());
+    }
+    assert!(kept > 0, "no run was killed between two layers");
+}
