@@ -353,12 +353,12 @@ impl Request {
     fn tuning(&self, method: Method) -> Result<Tuning> {
         let Self { data, samples, length, seed, act_order, damping, alpha, .. } = self;
         let told = data.is_some() || samples.is_some() || length.is_some() || *seed != 0;
-        let own = |wanted: Method, told: bool, name: &str| match told && method != wanted {
-            true => {
-                let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
-                Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
+        let own = |wanted: Method, told: bool, name: &str| {
+            if !told || method == wanted {
+                return Ok(());
             }
-            false => Ok(()),
+            let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
+            Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
         };
         if told && !method.needs_data() {
             let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩` and `⟨seed⟩` out, or say `⟨method gptq⟩`";
