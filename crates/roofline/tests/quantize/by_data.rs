@@ -107,7 +107,6 @@ fn refusals() {
     refused(&["--method", "awq", "--damping", "0.1"], &["--damping", "gptq's"]);
     refused(&["--method", "gptq", "--damping", "7"], &["--damping", "from 0 to 1"]);
     refused(&["--method", "gptq", "--part", "1/2"], &["the method `gptq` goes by a text"]);
-    refused(&["--plan", "fp8", "--method", "gptq", "--data", &path(&text)], &["cannot be used multiple times"]);
     fs::remove_file(source.join("tokenizer.json")).unwrap();
     refused(&["--method", "gptq", "--data", &path(&text)], &["has no tokenizer", "tokenizer.json"]);
 }
