@@ -8,6 +8,7 @@ token ids that ours takes; its time is that of `oneshot`, with the model loaded 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -108,7 +109,9 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 to = Path(folder) / "out"
                 try:
-                    seconds = make(asked, model, plan, method, to)
+                    # What a library says of itself is no row of the table.
+                    with contextlib.redirect_stdout(sys.stderr):
+                        seconds = make(asked, model, plan, method, to)
                     found = judged(asked, to, model)
                 except Exception as error:  # What fails is a row of the table, too.
                     print(f"| {model.name} | {who} | {method} | {plan} | | failed: {str(error)[:80]} | | | |", flush=True)

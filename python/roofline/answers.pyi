@@ -1390,6 +1390,7 @@ class QuantizeAnswer(Answer):
     bytes_after: int
     bytes_before: int
     companions: List[List[Any]]
+    data: Optional[CalibrationText]
     files: List[List[Any]]
     folder: str
     layout: str
@@ -1417,6 +1418,7 @@ class QuantizeReport(Answer):
     bits_per_weight: float
     bytes_after: int
     bytes_before: int
+    data: Optional[CalibrationText]
     layout: str
     method: str
     model: str
@@ -1427,6 +1429,13 @@ class QuantizeReport(Answer):
     target: str
     verified: bool
     weights: List[QuantizedWeight]
+
+class CalibrationText(Answer):
+    hash: str
+    length: int
+    name: str
+    samples: int
+    seed: int
 
 class MergedAdapter(Answer):
     adapter: str

@@ -291,7 +291,7 @@ impl<'a> Tensors<'a> {
             if lying.shape.iter().product::<usize>() != rows * columns {
                 return Err(Error::shape(name, &lying.shape, &format!("{rows} x {columns} in its place")));
             }
-            lying.scheme = "numbers in its place".to_owned();
+            "numbers in its place".clone_into(&mut lying.scheme);
             lying.rows = Arc::clone(numbers) as Arc<dyn Rows + 'a>;
         }
         Ok(Self(all))

@@ -125,7 +125,7 @@ pub struct Code<'a> {
     /// How much an error in each input channel matters, if activations were seen: of all rows, or of each of a stack.
     pub importance: Option<Vec<f32>>,
     /// What a method has chosen for it, in the place of what the coding would.
-    pub chosen: Option<KeptChosen>,
+    pub chosen: Option<Box<KeptChosen>>,
     /// The stored tensors of the whole, and where they go.
     pub parts: Vec<(Part, Place)>,
 }

@@ -414,12 +414,12 @@ impl Request {
         let Self { data, samples, length, seed, act_order, damping, alpha, .. } = self;
         // A size to aim at goes by a text, too, whatever the method.
         let told = data.is_some() && !self.aims() || samples.is_some() || length.is_some() || *seed != 0;
-        let own = |wanted: Method, told: bool, name: &str| match told && method != wanted {
-            true => {
-                let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
-                Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
+        let own = |wanted: Method, told: bool, name: &str| {
+            if !told || method == wanted {
+                return Ok(());
             }
-            false => Ok(()),
+            let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
+            Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
         };
         if told && !method.needs_data() {
             let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩` and `⟨seed⟩` out, or say `⟨method gptq⟩`";

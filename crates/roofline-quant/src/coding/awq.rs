@@ -108,15 +108,12 @@ impl<S: Rounding> Coding for Awq<S> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            outside += match block.chosen {
-                Some(rows) => {
-                    let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
-                    element.take(row, rows.row(at, columns, groups), group, into)
-                }
-                None => {
-                    element.choose(row, group, false, &mut scales, &mut zeros);
-                    code(element, row, group, &scales, &zeros, &mut codes)
-                }
+            outside += if let Some(rows) = block.chosen {
+                let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
+                element.take(row, rows.row(at, columns, groups), group, into)
+            } else {
+                element.choose(row, group, false, &mut scales, &mut zeros);
+                code(element, row, group, &scales, &zeros, &mut codes)
             };
             let word = at / TOGETHER * 4;
             put(codes.iter().copied(), at % TOGETHER, &mut out[0][word..], stride);

@@ -190,15 +190,12 @@ impl<S: Rounding> Coding for Gptq<S> {
         for (at, (row, decoded)) in
             block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns)).enumerate()
         {
-            outside += match block.chosen {
-                Some(rows) => {
-                    let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
-                    element.take(row, rows.row(at, columns, groups), group, into)
-                }
-                None => {
-                    element.choose(row, group, !zero, &mut scales, &mut zeros);
-                    code(element, row, group, &scales, &zeros, &mut codes)
-                }
+            outside += if let Some(rows) = block.chosen {
+                let into = (&mut scales[..], &mut zeros[..], &mut codes[..]);
+                element.take(row, rows.row(at, columns, groups), group, into)
+            } else {
+                element.choose(row, group, !zero, &mut scales, &mut zeros);
+                code(element, row, group, &scales, &zeros, &mut codes)
             };
             pack(&codes, bits, &mut words);
             for (word, line) in words.as_chunks::<4>().0.iter().zip(out[0].chunks_exact_mut(rows * 4)) {

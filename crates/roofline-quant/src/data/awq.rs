@@ -148,3 +148,61 @@ pub(super) fn clipped(weights: &[f32], importance: &[f32], grid: &dyn Grid, thre
     });
     chosen
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Dtype, Method,
+        coding::compressed_tensors::{Scheme, coding},
+        data::moments::tests::moments,
+    };
+
+    fn grid() -> Box<dyn Grid> {
+        let scheme = Scheme::Int { bits: 4, group: Some(32), zero: false };
+        coding(scheme, Dtype::F32, Method::Rtn).unwrap().grid().unwrap()
+    }
+
+    #[test]
+    fn powers_are_about_one() {
+        let found = powers(&[1.0, 4.0, 16.0], 0.5);
+        assert!(found.iter().zip([0.5, 1.0, 2.0]).all(|(found, want)| (found - want).abs() < 1e-6), "{found:?}");
+        assert_eq!(powers(&[3.0, 5.0], 0.0), [1.0, 1.0]);
+    }
+
+    /// One input a hundred times as large as the others: its weights get finer steps, and outputs lose less. Errors by
+    /// `X^T X` are those of the outputs themselves.
+    #[test]
+    fn channels_with_large_inputs_get_finer_steps() {
+        let (columns, tokens) = (64, 50);
+        let number =
+            |at: usize| ((at * 7919 % 1009) as f32 / 504.5 - 1.0) * if at % columns == 9 { 100.0 } else { 1.0 };
+        let x: Vec<f32> = (0..columns * tokens).map(number).collect();
+        let weights: Vec<f32> = (0..columns * 6).map(|at| (at * 104_729 % 997) as f32 / 498.5 - 1.0).collect();
+        let moments = moments(columns, &x);
+        let products = moments.all_products();
+        let judged = [Judged { weights: weights.clone(), grid: grid(), moments: &moments, products }];
+        let ones = vec![1.0; columns];
+        let plain = lost(&judged, &ones, 1);
+        let mut direct = 0.0;
+        for row in weights.chunks_exact(columns) {
+            let rounded: Vec<f32> = row
+                .chunks_exact(32)
+                .flat_map(|group| {
+                    let grid = grid();
+                    let peak = group.iter().fold(0f32, |peak, weight| peak.max(weight.abs()));
+                    let (scale, zero) = grid.reach(-peak, peak);
+                    group.iter().map(|weight| grid.round(*weight, scale, zero).1).collect::<Vec<_>>()
+                })
+                .collect();
+            for x in x.chunks_exact(columns) {
+                let error: f64 = row.iter().zip(&rounded).zip(x).map(|((w, q), x)| f64::from((w - q) * x)).sum();
+                direct += error * error;
+            }
+        }
+        assert!((plain / direct - 1.0).abs() < 1e-3, "{plain} {direct}");
+        let finer = powers(&moments.mean_magnitudes(), 0.5);
+        assert!(lost(&judged, &finer, 1) < 0.5 * plain);
+        assert_eq!(lost(&judged, &finer, 3), lost(&judged, &finer, 1));
+    }
+}

@@ -49,7 +49,7 @@ impl Chosen {
     }
 }
 
-impl<'a> ChosenRows<'a> {
+impl ChosenRows<'_> {
     /// What was chosen for row `at` of these.
     pub(crate) fn row(&self, at: usize, columns: usize, groups: usize) -> Self {
         Self {

@@ -113,7 +113,9 @@ fn inverse_strip(lower: &[f64], n: usize, from: usize) -> Vec<f64> {
         }
         subtract(own, &lower[i * n + from..i * n + i], before, STRIP);
         let pivot = lower[i * n + i];
-        own.iter_mut().for_each(|number| *number /= pivot);
+        for number in own {
+            *number /= pivot;
+        }
     }
     strip
 }

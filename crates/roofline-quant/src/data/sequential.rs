@@ -123,9 +123,10 @@ impl Sequence<'_> {
         let Some(tensors) = Tensors::of(job, layer, self.plus_one) else { return Ok(()) };
         let awq = self.method == Method::Awq;
         for fold in tensors.folds(inputs, awq) {
-            let factors = match awq {
-                true => awq::factors(&fold, &tensors, self.threads)?,
-                false => smooth::factors(&fold, &tensors, self.tuning.alpha, self.threads)?,
+            let factors = if awq {
+                awq::factors(&fold, &tensors, self.threads)?
+            } else {
+                smooth::factors(&fold, &tensors, self.tuning.alpha, self.threads)?
             };
             if let Some(factors) = factors {
                 tensors.put(&fold, &factors, &mut made.tensors);
@@ -258,7 +259,7 @@ fn apply(job: &mut QuantizeJob<'_>, kept: &KeptLayer, layer: usize) -> Result<()
             && let Some(grid) = code.coding.grid()
         {
             let matrix = code.matrix();
-            code.chosen = kept.chosen(&item.name, matrix, grid.group(matrix.columns));
+            code.chosen = kept.chosen(&item.name, matrix, grid.group(matrix.columns)).map(Box::new);
         }
     }
     Ok(())

@@ -38,9 +38,28 @@ pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, alpha: f64, thread
             weights.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(weight.abs()));
         }
     }
-    let of = |(input, weight): (&f32, &f32)| {
-        let (input, weight) = (f64::from(*input).max(LEAST), f64::from(*weight).max(LEAST));
-        (input.powf(alpha) / weight.powf(1.0 - alpha)).max(LEAST) as f32
-    };
-    Ok(Some(inputs.iter().zip(&weights).map(of).collect()))
+    Ok(Some(inputs.iter().zip(&weights).map(|(input, weight)| factor(*input, *weight, alpha)).collect()))
+}
+
+/// The factor of a channel, by its largest input and its largest weight.
+fn factor(input: f32, weight: f32, alpha: f64) -> f32 {
+    let (input, weight) = (f64::from(input).max(LEAST), f64::from(weight).max(LEAST));
+    (input.powf(alpha) / weight.powf(1.0 - alpha)).max(LEAST) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_factors() {
+        // Half way, inputs of 64 and weights of 4 meet at 16.
+        assert_eq!(factor(64.0, 4.0, 0.5), 4.0);
+        assert_eq!((64.0 / factor(64.0, 4.0, 0.5), 4.0 * factor(64.0, 4.0, 0.5)), (16.0, 16.0));
+        // All of the range goes to the weights, or none of it: one side then reaches one.
+        assert_eq!(factor(64.0, 4.0, 1.0), 64.0);
+        assert_eq!(factor(64.0, 4.0, 0.0), 0.25);
+        // A channel that nothing comes through, or whose weights are zero, has a number all the same.
+        assert!(factor(0.0, 4.0, 0.5) > 0.0 && factor(64.0, 0.0, 0.5).is_finite());
+    }
 }

@@ -17,7 +17,11 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// A matrix of these numbers, of which there are `rows x columns`.
+    /// A matrix of these numbers.
+    ///
+    /// # Panics
+    ///
+    /// Where there are not as many as rows and columns say.
     pub fn new(matrix: Matrix, numbers: Vec<f32>) -> Self {
         assert_eq!(numbers.len(), matrix.rows * matrix.columns, "a matrix is full");
         Self { matrix, numbers }

@@ -154,8 +154,8 @@ fn blocks_are_the_plain_algorithm() {
             let (code, value) = grid.round(left[i] as f32, chosen.scales[group], chosen.zeros[group]);
             differing += usize::from(code != chosen.codes[at * columns + channel]);
             let error = (left[i] - f64::from(value)) / f64::from(compensation.factor[i * columns + i]);
-            for j in i + 1..columns {
-                left[j] -= error * f64::from(compensation.factor[i * columns + j]);
+            for (left, factor) in left.iter_mut().zip(&compensation.factor[i * columns..]).skip(i + 1) {
+                *left -= error * f64::from(*factor);
             }
         }
     }
