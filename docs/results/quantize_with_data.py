@@ -56,6 +56,9 @@ def theirs(asked, model, scheme, method, to):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(asked.threads)
+    if not torch.cuda.is_available():
+        # Its AWQ pins memory for a GPU whether there is one or not.
+        torch.Tensor.pin_memory = lambda tensor, *_: tensor
     tokenizer = AutoTokenizer.from_pretrained(model)
     ids = tokenizer(asked.data.read_text(), add_special_tokens=False)["input_ids"]
     rows = samples(ids, tokenizer.bos_token_id, asked.samples, asked.length, 0)

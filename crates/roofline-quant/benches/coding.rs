@@ -89,7 +89,7 @@ fn encode(bencher: Bencher<'_, '_>, name: &str) {
                 *value = f32::from_bits(u32::from(*bits) << 16);
             }
             let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
-            let block = Block { values: &values, columns: COLUMNS, peak: 0.06, importance: None };
+            let block = Block { values: &values, columns: COLUMNS, peak: 0.06, importance: None, chosen: None };
             black_box(coding.encode(block, &mut out, &mut decoded));
         }
     });

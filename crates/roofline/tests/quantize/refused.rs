@@ -29,7 +29,7 @@ fn refusals() {
     refused("an unknown scheme", &quantize("w4a61"), &["tiny"]);
     refused("a scheme of another layout", &[&quantize("q4_k_m")[..], &["--as", "torchao"]].concat(), &["tiny"]);
     refused("a method that does not suit", &[&quantize("w4a16")[..], &["--method", "hqq"]].concat(), &["tiny"]);
-    refused("an unknown method", &[&quantize("w4a16")[..], &["--method", "gptqq"]].concat(), &["tiny"]);
+    refused("an unknown method", &[&quantize("w4a16")[..], &["--method", "spqr"]].concat(), &["tiny"]);
     refused("a role that a layout cannot store", &quantize("w4a16,head=q8_0"), &["tiny"]);
     refused("four-bit activations that need data", &quantize("nvfp4"), &["tiny"]);
     refused("a plan that is not there", &quantize("plan.toml"), &["tiny"]);
