@@ -130,11 +130,11 @@ fn a_matrix_is_made_once_and_the_same_by_any_number_of_threads() {
 }
 
 /// Bytes with others in the place of some, as many.
-fn replaced(bytes: &[u8], old: &[u8; 4], new: &[u8; 4]) -> Vec<u8> {
+fn replaced(bytes: &[u8], old: [u8; 4], new: [u8; 4]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for at in 0..out.len() - 3 {
-        if &out[at..at + 4] == old {
-            out[at..at + 4].copy_from_slice(new);
+        if out[at..at + 4] == old {
+            out[at..at + 4].copy_from_slice(&new);
         }
     }
     out
@@ -154,7 +154,7 @@ fn errors_are_weighed_and_a_matrix_of_another_model_is_refused() {
     // Names that no model has.
     let third = folder.join("third-matrix.gguf");
     let renamed: Vec<u8> = fs::read(&own).unwrap();
-    fs::write(&third, replaced(&renamed, b"blk.", b"xlk.")).unwrap();
+    fs::write(&third, replaced(&renamed, *b"blk.", *b"xlk.")).unwrap();
     let own = own.to_str().unwrap();
     answer(&quantized("q4_0", "plain.gguf", &[]));
     answer(&quantized("q4_0", "weighed.gguf", &["--imatrix", own, "--verify"]));
