@@ -2,6 +2,7 @@
 
     python target_size.py --roofline target/release/roofline --text evaluation.txt --out 2026-11-17-target-size.csv \
         demo=DIR [NAME=DIR ...] [--bits 4.3]
+    python target_size.py --draw 2026-11-17-target-size.csv --picture ../images/target-size.svg
 
 Every file is made with an importance matrix of the first half of the text, and held against its model on the second half. What is
 chosen is chosen on the first half alone.
@@ -10,6 +11,7 @@ chosen is chosen on the first half alone.
 import argparse
 import csv
 import json
+import math
 import subprocess
 import tempfile
 import time
@@ -21,14 +23,19 @@ RECIPES = ["iq3_m", "q3_k_m", "iq4_xs", "q4_k_s", "q4_k_m"]
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", metavar="NAME=DIR")
-    parser.add_argument("--roofline", required=True)
-    parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("models", nargs="*", metavar="NAME=DIR")
+    parser.add_argument("--roofline")
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--draw", type=Path, help="a table that was made before")
+    parser.add_argument("--picture", type=Path)
     parser.add_argument("--bits", type=float, nargs="+", default=[4.3])
     parser.add_argument("--uniform", nargs="+", default=UNIFORM)
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     asked = parser.parse_args()
+    if asked.draw:
+        asked.picture.write_text(picture(list(csv.DictReader(asked.draw.open()))))
+        return
 
     def told(*arguments):
         return json.loads(subprocess.run([asked.roofline, *map(str, arguments), "--json"], check=True, capture_output=True).stdout)
@@ -63,6 +70,43 @@ def main():
                     out.flush()
                     print(*row, flush=True)
 
+
+
+def picture(rows):
+    """Bits for each weight against the divergence, whose axis counts in powers of ten."""
+    rows = [row for row in rows if row["model"] == rows[0]["model"]]
+    width, height, left, below = 720, 420, 70, 50
+    bits = [float(row["bits_per_weight"]) for row in rows]
+    losses = [math.log10(float(row["kl_nats"])) for row in rows]
+    low, high = math.floor(min(bits)), math.ceil(max(bits))
+    least, most = math.floor(min(losses)), math.ceil(max(losses))
+    x = lambda value: left + (value - low) / (high - low) * (width - left - 20)
+    y = lambda value: 20 + (most - value) / (most - least) * (height - below - 20)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">']
+    out.append(f'<rect width="{width}" height="{height}" fill="#fff"/>')
+    for value in range(low, high + 1):
+        out.append(f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="20" y2="{height - below}" stroke="#ddd"/>')
+        out.append(f'<text x="{x(value):.1f}" y="{height - below + 18}" text-anchor="middle" fill="#444">{value}</text>')
+    for value in range(least, most + 1):
+        out.append(f'<line x1="{left}" x2="{width - 20}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ddd"/>')
+        out.append(f'<text x="{left - 8}" y="{y(value) + 4:.1f}" text-anchor="end" fill="#444">{10.0**value:g}</text>')
+    out.append(f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle" fill="#222">bits for each weight</text>')
+    out.append(f'<text transform="translate(16 {height / 2}) rotate(-90)" text-anchor="middle" fill="#222">KL divergence, nats for each token</text>')
+    # Shapes as well as colours tell them apart.
+    marks = {
+        "uniform": lambda a, b: f'<circle cx="{a:.1f}" cy="{b:.1f}" r="5" fill="#4269d0"/>',
+        "recipe": lambda a, b: f'<rect x="{a - 5:.1f}" y="{b - 5:.1f}" width="10" height="10" fill="#97bbf5"/>',
+        "target": lambda a, b: f'<path d="M{a:.1f} {b - 8:.1f}l7 13h-14z" fill="#c2410c"/>',
+    }
+    for row, bit, loss in zip(rows, bits, losses):
+        name = row["plan"].split(",")[0].split("=")[-1] if row["kind"] == "uniform" else row["plan"]
+        name = "chosen" if row["kind"] == "target" else name
+        out.append(marks[row["kind"]](x(bit), y(loss)))
+        out.append(f'<text x="{x(bit) + 9:.1f}" y="{y(loss) - 6:.1f}" fill="#222">{name}</text>')
+    for at, (kind, words) in enumerate([("uniform", "one format throughout"), ("recipe", "llama.cpp's recipe"), ("target", "chosen for a size")]):
+        out.append(marks[kind](width - 190, 40 + 20 * at))
+        out.append(f'<text x="{width - 176}" y="{44 + 20 * at}" fill="#222">{words}</text>')
+    return "\n".join([*out, "</svg>"]) + "\n"
 
 
 main()

@@ -130,29 +130,12 @@ impl Layout {
         }?;
         if let Some(imatrix) = &request.imatrix {
             if self != Self::Gguf {
-                self.weigh(checkpoint, &mut job, imatrix, method)?;
+                weigh(checkpoint, &mut job, imatrix, method)?;
             }
             imatrix::check(&mut job)?;
         }
         job.notes.extend(left::notes(checkpoint, plan, &job));
         Ok(job)
-    }
-
-    /// Weighs errors by an importance matrix, where the method looks at errors.
-    fn weigh(
-        self,
-        checkpoint: &Checkpoint,
-        job: &mut QuantizeJob<'_>,
-        imatrix: &Imatrix,
-        method: Method,
-    ) -> Result<()> {
-        if method != Method::Mse {
-            return Err(Error::unsupported(
-                format!("an importance matrix weighs errors, and the method `{method}` looks at none"),
-                "take `⟨method mse⟩` with it, or `⟨as gguf⟩`, whose types weigh by themselves",
-            ));
-        }
-        imatrix::weigh(job, imatrix, &Names::new(&checkpoint.config, true)?)
     }
 
     /// Codes mean nothing to a loader that is not told what model they are of.
@@ -168,6 +151,17 @@ impl Layout {
             "put the model's own config.json beside its weights; `⟨as safetensors⟩` changes the type of numbers without one",
         ))
     }
+}
+
+/// Weighs errors by an importance matrix, where the method looks at errors.
+fn weigh(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, imatrix: &Imatrix, method: Method) -> Result<()> {
+    if method != Method::Mse {
+        return Err(Error::unsupported(
+            format!("an importance matrix weighs errors, and the method `{method}` looks at none"),
+            "take `⟨method mse⟩` with it, or `⟨as gguf⟩`, whose types weigh by themselves",
+        ));
+    }
+    imatrix::weigh(job, imatrix, &Names::new(&checkpoint.config, true)?)
 }
 
 impl fmt::Display for Layout {

@@ -160,7 +160,9 @@ pub(crate) fn samples(
         return Err(Error::request(message, "give a longer text, or shorter samples with `⟨length⟩`"));
     }
     if let Some(first) = first {
-        samples.iter_mut().for_each(|sample| sample[0] = first);
+        for sample in &mut samples {
+            sample[0] = first;
+        }
     }
     Ok((facts, samples))
 }
