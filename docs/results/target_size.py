@@ -71,7 +71,6 @@ def main():
                     print(*row, flush=True)
 
 
-
 def picture(rows):
     """Bits for each weight against the divergence, whose axis counts in powers of ten."""
     rows = [row for row in rows if row["model"] == rows[0]["model"]]
@@ -98,11 +97,25 @@ def picture(rows):
         "recipe": lambda a, b: f'<rect x="{a - 5:.1f}" y="{b - 5:.1f}" width="10" height="10" fill="#97bbf5"/>',
         "target": lambda a, b: f'<path d="M{a:.1f} {b - 8:.1f}l7 13h-14z" fill="#c2410c"/>',
     }
+    # A name goes beside its mark, where no mark and no other name is.
+    taken = [(x(bit) - 7, y(loss) - 7, x(bit) + 7, y(loss) + 7) for bit, loss in zip(bits, losses)]
+
+    def free(name, a, b):
+        long = 7 * len(name)
+        places = [(a + 9, b - 6), (a + 9, b + 14), (a - 9 - long, b - 6), (a - 9 - long, b + 14), (a + 9, b + 4), (a - 9 - long, b + 4), (a - long / 2, b + 26)]
+        for left, base in places:
+            box = (left, base - 10, left + long, base + 3)
+            if not any(box[0] < own[2] and own[0] < box[2] and box[1] < own[3] and own[1] < box[3] for own in taken):
+                break
+        taken.append(box)
+        return left, base
+
     for row, bit, loss in zip(rows, bits, losses):
         name = row["plan"].split(",")[0].split("=")[-1] if row["kind"] == "uniform" else row["plan"]
         name = "chosen" if row["kind"] == "target" else name
         out.append(marks[row["kind"]](x(bit), y(loss)))
-        out.append(f'<text x="{x(bit) + 9:.1f}" y="{y(loss) - 6:.1f}" fill="#222">{name}</text>')
+        left_at, base = free(name, x(bit), y(loss))
+        out.append(f'<text x="{left_at:.1f}" y="{base:.1f}" fill="#222">{name}</text>')
     for at, (kind, words) in enumerate([("uniform", "one format throughout"), ("recipe", "llama.cpp's recipe"), ("target", "chosen for a size")]):
         out.append(marks[kind](width - 190, 40 + 20 * at))
         out.append(f'<text x="{width - 176}" y="{44 + 20 * at}" fill="#222">{words}</text>')

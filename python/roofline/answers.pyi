@@ -1913,6 +1913,17 @@ class RunPart(Answer):
     tier: Tier
     tokens_per_joule: Optional[float]
 
+class ImatrixAnswer(Answer):
+    bytes: int
+    entries: int
+    length: int
+    model: str
+    notes: List[Note]
+    samples: int
+    seconds: float
+    target: str
+    text: TextFacts
+
 class Inspection(Answer):
     bits_per_weight: float
     bytes: int

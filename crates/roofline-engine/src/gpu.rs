@@ -2,7 +2,8 @@
 //!
 //! A pass follows the steps of the program, as on a processor. Kernels are asked for without waiting for them; a pass that
 //! comes again is recorded and replayed as a whole. What is fused is what the program says, and what neighbours allow: the
-//! residual sum goes into the norm behind it, turning and writing to the cache are one kernel.
+//! residual sum goes into the norm behind it, turning and writing to the cache are one kernel. Of few rows both go into
+//! products and attention: a layer has five kernels then, those that the program counts.
 
 mod attention;
 mod experts;

@@ -44,6 +44,18 @@ pub(super) struct Pass {
     pub(super) starts: Vec<usize>,
 }
 
+/// Who norms the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Norming {
+    /// A kernel of its own.
+    #[default]
+    Itself,
+    /// The product before it has added itself to the stream and done its part: the steps of both are still to come.
+    Before,
+    /// The product behind it is to divide by the root mean square.
+    Behind,
+}
+
 /// Small steps that wait for the kernel they are a part of.
 #[derive(Default)]
 pub(super) struct Waiting {
@@ -55,10 +67,7 @@ pub(super) struct Waiting {
     /// Weights of the norms of queries and keys.
     pub(super) heads: Option<[u64; 2]>,
     pub(super) turned: bool,
-    /// Whether the product before has added itself to the stream, and done its part of the norm behind that.
-    pub(super) summed: bool,
-    /// Whether what was normed last is still to be divided by its root mean square.
-    pub(super) unnormed: bool,
+    pub(super) norm: Norming,
     /// The way of queries, keys and values into the cache, for attention that goes it itself.
     pub(super) turn: Option<RopeWrite>,
 }

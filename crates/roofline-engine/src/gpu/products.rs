@@ -8,13 +8,19 @@ use roofline_core::{
 };
 use roofline_run::cuda::model::{Activated, Function, Linear, Memory, Products, Sum, Unnormed};
 
-use super::{GpuMatrix, pass::Steps};
+use super::{
+    GpuMatrix,
+    pass::{Norming, Steps},
+};
 use crate::{Error, Result};
 
 impl Steps<'_, '_> {
     /// What is left of the norm of a product's inputs.
     fn unnormed(&mut self, input: Value) -> Option<Unnormed> {
-        let left = input == Value::Normed && std::mem::take(&mut self.waiting.unnormed);
+        let left = input == Value::Normed && self.waiting.norm == Norming::Behind;
+        if left {
+            self.waiting.norm = Norming::Itself;
+        }
         let epsilon = self.session.model.arithmetic.norm_epsilon as f32;
         left.then(|| Unnormed { squares: self.session.room.squares.address(), epsilon })
     }
@@ -84,7 +90,7 @@ impl Steps<'_, '_> {
                 if let Some(sum) = sum {
                     let linear = Linear { y: session.room.normed.address(), sum: Some(sum), ..linear };
                     session.products.run(&one.matrix, &peers, &linear)?;
-                    (self.stream, self.waiting.summed) = (1 - self.stream, true);
+                    (self.stream, self.waiting.norm) = (1 - self.stream, Norming::Before);
                     return Ok(());
                 }
                 session.products.run(&one.matrix, &peers, &linear)?;

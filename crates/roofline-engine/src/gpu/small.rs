@@ -7,7 +7,10 @@ use roofline_core::{
 };
 use roofline_run::cuda::model::{Added, Memory, Norm, RopeWrite};
 
-use super::{GpuHeld, pass::Steps};
+use super::{
+    GpuHeld,
+    pass::{Norming, Steps},
+};
 use crate::{
     Error, Result,
     processor::{Grouped, grouped},
@@ -26,11 +29,11 @@ impl Steps<'_, '_> {
             ElementwiseKind::Norm if matches!(step.reads, [Value::Attended | Value::Fed]) => {
                 self.waiting.post = Some(self.vector(layer, step.weights, 0)?);
             }
-            ElementwiseKind::Norm if std::mem::take(&mut self.waiting.summed) => self.waiting.unnormed = true,
+            ElementwiseKind::Norm if self.waiting.norm == Norming::Before => self.waiting.norm = Norming::Behind,
             ElementwiseKind::Norm => self.norm(layer, step)?,
             ElementwiseKind::Rope => self.waiting.turned = true,
             ElementwiseKind::KvWrite => self.turn(layer)?,
-            ElementwiseKind::Residual if self.waiting.summed => {}
+            ElementwiseKind::Residual if self.waiting.norm == Norming::Before => {}
             ElementwiseKind::Residual => {
                 let value = if step.reads.contains(&Value::Attended) { Value::Attended } else { Value::Fed };
                 // What experts add up to is FP32.

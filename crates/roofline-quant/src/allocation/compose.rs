@@ -32,7 +32,8 @@ pub fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
     }
     for (group, members) in GROUPS {
         let own: Vec<&Runs> = by_role.iter().filter(|(role, _)| members.contains(role)).map(|(_, runs)| runs).collect();
-        if own.len() > 1 && own.windows(2).all(|pair| pair[0] == pair[1]) {
+        // A word says something of all its roles, so all of them have to be there.
+        if own.len() == members.len() && own.windows(2).all(|pair| pair[0] == pair[1]) {
             let runs = own[0].clone();
             by_role.retain(|(role, _)| !members.contains(role));
             by_role.push((group, runs));

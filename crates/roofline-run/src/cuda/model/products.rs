@@ -236,13 +236,7 @@ impl<'g> Products<'g> {
         }
     }
 
-    fn run_narrow(
-        &self,
-        product: &Product<'g>,
-        algorithm: &Algorithm,
-        matrix: &Matrix,
-        linear: &Linear,
-    ) -> Result<()> {
+    fn run_narrow(&self, product: &Product<'g>, algorithm: &Algorithm, matrix: &Matrix, linear: &Linear) -> Result<()> {
         let gpu = self.kernels.gpu;
         let (Some([weights, scales]), Some(packed)) = (&matrix.narrow, &matrix.packed) else {
             return Err(unsupported("a matrix without 8-bit rows".to_owned()));

@@ -18,6 +18,7 @@ use crate::{
 
 /// What is asked of a product of few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a macro of the kernel")]
 pub(super) struct Shape {
     pub(super) m: usize,
     /// Whether outputs are FP32.
