@@ -239,9 +239,10 @@ def test_a_slow_function_ends_and_says_how_little_is_known() -> None:
     began = time.perf_counter()
     answer = measured(slow, ours=False)
     yours = answer.measurements[0]
-    # Two calls to warm up, one for the check, three samples: the fewest that there can be.
+    # Two calls to warm up, one for the check, three samples: the fewest that there can be. One that ran while the clock fell is
+    # not counted.
     assert 0.5 < time.perf_counter() - began < 20
-    assert yours.samples == 3 and "few_samples" in [warning["kind"] for warning in yours.warnings]
+    assert 1 <= yours.samples <= 3 and "few_samples" in [warning["kind"] for warning in yours.warnings]
     assert yours.measured_time_us > 150_000
 
 
