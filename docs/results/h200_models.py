@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 ROOFLINE, OUT, QUICK = sys.argv[1], sys.argv[2], "--quick" in sys.argv
+os.makedirs(OUT, exist_ok=True)
 CONTEXT, GENERATED = 2048, 32
 # layers, hidden, heads, kv heads, head width, inner, vocabulary
 SHAPES = {

@@ -1,6 +1,6 @@
 """Products of packed weights beyond few rows against PyTorch's BF16 in the same run, on the GPU that is there.
 
-    python3 docs/results/h200_quantized.py path/to/roofline OUT_FOLDER
+    python3 docs/results/h200_quantized.py path/to/roofline OUT_FOLDER [--floors]
 
 Six shapes of 50 to 120 M weights, 16 to 1024 rows. Both sides replay CUDA graphs over copies of the weights past 2.5 times
 the L2 cache, on random numbers; medians. Every one of ours is checked against float64 by the program before it is timed.
@@ -20,12 +20,13 @@ import torch
 import torch.nn.functional as F
 
 ROOFLINE, OUT = sys.argv[1], sys.argv[2]
+os.makedirs(OUT, exist_ok=True)
 SHAPES = [(28672, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (13824, 5120), (5120, 13824)]
 ROWS = [16, 32, 64, 128, 256, 1024]
 EIGHT = {16: 1.8, 32: 1.7, 64: 1.5, 128: 1.1, 256: 0.95, 1024: 0.95}
 FLOORS = {"w4a16": {16: 2.9, 32: 2.4, 64: 1.7, 128: 1.15, 256: 0.9, 1024: 0.9}, "w8a16": EIGHT, "fp8a16": EIGHT,
           "fp8": {64: 1.0, 128: 1.0, 256: 1.0}}
-OTHERS = ["nf4", "mxfp4a16", "nvfp4a16", "int4-g128-zp/bf16"]
+OTHERS = [] if "--floors" in sys.argv else ["nf4", "mxfp4a16", "nvfp4a16", "int4-g128-zp/bf16"]
 L2 = torch.cuda.get_device_properties(0).L2_cache_size
 torch.manual_seed(0)
 config = tempfile.mkdtemp()

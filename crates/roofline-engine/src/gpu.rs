@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use roofline_core::{Format, program::Weight, units::Bytes};
 use roofline_run::cuda::{
     Gpu,
-    model::{Matrix, Memory},
+    model::{Matrix, Memory, Orders},
 };
 
 pub(crate) use self::session::GpuSession;
@@ -27,6 +27,9 @@ use crate::{
     Error, Result,
     engine::{Backend, Record},
 };
+
+/// Rows of chosen experts up to which each is a product of its own, in one kernel; beyond, tokens are sorted by expert.
+const FEW_VISITS: usize = 128;
 
 /// What a step reads: the weights it names, by its layer and its list.
 type Key = (Option<usize>, &'static [Weight]);
@@ -43,8 +46,8 @@ pub(crate) struct GpuModel {
     widened: Vec<Format>,
     /// What inputs of some products are not rounded to, although the checkpoint says so.
     unrounded: Option<String>,
-    /// Whether rows of 16-bit weights are kept twice: as products of few rows read them, and as those of many do.
-    twice: bool,
+    /// In how many orders weights may be kept.
+    orders: Orders,
 }
 
 /// The weights of one step.
@@ -79,10 +82,14 @@ impl GpuModel {
             return Err(Error::unsupported("a GPU", "the model is to run on the processor"));
         };
         let gpu = Gpu::open(*index, kernels.clone())?;
-        // Twice where that leaves half of the memory for everything else.
-        let twice = 2.0 * weights.value() < 0.5 * gpu.free()?.value();
+        // As often as leaves half of the memory for everything else.
+        let orders = match 0.5 * gpu.free()?.value() / weights.value() {
+            times if times > 3.0 => Orders::All,
+            times if times > 2.0 => Orders::Two,
+            _ => Orders::One,
+        };
         let (held, records) = (HashMap::new(), Vec::new());
-        Ok(Self { gpu, values, held, records, widened: Vec::new(), unrounded: None, twice })
+        Ok(Self { gpu, values, held, records, widened: Vec::new(), unrounded: None, orders })
     }
 
     /// The GPU.
@@ -152,6 +159,17 @@ impl GpuModel {
         })
         .map(|own| &own.matrix)
         .collect()
+    }
+
+    /// Whether `visits` rows of experts are sorted by them: many are where there are kernels for that, and few only where there
+    /// are none for rows as they come.
+    fn sorts(&self, visits: usize) -> bool {
+        let of_experts = |held: &'_ GpuHeld, all: fn(&Matrix) -> bool| match held {
+            GpuHeld::Experts { matrices, .. } => matrices.iter().all(|own| all(&own.matrix)),
+            _ => true,
+        };
+        let all = |kernel: fn(&Matrix) -> bool| self.held.values().all(|held| of_experts(held, kernel));
+        all(Matrix::sorts) && (visits > FEW_VISITS || !all(Matrix::chooses))
     }
 
     /// Bytes of the largest matrix as rows of 16-bit numbers.

@@ -26,24 +26,23 @@ impl Engine<'static> {
     pub fn random(model: Model, plan: &Plan, settings: Settings) -> Result<Self> {
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
         let mut random = Random { model: &model, plan, settings: &settings, arena: Arena::new()?, state: 1 };
-        let mut made = Loaded::open(&settings, random.bytes())?;
+        let mut all = Vec::new();
         for (layer, step) in program.steps() {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let tied = model.tied && step.weights == [Weight::Head];
                 if !step.weights.is_empty() && !tied {
-                    let held = random.held(layer, step)?;
-                    made.take(&model, (layer, step.weights), held)?;
+                    all.push(((layer, step.weights), random.held(layer, step)?));
                 }
             }
         }
+        let bytes = |((_, weights), held): &((Option<usize>, &'static [Weight]), Held<'_>)| -> u64 {
+            held.matrices(weights).map(|(_, matrix)| matrix.full_bytes()).sum()
+        };
+        let mut made = Loaded::open(&settings, Bytes::new(all.iter().map(bytes).sum::<u64>() as f64))?;
+        for (key, held) in all {
+            made.take(&model, key, held)?;
+        }
         Self::of(model, settings, made)
-    }
-}
-
-impl Random<'_> {
-    /// As many bytes as the weights have at 16 bit.
-    fn bytes(&self) -> Bytes {
-        Bytes::new(2.0 * self.model.parameters() as f64)
     }
 }
 

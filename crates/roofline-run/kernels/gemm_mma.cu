@@ -48,14 +48,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
                 const __grid_constant__ Map map, const u8* x, const u16* x_scales, u16* __restrict__ y,
                 Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int split, float tensor,
-                float lift) {
+                float lift
+#if GROUPED
+                , const int* starts, int matrices, u64 matrix_bytes
+#endif
+    ) {
     extern __shared__ u8 dynamic[];
     u8* ring = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
     u32 base = shared_address(ring);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quarter = lane % 4;
-    int part = blockIdx.x % split, across = (m + ROWS - 1) / ROWS, block = blockIdx.x / split;
-    int x_first = block % across * ROWS, w_first = block / across * HEIGHT;
-    int tiles = (rows + 15) / 16;
+    int part = blockIdx.x % split, block = blockIdx.x / split, tiles = (rows + 15) / 16;
+#if GROUPED
+    int across = count_tiles(starts, matrices);
+    // There are as many blocks as there may be tiles at most.
+    if (block >= (rows + HEIGHT - 1) / HEIGHT * across) return;
+    Tile taken = find_tile(block % across, starts, matrices);
+    weights += taken.matrix * matrix_bytes, scales += (u64)taken.matrix * rows * 2;
+#else
+    int across = (m + ROWS - 1) / ROWS;
+    Tile taken = {block % across * ROWS, m, 0};
+#endif
+    int x_first = taken.first, w_first = block / across * HEIGHT;
     // There are whole stages of units.
     int share = (units / STEPS + split - 1) / split * STEPS;
     int begin = min(part * share, units), stages = min(share, units - begin) / STEPS;
@@ -187,5 +200,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < ROWS / 2; i++)
             out[(i / 4 * 8 + 2 * quarter + i % 2) * LINE + (warp * TILES + tile) * 16 + group + i / 2 % 2 * 8] = sums[tile][i / 4][i % 4];
     asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
-    finish(out, partial, counters, scales, x_scales, y, block, part, split, x_first, w_first, rows, m, tensor);
+    finish(out, partial, counters, scales, x_scales, y, block, part, split, x_first, w_first, rows, taken.end, tensor);
 }

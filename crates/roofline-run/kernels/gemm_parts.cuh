@@ -26,6 +26,10 @@
 #define STAGE_BYTES ((X_BYTES + W_BYTES + 1023) / 1024 * 1024)
 // Scales of groups multiply weights, which rounds them to 16 bit once; where APART, they multiply sums, in FP32.
 #define SCALED (GROUP != 0 && STORED != NVFP4 && !APART)
+// Or there is one per row of W.
+#define ROW_SCALES (GROUP == 0 && STORED != SIXTEEN)
+// What is multiplied is what is stored.
+#define AS_STORED (BYTES || STORED == SIXTEEN)
 #define LINE (HEIGHT + 4)
 
 static __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
@@ -200,7 +204,7 @@ static __device__ __forceinline__ void finish(const Sum* out, Sum* partial, u32*
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float scale = tensor;
-            if (GROUP == 0) scale *= from_bf16(((const u16*)scales)[min(first + i, rows - 1)]);
+            if (ROW_SCALES) scale *= from_bf16(((const u16*)scales)[min(first + i, rows - 1)]);
             if (BYTES) scale *= from_bf16(x_scales[x_first + column]);
             results[i] = (float)sum.sums[i] * scale;
         }

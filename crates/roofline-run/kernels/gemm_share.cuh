@@ -104,7 +104,7 @@ static __device__ __forceinline__ void write(const Sum (&sums)[TILES * ROWS / 2]
     for (int tile = 0; tile < TILES; tile++) {
         int first = w_first + (team * TILES + tile) * 64;
         float scale[2] = {tensor, tensor};
-        if (GROUP == 0)
+        if (ROW_SCALES)
 #pragma unroll
             for (int i = 0; i < 2; i++) scale[i] *= from_bf16(((const u16*)scales)[min(first + warp * 16 + group + 8 * i, rows - 1)]);
 #pragma unroll

@@ -13,7 +13,7 @@
 //   ROWS    rows of x per block, what wgmma takes at once        TILES     blocks of 64 rows of W per warpgroup
 //   GROUPS  warpgroups that multiply                             STEPS     units per stage
 //   STAGES  stages of the ring                                   CLUSTER   blocks that share x
-//   `whole` rounds of fields that are not shared: gemm_share.cuh
+//   `whole` rounds of fields that are not shared: gemm_share.cuh; GROUPED products find their number themselves
 
 // Threads that copy. A warp of them is enough, but only a warpgroup can leave its registers to those that multiply.
 #define COPIERS 128
@@ -73,17 +73,30 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
                 const __grid_constant__ Map map, const u8* __restrict__, const u16* x_scales, u16* __restrict__ y,
                 Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int whole, float tensor,
-                float lift) {
+                float lift
+#if GROUPED
+                , const int* starts, int matrices, u64 matrix_bytes
+#endif
+    ) {
     extern __shared__ u8 dynamic[];
     __shared__ u64 barriers[2 * STAGES];
     u8* ring = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
     u32 full = shared_address(barriers), empty = full + 8 * STAGES, base = shared_address(ring);
 
-    int across = (m + ROWS - 1) / ROWS, tiles = (rows + 15) / 16;
-    int fields = (rows + CLUSTER * HEIGHT - 1) / (CLUSTER * HEIGHT) * across;
+    int high = (rows + CLUSTER * HEIGHT - 1) / (CLUSTER * HEIGHT), tiles = (rows + 15) / 16;
+#if GROUPED
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    int across = count_tiles(starts, matrices), fields = high * across;
+    // The last round that all clusters have a field of their own in, and what is left over, are shared.
+    whole = max(fields / (int)CLUSTERS - (fields % CLUSTERS > 0), 0);
+    auto tile_of = [&](int field) { return find_tile(field % across, starts, matrices); };
+#else
+    int across = (m + ROWS - 1) / ROWS, fields = high * across;
+    auto tile_of = [&](int field) { return Tile{field % across * ROWS, m, 0}; };
+    constexpr u64 matrix_bytes = 0;
+#endif
     // There are whole stages of units.
     Work work(fields, whole, units / STEPS);
-    auto x_first = [&](int field) { return field % across * ROWS; };
     auto w_first = [&](int field) { return (field / across * CLUSTER + (int)blockIdx.x % CLUSTER) * HEIGHT; };
 
     if (threadIdx.x == 0) {
@@ -102,33 +115,35 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PER_COPIER));
         if (threadIdx.x < CONSUMERS + 32) {
             int lane = threadIdx.x % 32;
-            auto fetch_weights = [&](int slot, int field, int stage) {
+            auto fetch_weights = [&](int slot, int field, int matrix, int stage) {
                 constexpr u32 bytes = STEPS / PAIR * CHUNK;
                 if (lane == 0) barrier_expect(full + 8 * slot, BLOCKS * bytes + X_BYTES);
                 __syncwarp();
                 if (lane < BLOCKS) {
                     u64 own = min(w_first(field) / 16 / BLOCK + lane, (tiles - 1) / BLOCK);
-                    bulk_copy(base + slot * STAGE_BYTES + X_BYTES + lane * bytes, weights + (own * units + stage * STEPS) / PAIR * CHUNK, bytes,
-                              full + 8 * slot);
+                    bulk_copy(base + slot * STAGE_BYTES + X_BYTES + lane * bytes,
+                              weights + matrix * matrix_bytes + (own * units + stage * STEPS) / PAIR * CHUNK, bytes, full + 8 * slot);
                 }
             };
             Work ahead = work;
             for (int piece = 0, count = 0; piece < ahead.pieces && count < STAGES; piece++) {
                 ahead.next();
+                int matrix = tile_of(ahead.field).matrix;
 #pragma unroll 1
-                for (int stage = ahead.first; stage < ahead.last && count < STAGES; stage++) fetch_weights(count++, ahead.field, stage);
+                for (int stage = ahead.first; stage < ahead.last && count < STAGES; stage++) fetch_weights(count++, ahead.field, matrix, stage);
             }
             asm volatile("griddepcontrol.wait;" ::: "memory");
             u32 slot = 0, turn = 0;
             for (int piece = 0; piece < work.pieces; piece++) {
                 work.next();
+                Tile tile = tile_of(work.field);
 #pragma unroll 1
                 for (int stage = work.first; stage < work.last; stage++) {
                     if (turn > 0) {
                         barrier_wait(empty + 8 * slot, (turn - 1) % 2);
-                        fetch_weights(slot, work.field, stage);
+                        fetch_weights(slot, work.field, tile.matrix, stage);
                     }
-                    if (lane == 0) fetch_x(base + slot * STAGE_BYTES, full + 8 * slot, &map, x_first(work.field), stage * STEPS);
+                    if (lane == 0) fetch_x(base + slot * STAGE_BYTES, full + 8 * slot, &map, tile.first, stage * STEPS);
                     if (++slot == STAGES) slot = 0, turn++;
                 }
             }
@@ -166,7 +181,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
 #pragma unroll
                 for (int now = 0; now < turns; now++) {
                     int tile = now % TILES, step = now / TILES, after = now + 1, set = (now + begin) % 2;
-                    if (!BYTES && after < turns) unpack(after);
+                    if (!AS_STORED && after < turns) unpack(after);
                     prepare(packed[set], scale[set], lift, w[set]);
                     wgmma_fence();
 #pragma unroll
@@ -177,7 +192,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
                     if (now == 0 && stage > work.first) release(empty + 8 * before, lane);
                     // What is multiplied as it is stored is multiplied from the registers it is loaded into, and they may not
                     // be written while it is: the set to load is the one whose product has just been waited for.
-                    if (BYTES && after < turns) unpack(after);
+                    if (AS_STORED && after < turns) unpack(after);
                 }
                 before = slot;
                 if (++slot == STAGES) slot = 0, turn++;
@@ -190,8 +205,11 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
             wgmma_wait(0);
             release(empty + 8 * before, lane);
             Sum(&flat)[TILES * ROWS / 2] = *(Sum(*)[TILES * ROWS / 2]) sums;
-            if (gather(flat, work, partial, counters))
-                write(flat, ring + STAGES * STAGE_BYTES, scales, x_scales, y, x_first(work.field), w_first(work.field), rows, m, tensor);
+            if (gather(flat, work, partial, counters)) {
+                Tile tile = tile_of(work.field);
+                write(flat, ring + STAGES * STAGE_BYTES, scales + (u64)tile.matrix * rows * 2, x_scales, y, tile.first, w_first(work.field), rows,
+                      tile.end, tensor);
+            }
         }
     }
     // Nobody leaves while others may still write to its barriers.

@@ -85,6 +85,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         return;
     }
+    // Both in turns (`up` is one behind `gate`), four pairs at a time.
+    if (stride == 2 && up == gate + 1 && width % 4 == 0 && pitch % 8 == 0 && gate_bias && up_bias == gate_bias + 1) {
+        for (u64 at = start * 4; at < count; at += threads * 4) {
+            u64 row = at / width;
+            int column = (int)(at % width) * 2;
+            const float* bias = gate_bias + (choice ? (u64)choice[row] * bias_pitch : 0) + column;
+            Eight both(gate + row * pitch + column);
+            float results[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) results[i] = applied(both.at[2 * i] + bias[2 * i], both.at[2 * i + 1] + bias[2 * i + 1]);
+            *(uint2*)(out + at) = make_uint2(pair_16(results[0], results[1]), pair_16(results[2], results[3]));
+        }
+        return;
+    }
     for (u64 at = start; at < count; at += threads) {
         u64 row = at / width;
         int column = (int)(at % width) * stride;
@@ -144,7 +158,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const float* weights, const float* __restrict__ bias, float* __restrict__ out, u64 count, int width, int active) {
     chain_release();
     chain_wait();
-    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS) {
+    u64 start = (u64)blockIdx.x * THREADS + threadIdx.x, threads = (u64)gridDim.x * THREADS;
+    // Neighbours, eight at a time.
+    bool whole = width % 8 == 0;
+    for (u64 at = start * 8; whole && at < count; at += threads * 8) {
+        u64 row = at / width;
+        int column = (int)(at % width);
+        float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (int i = 0; i < active; i++) {
+            u64 visit = row * active + i, from = place ? (u64)place[visit] : visit;
+            const float* own = bias ? bias + (u64)choice[visit] * width + column : nullptr;
+            float weight = weights[visit];
+            Eight value(visited + from * width + column);
+#pragma unroll
+            for (int j = 0; j < 8; j++) sums[j] += weight * (own ? value.at[j] + own[j] : value.at[j]);
+        }
+        ((float4*)(out + at))[0] = make_float4(sums[0], sums[1], sums[2], sums[3]);
+        ((float4*)(out + at))[1] = make_float4(sums[4], sums[5], sums[6], sums[7]);
+    }
+    for (u64 at = start; !whole && at < count; at += threads) {
         u64 row = at / width;
         int column = (int)(at % width);
         float sum = 0;
@@ -183,13 +215,47 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         out[at / width * pitch + at % width] = x[at];
 }
 
-// Row `from[i]` of x to row i.
+// Visits sorted by expert, those of one expert as they came: for each row the token (`active` visits have one) and the expert,
+// for each visit its row, and for each expert its first row, the end of the last behind them. Block e has those of expert e;
+// each of its threads has visits that are neighbours.
+#define SORTERS 1024
+extern "C" __global__ void __launch_bounds__(SORTERS)
+    sorted(const int* choice, int* __restrict__ token, int* __restrict__ place, int* __restrict__ owner, int* __restrict__ starts, int visits,
+           int active) {
+    __shared__ int earlier[SORTERS / 32], own[SORTERS / 32];
+    chain_release();
+    int expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int each = (visits + SORTERS - 1) / SORTERS, first = min((int)threadIdx.x * each, visits), last = min(first + each, visits);
+    chain_wait();
+    // Visits of experts before this one, and its own.
+    int before = 0, here = 0;
+    for (int at = first; at < last; at++) before += choice[at] < expert, here += choice[at] == expert;
+    int sum = here;
+#pragma unroll
+    for (int far = 1; far < 32; far *= 2) {
+        int other = __shfl_up_sync(0xffffffff, sum, far);
+        if (lane >= far) sum += other;
+    }
+#pragma unroll
+    for (int far = 16; far > 0; far /= 2) before += __shfl_xor_sync(0xffffffff, before, far);
+    if (lane == 31) earlier[warp] = before, own[warp] = sum;
+    __syncthreads();
+    int row = sum - here, start = 0;
+    for (int i = 0; i < SORTERS / 32; i++) start += earlier[i], row += i < warp ? own[i] : 0;
+    row += start;
+    for (int at = first; at < last; at++)
+        if (choice[at] == expert) token[row] = at / active, place[at] = row, owner[row] = expert, row++;
+    if (threadIdx.x == 0) starts[expert] = start;
+    if (threadIdx.x == SORTERS - 1 && expert == (int)gridDim.x - 1) starts[gridDim.x] = visits;
+}
+
+// Row `from[i]` of x to row i: rows of whole eights.
 extern "C" __global__ void __launch_bounds__(THREADS)
     gather(const u16* x, const int* from, u16* __restrict__ out, u64 count, int width) {
     chain_release();
     chain_wait();
-    for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x; at < count; at += (u64)gridDim.x * THREADS)
-        out[at] = x[(u64)from[at / width] * width + at % width];
+    for (u64 at = ((u64)blockIdx.x * THREADS + threadIdx.x) * 8; at < count; at += (u64)gridDim.x * THREADS * 8)
+        *(uint4*)(out + at) = *(const uint4*)(x + (u64)from[at / width] * width + at % width);
 }
 
 // y = x W^T with plain rows of 16-bit numbers, a warp per output. `choice` where there is one says which expert's matrix row

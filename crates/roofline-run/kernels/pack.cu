@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS)
 #endif
 }
 
-#if !BYTES && STORED != SIXTEEN
+#if !BYTES
 // The same for `gemm_parts.cuh`: columns in mma's own order, and all that belongs to four tiles and two units side by side,
 // weights, scales, zero points. One thread per tile, unit and lane; there are whole fours of tiles and of units.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS)

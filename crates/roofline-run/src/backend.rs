@@ -12,7 +12,7 @@ use roofline_core::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Error, Result, cpu, cuda, interference::Interference, telemetry::Source};
+use crate::{Error, Result, cpu, cuda, interference::Interference, protocol::Look, telemetry::Source};
 
 /// Something that runs operators: the processor, a GPU, or the null backend.
 pub trait Backend {
@@ -117,6 +117,11 @@ pub trait Case {
     /// The clock now; none where it cannot be known.
     fn clock(&mut self) -> Option<Hertz> {
         None
+    }
+
+    /// The clock now, and whether the power limit alone holds it down.
+    fn look(&mut self) -> Look {
+        Look { clock: self.clock(), power_limited: false }
     }
 
     /// What the clock is known to reach when everything goes well, by the same reading; none where nobody has looked.

@@ -114,7 +114,7 @@ struct Sampled {
 fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
     let instrument = case.overhead();
     let (start, before) = (Instant::now(), case.interference());
-    let mut watch = Watch::new(case.known_clock(), case.clock());
+    let mut watch = Watch::new(case.known_clock(), case.look().clock);
     let mut samples: Vec<Seconds> = Vec::new();
     let (mut fake, mut refused) = (Seconds::ZERO, false);
     loop {
@@ -128,7 +128,7 @@ fn sample(case: &mut dyn Case, protocol: &Protocol) -> Result<Sampled> {
             }
         }
         fake += block;
-        if !watch.accept(case.clock(), &samples[first..]) {
+        if !watch.accept(case.look(), &samples[first..]) {
             samples.truncate(first);
             refused = true;
         }

@@ -18,6 +18,7 @@ mod warmup;
 
 use roofline_core::{measurement::Residency, units::Seconds};
 
+pub use clock::Look;
 pub use stop::Stop;
 pub use warmup::Warmup;
 

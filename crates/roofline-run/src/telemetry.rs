@@ -175,6 +175,11 @@ impl Throttle {
         }
     }
 
+    /// Whether it is no property of what runs: heat, a failing supply, or somebody who set clocks.
+    pub(crate) fn is_fault(self) -> bool {
+        !matches!(self, Self::GpuIdle | Self::SwPowerCap)
+    }
+
     /// Whether a measurement made now would be slower than the GPU is: all but idleness.
     pub fn slows(self) -> bool {
         self != Self::GpuIdle

@@ -8,6 +8,7 @@ pub(crate) fn limit(output: Format, through: Format) -> f64 {
     let step = |format: Format| match format {
         Format::BF16 => 2f64.powi(-8),
         Format::FP16 => 2f64.powi(-11),
+        Format::FP64 => 2f64.powi(-42),
         _ => 2f64.powi(-18),
     };
     1.5 * step(output).max(step(through))
@@ -32,6 +33,7 @@ pub(crate) fn decoded(bytes: &[u8], format: Format) -> Vec<f64> {
                 .map(|bytes| wide(element.decode(u64::from(u16::from_le_bytes(*bytes)))))
                 .collect()
         }
+        Format::FP64 => bytes.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect(),
         _ => bytes.as_chunks::<4>().0.iter().map(|bytes| wide(f32::from_le_bytes(*bytes))).collect(),
     }
 }

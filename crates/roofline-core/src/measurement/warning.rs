@@ -37,6 +37,13 @@ pub enum Warning {
         /// The clock while it ran, over the best one that was seen or is known.
         clock_ratio: f64,
     },
+    /// The power limit held the clock down while the kernel ran: no doubt about its time, but what that time is of.
+    PowerLimited {
+        /// The median clock of the samples that ran so, in MHz.
+        clock_mhz: f64,
+        /// That clock over the best one that was seen or is known.
+        clock_ratio: f64,
+    },
     /// Somebody else had the processor.
     Interrupted {
         /// Time that a hypervisor gave to others, in percent of the run, averaged over processors.
@@ -65,6 +72,7 @@ impl Warning {
             Self::FewSamples { .. } => "few samples",
             Self::Throttled { .. } => "slow clock",
             Self::LowClock { .. } => "low clock",
+            Self::PowerLimited { .. } => "power-limited",
             Self::Interrupted { .. } => "interrupted",
             Self::TooFast { .. } => "too fast",
             Self::NotCold { .. } => "not cold",
@@ -86,7 +94,7 @@ impl Warning {
                 "{samples} samples say little about how well the median is known: give it more time by `⟨seconds⟩`"
             ),
             Self::Throttled { discarded, clock_ratio } => format!(
-                "a core ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \
+                "it ran at {:.0} % of its best clock, throttled or shared with others; {discarded} samples taken \
                  meanwhile were discarded: let the machine cool and close other programs",
                 clock_ratio * 100.0
             ),
@@ -94,6 +102,11 @@ impl Warning {
                 "all of it ran at {:.0} % of the clock that this machine reaches: hot, saving power, shared with others, \
                  or slowed by wide vectors; let it cool and close other programs, or see with \
                  `⟨roofline devices this --measure⟩` what it reaches now",
+                clock_ratio * 100.0
+            ),
+            Self::PowerLimited { clock_mhz, clock_ratio } => format!(
+                "the power limit held the clock at {clock_mhz:.0} MHz, {:.0} % of its best: that is what this kernel takes \
+                 here, and its samples count; a higher limit (`nvidia-smi -pl`) would make it faster",
                 clock_ratio * 100.0
             ),
             Self::Interrupted { stolen_pct, preemptions } => format!(

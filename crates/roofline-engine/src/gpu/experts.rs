@@ -37,10 +37,9 @@ impl Steps<'_, '_> {
         if !down {
             self.route(visits)?;
         }
-        let sorted = self.session.sorts(tokens);
-        let counts = if sorted && !down { Some(self.sort(visits)?) } else { None };
-        if let Some(counts) = counts {
-            self.counts = counts;
+        let sorted = held.sorts(visits.rows());
+        if sorted && !down {
+            self.sort(visits)?;
         }
         let inner = if down { op.k } else { op.n }.get() as usize;
         if down {
@@ -133,50 +132,25 @@ impl Steps<'_, '_> {
         active: usize,
     ) -> Result<()> {
         let matrix: &Matrix = &own.matrix;
-        if !sorted {
-            let choice = self.choice(visits, active);
-            let held = self.session.held;
-            let peers = held.peers(step.weights, at);
-            return Ok(self.session.products.run_chosen(matrix, &peers, choice, (x, y), false)?);
+        let (held, choice) = (self.session.held, self.choice(visits, active));
+        let peers = held.peers(step.weights, at);
+        let products = &mut self.session.products;
+        if sorted {
+            let starts = self.session.room.firsts.address();
+            return Ok(products.run_sorted(matrix, &peers, starts, (visits.rows(), x, y))?);
         }
-        let mut row = 0;
-        for (expert, count) in self.counts.clone().into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            let (from, to) = (x + (2 * row * matrix.k) as u64, y + (2 * row * matrix.n) as u64);
-            self.session.products.run_expert(matrix, expert, count, from, to)?;
-            row += count;
-        }
-        Ok(())
+        Ok(products.run_chosen(matrix, &peers, choice, (x, y), false)?)
     }
 
-    /// Sorts the visits of a pass by expert, gathers their tokens, and says how many each expert has.
-    fn sort(&mut self, visits: Visits) -> Result<Vec<usize>> {
-        let gpu = self.session.held.gpu();
-        let mut bytes = vec![0; 4 * visits.rows()];
-        self.session.room.choice.read(gpu, &mut bytes)?;
-        let chosen: Vec<usize> =
-            bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes) as usize).collect();
-        let mut counts = vec![0; visits.experts];
-        for expert in &chosen {
-            let count = counts.get_mut(*expert).ok_or_else(|| Error::missing("an expert"))?;
-            *count += 1;
-        }
-        let mut order: Vec<usize> = (0..chosen.len()).collect();
-        order.sort_by_key(|visit| (chosen[*visit], *visit));
-        let mut place = vec![0; chosen.len()];
-        for (row, visit) in order.iter().enumerate() {
-            place[*visit] = row;
-        }
-        let integers = |numbers: &mut dyn Iterator<Item = usize>| -> Vec<u8> {
-            numbers.flat_map(|number| (number as i32).to_le_bytes()).collect()
-        };
-        let room = &mut self.session.room;
-        room.order.write(gpu, 0, &integers(&mut order.iter().map(|visit| visit / visits.active)))?;
-        room.place.write(gpu, 0, &integers(&mut place.into_iter()))?;
-        room.owner.write(gpu, 0, &integers(&mut order.iter().map(|visit| chosen[*visit])))?;
+    /// Sorts the visits of a pass by expert, and gathers their tokens.
+    fn sort(&self, visits: Visits) -> Result<()> {
+        let Visits { experts, active, .. } = visits;
+        let (room, kernels) = (&self.session.room, &self.session.kernels);
+        let places = [&room.choice, &room.order, &room.place, &room.owner, &room.firsts].map(Memory::address);
+        kernels.sort(places, visits.rows(), (experts, active))?;
         let (normed, order, gathered) = (room.normed.address(), room.order.address(), room.gathered.address());
         let hidden = self.session.model.hidden.get() as usize;
-        self.session.kernels.gather(normed, order, gathered, (visits.rows(), hidden))?;
-        Ok(counts)
+        Ok(kernels.gather(normed, order, gathered, (visits.rows(), hidden))?)
     }
 }
 

@@ -79,15 +79,13 @@ pub(super) struct Steps<'s, 'e> {
     pub(super) waiting: Waiting,
     /// Which of the two streams is the present one.
     pub(super) stream: usize,
-    /// Rows of each expert, where tokens are sorted by them.
-    pub(super) counts: Vec<usize>,
     /// A clock for each step, where they are timed.
     clocks: Vec<(Ran, Clock)>,
 }
 
 impl<'s, 'e> Steps<'s, 'e> {
     pub(super) fn new(session: &'s mut GpuSession<'e>, pass: &'s Pass) -> Self {
-        Self { session, pass, waiting: Waiting::default(), stream: 0, counts: Vec::new(), clocks: Vec::new() }
+        Self { session, pass, waiting: Waiting::default(), stream: 0, clocks: Vec::new() }
     }
 
     /// Asks for every step of `program`.

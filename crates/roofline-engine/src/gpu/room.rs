@@ -29,11 +29,13 @@ pub(super) struct Room {
     /// FP32: scores of experts, and how much a token takes of each.
     pub(super) scores: Memory,
     pub(super) weights: Memory,
-    /// Integers: which experts, rows sorted by them, where each went, and whose each is.
+    /// Integers: which experts, tokens of rows that are sorted by them, where each visit went, whose each row is, and which is
+    /// the first of each expert.
     pub(super) choice: Memory,
     pub(super) order: Memory,
     pub(super) place: Memory,
     pub(super) owner: Memory,
+    pub(super) firsts: Memory,
     pub(super) gathered: Memory,
     pub(super) visited: Memory,
     /// FP32.
@@ -84,6 +86,7 @@ impl Room {
             order: memory(rows * active * 4)?,
             place: memory(rows * active * 4)?,
             owner: memory(rows * active * 4)?,
+            firsts: memory((experts + 1) * 4)?,
             gathered: memory(rows * active * hidden * 2)?,
             visited: memory(rows * active * hidden * 2)?,
             logits: memory(all * model.vocabulary.get() as usize * 4)?,

@@ -3,10 +3,10 @@
 use std::{collections::HashMap, ops::Range};
 
 use roofline_core::{
-    model::{AttentionLayer, FeedForward, Lowering, Workload},
+    model::{AttentionLayer, Lowering, Workload},
     units::Seconds,
 };
-use roofline_run::cuda::model::{Attentions, Clock, Kernels, Memory, Products, Recording};
+use roofline_run::cuda::model::{Attentions, Clock, Kernels, Memory, Open, Products, Recording};
 
 use super::{
     GpuModel,
@@ -20,8 +20,8 @@ use crate::{
     session::{LayerOutput, Ran, Wanted},
 };
 
-/// Rows of chosen experts up to which each is a product of its own, in one kernel; beyond, tokens are sorted by expert.
-pub(super) const FEW_VISITS: usize = 128;
+/// Runs of a pass that say how fast a way of its products is.
+const RUNS: usize = 6;
 
 /// Sequences in flight on a GPU.
 pub(crate) struct GpuSession<'e> {
@@ -164,9 +164,7 @@ impl<'e> GpuSession<'e> {
         self.give(tokens, &starts, new)?;
         let shape = Shape { first: sequences.start, sequences: sequences.len(), new, all };
         let longest = starts.iter().max().copied().unwrap_or(0) + new;
-        // Expert by expert, the GPU has to be asked who goes where.
-        let sorted = self.sorts(shape.rows());
-        let whole = !sorted && !self.timed && self.every == 0;
+        let whole = !self.timed && self.every == 0;
         let gpu = self.held.gpu();
         if !whole || !self.recorded.contains_key(&shape) {
             let program = self.program(shape, longest, all)?;
@@ -174,14 +172,16 @@ impl<'e> GpuSession<'e> {
             self.clock.start(gpu)?;
             Steps::new(self, &pass).walk(&program)?;
             self.clock.stop(gpu)?;
+            if self.products.take_grew() {
+                self.recorded.clear();
+            }
             if whole {
                 self.recorded.insert(shape, None);
             }
         } else {
             if self.recorded.get(&shape).is_some_and(Option::is_none) {
                 let program = self.program(shape, longest, all)?;
-                let pass = Pass { shape, starts };
-                let recording = Recording::new(gpu, || Steps::new(self, &pass).walk(&program))?;
+                let recording = self.record(&Pass { shape, starts }, &program)?;
                 self.recorded.insert(shape, Some(recording));
             }
             self.clock.start(gpu)?;
@@ -196,17 +196,51 @@ impl<'e> GpuSession<'e> {
         Ok(())
     }
 
+    /// Keeps a pass, with whichever way of each of its products makes the whole of it fastest. Running it again and again
+    /// changes nothing: it writes what it has written before.
+    fn record(&mut self, pass: &Pass, program: &roofline_core::Program) -> Result<Recording> {
+        let gpu = self.held.gpu();
+        let mut best = Recording::new(gpu, || Steps::new(self, pass).walk(program))?;
+        let mut open: Vec<(Open, usize)> =
+            self.products.open(pass.shape.rows()).into_iter().map(|product| (product, 0)).collect();
+        let mut least = if open.is_empty() { Seconds::ZERO } else { self.fastest(&best)? };
+        // Twice, because the best way of one product depends on its neighbours'.
+        for _ in 0..2 {
+            for (product, taken) in &mut open {
+                for way in 0..product.ways {
+                    if way == *taken {
+                        continue;
+                    }
+                    self.products.choose(*product, way);
+                    let other = Recording::new(gpu, || Steps::new(self, pass).walk(program))?;
+                    let took = self.fastest(&other)?;
+                    if took < least {
+                        (best, least, *taken) = (other, took, way);
+                    }
+                }
+                self.products.choose(*product, *taken);
+            }
+        }
+        Ok(best)
+    }
+
+    /// The least time of a few runs.
+    fn fastest(&self, recording: &Recording) -> Result<Seconds> {
+        let gpu = self.held.gpu();
+        let mut least = f64::INFINITY;
+        for _ in 0..RUNS {
+            self.clock.start(gpu)?;
+            recording.start()?;
+            self.clock.stop(gpu)?;
+            gpu.wait()?;
+            least = least.min(self.clock.elapsed()?.value());
+        }
+        Ok(Seconds::new(least))
+    }
+
     fn program(&self, shape: Shape, longest: usize, all: bool) -> Result<roofline_core::Program> {
         let workload = Workload::chunk(shape.sequences as u64, shape.new as u64, longest as u64)?;
         Ok(self.model.program(workload, Lowering { all_logits: all, ..Lowering::default() })?)
-    }
-
-    /// Whether tokens of a pass are sorted by their experts.
-    pub(super) fn sorts(&self, rows: usize) -> bool {
-        self.model.layers.iter().any(|layer| match layer.feed_forward {
-            FeedForward::Experts { active, .. } => rows * active.get() as usize > FEW_VISITS,
-            FeedForward::Dense { .. } => false,
-        })
     }
 
     /// Sends what a pass reads.

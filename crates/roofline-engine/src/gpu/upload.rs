@@ -129,10 +129,10 @@ impl GpuModel {
                     tensor: &[],
                 })
                 .collect();
-            OnGpu::new(&kernels, shape, &sources, None, (turns, self.twice))?
+            OnGpu::new(&kernels, shape, &sources, None, (turns, self.orders))?
         } else {
             let sources: Vec<Source<'_>> = own.iter().filter_map(|matrix| matrix.source()).collect();
-            OnGpu::new(&kernels, shape, &sources, inputs, (turns, self.twice))?
+            OnGpu::new(&kernels, shape, &sources, inputs, (turns, self.orders))?
         };
         let floats = |numbers: &[f32]| Memory::of_floats(&self.gpu, numbers);
         let bias = own.iter().any(|matrix| matrix.bias.is_some()).then(|| {

@@ -3,6 +3,7 @@
 mod activated;
 mod attention;
 mod elementwise;
+mod fp4;
 mod gemm_cublaslt;
 mod linear;
 mod own;
@@ -32,7 +33,8 @@ use crate::{
     backend::Ceiling,
     measure::measure_case,
     own::{CudaKernel, Operands},
-    telemetry::Source,
+    protocol::Look,
+    telemetry::{self, Source},
 };
 
 /// One NVIDIA GPU.
@@ -156,11 +158,13 @@ struct GpuCase<'a, W> {
     gpu: &'a Gpu,
     work: W,
     replay: Option<Replay>,
+    /// What tells its clock; none where the driver's library for that is missing.
+    telemetry: Option<telemetry::Gpu>,
 }
 
 impl<'a, W: Work + 'a> GpuCase<'a, W> {
     fn boxed(gpu: &'a Gpu, work: W) -> Box<dyn Case + 'a> {
-        Box::new(Self { gpu, work, replay: None })
+        Box::new(Self { gpu, work, replay: None, telemetry: gpu.telemetry().ok() })
     }
 }
 
@@ -195,6 +199,10 @@ impl<W: Work> Case for GpuCase<'_, W> {
 
     fn times_cache(&self) -> Option<f64> {
         Some(self.work.times_cache())
+    }
+
+    fn look(&mut self) -> Look {
+        self.telemetry.as_ref().map_or_else(Look::default, |source| Look::of(source))
     }
 }
 

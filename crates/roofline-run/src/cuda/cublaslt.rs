@@ -31,11 +31,13 @@ const B_SCALE: c_int = 18;
 #[repr(i32)]
 pub(super) enum Type {
     Fp32 = 0,
+    Fp64 = 1,
     Fp16 = 2,
     Int8 = 3,
     Int32 = 10,
     Bf16 = 14,
     Fp8 = 28,
+    Fp4 = 33,
 }
 
 /// What multiplies, numbered as `cublasComputeType_t`.
@@ -43,11 +45,12 @@ pub(super) enum Type {
 #[repr(i32)]
 pub(super) enum Compute {
     Fp32 = 68,
+    Fp64 = 70,
     Int32 = 72,
     Tf32 = 77,
 }
 
-/// Scales of FP8 operands.
+/// Scales of FP8 and FP4 operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scales {
     None,
@@ -55,6 +58,8 @@ pub(super) enum Scales {
     Tensor,
     /// An FP32 number per row of W and per row of x.
     Rows,
+    /// An E4M3 number per 16 columns of a row, in tiles of 128 rows and four numbers: `VEC16_UE4M3`.
+    Blocks,
 }
 
 /// `y[m,n] = x[m,k] W[n,k]^T`, rows of x and W `width` elements apart.
@@ -212,9 +217,15 @@ impl Blas {
         const A_SCALE_MODE: c_int = 31;
         const B_SCALE_MODE: c_int = 32;
         const PER_ROW: c_int = 3;
+        const PER_BLOCK: c_int = 1;
         const MAX_WORKSPACE: c_int = 1;
-        let scale_type = if shape.compute == Compute::Int32 { Type::Int32 } else { Type::Fp32 };
-        let mut product = Product { blas: self, shape, descriptors: [ptr::null_mut(); 4], candidates: Vec::new() };
+        let scale_type = match shape.compute {
+            Compute::Int32 => Type::Int32,
+            Compute::Fp64 => Type::Fp64,
+            Compute::Fp32 | Compute::Tf32 => Type::Fp32,
+        };
+        let descriptors = [ptr::null_mut(); 4];
+        let mut product = Product { blas: self, shape, descriptors, candidates: Vec::new(), factor: 1.0 };
         // SAFETY: descriptors are made before they are used and freed by `Product`; attributes have the sizes that the
         // library's header gives them.
         unsafe {
@@ -229,11 +240,18 @@ impl Blas {
             // Column-major: y^T = (W^T)^T x^T, with W and x as they lie.
             set(TRANSPOSE_A, &1)?;
             if shape.scales != Scales::None {
-                let on: i8 = 1;
-                done("attribute", (self.set)(*operation, FAST_ACCUMULATION, ptr::from_ref(&on).cast(), 1))?;
-                if shape.scales == Scales::Rows {
-                    set(A_SCALE_MODE, &PER_ROW)?;
-                    set(B_SCALE_MODE, &PER_ROW)?;
+                let mode = match shape.scales {
+                    Scales::Rows => Some(PER_ROW),
+                    Scales::Blocks => Some(PER_BLOCK),
+                    Scales::None | Scales::Tensor => None,
+                };
+                if shape.input == Type::Fp8 {
+                    let on: i8 = 1;
+                    done("attribute", (self.set)(*operation, FAST_ACCUMULATION, ptr::from_ref(&on).cast(), 1))?;
+                }
+                if let Some(mode) = mode {
+                    set(A_SCALE_MODE, &mode)?;
+                    set(B_SCALE_MODE, &mode)?;
                 }
                 point(A_SCALE, &scales[0])?;
                 point(B_SCALE, &scales[1])?;
@@ -285,6 +303,8 @@ pub(super) struct Product<'a> {
     /// The operation, W, x and y.
     descriptors: [Descriptor; 4],
     pub(super) candidates: Vec<Algorithm>,
+    /// What every sum is multiplied by: scales that there are once per operand.
+    pub(super) factor: f32,
 }
 
 impl Drop for Product<'_> {
@@ -316,11 +336,11 @@ impl Product<'_> {
     /// Asks for the product of operands at these addresses.
     pub(super) fn enqueue(&self, gpu: &Gpu, algorithm: &Algorithm, w: u64, x: u64, y: u64) -> Result<()> {
         let [operation, a, b, d] = self.descriptors;
-        let (float, integer) = ([1.0f32, 0.0], [1i32, 0]);
-        let (one, zero): (*const c_void, *const c_void) = if self.shape.compute == Compute::Int32 {
-            (ptr::from_ref(&integer[0]).cast(), ptr::from_ref(&integer[1]).cast())
-        } else {
-            (ptr::from_ref(&float[0]).cast(), ptr::from_ref(&float[1]).cast())
+        let (float, integer, double) = ([self.factor, 0.0], [1i32, 0], [1.0f64, 0.0]);
+        let (one, zero): (*const c_void, *const c_void) = match self.shape.compute {
+            Compute::Int32 => (ptr::from_ref(&integer[0]).cast(), ptr::from_ref(&integer[1]).cast()),
+            Compute::Fp64 => (ptr::from_ref(&double[0]).cast(), ptr::from_ref(&double[1]).cast()),
+            Compute::Fp32 | Compute::Tf32 => (ptr::from_ref(&float[0]).cast(), ptr::from_ref(&float[1]).cast()),
         };
         let workspace = address(gpu, &self.blas.workspace);
         // SAFETY: the operands have the sizes that the layouts say, and live until the stream has been waited for.

@@ -23,6 +23,9 @@ const UNITS: usize = 4;
 /// The copy engine's tiles start on this many bytes.
 const ALIGNED: usize = 1024;
 
+/// Most matrices of a product: `MATRICES` in `kernels/gemm_groups.cuh`.
+pub(super) const MATRICES: usize = 512;
+
 /// The oldest architecture these kernels are for: earlier tensor units multiply by halves of what mma takes here.
 pub(super) const OLDEST: Architecture = Architecture { major: 8, minor: 0 };
 
@@ -32,9 +35,12 @@ pub(super) struct Tiled {
     pub(super) stored: Stored,
     /// IEEE half rather than bfloat16.
     pub(super) half: bool,
+    /// Rows of x, of all matrices.
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
+    /// Matrices of W, each with rows of x of its own; up to [`MATRICES`].
+    pub(super) matrices: usize,
 }
 
 impl Tiled {
@@ -63,6 +69,11 @@ impl Tiled {
             _ => 0,
         };
         TILE * self.unit() * self.stored.bits() / 8 + scales
+    }
+
+    /// Bytes of one matrix with its scales and zero points.
+    pub(super) fn matrix_bytes(&self) -> usize {
+        self.n.div_ceil(BLOCK * TILE) * BLOCK * self.units() * self.tile_bytes()
     }
 
     /// Weights with their scales and zero points, block after block: a period of [`DISTINCT`] blocks, repeated.
@@ -133,27 +144,31 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     ];
     let mut all = Vec::new();
     let mut add = |tiled: Tiled, division: Division| {
-        let name = format!("tiled {:?} half {}{}", tiled.stored, tiled.half, division.words());
+        let Tiled { stored, half, matrices, .. } = tiled;
+        let name = format!("tiled {stored:?} half {half} matrices {matrices}{}", division.words());
         all.push((name, tiled.recipe(division, SHARED)));
     };
     for (at, stored) in stored.into_iter().enumerate() {
         // Half of them with the numbers that the other half are without.
         let half = at % 2 == 1;
-        let few = Tiled { stored, half, m: 32, n: 4096, k: 4096 };
-        add(few, few.hopper()[0]);
-        let some = Tiled { stored, half, m: 64, n: 4096, k: 4096 };
-        add(some, some.hopper()[0]);
+        let few = Tiled { stored, half, m: 32, n: 4096, k: 4096, matrices: 1 };
+        add(few, few.hopper(32)[0]);
+        let some = Tiled { m: 64, ..few };
+        add(some, some.hopper(64)[0]);
         // Only Hopper multiplies what both are 8 bit here.
         if !stored.bytes() {
             add(some, Division::mma([64, 2, 4, 2], false));
         }
     }
-    let tiled = Tiled { stored: Stored::Int4(128), half: false, m: 256, n: 4096, k: 4096 };
+    let tiled = Tiled { stored: Stored::Int4(128), half: false, m: 256, n: 4096, k: 4096, matrices: 1 };
     add(tiled, Division::mma([16, 2, 4, 4], true));
-    tiled.hopper().into_iter().for_each(|division| add(tiled, division));
-    for m in [16, 128] {
-        let tiled = Tiled { m, ..tiled };
-        tiled.hopper().into_iter().for_each(|division| add(tiled, division));
+    for m in [16, 128, 256] {
+        tiled.hopper(m).into_iter().for_each(|division| add(Tiled { m, ..tiled }, division));
+    }
+    for stored in [Stored::Sixteen, Stored::Mxfp4] {
+        let grouped = Tiled { stored, matrices: 32, ..tiled };
+        add(grouped, Division::mma([64, 2, 4, 2], false));
+        add(grouped, grouped.hopper(64)[0]);
     }
     all
 }
@@ -178,11 +193,11 @@ mod tests {
             let format: Format = name.parse().unwrap();
             let (n, k) = (320, 512);
             let stored = Stored::of(format, Format::BF16).unwrap();
-            let tiled = Tiled { stored, half: false, m: 64, n, k };
+            let tiled = Tiled { stored, half: false, m: 64, n, k, matrices: 1 };
             let part = tiled.pack(&Operand::new(format, n, k, 1.0, 3).unwrap());
             assert_eq!(part.bytes as f64, n as f64 * k as f64 * bits / 8.0, "{name}");
             // What the kernel reckons with is what was packed.
-            assert_eq!(part.bytes, n / TILE * tiled.units() * tiled.tile_bytes(), "{name}");
+            assert_eq!(part.bytes, tiled.matrix_bytes(), "{name}");
         }
     }
 }

@@ -13,9 +13,9 @@ mod thin;
 
 pub use attention::{Attending, Attentions, Cached};
 pub(super) use launch::{Grid, chained};
-pub use matrix::{Matrix, Source};
+pub use matrix::{Matrix, Orders, Source};
 pub use memory::Memory;
-pub use products::{Choice, Linear, Products, Sum, Unnormed};
+pub use products::{Choice, Linear, Open, Products, Sum, Unnormed};
 pub use recording::{Clock, Recording};
 pub use small::{Activated, Added, Function, Norm, RopeWrite};
 

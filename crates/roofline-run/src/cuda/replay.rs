@@ -1,18 +1,18 @@
 //! Times from replaying a graph: kernels start one after the other without the host in between, and the GPU's own clock
 //! says when the first began and the last ended.
 
-use cudarc::driver::{
-    CudaEvent, CudaGraph,
-    sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode},
-};
+use cudarc::driver::{CudaEvent, sys::CUevent_flags};
 use roofline_core::units::Seconds;
 
-use super::gpu::{Gpu, failed};
+use super::{
+    gpu::{Gpu, failed},
+    model::Recording,
+};
 use crate::{Error, Result, protocol::replay};
 
 /// A graph of the same work on one copy of the operands after the other.
 pub(super) struct Replay {
-    graph: CudaGraph,
+    graph: Recording,
     start: CudaEvent,
     end: CudaEvent,
     calls: usize,
@@ -29,13 +29,8 @@ impl Replay {
     }
 
     fn rounds(gpu: &Gpu, copies: usize, rounds: usize, enqueue: &mut dyn FnMut(usize) -> Result<()>) -> Result<Self> {
-        let stream = gpu.stream();
-        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(failed)?;
-        let asked = (0..rounds * copies).try_for_each(|call| enqueue(call % copies));
-        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-        asked?;
-        let empty = || Error::Gpu { reason: "a graph of nothing".to_owned(), hint: None };
-        let graph = graph.map_err(failed)?.ok_or_else(empty)?;
+        let mut ask = || (0..rounds * copies).try_for_each(|call| enqueue(call % copies));
+        let graph = Recording::new::<Error>(gpu, &mut ask)?;
         let event = || gpu.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
         Ok(Self { graph, start: event()?, end: event()?, calls: rounds * copies })
     }
@@ -48,7 +43,7 @@ impl Replay {
     /// The time of one call, from one replay.
     pub(super) fn sample(&self, gpu: &Gpu) -> Result<Seconds> {
         self.start.record(gpu.stream()).map_err(failed)?;
-        self.graph.launch().map_err(failed)?;
+        self.graph.start()?;
         self.end.record(gpu.stream()).map_err(failed)?;
         let elapsed = self.start.elapsed_ms(&self.end).map_err(failed)?;
         Ok(Seconds::new(f64::from(elapsed) * 1e-3 / self.calls as f64))

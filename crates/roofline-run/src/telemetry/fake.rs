@@ -42,6 +42,8 @@ pub(crate) const QUERIES: &[&str] = &[
 #[derive(Default)]
 pub(crate) struct Fake {
     failing: BTreeSet<&'static str>,
+    /// What holds its clock down; the power limit where nobody says.
+    reasons: Option<Vec<Throttle>>,
     /// How long the driver takes over the temperature.
     delay: Duration,
     energy: AtomicU64,
@@ -50,6 +52,10 @@ pub(crate) struct Fake {
 impl Fake {
     pub(crate) fn failing(queries: &[&'static str]) -> Self {
         Self { failing: queries.iter().copied().collect(), ..Self::default() }
+    }
+
+    pub(crate) fn held_by(reasons: &[Throttle]) -> Self {
+        Self { reasons: Some(reasons.to_vec()), ..Self::default() }
     }
 
     pub(crate) fn slow(delay: Duration) -> Self {
@@ -160,7 +166,7 @@ impl Source for Fake {
     }
 
     fn throttle_reasons(&self) -> Reading<Vec<Throttle>> {
-        self.answer("throttle_reasons", vec![Throttle::SwPowerCap])
+        self.answer("throttle_reasons", self.reasons.clone().unwrap_or_else(|| vec![Throttle::SwPowerCap]))
     }
 
     /// Four joules more with every question.

@@ -16,7 +16,7 @@ use super::{
         gpu::{Gpu, Recipe},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, Launch, Work, candidate, launch,
+    Argument, Launch, Work, candidate, fp4, launch,
     linear::{Checked, poison},
     unsupported,
 };
@@ -48,8 +48,10 @@ impl Gemm {
             Format::FP32 | Format::TF32 => Some(Type::Fp32),
             Format::FP16 => Some(Type::Fp16),
             Format::BF16 => Some(Type::Bf16),
+            Format::FP64 => Some(Type::Fp64),
             _ => None,
         };
+        let double = |format: Format| format == Format::FP64;
         let none = || {
             let reason = if weights == activations || cast {
                 format!("cuBLASLt has no product of {activations} that writes {output}")
@@ -71,6 +73,12 @@ impl Gemm {
             (Format::INT8, Some(to @ (Type::Bf16 | Type::Fp16))) => {
                 (Type::Int8, Compute::Int32, Scales::None, Type::Int32, Some(to))
             }
+            // Double precision is not mixed with anything.
+            _ if double(multiplied) != double(output) => return Err(none()),
+            (Format::FP64, Some(to)) => (Type::Fp64, Compute::Fp64, Scales::None, to, None),
+            (Format::NVFP4, Some(to @ (Type::Bf16 | Type::Fp16))) => {
+                (Type::Fp4, Compute::Fp32, Scales::Blocks, to, None)
+            }
             (Format::FP8, Some(to)) => (Type::Fp8, Compute::Fp32, Scales::Rows, to, None),
             (format, Some(to)) if Some(format) == per_tensor => (Type::Fp8, Compute::Fp32, Scales::Tensor, to, None),
             (format, Some(to)) => {
@@ -80,8 +88,8 @@ impl Gemm {
             }
             _ => return Err(none()),
         };
-        let width = k.next_multiple_of(ALIGNED);
-        let narrow = matches!(input, Type::Int8 | Type::Fp8);
+        let width = k.next_multiple_of(if input == Type::Fp4 { 2 * ALIGNED } else { ALIGNED });
+        let narrow = matches!(input, Type::Int8 | Type::Fp8 | Type::Fp4);
         let n = if narrow { n.next_multiple_of(ALIGNED) } else { n };
         let shape = Shape { m, n, k: width, width, input, output: sums, compute, scales };
         Ok(Self { shape, cast, scaled: target, math })
@@ -125,7 +133,14 @@ pub(super) fn work(gpu: &Gpu, gemm: Gemm, checked: Checked, residency: Residency
     };
     let weights = part(&checked.weights, n);
     let x = Copies::new(gpu, &[part(&checked.inputs, m)], Residency::Warm)?;
-    let bytes = |kind: Type| m * n * if matches!(kind, Type::Fp32 | Type::Int32) { 4 } else { 2 };
+    let bytes = |kind: Type| {
+        m * n
+            * match kind {
+                Type::Fp64 => 8,
+                Type::Fp32 | Type::Int32 => 4,
+                _ => 2,
+            }
+    };
     let row_scales = |operand: &Operand| {
         let scales = operand.row_scales();
         let wide = decoded(&scales, Format::BF16).into_iter().map(|scale| scale as f32);
@@ -136,6 +151,7 @@ pub(super) fn work(gpu: &Gpu, gemm: Gemm, checked: Checked, residency: Residency
         // What is multiplied is 16 bit, and only the weights came from less.
         _ if gemm.cast => [checked.weights.row_scales(), none()],
         (Scales::Rows, _) => [&checked.weights, &checked.inputs].map(row_scales),
+        (Scales::Blocks, _) => [fp4::tiled(&checked.weights, n, width), fp4::tiled(&checked.inputs, m, width)],
         (Scales::Tensor, _) => [&checked.weights, &checked.inputs].map(|operand| operand.encoded.tensor.clone()),
         (Scales::None, true) => [&checked.weights, &checked.inputs].map(Operand::row_scales),
         (Scales::None, false) => [none(), none()],
@@ -143,7 +159,10 @@ pub(super) fn work(gpu: &Gpu, gemm: Gemm, checked: Checked, residency: Residency
     // Rows that only fill up to an aligned number have scales, too.
     let padded = |scales: &[u8]| [scales, &[0; 4 * ALIGNED]].concat();
     let scales = [gpu.upload(&padded(&scales[0]))?, gpu.upload(&padded(&scales[1]))?];
-    let product = gpu.blas()?.product(gemm.shape, [address(gpu, &scales[0]), address(gpu, &scales[1])])?;
+    let mut product = gpu.blas()?.product(gemm.shape, [address(gpu, &scales[0]), address(gpu, &scales[1])])?;
+    if gemm.shape.scales == Scales::Blocks {
+        product.factor = fp4::factor(&checked.weights) * fp4::factor(&checked.inputs);
+    }
     let defines = vec![("HALF", i64::from(gemm.shape.input == Type::Fp16 || gemm.scaled == Some(Type::Fp16)))];
     let function = |name| gpu.function(&Recipe { source: CAST, function: name, defines: defines.clone(), shared: 0 });
     let around = match (gemm.cast, gemm.scaled.is_some()) {

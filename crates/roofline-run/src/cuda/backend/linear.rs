@@ -15,7 +15,7 @@ use super::{
         gpu::{Gpu, Recipe, failed},
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, candidate, gemm_cublaslt, launch, tiled, unsupported,
+    Argument, GpuCase, Launch, Work, candidate, fp4, gemm_cublaslt, launch, tiled, unsupported,
 };
 use crate::{
     Case, Result, reference,
@@ -54,6 +54,9 @@ impl Plan {
             }
             return gemm_cublaslt::Gemm::of(shape, formats, true).map(Self::Gemm);
         }
+        if let Some(reason) = fp4::refusal(formats, architecture) {
+            return Err(unsupported(reason));
+        }
         let stored = Stored::of(formats.weights, formats.activations);
         if m > THIN_ROWS {
             let packed = |stored: &Stored| match stored {
@@ -75,7 +78,7 @@ impl Plan {
                 return Err(unsupported(reason));
             }
             let half = Self::half_output(stored, k, formats)?;
-            return Ok(Self::Tiled(Tiled { stored, half, m, n, k }));
+            return Ok(Self::Tiled(Tiled { stored, half, m, n, k, matrices: 1 }));
         }
         let wide = [formats.weights, formats.activations, formats.output].iter().all(|format| *format == Format::FP32);
         if wide && formats.math == Math::Fp32 {
@@ -189,6 +192,7 @@ pub(super) fn through(plan: &Plan, weights: Format) -> Format {
             }
         }
         Plan::Gemm(gemm) if gemm.kernel().math == Math::Tf32 => Format::FP16,
+        Plan::Gemm(_) if weights == Format::FP64 => Format::FP64,
         Plan::Gemm(gemm) if gemm.kernel().path == Path::CastEmulated => Format::BF16,
         _ => {
             if weights == Format::FP8 {

@@ -25,7 +25,7 @@ pub(super) fn instead_of(thin: Thin, architecture: Architecture) -> Option<Tiled
     let Thin { stored, half, m, n, k, .. } = thin;
     let hopper = (architecture.major, architecture.minor) == (9, 0);
     let packed = !stored.bytes() && stored != Stored::Sixteen;
-    (hopper && packed && m >= ROWS).then_some(Tiled { stored, half, m, n, k })
+    (hopper && packed && m >= ROWS).then_some(Tiled { stored, half, m, n, k, matrices: 1 })
 }
 
 pub(super) struct TiledWork {
@@ -111,6 +111,7 @@ impl Work for TiledWork {
             y: at(&self.y),
             partial: at(&self.partial),
             counters: at(&self.counters),
+            starts: 0,
         };
         self.product.enqueue(gpu, &addresses)
     }

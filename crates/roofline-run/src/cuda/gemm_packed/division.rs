@@ -1,6 +1,6 @@
 //! How a product's work is divided over a GPU, and the program that divides it so.
 
-use super::{ALIGNED, Tiled};
+use super::{ALIGNED, MATRICES, Tiled};
 use crate::cuda::{
     compiler::Architecture,
     gemv_packed::{STEP, Stored, TILE},
@@ -12,6 +12,7 @@ const HOPPER: &str = concat!(
     include_str!("../../../kernels/packed.cuh"),
     include_str!("../../../kernels/wgmma.cuh"),
     include_str!("../../../kernels/gemm_parts.cuh"),
+    include_str!("../../../kernels/gemm_groups.cuh"),
     include_str!("../../../kernels/gemm_share.cuh"),
     include_str!("../../../kernels/gemm_wgmma.cu")
 );
@@ -19,6 +20,7 @@ const MMA: &str = concat!(
     include_str!("../../../kernels/common.cuh"),
     include_str!("../../../kernels/packed.cuh"),
     include_str!("../../../kernels/gemm_parts.cuh"),
+    include_str!("../../../kernels/gemm_groups.cuh"),
     include_str!("../../../kernels/gemm_mma.cu")
 );
 /// Shared memory of a block that is neither the ring nor anything else that is counted: barriers.
@@ -143,11 +145,16 @@ impl Tiled {
     ) -> Vec<Division> {
         let fits = |division: &Division| self.stages(*division, shared) >= 2;
         if (architecture.major, architecture.minor) == (9, 0) {
-            let hopper = self.hopper().into_iter().filter(fits);
+            let mut hopper = self.hopper(self.typical());
+            if self.matrices > 1 {
+                // Some matrices have more rows than others, and a second tile of a matrix costs as much as the first.
+                hopper.extend(self.hopper(2 * self.typical()));
+            }
+            let hopper = hopper.into_iter().filter(fits);
             return hopper.flat_map(|division| self.shared_out(division, multiprocessors as usize)).collect();
         }
         let steps = if self.stored.bytes() { 1 } else { 2 };
-        let rows = self.m.next_power_of_two().clamp(16, 64);
+        let rows = self.typical().next_power_of_two().clamp(16, 64);
         let apart = rows <= 32 && self.groups();
         let mut divisions = Vec::new();
         for teams in [4, 8] {
@@ -157,17 +164,22 @@ impl Tiled {
             }
             let most = (multiprocessors as usize / self.fields(division)).min(MOST).min(self.units() / steps);
             divisions.push(division);
-            if most > 1 {
+            if most > 1 && self.matrices == 1 {
                 divisions.push(Division { shares: Shares::Columns(most), ..division });
             }
         }
         divisions
     }
 
-    /// The same for Hopper, but for how fields are shared.
-    pub(super) fn hopper(&self) -> Vec<Division> {
+    /// Rows of x that a matrix has in the mean.
+    pub(super) fn typical(&self) -> usize {
+        self.m.div_ceil(self.matrices)
+    }
+
+    /// The same for Hopper and `typical` rows, but for how fields are shared.
+    pub(super) fn hopper(&self, typical: usize) -> Vec<Division> {
         let (bytes, four) = (self.stored.bytes(), self.stored.bits() == 4);
-        let rows = self.m.next_power_of_two().clamp(if bytes { 64 } else { 16 }, 256);
+        let rows = typical.next_power_of_two().clamp(if bytes { 64 } else { 16 }, 256);
         let wgmma = Division::wgmma;
         // Units of a stage, where weights of four bits have twice as many.
         let steps = |eight: usize| if four { 2 * eight } else { eight };
@@ -190,6 +202,10 @@ impl Tiled {
         let most = (multiprocessors / division.cluster).min(fields * stages);
         let shares =
             |clusters: usize, whole: usize| Division { shares: Shares::Fields { clusters, whole }, ..division };
+        if self.matrices > 1 {
+            // Only the GPU knows how many fields there are.
+            return vec![shares(most, 0)];
+        }
         if fields <= most {
             // Each field is one cluster's, or that of as many as there is room for; or else all stages are shared evenly.
             let each = (most / fields).min(stages);
@@ -203,8 +219,17 @@ impl Tiled {
         if fields.is_multiple_of(most) {
             return vec![shares(most, rounds)];
         }
-        // All shared; or all but some whole rounds; or rounds of which the last does not fill the GPU.
-        if division.cluster == 1 { vec![shares(most, 0)] } else { vec![shares(most, rounds - 1), shares(fields, 1)] }
+        // All shared; or all but some whole rounds; or rounds of which the last does not fill the GPU; or as many blocks as
+        // share nothing.
+        let mut all = if division.cluster == 1 {
+            vec![shares(most, 0)]
+        } else {
+            vec![shares(most, rounds - 1), shares(fields, 1)]
+        };
+        if division.cluster == 1 && fields.is_multiple_of(rounds + 1) {
+            all.push(shares(fields / (rounds + 1), rounds + 1));
+        }
+        all
     }
 
     /// Whether groups are of whole units, so that scales may multiply sums.
@@ -215,7 +240,8 @@ impl Tiled {
     /// Stages that a block has room for.
     fn stages(&self, division: Division, shared: u32) -> usize {
         let x_scales = if self.stored.bytes() { 4 * division.rows } else { 0 };
-        let beside = BESIDE + self.table() + Self::results(division) + x_scales;
+        let groups = if self.matrices > 1 { 4 * (MATRICES + 1) } else { 0 };
+        let beside = BESIDE + self.table() + Self::results(division) + x_scales + groups;
         ((shared as usize).saturating_sub(beside) / self.stage_bytes(division)).min(STAGES)
     }
 
@@ -234,9 +260,12 @@ impl Tiled {
         (steps * (rows * 128 + division.height() / TILE * self.tile_bytes())).next_multiple_of(ALIGNED)
     }
 
-    /// Fields: what a cluster of blocks multiplies at a time.
+    /// Fields: what a cluster of blocks multiplies at a time. Of several matrices, the most that there may be: each may have a
+    /// tile of x that is not full.
     fn fields(&self, division: Division) -> usize {
-        self.n.div_ceil(division.height() * division.cluster) * self.m.div_ceil(division.rows)
+        let full =
+            if self.matrices > 1 { self.m / division.rows + self.matrices } else { self.m.div_ceil(division.rows) };
+        self.n.div_ceil(division.height() * division.cluster) * full
     }
 
     /// Blocks of a launch.
@@ -271,6 +300,7 @@ impl Tiled {
         let mut defines = self.stored.kind().defines("STORED");
         defines.extend([
             ("TILED", 1),
+            ("GROUPED", i64::from(self.matrices > 1)),
             ("GROUP", self.stored.group()),
             ("HALF", i64::from(self.half)),
             ("ROWS", number(division.rows)),
@@ -305,7 +335,7 @@ mod tests {
                 .into_iter()
                 .flat_map(|one| [16, 17, 64, 100, 500].map(|m| (one, m)))
             {
-                let tiled = Tiled { stored, half: false, m, n: 4096, k: 4096 };
+                let tiled = Tiled { stored, half: false, m, n: 4096, k: 4096, matrices: 1 };
                 let divisions = tiled.divisions(Architecture { major, minor }, 108, kilobytes << 10);
                 assert!((1..=6).contains(&divisions.len()), "{stored:?} with {m} rows on {major}.{minor}");
                 for division in divisions {
@@ -318,7 +348,7 @@ mod tests {
     #[test]
     fn every_stage_is_somebodys() {
         for (m, n, k) in [(16, 28672, 4096), (64, 200, 520), (256, 5120, 13824), (1024, 14336, 4096), (17, 64, 64)] {
-            let tiled = Tiled { stored: Stored::Int4(128), half: false, m, n, k };
+            let tiled = Tiled { stored: Stored::Int4(128), half: false, m, n, k, matrices: 1 };
             for division in tiled.divisions(Architecture { major: 9, minor: 0 }, 132, 227 << 10) {
                 let Shares::Fields { clusters, whole } = division.shares else { panic!("{division:?}") };
                 let (fields, stages) = (tiled.fields(division), tiled.units() / division.steps);

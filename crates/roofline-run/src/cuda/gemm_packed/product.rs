@@ -29,6 +29,8 @@ pub(in crate::cuda) struct Addresses {
     pub(in crate::cuda) partial: u64,
     /// [`Product::counter_bytes`], zeros; so they are again after every product, and may be shared as well.
     pub(in crate::cuda) counters: u64,
+    /// Of several matrices, the first row of x of each, and behind them the end of the last; any address otherwise.
+    pub(in crate::cuda) starts: u64,
 }
 
 /// A product with its kernel: everything but operands.
@@ -78,7 +80,7 @@ impl Product {
         let Self { tiled, division, .. } = self;
         let map = Map::new(gpu, at.x, [tiled.m, tiled.x_units()], division.copied())?;
         let integer = |value: usize| Argument::Integer(value as i32);
-        let arguments = [
+        let mut arguments = vec![
             Argument::Address(at.weights),
             Argument::Address(at.scales),
             Argument::Map(map),
@@ -95,6 +97,10 @@ impl Product {
             Argument::Real(self.factors[0]),
             Argument::Real(self.factors[1]),
         ];
+        if tiled.matrices > 1 {
+            let bytes = Argument::Count(tiled.matrix_bytes() as u64);
+            arguments.extend([Argument::Address(at.starts), integer(tiled.matrices), bytes]);
+        }
         let ask = if division.waits() { launch_early } else { launch };
         ask(gpu, &self.function, self.geometry, &arguments)
     }

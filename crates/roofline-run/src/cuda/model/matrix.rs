@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     cuda::{
         backend::{Argument, Launch, launch},
-        gemm_packed::{OLDEST, Tiled},
+        gemm_packed::{MATRICES, OLDEST, Tiled},
         gemv_packed::{STEP, Stored, TILE},
         gpu::Recipe,
     },
@@ -39,6 +39,17 @@ pub struct Source<'a> {
     pub tensor: &'a [u8],
 }
 
+/// In how many orders weights are kept: each costs their bytes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Orders {
+    /// That of products of few rows.
+    One,
+    /// That of many rows beside it.
+    Two,
+    /// Of 16-bit numbers also the one between: plain rows are for cuBLASLt.
+    All,
+}
+
 /// A matrix, or one for each of several experts.
 pub struct Matrix {
     /// Rows: outputs of the product.
@@ -52,8 +63,7 @@ pub struct Matrix {
     pub(super) packed: Option<Packed>,
     /// Rows of 16-bit numbers.
     pub(super) plain: Option<Memory>,
-    /// As `kernels/gemm_parts.cuh` has it, with BF16 scales of rows where there are such.
-    pub(super) tiled: Option<[Memory; 2]>,
+    pub(super) tiled: Option<Tiles>,
     /// Rows of 8-bit numbers, where inputs are of 8 bit as well, with FP32 scales.
     pub(super) narrow: Option<[Memory; 2]>,
 }
@@ -70,20 +80,29 @@ pub(super) struct Packed {
     pub(super) tensor: f32,
 }
 
+/// As `kernels/gemm_parts.cuh` reads it.
+pub(super) struct Tiles {
+    pub(super) stored: Stored,
+    pub(super) weights: Memory,
+    /// BF16, of rows, where there are such.
+    pub(super) scales: Memory,
+    /// What sums are multiplied with at last.
+    pub(super) tensor: f32,
+}
+
 impl Matrix {
     /// Whether kernels read weights of this format and width as they are stored, beside inputs of `inputs`.
     pub fn packs(format: Format, inputs: Format, columns: usize) -> bool {
         columns.is_multiple_of(STEP) && Stored::of(format, inputs).is_some()
     }
 
-    /// `n` rows of `k` numbers, one source for each expert. `plain` says whether rows of 16-bit numbers, which products of
-    /// many rows read, are kept beside the order of products of few.
+    /// `n` rows of `k` numbers, one source for each expert.
     pub fn new(
         kernels: &Kernels<'_>,
         (n, k): (usize, usize),
         sources: &[Source<'_>],
         inputs: Option<Format>,
-        (turns, plain): (bool, bool),
+        (turns, orders): (bool, Orders),
     ) -> Result<Self> {
         let first = sources.first().ok_or_else(|| unsupported("a matrix of nothing".to_owned()))?;
         let values = if kernels.half { Format::FP16 } else { Format::BF16 };
@@ -92,18 +111,31 @@ impl Matrix {
         if !packs && !sixteen {
             return Err(unsupported(format!("no kernel reads {} rows of {k} numbers", first.format)));
         }
+        if sources.iter().any(|source| source.tensor != first.tensor) {
+            return Err(unsupported("experts with scales of their own for a whole tensor".to_owned()));
+        }
         let mut made =
             Self { n, k, turns, experts: sources.len(), packed: None, plain: None, tiled: None, narrow: None };
-        if packs {
-            made.packed = Some(made.pack(kernels, inputs.unwrap_or(values), sources)?);
+        let stored = Stored::of(first.format, inputs.unwrap_or(values)).filter(|_| packs);
+        // cuBLASLt multiplies one matrix of 16-bit numbers by many rows, but not those of many experts at once. Experts that
+        // there is room for only once have the order of many rows, which few can do with.
+        let one = sources.len() == 1;
+        let tiled = match (one, sixteen) {
+            (true, true) => Orders::All,
+            (true, false) => Orders::Two,
+            (false, _) => Orders::One,
+        };
+        if let Some(stored) = stored.filter(|_| orders >= tiled) {
+            made.tiled = made.tile(kernels, stored, sources)?;
         }
-        if made.packed.as_ref().is_some_and(|packed| packed.stored.bytes()) {
+        let both = one || orders >= Orders::Two || made.tiled.is_none();
+        if let Some(stored) = stored.filter(|_| both) {
+            made.packed = Some(made.pack(kernels, stored, sources)?);
+        }
+        if stored.is_some_and(Stored::bytes) {
             made.narrow = Some([made.repeat(kernels, sources, 1)?, made.row_scales(kernels, sources)?]);
         }
-        if plain {
-            made.tiled = made.tile(kernels, sources)?;
-        }
-        if sixteen && (plain || !packs) {
+        if sixteen && (one || made.tiled.is_none()) && (orders >= Orders::Two || !packs) {
             made.plain = Some(made.repeat(kernels, sources, 2)?);
         }
         Ok(made)
@@ -121,7 +153,7 @@ impl Matrix {
     pub fn bytes(&self) -> u64 {
         let packed =
             self.packed.iter().map(|packed| packed.weights.bytes() + packed.scales.bytes() + packed.zeros.bytes());
-        let tiled = self.tiled.as_ref().map_or(0, |[own, _]| own.bytes());
+        let tiled = self.tiled.as_ref().map_or(0, |own| own.weights.bytes());
         let narrow = tiled + self.narrow.as_ref().map_or(0, |[codes, _]| codes.bytes());
         (packed.sum::<usize>() + self.plain.as_ref().map_or(0, Memory::bytes) + narrow) as u64
     }
@@ -131,10 +163,9 @@ impl Matrix {
         kernels.gpu.functions(&recipes)
     }
 
-    fn pack(&self, kernels: &Kernels<'_>, inputs: Format, sources: &[Source<'_>]) -> Result<Packed> {
+    fn pack(&self, kernels: &Kernels<'_>, stored: Stored, sources: &[Source<'_>]) -> Result<Packed> {
         let gpu = kernels.gpu;
         let format = sources[0].format;
-        let stored = Stored::of(format, inputs).ok_or_else(|| unsupported(format!("no kernel reads {format}")))?;
         let functions = self.functions(kernels, stored, &["pack_codes", "pack_scales"])?;
         let (tiles, steps) = (self.tiles(), self.steps());
         let groups = format.block().map_or(1, |block| self.k.div_ceil(block as usize));
@@ -150,9 +181,6 @@ impl Matrix {
         };
         let integer = |value: usize| Argument::Integer(value as i32);
         for (at, source) in sources.iter().enumerate() {
-            if source.tensor != sources[0].tensor {
-                return Err(unsupported("experts with scales of their own for a whole tensor".to_owned()));
-            }
             let codes = Memory::of(gpu, source.codes)?;
             let (scales, zeros) = (Memory::of(gpu, source.scales)?, Memory::of(gpu, source.zeros)?);
             let place = |memory: &Memory, part: usize| Argument::Address(memory.at(at * strides[part]));
@@ -178,33 +206,38 @@ impl Matrix {
     }
 
     /// The order of products of more rows, beside that of few; none where there is no such kernel.
-    fn tile(&self, kernels: &Kernels<'_>, sources: &[Source<'_>]) -> Result<Option<[Memory; 2]>> {
+    fn tile(&self, kernels: &Kernels<'_>, stored: Stored, sources: &[Source<'_>]) -> Result<Option<Tiles>> {
         let gpu = kernels.gpu;
-        let ([source], Some(packed)) = (sources, &self.packed) else { return Ok(None) };
-        let fits = packed.stored != Stored::Sixteen && !packed.stored.bytes() && !kernels.half;
-        if !fits || gpu.architecture < OLDEST {
+        let sixteen = stored == Stored::Sixteen;
+        let fits = sixteen || (!stored.bytes() && !kernels.half);
+        if !fits || sources.len() > MATRICES || gpu.architecture < OLDEST {
             return Ok(None);
         }
-        let shape = Tiled { stored: packed.stored, half: kernels.half, m: 64, n: self.n, k: self.k };
-        let (tiles, units) = (self.n.div_ceil(TILE).next_multiple_of(4), shape.units());
-        let groups = source.format.block().map_or(1, |block| self.k.div_ceil(block as usize));
-        let function = gpu.function(&recipe(packed.stored, kernels.half, false, "pack_tiled"))?;
-        let out = Memory::new(gpu, tiles * units * shape.tile_bytes())?;
-        let parts = [source.codes, source.scales, source.zeros];
-        let parts = parts.into_iter().map(|part| Memory::of(gpu, part)).collect::<Result<Vec<Memory>>>()?;
-        let integer = |value: usize| Argument::Integer(value as i32);
-        let mut arguments: Vec<Argument> = parts.iter().map(|part| Argument::Address(part.address())).collect();
-        arguments.push(Argument::Address(out.address()));
-        arguments.extend([self.n, self.k, groups, source.rows, tiles, units].map(integer));
-        let blocks = (tiles * units * 32).div_ceil(THREADS) as u32;
-        launch(gpu, &function, Launch { blocks, threads: THREADS as u32, shared: 0 }, &arguments)?;
-        gpu.wait()?;
-        let rows: Vec<u8> = if packed.stored.group() == 0 {
-            source.scales.iter().copied().cycle().take(2 * self.n).collect()
-        } else {
-            vec![0; 16]
-        };
-        Ok(Some([out, Memory::of(gpu, &rows)?]))
+        let (n, k) = (self.n, self.k);
+        let shape = Tiled { stored, half: kernels.half, m: 64, n, k, matrices: sources.len() };
+        let (tiles, units) = (n.div_ceil(TILE).next_multiple_of(4), shape.units());
+        let groups = sources[0].format.block().map_or(1, |block| k.div_ceil(block as usize));
+        let function = gpu.function(&recipe(stored, kernels.half, false, "pack_tiled"))?;
+        let out = Memory::new(gpu, sources.len() * shape.matrix_bytes())?;
+        let mut rows = Vec::new();
+        for (at, source) in sources.iter().enumerate() {
+            let parts = [source.codes, source.scales, source.zeros];
+            let parts = parts.into_iter().map(|part| Memory::of(gpu, part)).collect::<Result<Vec<Memory>>>()?;
+            let mut arguments: Vec<Argument> = parts.iter().map(|part| Argument::Address(part.address())).collect();
+            arguments.push(Argument::Address(out.at(at * shape.matrix_bytes())));
+            let integer = |value: usize| Argument::Integer(value as i32);
+            arguments.extend([n, k, groups, source.rows, tiles, units].map(integer));
+            let blocks = (tiles * units * 32).div_ceil(THREADS) as u32;
+            launch(gpu, &function, Launch { blocks, threads: THREADS as u32, shared: 0 }, &arguments)?;
+            // What was sent is no longer needed when this is done.
+            gpu.wait()?;
+            if stored.group() == 0 && !sixteen {
+                rows.extend(source.scales.iter().copied().cycle().take(2 * n));
+            }
+        }
+        rows.resize(rows.len().max(16), 0);
+        let (scales, tensor) = (Memory::of(gpu, &rows)?, stored.tensor_factor(sources[0].tensor, kernels.half));
+        Ok(Some(Tiles { stored, weights: out, scales, tensor }))
     }
 
     /// All rows, where fewer were given.
@@ -236,6 +269,16 @@ impl Matrix {
     /// Whether inputs of its product are of 8 bit.
     pub fn narrows(&self) -> bool {
         self.narrow.is_some()
+    }
+
+    /// Whether rows that are sorted by expert have a kernel.
+    pub fn sorts(&self) -> bool {
+        self.tiled.is_some()
+    }
+
+    /// Whether rows of chosen experts, one by one, have a kernel.
+    pub fn chooses(&self) -> bool {
+        self.packed.is_some() || self.plain.is_some()
     }
 
     /// Whether rows of 16-bit numbers are there.

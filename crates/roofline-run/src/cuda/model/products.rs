@@ -25,6 +25,11 @@ use crate::{
 
 /// Rows up to which kernels of few rows may be faster, a few at a time.
 const SLICED: usize = 64;
+/// How much slower than the fastest a way may be alone that is tried in a pass, and how many are.
+const NEAR: f64 = 1.2;
+const MOST_WAYS: usize = 6;
+/// Rows of chosen experts that one kernel takes.
+const MOST_VISITS: usize = 32 << 10;
 
 /// Which expert each row of outputs is of, by memory on the GPU.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +90,8 @@ struct Key {
     turns: bool,
     bytes: u64,
     shape: Shape,
+    /// Whether rows are sorted by their experts.
+    sorted: bool,
 }
 
 enum Plan<'g> {
@@ -99,10 +106,46 @@ enum Plan<'g> {
     Plain,
 }
 
+/// Ways that are about as fast as each other where nothing but the product runs, the fastest first; and the one that is taken.
+/// Within a pass kernels overlap with their neighbours, and another of them may be faster.
+struct Ways<'g> {
+    all: Vec<Plan<'g>>,
+    taken: usize,
+    /// Whether all were tried in a pass.
+    tried: bool,
+}
+
+impl<'g> Ways<'g> {
+    /// One, and no other.
+    fn only(plan: Plan<'g>) -> Self {
+        Self { all: vec![plan], taken: 0, tried: true }
+    }
+
+    /// The first of those that were timed, and whatever is not far behind it.
+    fn near(ranked: Vec<(f64, Plan<'g>)>) -> Self {
+        let least = ranked.first().map_or(0.0, |(took, _)| *took);
+        let near = ranked.into_iter().take_while(|(took, _)| *took <= NEAR * least).take(MOST_WAYS);
+        let all: Vec<Plan<'g>> = near.map(|(_, plan)| plan).collect();
+        Self { tried: all.len() < 2, all, taken: 0 }
+    }
+
+    fn plan(&self) -> &Plan<'g> {
+        &self.all[self.taken]
+    }
+}
+
+/// A product that has several [ways](Products::open).
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    key: Key,
+    /// How many ways there are.
+    pub ways: usize,
+}
+
 /// The products of a model.
 pub struct Products<'g> {
     kernels: Kernels<'g>,
-    plans: HashMap<Key, Plan<'g>>,
+    plans: HashMap<Key, Ways<'g>>,
     /// Room for one matrix as rows of 16-bit numbers.
     scratch: Memory,
     /// Inputs as codes, their scales in BF16 and in FP32, and sums that are not scaled yet.
@@ -112,6 +155,8 @@ pub struct Products<'g> {
     /// Sums that blocks leave for each other, and how many have.
     partial: Memory,
     counters: Memory,
+    /// Whether any of these was replaced by a larger one.
+    grew: bool,
 }
 
 impl<'g> Products<'g> {
@@ -129,18 +174,19 @@ impl<'g> Products<'g> {
             sums: none()?,
             partial,
             counters: Memory::zeroed(kernels.gpu, 16)?,
+            grew: false,
         })
     }
 
     /// Inputs of a product of 8-bit numbers.
     fn narrow(&mut self, matrix: &Matrix, m: usize, x: u64) -> Result<()> {
         let gpu = self.kernels.gpu;
-        // What grows does so when a pass is asked for first, and stays for those that are recorded.
         if self.codes.bytes() < m * matrix.k || self.scales[0].bytes() < 2 * m {
             gpu.wait()?;
             self.codes = Memory::new(gpu, (m * matrix.k).max(self.codes.bytes()))?;
             let rows = m.max(self.scales[0].bytes() / 2);
             self.scales = [Memory::new(gpu, 2 * rows)?, Memory::new(gpu, 4 * rows)?];
+            self.grew = true;
         }
         let kind = matrix.packed.as_ref().map_or(0, |packed| if packed.stored == Stored::BothInt8 { 1 } else { 2 });
         let recipe = Recipe { source: PARTS, function: "narrowed", defines: self.kernels.flags(), shared: 0 };
@@ -168,33 +214,62 @@ impl<'g> Products<'g> {
         whole && matrix.packed.is_some() && m <= THIN_ROWS && !self.kernels.half
     }
 
+    /// Products of `m` rows with several ways that were not tried in a pass yet.
+    pub fn open(&self, m: usize) -> Vec<Open> {
+        let open = |(key, ways): (&Key, &Ways<'g>)| {
+            (!ways.tried && key.shape.m == m).then_some(Open { key: *key, ways: ways.all.len() })
+        };
+        let mut all: Vec<Open> = self.plans.iter().filter_map(open).collect();
+        // The largest first, and always in the same order.
+        all.sort_by_key(|open| std::cmp::Reverse((open.key.bytes, open.key.n, open.key.shape.visits)));
+        all
+    }
+
+    /// Whether memory that recorded passes use has been replaced since this was last asked: they must not run again.
+    pub fn take_grew(&mut self) -> bool {
+        std::mem::take(&mut self.grew)
+    }
+
+    /// Takes one of the ways, from here on.
+    pub fn choose(&mut self, open: Open, way: usize) {
+        if let Some(ways) = self.plans.get_mut(&open.key) {
+            (ways.taken, ways.tried) = (way.min(ways.all.len() - 1), true);
+        }
+    }
+
     /// A product. `peers` are matrices of the same shape, itself among them, to find the fastest way on.
     pub fn run(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<()> {
         self.planned(matrix, peers, linear, None)
     }
 
-    /// The same for one expert of many.
-    pub fn run_expert(&mut self, matrix: &Matrix, expert: usize, m: usize, x: u64, y: u64) -> Result<()> {
+    /// The same for rows that are sorted by their experts: `starts` says which row is the first of each.
+    pub fn run_sorted(
+        &mut self,
+        matrix: &Matrix,
+        peers: &[&Matrix],
+        starts: u64,
+        (m, x, y): (usize, u64, u64),
+    ) -> Result<()> {
         let linear = Linear { m, x, y, ..Linear::default() };
-        let shape = Shape::of(&linear, 0);
-        let w = matrix.rows(&self.kernels, expert, &self.scratch)?;
-        if !matrix.k.is_multiple_of(8) {
-            return self.plain(w, matrix, &linear, None);
-        }
-        let key = key(matrix, shape);
+        let key = Key { sorted: true, ..key(matrix, Shape::of(&linear, 0)) };
         if !self.plans.contains_key(&key) {
-            // Experts have as many rows as tokens chose them, other numbers in every pass: too many to try ways of each.
-            let product = self.described(matrix, shape)?;
-            let algorithm = product.candidates[0];
-            self.plans.insert(key, Plan::Blas(Box::new(product), algorithm));
+            let same = |peer: &&&Matrix| self::key(peer, key.shape) == self::key(matrix, key.shape);
+            let peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
+            let ways = self.tiled(matrix, key.shape)?;
+            let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
+                Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, starts),
+                _ => Err(unsupported("another way of a product of experts".to_owned())),
+            };
+            let plan = best(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))?;
+            self.plans.insert(key, Ways::only(plan));
         }
-        match &self.plans[&key] {
-            Plan::Blas(product, algorithm) => product.enqueue(self.kernels.gpu, algorithm, w, x, y),
-            _ => self.plain(w, matrix, &linear, None),
+        match self.plans[&key].plan() {
+            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, starts),
+            _ => Err(unsupported("another way of a product of experts".to_owned())),
         }
     }
 
-    /// Rows of outputs of chosen experts, one by one.
+    /// Rows of outputs of chosen experts, one by one: fast where they are few.
     pub fn run_chosen(
         &mut self,
         matrix: &Matrix,
@@ -203,8 +278,17 @@ impl<'g> Products<'g> {
         (x, y): (u64, u64),
         gated: bool,
     ) -> Result<()> {
-        let linear = Linear { m: 1, x, y, gated, ..Linear::default() };
-        self.planned(matrix, peers, &linear, Some(choice))
+        let width = if gated { matrix.n / 2 } else { matrix.n };
+        // A grid has so many blocks in its second dimension.
+        let most = MOST_VISITS / choice.active * choice.active;
+        for first in (0..choice.visits).step_by(most) {
+            let (x, y) = (x + (2 * first / choice.active * matrix.k) as u64, y + (2 * first * width) as u64);
+            let linear = Linear { m: 1, x, y, gated, ..Linear::default() };
+            let visits = most.min(choice.visits - first);
+            let choice = Choice { address: choice.address + 4 * first as u64, visits, ..choice };
+            self.planned(matrix, peers, &linear, Some(choice))?;
+        }
+        Ok(())
     }
 
     fn planned(&mut self, matrix: &Matrix, peers: &[&Matrix], asked: &Linear, choice: Option<Choice>) -> Result<()> {
@@ -217,13 +301,13 @@ impl<'g> Products<'g> {
         let shape = Shape::of(&linear, choice.map_or(0, |choice| choice.visits));
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
-            let plan = self.plan(matrix, peers, (&linear, scales), choice)?;
-            self.plans.insert(key, plan);
+            let ways = self.plan(matrix, peers, (&linear, scales), choice)?;
+            self.plans.insert(key, ways);
         }
-        match &self.plans[&key] {
+        match self.plans[&key].plan() {
             Plan::Thin(way) => thin::enqueue(&self.kernels, way, matrix, &linear, scales, choice),
             Plan::Slices(way) => self.run_slices(way, matrix, &linear),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, 0),
             Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, &linear),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
@@ -275,6 +359,7 @@ impl<'g> Products<'g> {
         if !fp8 && self.sums.bytes() < 4 * linear.m * matrix.n {
             gpu.wait()?;
             self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
+            self.grew = true;
         }
         let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
         let product = gpu.blas()?.product(described, [scales, self.scales[1].address()])?;
@@ -291,7 +376,7 @@ impl<'g> Products<'g> {
         peers: &[&Matrix],
         (linear, scales): (&Linear, u64),
         choice: Option<Choice>,
-    ) -> Result<Plan<'g>> {
+    ) -> Result<Ways<'g>> {
         let shape = Shape::of(linear, choice.map_or(0, |choice| choice.visits));
         let same = |peer: &&&Matrix| key(peer, shape) == key(matrix, shape);
         let mut peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
@@ -305,45 +390,52 @@ impl<'g> Products<'g> {
                     thin::enqueue(&self.kernels, way, peers[at], linear, scales, choice)
                 })
             };
-            return best(ways, time).map(Plan::Thin);
+            let ranked = ranked(ways, time)?;
+            return Ok(Ways::near(ranked.into_iter().map(|(took, way)| (took, Plan::Thin(way))).collect()));
         }
         if linear.gated || linear.unnormed.is_some() || linear.sum.is_some() {
             return Err(unsupported("a gate or a norm within a product of many rows".to_owned()));
         }
         if matrix.narrows() {
-            return self.narrow_blas(matrix, linear);
+            return self.narrow_blas(matrix, linear).map(Ways::only);
         }
         if choice.is_some() || !matrix.k.is_multiple_of(8) {
-            return Ok(Plan::Plain);
+            return Ok(Ways::only(Plan::Plain));
         }
         self.many(matrix, &peers, linear)
     }
 
     /// The fastest of all ways of a product of many rows.
-    fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Plan<'g>> {
+    fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
         let shape = Shape::of(linear, 0);
         let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
         let mut ways = vec![self.blas(w, matrix, linear)?];
-        if matrix.packed.is_some() && linear.m <= SLICED {
+        // Rows of a gate and of what it multiplies take turns in the order of few rows.
+        if matrix.packed.is_some() && !matrix.turns && linear.m <= SLICED {
             let slice = Shape { m: THIN_ROWS, ..shape };
             ways.extend(thin::ways(&self.kernels, matrix, slice)?.into_iter().map(Plan::Slices));
         }
-        if !linear.wide {
+        // Of 16-bit numbers cuBLASLt is the faster one beyond.
+        let sixteen = matrix.tiled.as_ref().is_some_and(|own| own.stored == Stored::Sixteen);
+        if !(linear.wide || sixteen && linear.m > SLICED) {
             ways.extend(self.tiled(matrix, shape)?);
         }
         if ways.len() == 1 {
-            return Ok(ways.remove(0));
+            return Ok(Ways::only(ways.remove(0)));
         }
         let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
             Plan::Slices(way) => self.run_slices(way, matrix, linear),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, linear),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, linear, 0),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
                 product.enqueue(self.kernels.gpu, algorithm, w, linear.x, linear.y)
             }
             _ => Err(unsupported("another way of a product of many rows".to_owned())),
         };
-        best(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))
+        let mut ranked = ranked(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))?;
+        // What lies between long kernels does not matter.
+        ranked.truncate(if linear.m <= SLICED { MOST_WAYS } else { 1 });
+        Ok(Ways::near(ranked))
     }
 
     fn run_slices(&self, way: &Way, matrix: &Matrix, linear: &Linear) -> Result<()> {
@@ -359,9 +451,10 @@ impl<'g> Products<'g> {
     /// The ways of `kernels/gemm_wgmma.cu` and its like.
     fn tiled(&mut self, matrix: &Matrix, shape: Shape) -> Result<Vec<Plan<'g>>> {
         let gpu = self.kernels.gpu;
-        let (Some(_), Some(packed)) = (&matrix.tiled, &matrix.packed) else { return Ok(Vec::new()) };
-        let tiled = Tiled { stored: packed.stored, half: self.kernels.half, m: shape.m, n: matrix.n, k: matrix.k };
-        let Ok(products) = gemm_packed::Product::candidates(gpu, tiled, [packed.tensor, 1.0]) else {
+        let Some(own) = &matrix.tiled else { return Ok(Vec::new()) };
+        let Matrix { n, k, experts, .. } = *matrix;
+        let tiled = Tiled { stored: own.stored, half: self.kernels.half, m: shape.m, n, k, matrices: experts };
+        let Ok(products) = gemm_packed::Product::candidates(gpu, tiled, [own.tensor, 1.0]) else {
             return Ok(Vec::new());
         };
         let most = |bytes: fn(&gemm_packed::Product) -> usize| products.iter().map(bytes).max().unwrap_or(0);
@@ -371,39 +464,35 @@ impl<'g> Products<'g> {
             gpu.wait()?;
             self.partial = Memory::new(gpu, partial.max(self.partial.bytes()))?;
             self.counters = Memory::zeroed(gpu, counters.max(self.counters.bytes()))?;
+            self.grew = true;
         }
         Ok(products.into_iter().map(Plan::Tiled).collect())
     }
 
-    fn run_tiled(&self, product: &gemm_packed::Product, matrix: &Matrix, linear: &Linear) -> Result<()> {
-        let Some([weights, scales]) = &matrix.tiled else {
+    fn run_tiled(&self, product: &gemm_packed::Product, matrix: &Matrix, linear: &Linear, starts: u64) -> Result<()> {
+        let Some(own) = &matrix.tiled else {
             return Err(unsupported("a matrix without tiles".to_owned()));
         };
         let [weights, scales, partial, counters] =
-            [weights, scales, &self.partial, &self.counters].map(Memory::address);
+            [&own.weights, &own.scales, &self.partial, &self.counters].map(Memory::address);
         let (x, y) = (linear.x, linear.y);
-        product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters })
-    }
-
-    /// The product as cuBLASLt knows it.
-    fn described(&self, matrix: &Matrix, shape: Shape) -> Result<Product<'g>> {
-        let input = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
-        let described = cublaslt::Shape {
-            m: shape.m,
-            n: matrix.n,
-            k: matrix.k,
-            width: matrix.k,
-            input,
-            output: if shape.wide { Type::Fp32 } else { input },
-            compute: Compute::Fp32,
-            scales: Scales::None,
-        };
-        self.kernels.gpu.blas()?.product(described, [0, 0])
+        product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters, starts })
     }
 
     fn blas(&self, w: u64, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
-        let product = self.described(matrix, Shape::of(linear, 0))?;
+        let input = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
+        let described = cublaslt::Shape {
+            m: linear.m,
+            n: matrix.n,
+            k: matrix.k,
+            width: matrix.k,
+            input,
+            output: if linear.wide { Type::Fp32 } else { input },
+            compute: Compute::Fp32,
+            scales: Scales::None,
+        };
+        let product = gpu.blas()?.product(described, [0, 0])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, linear.x, linear.y))
         };
@@ -434,7 +523,7 @@ impl<'g> Products<'g> {
 
 fn key(matrix: &Matrix, shape: Shape) -> Key {
     let Matrix { n, k, turns, .. } = *matrix;
-    Key { n, k, turns, bytes: matrix.bytes(), shape }
+    Key { n, k, turns, bytes: matrix.bytes(), shape, sorted: false }
 }
 
 /// Seconds of one call, of three replays over `copies`; infinite where this GPU refuses it.
@@ -452,13 +541,17 @@ pub(super) fn fastest(kernels: Kernels<'_>, copies: usize, ask: &mut dyn FnMut(u
     }
 }
 
-pub(super) fn best<W>(ways: Vec<W>, time: impl Fn(&W) -> Result<f64>) -> Result<W> {
-    let mut found: Option<(f64, W)> = None;
-    for way in ways {
-        let took = time(&way)?;
-        if took.is_finite() && found.as_ref().is_none_or(|(least, _)| took < *least) {
-            found = Some((took, way));
-        }
+/// What runs on this GPU, by the time it takes.
+fn ranked<W>(ways: Vec<W>, time: impl Fn(&W) -> Result<f64>) -> Result<Vec<(f64, W)>> {
+    let timed = ways.into_iter().map(|way| Ok((time(&way)?, way))).collect::<Result<Vec<(f64, W)>>>()?;
+    let mut ran: Vec<(f64, W)> = timed.into_iter().filter(|(took, _)| took.is_finite()).collect();
+    ran.sort_by(|one, other| one.0.total_cmp(&other.0));
+    if ran.is_empty() {
+        return Err(unsupported("no way of this product runs on this GPU".to_owned()));
     }
-    found.map(|(_, way)| way).ok_or_else(|| unsupported("no way of this product runs on this GPU".to_owned()))
+    Ok(ran)
+}
+
+pub(super) fn best<W>(ways: Vec<W>, time: impl Fn(&W) -> Result<f64>) -> Result<W> {
+    Ok(ranked(ways, time)?.swap_remove(0).1)
 }

@@ -2,7 +2,7 @@
 
 use cudarc::driver::{
     CudaEvent, CudaGraph,
-    sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode},
+    sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode, CUstreamCaptureStatus},
 };
 use roofline_core::units::Seconds;
 
@@ -11,23 +11,59 @@ use crate::{
     cuda::gpu::{Gpu, failed},
 };
 
+/// How often a recording is tried.
+const TRIES: usize = 4;
+
+/// What came of asking.
+pub(in crate::cuda) enum Recorded<E> {
+    Graph(CudaGraph),
+    /// Somebody else's doing.
+    Spoilt(E),
+    Failed(E),
+}
+
+/// Keeps what `ask` asks for.
+pub(in crate::cuda) fn record<E: From<Error>>(
+    gpu: &Gpu,
+    ask: &mut dyn FnMut() -> std::result::Result<(), E>,
+) -> Recorded<E> {
+    let stream = gpu.stream();
+    let begun = stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if let Err(error) = begun {
+        return Recorded::Failed(failed(error).into());
+    }
+    let asked = ask();
+    let status = stream.capture_status();
+    let spoilt = status.is_ok_and(|status| status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    let empty = || Error::Gpu { reason: "a recording of nothing".to_owned(), hint: None };
+    let graph = graph.map_err(failed).and_then(|graph| graph.ok_or_else(empty)).map_err(E::from);
+    match asked.and(graph) {
+        Ok(graph) => Recorded::Graph(graph),
+        Err(error) if spoilt => Recorded::Spoilt(error),
+        Err(error) => Recorded::Failed(error),
+    }
+}
+
 /// A sequence of kernels.
 pub struct Recording(CudaGraph);
 
 impl Recording {
-    /// Keeps what `ask` asks for, instead of running it.
+    /// Keeps what `ask` asks for, instead of running it. What others do on the GPU from the same process, such as loading
+    /// kernels, may spoil a recording; it is made anew then, a few times.
     pub fn new<E: From<Error>>(
         gpu: &Gpu,
-        ask: impl FnOnce() -> std::result::Result<(), E>,
+        mut ask: impl FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
-        let stream = gpu.stream();
-        let begun = stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        begun.map_err(|error| E::from(failed(error)))?;
-        let asked = ask();
-        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-        asked?;
-        let empty = || Error::Gpu { reason: "a recording of nothing".to_owned(), hint: None };
-        Ok(Self(graph.map_err(failed)?.ok_or_else(empty)?))
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match record(gpu, &mut ask) {
+                Recorded::Graph(graph) => return Ok(Self(graph)),
+                Recorded::Spoilt(_) if left > 0 => {}
+                Recorded::Spoilt(error) | Recorded::Failed(error) => return Err(error),
+            }
+        }
     }
 
     /// Starts it.

@@ -31,6 +31,8 @@ const ROPE: &str = source!("rope.cuh", "rope_write.cu");
 /// Threads of a flat kernel, and blocks per multiprocessor at most.
 const FLAT: usize = 256;
 const WAVES: usize = 8;
+/// Threads that sort visits: `SORTERS` in the kernel.
+const SORTERS: u32 = 1024;
 
 /// Something that is added to the stream, by its address.
 #[derive(Clone, Copy, Debug, Default)]
@@ -338,6 +340,14 @@ impl Kernels<'_> {
             Argument::Integer(i32::from(of_all)),
         ];
         self.ask(PARTS, "route", &[], Grid::of(rows.div_ceil(8), 256), &arguments)
+    }
+
+    /// Sorts visits by expert. `places` are of: the choice, then for each row its token, for each visit its row, for each row
+    /// its expert, and for each expert its first row, with the end behind the last.
+    pub fn sort(&self, places: [u64; 5], visits: usize, (experts, active): (usize, usize)) -> Result<()> {
+        let mut arguments = places.map(Argument::Address).to_vec();
+        arguments.extend([integer(visits), integer(active)]);
+        self.ask(PARTS, "sorted", &[], Grid::of(experts, SORTERS), &arguments)
     }
 
     /// What experts put out, weighed: `visited`, where its rows are (none: in order), the choice, its weights, biases.
