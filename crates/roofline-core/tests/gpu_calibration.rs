@@ -45,6 +45,7 @@ fn truth(from: &Calibration) -> Calibration {
         launch: Seconds::new(launch),
         read: ByteRate::new(4.2e12),
         write: ByteRate::new(6e12),
+        sums: ByteRate::new(3e12),
         block: Seconds::new(0.4e-6),
         split: Seconds::new(2e-6),
         wave,
@@ -60,6 +61,7 @@ fn truth(from: &Calibration) -> Calibration {
             launch: Seconds::ZERO,
             step: Seconds::ZERO,
             output: Seconds::ZERO,
+            wave: None,
             splits: true,
             remainder: Vec::new(),
         }
@@ -76,7 +78,7 @@ fn truth(from: &Calibration) -> Calibration {
                 step: Seconds::new(130e-9),
                 output: Seconds::new(1.5e-12),
                 splits: false,
-                ..lane(Family::Tiled, "fp8", 1500e12, 160e9, 0.0)
+                ..lane(Family::Tiled, "int8", 1500e12, 160e9, 0.0)
             },
         ],
     };
@@ -92,7 +94,7 @@ fn samples(truth: &Calibration, skip: usize) -> Vec<Sample> {
         let (n, k) = (side(part(2)), side(part(3)));
         let thin = 16_f64.powf(part(1)).round() as u64;
         let tiled = (17.0 * 480_f64.powf(part(1))).round() as u64;
-        for (m, name) in [(thin, "bf16"), (thin, "w4a16"), (tiled, "bf16"), (tiled, "fp8")] {
+        for (m, name) in [(thin, "bf16"), (thin, "w4a16"), (tiled, "bf16"), (tiled, "int8")] {
             let (op, precision) = (product(m, n, k), precision(name));
             let time = truth.causes(&op, &precision, Sizes::Exact).unwrap().time;
             all.push(Sample { op, precision, math: op.math(&precision), time });
@@ -130,7 +132,7 @@ fn exact_times_give_the_terms_back() {
         let found = lanes.iter().find(|terms| (terms.lane.family, terms.lane.math) == (family, math)).unwrap();
         found.rate.unwrap().value()
     };
-    for math in [Math::Bf16, Math::Fp8] {
+    for math in [Math::Bf16, Math::Int8] {
         let (found, truth) = (rate(&found, Family::Tiled, math), rate(&truth, Family::Tiled, math));
         assert!(close(found, truth, 0.06), "{math}: {found:e} for {truth:e}");
     }
@@ -138,9 +140,9 @@ fn exact_times_give_the_terms_back() {
     let lane = |math| {
         terms_of(&found).lanes.iter().find(|one| (one.lane.family, one.lane.math) == (Family::Tiled, math)).unwrap()
     };
-    assert!(lane(Math::Bf16).splits && !lane(Math::Fp8).splits);
-    assert!(close(lane(Math::Fp8).step.value(), 130e-9, 0.2), "{:e}", lane(Math::Fp8).step.value());
-    assert!(close(lane(Math::Fp8).output.value(), 1.5e-12, 0.2), "{:e}", lane(Math::Fp8).output.value());
+    assert!(lane(Math::Bf16).splits && !lane(Math::Int8).splits);
+    assert!(close(lane(Math::Int8).step.value(), 130e-9, 0.2), "{:e}", lane(Math::Int8).step.value());
+    assert!(close(lane(Math::Int8).output.value(), 1.5e-12, 0.2), "{:e}", lane(Math::Int8).output.value());
     assert!(lane(Math::Bf16).output.value() < 0.2e-12, "{:e}", lane(Math::Bf16).output.value());
     // Shapes that neither the fit nor its held-out third saw.
     let off = |sample: &Sample| {

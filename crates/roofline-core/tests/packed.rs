@@ -69,7 +69,7 @@ fn held_out(calibration: &Calibration, family: Family) -> FamilyQuality {
     *calibration.quality.families.iter().find(|quality| quality.family == family).unwrap()
 }
 
-/// Products of our own kernels on an H200 (`docs/results/2026-11-17-h200-quantized-products.md`): six shapes of weights, eight
+/// Products of our own kernels on an H200 (`docs/results/2026-11-17-h200-quantized-products.md`): six shapes of weights, four
 /// formats. A third of the shapes is held out, and with so few that is often all there is of a number of rows.
 #[test]
 fn measured_products_are_predicted() {
@@ -81,12 +81,12 @@ fn measured_products_are_predicted() {
     };
     let found = calibrated(&text.lines().skip(1).map(read).collect::<Vec<_>>());
     let quality = held_out(&found, Family::Packed);
-    assert!(quality.held_out > 50 && quality.mean < 0.075 && quality.median < 0.06, "{quality:?}");
+    assert!(quality.held_out > 35 && quality.mean < 0.05 && quality.median < 0.04, "{quality:?}");
     assert!(found.quality.ideal_mean > 0.3, "{:?}", found.quality);
     // 256 rows of FP8 times FP8 are still ours, 1024 the library's.
     let family = |m| found.family(&product(m, 8192, 8192), &precision("fp8"));
     assert_eq!([16, 256, 1024].map(family), [Family::Thin, Family::Packed, Family::Tiled].map(Some));
-    assert_eq!(found.family(&product(1024, 8192, 8192), &precision("nf4")), Some(Family::Packed));
+    assert_eq!(found.family(&product(1024, 8192, 8192), &precision("w4a16")), Some(Family::Packed));
     // Its file says where kernels change.
     let again: Calibration = toml::from_str(&toml::to_string(&found).unwrap()).unwrap();
     assert_eq!(again.checked().unwrap(), found);
@@ -106,6 +106,7 @@ fn made() -> Calibration {
         launch: Seconds::new(launch),
         read: ByteRate::new(4.1e12),
         write: ByteRate::new(3e12),
+        sums: ByteRate::new(3e12),
         block: Seconds::new(1e-6),
         split: Seconds::new(1.5e-6),
         wave,
@@ -121,6 +122,7 @@ fn made() -> Calibration {
             launch: Seconds::ZERO,
             step: Seconds::ZERO,
             output: Seconds::ZERO,
+            wave: None,
             splits: true,
             remainder: Vec::new(),
         }
@@ -271,7 +273,8 @@ fn a_function_behind_a_product_may_have_terms_of_its_own() {
 }
 
 proptest! {
-    /// More rows, or a longer prompt, take no less time; and nothing is below its floor.
+    /// More rows, or a longer prompt, take no less time, but for what sharing fields costs: with more rows there may be fields
+    /// enough that blocks have nothing to add up. And nothing is below its floor.
     #[test]
     fn more_takes_longer_and_the_floor_holds(
         m in 17_u64..2048, more in 1_u64..300, n in 1_u64..200, k in 1_u64..100,
@@ -283,9 +286,11 @@ proptest! {
         let (short, long) =
             (attention(1, 4 * heads, 128, context, context), attention(1, 4 * heads, 128, context + longer, context + longer));
         let machine = Machine::new(device(), Stack::Roofline).calibrated(Some(Cow::Owned(truth.clone())));
-        for (less, greater, formats) in [(few, many, formats), (short, long, bf16)] {
+        // Two tiles of 256 x 128 sums that each of 132 blocks leaves at 3 TB/s, and eleven that one reads at 140 GB/s or more.
+        let sharing = Seconds::new(1.5e-6 + 2.0 * 131_072.0 * 132.0 / 3e12 + 11.0 * 131_072.0 / 140e9);
+        for (less, greater, formats, saved) in [(few, many, formats, sharing), (short, long, bf16, Seconds::ZERO)] {
             let (less_time, greater_time) = (time(&truth, &less, &formats), time(&truth, &greater, &formats));
-            prop_assert!(greater_time >= less_time * (1.0 - 1e-9), "{less:?}: {less_time} {greater_time}");
+            prop_assert!(greater_time + saved >= less_time * (1.0 - 1e-9), "{less:?}: {less_time} {greater_time}");
             let (told, basis) = machine.prediction(&greater, &formats).unwrap();
             prop_assert_eq!(basis, Basis::Calibrated);
             prop_assert!(told.expected.time.seconds() >= told.ideal.time().seconds());

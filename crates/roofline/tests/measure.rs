@@ -356,14 +356,14 @@ fn a_calibration_is_kept_and_used() {
     }
 }
 
-/// A GPU has a grid and a form of its own, and random shapes prove them. The null machine has no waves, so a form with waves
-/// is a little off.
+/// A GPU has a grid and a form of its own, and random shapes prove them. The null machine has neither waves nor tiles that rows
+/// fill up, nor sums that blocks share, so a form with those is off: little in the median, more for packed products.
 #[test]
 fn a_gpu_is_calibrated_and_the_calibration_is_proved() {
     let home = Home::new("proved");
     let made = home.json("calibrate --backend null --on h200 --json");
     let quality = &made["quality"];
-    assert!(quality["mean"].as_f64().unwrap() < 0.06, "{quality}");
+    assert!(quality["mean"].as_f64().unwrap() < 0.1 && quality["median"].as_f64().unwrap() < 0.03, "{quality}");
     assert!(quality["families"].as_array().unwrap().len() >= 4, "{quality}");
     assert_eq!(made["terms"]["units"], 132);
     let measured = quality["fitted"].as_u64().unwrap() + quality["held_out"].as_u64().unwrap();
@@ -380,7 +380,8 @@ fn a_gpu_is_calibrated_and_the_calibration_is_proved() {
     let all = rows.last().unwrap();
     let number = |name: &str| all[name].as_f64().unwrap();
     assert_eq!(all["count"], 120);
-    assert!(number("expected_mean_pct") < 6.0 && number("ideal_mean_pct") > 10.0, "{all}");
+    assert!(number("expected_mean_pct") < 10.0 && number("ideal_mean_pct") > 10.0, "{all}");
+    assert!(number("expected_median_pct") < 3.0, "{all}");
     assert_eq!(home.json(proof)["rows"], proved["rows"], "the same seed draws the same shapes");
     // Nothing of the proof was in the grid.
     let runs = |verb: &str| -> Vec<String> {

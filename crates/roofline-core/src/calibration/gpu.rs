@@ -8,7 +8,7 @@
 //! compute = share * (flops / (rate / units) + elements * unpack * units)
 //! stream  = share * (bytes / stream + steps * step + block)
 //! memory  = bytes the kernel reads / read
-//! finish  = (bytes written + 2 * partial sums) / write + share * outputs * output * units
+//! finish  = bytes written / write + partial sums / sums + share * outputs * output * units
 //! time    = launches + (compute^4 + stream^4 + memory^4)^(1/4) + finish + split
 //! ```
 //!
@@ -71,10 +71,14 @@ pub struct FamilyTerms {
     #[serde(rename = "read_bytes_per_s", with = "crate::units::number")]
     #[schemars(with = "f64")]
     pub read: ByteRate,
-    /// What results and partial sums are written at; they stay in the L2 as far as they fit.
+    /// What results are written at; they stay in the L2 as far as they fit.
     #[serde(rename = "write_bytes_per_s", with = "crate::units::number")]
     #[schemars(with = "f64")]
     pub write: ByteRate,
+    /// What partial sums are left in the L2 and added up at.
+    #[serde(rename = "sums_bytes_per_s", with = "crate::units::number", default = "unnoticed_sums")]
+    #[schemars(with = "f64")]
+    pub sums: ByteRate,
     /// Per block, one after another on a multiprocessor: filling its pipeline.
     #[serde(rename = "block_s", with = "crate::units::number")]
     #[schemars(with = "f64")]
@@ -83,7 +87,7 @@ pub struct FamilyTerms {
     #[serde(rename = "split_s", with = "crate::units::number")]
     #[schemars(with = "f64")]
     pub split: Seconds,
-    /// The share of the last wave that is waited for although it is not full.
+    /// The share of the last wave that is waited for although it is not full, where a lane does not say.
     pub wave: f64,
     /// How much slower a unit gets from 0.1 to 1 ms of work, at the power limit.
     pub throttle: f64,
@@ -120,6 +124,10 @@ pub struct LaneTerms {
     #[serde(rename = "output_s", with = "crate::units::number", default)]
     #[schemars(with = "f64")]
     pub output: Seconds,
+    /// The share of the last wave that these kernels wait for: all of it where blocks are cut before they start, next to
+    /// nothing where a library has a kernel for every remainder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<f64>,
     /// Whether these kernels let blocks share a sum.
     #[serde(default = "shared_sums")]
     pub splits: bool,
@@ -135,6 +143,7 @@ struct Costs {
     launch: f64,
     byte_read: f64,
     byte_written: f64,
+    byte_summed: f64,
     block: f64,
     split: f64,
     wave: f64,
@@ -171,8 +180,10 @@ impl Costs {
         let mut compute = share * self.units * (cut.flops * self.operation + cut.elements * self.element);
         let stream = share * (cut.bytes * self.byte_streamed + cut.steps * self.step + self.block);
         let memory = task.read * self.byte_read;
-        let finish =
-            (task.write + 2.0 * cut.partial) * self.byte_written + share * self.units * cut.outputs * self.output;
+        let finish = task.write * self.byte_written
+            + cut.partial * self.byte_summed
+            + cut.gathered * self.byte_streamed
+            + share * self.units * cut.outputs * self.output;
         let launch = self.launch + if cut.split { self.split } else { 0.0 };
         // The rounded maximum below is no less than the sharp one, but for the last bits.
         if (launch + compute.max(stream).max(memory) + finish) * (1.0 - 1e-9) > best {
@@ -190,7 +201,7 @@ impl Costs {
 
 impl GpuTerms {
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
-        let task = Task::of(op, precision, sizes, self.thin_rows)?;
+        let task = Task::of(op, precision, sizes, self.thin_rows, self.units)?;
         let shared = self.families.iter().find(|shared| shared.family == task.lane.family)?;
         let lane = |lane: Lane| self.lanes.iter().find(|terms| terms.lane == lane);
         // A product whose activation function was never measured takes what the product itself takes.
@@ -209,9 +220,10 @@ impl GpuTerms {
             launch: shared.launch.value() + terms.launch.value(),
             byte_read: 1.0 / shared.read.value(),
             byte_written: 1.0 / shared.write.value(),
+            byte_summed: 1.0 / shared.sums.value(),
             block: shared.block.value(),
             split: shared.split.value(),
-            wave: shared.wave,
+            wave: terms.wave.unwrap_or(shared.wave),
             throttle: shared.throttle,
             operation: terms.rate.map_or(0.0, |rate| 1.0 / rate.value()),
             byte_streamed: 1.0 / terms.stream.value(),
@@ -230,6 +242,7 @@ impl GpuTerms {
         let family = |shared: &FamilyTerms| {
             rate(shared.read.value())
                 && rate(shared.write.value())
+                && rate(shared.sums.value())
                 && [shared.launch, shared.block, shared.split].into_iter().all(cost)
                 && share(shared.wave)
                 && share(shared.throttle)
@@ -237,6 +250,7 @@ impl GpuTerms {
         let lane = |terms: &LaneTerms| {
             terms.rate.is_none_or(|flops| rate(flops.value()))
                 && rate(terms.stream.value())
+                && terms.wave.is_none_or(share)
                 && [terms.unpack, terms.launch, terms.step, terms.output].into_iter().all(cost)
                 && terms.remainder.iter().all(Remainder::sensible)
         };
@@ -247,6 +261,11 @@ impl GpuTerms {
 /// Calibrations that do not say were made when every lane shared sums.
 fn shared_sums() -> bool {
     true
+}
+
+/// Calibrations that do not say had no term for partial sums.
+fn unnoticed_sums() -> ByteRate {
+    ByteRate::new(1e15)
 }
 
 /// A rate as a plain number, where there is one.

@@ -64,8 +64,8 @@ pub struct ThinRows {
     pub native: u64,
     /// Of weights that are stored narrower than what they multiply.
     pub widened: u64,
-    /// Where the stack has kernels of its own for more rows of packed weights: rows up to which they also take FP8 weights
-    /// that multiply as they are stored. None where a library takes all.
+    /// Where the stack has kernels of its own for more rows of packed weights: rows up to which they also take bytes
+    /// (FP8, INT8) that multiply as they are stored. None where a library takes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<u64>,
 }
@@ -76,7 +76,7 @@ impl ThinRows {
         Self { native: rows, widened: rows, packed: None }
     }
 
-    /// The same with kernels of the stack's own for more rows of packed weights, and of FP8 times FP8 up to `native` rows.
+    /// The same with kernels of the stack's own for more rows of packed weights, and of bytes times bytes up to `native` rows.
     #[must_use]
     pub const fn packing(self, native: u64) -> Self {
         Self { packed: Some(native), ..self }
@@ -92,7 +92,9 @@ impl ThinRows {
 
     /// Whether products of so many rows run in the stack's own kernels for packed weights.
     fn packs(self, precision: &Precision, rows: u64) -> bool {
-        let both = (precision.weights, precision.activations) == (Format::FP8, Format::FP8);
+        let both = [Format::FP8, Format::INT8]
+            .map(|format| (format, format))
+            .contains(&(precision.weights, precision.activations));
         self.packed.is_some_and(|native| is_widened(precision) || (both && rows <= native))
     }
 }
@@ -145,6 +147,7 @@ impl Terms {
             Self::Gpu(terms) => {
                 for shared in &mut terms.families {
                     (shared.read, shared.write) = (shared.read * memory, shared.write * memory);
+                    shared.sums = shared.sums * memory.max(compute);
                 }
                 for lane in &mut terms.lanes {
                     lane.rate = lane.rate.map(|rate| rate * compute);

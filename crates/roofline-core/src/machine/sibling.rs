@@ -95,10 +95,14 @@ fn twin(precision: &Precision) -> Precision {
     }
 }
 
-/// The products of all experts that are likely to be chosen, as one: the same weights, with the rows of each.
+/// The products of all experts that are likely to be chosen, as one: the same weights, with the rows of each. Tokens that choose
+/// at random leave some experts with more rows than others, by about the square root of their mean; kernels cut rows into tiles of
+/// one size, which those that have more decide.
 fn together(experts: &Experts) -> Option<Op> {
     let distinct = experts.distinct();
-    let rows = (experts.tokens.float() * experts.active.float() / distinct).ceil() as u64;
+    let mean = experts.tokens.float() * experts.active.float() / distinct;
+    let spread = if mean > 1.0 && experts.active < experts.experts { mean.sqrt() } else { 0.0 };
+    let rows = (mean + spread).ceil() as u64;
     let n = (experts.n.float() * distinct).round() as u64;
     let linear = Linear::new(rows.max(1), n, experts.k.get()).ok()?;
     Some(match experts.side {

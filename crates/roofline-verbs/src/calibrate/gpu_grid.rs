@@ -7,37 +7,39 @@ use roofline_run::thin_rows;
 use super::shapes::{Draw, Points};
 use crate::{Context, Result};
 
-/// How many products of a precision: of few rows, of many in a library, of many in kernels of our own, and with a gate.
+/// How many products of a precision: of few rows, of many in a library, of many in kernels of our own, with a gate, and of few
+/// results with long sums, which alone tell whether a library lets blocks share a sum.
 struct Counts {
     thin: usize,
     tiled: usize,
     packed: usize,
     gated: usize,
+    deep: usize,
 }
 
-const fn counts(thin: usize, tiled: usize, packed: usize, gated: usize) -> Counts {
-    Counts { thin, tiled, packed, gated }
+const fn counts(thin: usize, tiled: usize, packed: usize, gated: usize, deep: usize) -> Counts {
+    Counts { thin, tiled, packed, gated, deep }
 }
 
 /// Products at each precision. What a library chooses kernels for has more to learn, and most where it has fewest kernels to
 /// choose from: FP8 with a scale per row, INT8. Of FP8 about half of the many rows are few enough for kernels of our own.
 /// Weights that are stored narrower than what they multiply never meet a library.
 const PRODUCTS: [(&str, Counts); 15] = [
-    ("bf16", counts(16, 36, 0, 10)),
-    ("fp16", counts(8, 12, 0, 0)),
-    ("fp8", counts(16, 46, 0, 6)),
-    ("int8", counts(16, 32, 0, 0)),
-    ("tf32", counts(4, 14, 0, 0)),
-    ("fp32", counts(14, 16, 0, 0)),
-    ("w8a16", counts(14, 0, 16, 8)),
-    ("fp8a16", counts(14, 0, 14, 4)),
-    ("w4a16", counts(20, 0, 22, 10)),
-    ("int4-g64/bf16", counts(10, 0, 8, 0)),
-    ("int4-g32/bf16", counts(10, 0, 8, 0)),
-    ("int4-g128-zp/bf16", counts(10, 0, 8, 0)),
-    ("nf4", counts(12, 0, 12, 0)),
-    ("mxfp4a16", counts(12, 0, 12, 0)),
-    ("nvfp4a16", counts(12, 0, 10, 0)),
+    ("bf16", counts(16, 32, 0, 10, 2)),
+    ("fp16", counts(8, 12, 0, 0, 0)),
+    ("fp8", counts(16, 46, 0, 6, 4)),
+    ("int8", counts(16, 32, 0, 0, 3)),
+    ("tf32", counts(4, 18, 0, 0, 3)),
+    ("fp32", counts(14, 16, 0, 0, 0)),
+    ("w8a16", counts(14, 0, 16, 8, 0)),
+    ("fp8a16", counts(14, 0, 14, 4, 0)),
+    ("w4a16", counts(20, 0, 22, 10, 2)),
+    ("int4-g64/bf16", counts(10, 0, 8, 0, 0)),
+    ("int4-g32/bf16", counts(10, 0, 8, 0, 0)),
+    ("int4-g128-zp/bf16", counts(10, 0, 8, 0, 0)),
+    ("nf4", counts(12, 0, 12, 0, 0)),
+    ("mxfp4a16", counts(12, 0, 12, 0, 0)),
+    ("nvfp4a16", counts(12, 0, 10, 0, 0)),
 ];
 /// Everything else, at 16 bit.
 const OTHERS: [(Draw, usize); 9] = [
@@ -61,13 +63,19 @@ const QUICK: usize = 5;
 pub(crate) fn plan(device: &Device) -> Result<Vec<(Draw, PrecisionSpec, usize)>> {
     let mut all = Vec::new();
     let packs = usize::from(thin_rows(device).packed.is_some());
-    for (name, Counts { thin, tiled, packed, gated }) in PRODUCTS {
+    for (name, Counts { thin, tiled, packed, gated, deep }) in PRODUCTS {
         let spec: PrecisionSpec = name.parse()?;
         if spec.on(device).is_ok() {
             // Only a library has kernels for many rows where packed weights have none.
             let gated = if tiled > 0 { gated } else { packs * gated };
-            let every =
-                [(Draw::Thin, thin), (Draw::Tiled, tiled), (Draw::Packed, packs * packed), (Draw::Gated, gated)];
+            let deep = if tiled > 0 { deep } else { packs * deep };
+            let every = [
+                (Draw::Thin, thin),
+                (Draw::Tiled, tiled),
+                (Draw::Packed, packs * packed),
+                (Draw::Gated, gated),
+                (Draw::Deep, deep),
+            ];
             let some = every.into_iter().filter(|(_, count)| *count > 0);
             all.extend(some.map(|(draw, count)| (draw, spec.clone(), count)));
         }

@@ -51,6 +51,8 @@ pub(crate) enum Draw {
     Tiled,
     /// The same of packed weights, in kernels of our own.
     Packed,
+    /// Products of more rows with so few results that a GPU is full only where blocks share a sum, which is long.
+    Deep,
     /// A gate and an up projection of as many rows, with the function that joins them.
     Gated,
     /// Attention of one new token.
@@ -63,6 +65,10 @@ pub(crate) enum Draw {
 
 /// Sides of weights.
 const SIDES: (f64, f64) = (896.0, 57344.0);
+const ANY: [(f64, f64); 2] = [SIDES; 2];
+/// Features and sums of products with few results and long sums, and their rows: past those of kernels of our own.
+const DEEP: [(f64, f64); 2] = [(896.0, 2048.0), (8192.0, 57344.0)];
+const DEEP_ROWS: (f64, f64) = (257.0, 768.0);
 /// Most rows of packed weights, and of a gate: what follows only repeats.
 const PACKED_ROWS: f64 = 4096.0;
 const GATED_ROWS: f64 = 2048.0;
@@ -85,11 +91,13 @@ impl Draw {
         spec: &PrecisionSpec,
         device: &Device,
     ) -> Result<Vec<Subject>> {
+        let thin = thin_rows(device).native as f64;
         let graph = match self {
-            Self::Thin => product(point, (1.0, thin_rows(device).native as f64), spec, device)?,
-            Self::Tiled => product(point, (thin_rows(device).native as f64 + 1.0, 8192.0), spec, device)?,
-            Self::Packed => product(point, (thin_rows(device).native as f64 + 1.0, PACKED_ROWS), spec, device)?,
-            Self::Gated => gated(product(point, (thin_rows(device).native as f64 + 1.0, GATED_ROWS), spec, device)?)?,
+            Self::Thin => product(point, (1.0, thin), ANY, spec, device)?,
+            Self::Tiled => product(point, (thin + 1.0, 8192.0), ANY, spec, device)?,
+            Self::Packed => product(point, (thin + 1.0, PACKED_ROWS), ANY, spec, device)?,
+            Self::Deep => product(point, DEEP_ROWS, DEEP, spec, device)?,
+            Self::Gated => gated(product(point, (thin + 1.0, GATED_ROWS), ANY, spec, device)?)?,
             Self::Decode => attention(point, true, device)?,
             Self::Prefill => attention(point, false, device)?,
             Self::Elementwise(kind) => elementwise(point, kind)?,
@@ -114,12 +122,18 @@ pub(crate) fn multiple(value: f64, step: f64) -> u64 {
 }
 
 /// Sides are multiples of 16 to 128, odd ones included; `k` is one of 128 where weights have groups.
-fn product(point: [f64; 4], rows: (f64, f64), spec: &PrecisionSpec, device: &Device) -> Result<Graph> {
+fn product(
+    point: [f64; 4],
+    rows: (f64, f64),
+    sides: [(f64, f64); 2],
+    spec: &PrecisionSpec,
+    device: &Device,
+) -> Result<Graph> {
     let precision = spec.on(device)?;
     let steps = [16.0, 64.0, 128.0, 32.0];
     let step = steps[(point[3] * 4.0) as usize % 4];
     let grouped = precision.weights.nominal_bits() < precision.activations.nominal_bits();
-    let (n, k) = (between(point[1], SIDES), between(point[2], SIDES));
+    let (n, k) = (between(point[1], sides[0]), between(point[2], sides[1]));
     let k = k.min(elements(device) / n);
     let flops = device.peaks.of(precision.math).map_or(1e12, FlopRate::value) * LONGEST;
     let m = between(point[0], rows).min(flops / (2.0 * n * k)).max(rows.0).round();

@@ -89,6 +89,7 @@ fn gpu(terms: &GpuTerms) -> Vec<Term> {
             term(name("launch"), shared.launch.micros(), "us", "per call: starting, filling, draining"),
             term(name("read"), shared.read.value() / 1e9, "GB/s", "what reading from memory reaches"),
             term(name("write"), shared.write.value() / 1e9, "GB/s", "what results are written at"),
+            term(name("sums"), shared.sums.value() / 1e9, "GB/s", "what partial sums are left and added up at"),
             term(name("block"), shared.block.micros(), "us", "per block on a multiprocessor"),
             term(name("split"), shared.split.micros(), "us", "adding the parts where blocks share a sum"),
             term(name("wave"), shared.wave, "", "share of a wave that is waited for though not full"),
@@ -104,6 +105,9 @@ fn gpu(terms: &GpuTerms) -> Vec<Term> {
                 let cost = lane.unpack.value() * 1e15;
                 rows.push(term(name("unpack"), cost, "fs/element", "widening what is stored, all together"));
             }
+            rows.extend(lane.wave.filter(|wave| (wave - shared.wave).abs() >= 0.01).map(|wave| {
+                term(name("wave"), wave, "", "share of a wave that is waited for, where it is not the family's")
+            }));
             rows.extend(own(lane).into_iter().map(|(of, value, unit, meaning)| term(name(of), value, unit, meaning)));
         }
     }

@@ -1,5 +1,6 @@
 //! How kernels can be cut into blocks, and what one block asks for.
 
+mod packed;
 mod prefill;
 
 use schemars::JsonSchema;
@@ -56,6 +57,8 @@ pub(super) struct Cut {
     pub(super) outputs: f64,
     /// Bytes of partial sums of all blocks.
     pub(super) partial: f64,
+    /// Bytes of partial sums that the block which adds them up reads.
+    pub(super) gathered: f64,
     pub(super) split: bool,
     /// The longest block, where they differ, as a multiple of the mean: what a machine that is not full waits for.
     pub(super) longest: f64,
@@ -74,35 +77,28 @@ const fn tile(tokens: f64, features: f64) -> Tile {
 
 /// The tiles that libraries of matrix products have (CUTLASS's and cuBLAS's for Hopper are among them; a tile of 256 by 256
 /// has no room for its accumulators).
-const TILES: [Tile; 11] = [
+const TILES: [Tile; 15] = [
     tile(32.0, 64.0),
     tile(32.0, 128.0),
     tile(32.0, 256.0),
     tile(64.0, 64.0),
     tile(64.0, 128.0),
+    tile(64.0, 192.0),
     tile(64.0, 256.0),
     tile(128.0, 64.0),
     tile(128.0, 128.0),
+    tile(128.0, 192.0),
     tile(128.0, 256.0),
+    tile(192.0, 64.0),
+    tile(192.0, 128.0),
     tile(256.0, 64.0),
     tile(256.0, 128.0),
 ];
-/// The tiles of kernels for packed weights: two warpgroups, each with 64 or 128 features, so that what is widened serves many
-/// tokens.
-const PACKED_TILES: [Tile; 7] = [
-    tile(32.0, 128.0),
-    tile(32.0, 256.0),
-    tile(64.0, 128.0),
-    tile(64.0, 256.0),
-    tile(128.0, 128.0),
-    tile(128.0, 256.0),
-    tile(256.0, 128.0),
-];
+/// The smallest side of a tile where results are scaled by row and column: a library has few kernels that do it.
+const SCALED_TILE: f64 = 128.0;
 /// Blocks that share a sum over `k`; of thin products no more than four, which are a cluster.
 const SPLITS: [u32; 5] = [1, 2, 4, 8, 16];
 const THIN_SPLITS: [u32; 3] = [1, 2, 4];
-/// Kernels of packed weights share a sum by as many blocks as fill the machine, up to eight.
-const PACKED_SPLITS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// The tensor instruction `m16n8k16` with the weights on the side of 16: a block of a thin product has its features once or
 /// as often as `THIN_TILES` says, and its tokens in whole steps.
 const THIN: Tile = tile(8.0, 16.0);
@@ -128,7 +124,7 @@ const CHUNK: f64 = 8192.0;
 
 impl Task {
     /// None for an operator that this form does not describe.
-    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: ThinRows) -> Option<Self> {
+    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: ThinRows, units: u32) -> Option<Self> {
         let family = Family::of(op, precision, thin_rows)?;
         let work = op.work(precision, sizes);
         let (read, write, math) = (work.read.value(), work.write.value(), op.math(precision));
@@ -139,7 +135,7 @@ impl Task {
         };
         let product = |linear: &Linear, matrices: f64, function: Option<ElementwiseKind>| {
             let (m, n, k) = (linear.m.float(), linear.n.float() * matrices, linear.k.float());
-            let cuts = products(linear, n, precision, sizes, family);
+            let cuts = products(linear, n, precision, sizes, family, f64::from(units));
             // Thin products have their function inside; of others a pass of its own may follow.
             let lane = lane(Some(precision.weights), function.filter(|_| family != Family::Thin));
             task(lane, is_widened(precision), [m, n, k, 1.0], cuts)
@@ -182,12 +178,20 @@ impl Elementwise {
     }
 }
 
+/// Whether the library scales results by row and column as it writes them: FP8 times FP8.
+fn is_scaled_last(precision: &Precision) -> bool {
+    (precision.weights, precision.activations) == (Format::FP8, Format::FP8)
+}
+
 /// Tiles of the output, each alone or with its sum over `k` shared by several blocks.
-fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family: Family) -> Vec<Cut> {
+fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family: Family, units: f64) -> Vec<Cut> {
     let thin = family == Family::Thin;
     let (m, k) = (linear.m.float(), linear.k.float());
     let weight = precision.weights.bytes(Shape::matrix(linear.n, linear.k), sizes).value() / (linear.n.float() * k);
     let input = precision.activations.bytes(Shape::matrix(linear.m, linear.k), sizes).value() / (m * k);
+    if family == Family::Packed {
+        return packed::cuts(&packed::Product { m, n, k, weight, input, bytes: !is_widened(precision) }, units);
+    }
     let vector = thin && precision.math == Math::Fp32;
     // Blocks on the vector unit are small, so a multiprocessor has several at once. Here they are one block of as many features
     // as a thin tile has, which reads its input as often as they do, for a number of rows that is a power of two.
@@ -198,8 +202,8 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family
     } else if thin {
         let tokens = (m / THIN.tokens).ceil() * THIN.tokens;
         (THIN_TILES.map(|tiles| tile(tokens, tiles * THIN.features)).to_vec(), 1.0)
-    } else if family == Family::Packed {
-        (PACKED_TILES.to_vec(), 1.0)
+    } else if is_scaled_last(precision) {
+        (TILES.into_iter().filter(|tile| tile.tokens.min(tile.features) >= SCALED_TILE).collect(), 1.0)
     } else {
         (TILES.to_vec(), 1.0)
     };
@@ -207,7 +211,8 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family
     let splits: &[u32] = match (vector, thin) {
         (true, _) => &[1],
         (_, true) => &THIN_SPLITS,
-        _ if family == Family::Packed => &PACKED_SPLITS,
+        // A scale for every row of a result is applied where its sum ends, so that one block has all of it.
+        _ if is_scaled_last(precision) => &[1],
         _ => &SPLITS,
     };
     let mut cuts = Vec::with_capacity(tiles.len() * splits.len());
@@ -225,6 +230,7 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family
                 steps: depth / STEP,
                 outputs: if thin { tokens } else { tokens.min(m) } * features * sums,
                 partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
+                gathered: 0.0,
                 split: split > 1.0,
                 longest: 1.0,
             });
@@ -248,6 +254,7 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
         steps: (keys / split / STEP).ceil(),
         outputs: 0.0,
         partial: if split > 1.0 { 4.0 * caches * group * value * split } else { 0.0 },
+        gathered: 0.0,
         split: split > 1.0,
         longest: 1.0,
     };
@@ -258,7 +265,18 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
 fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
     let blocks = rows.unwrap_or((bytes / CHUNK).ceil()).max(1.0);
     let bytes = bytes / blocks;
-    Cut { blocks, flops: 0.0, bytes, elements: 0.0, steps: 0.0, outputs: 0.0, partial: 0.0, split: false, longest: 1.0 }
+    Cut {
+        blocks,
+        flops: 0.0,
+        bytes,
+        elements: 0.0,
+        steps: 0.0,
+        outputs: 0.0,
+        partial: 0.0,
+        gathered: 0.0,
+        split: false,
+        longest: 1.0,
+    }
 }
 
 #[cfg(test)]
@@ -270,7 +288,7 @@ mod tests {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
         let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
         let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
-        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64, packed: None }).unwrap()
+        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64, packed: None }, 132).unwrap()
     }
 
     #[test]

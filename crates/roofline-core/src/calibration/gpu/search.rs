@@ -27,8 +27,10 @@ const PRIOR: f64 = 0.004;
 /// The same for a term that a lane may do without, `OWN * ln(1 + value / scale)^2`: nothing where it is far below the scale
 /// at which it begins to matter.
 const OWN: f64 = 0.05;
+/// What a lane costs whose waves are all waited for while the family's are not, in errors of one sample.
+const OWN_WAVE: f64 = 0.2;
 /// What a lane without shared sums has to be better by, in errors of one sample.
-const ALONE: f64 = 0.3;
+const ALONE: f64 = 0.05;
 /// How far a measured stream may beat the bandwidth that was measured before it, and a unit its rated peak: the clock may
 /// be above the one that a peak is rated at.
 const SLACK: f64 = 1.08;
@@ -43,7 +45,7 @@ struct Asked {
 /// The terms that explain `samples` best.
 pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units: u32, thin_rows: ThinRows) -> GpuTerms {
     let tasks = samples.iter().filter_map(|sample| {
-        let task = Task::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows)?;
+        let task = Task::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows, units)?;
         Some((task, sample.time.value()))
     });
     let mut by_family: Vec<(Family, Vec<(Task, f64)>)> = Vec::new();
@@ -76,7 +78,8 @@ const BLOCK: usize = 3;
 const SPLIT: usize = 4;
 const WAVE: usize = 5;
 const THROTTLE: usize = 6;
-const FIRST: usize = 7;
+const SUMS: usize = 7;
+const FIRST: usize = 8;
 /// Places of a lane's terms.
 const OPERATION: usize = 0;
 const STREAM: usize = 1;
@@ -85,7 +88,9 @@ const ELEMENT: usize = 2;
 const EXTRA: usize = 3;
 const WAIT: usize = 4;
 const OUTPUT: usize = 5;
-const EACH: usize = 6;
+/// How far its share of the last wave is from the family's.
+const APART: usize = 6;
+const EACH: usize = 7;
 
 struct Search {
     asked: Vec<Asked>,
@@ -112,10 +117,10 @@ impl Search {
         let units = f64::from(units);
         let byte = 1.0 / device.memory.bandwidth.value();
         let fastest = asked.iter().map(|one| one.time).fold(f64::INFINITY, f64::min);
-        // Seconds per call, byte read, byte written, block and split; two shares.
-        let mut start = vec![0.6 * fastest, 1.15 * byte, 0.8 * byte, 0.2e-6, 1.5e-6, 0.1, 0.05];
-        let mut least = vec![1e-8, byte / SLACK, byte / 8.0, 1e-9, 1e-8, 0.0, 0.0];
-        let mut most = vec![fastest, 20.0 * byte, 20.0 * byte, 1e-5, 1e-5, 1.0, 0.5];
+        // Seconds per call, byte read, byte written, block and split; two shares; seconds per byte of a partial sum.
+        let mut start = vec![0.6 * fastest, 1.15 * byte, 0.8 * byte, 0.2e-6, 1.5e-6, 0.1, 0.05, 1.5 * byte];
+        let mut least = vec![1e-8, byte / SLACK, byte / 8.0, 1e-9, 1e-8, 0.0, 0.0, byte / 8.0];
+        let mut most = vec![fastest, 20.0 * byte, 20.0 * byte, 1e-5, 1e-5, 1.0, 0.5, 20.0 * byte];
         for (at, (lane, widened)) in lanes.iter().zip(widened).enumerate() {
             let any = |of: fn(&Cut) -> f64| {
                 let here = asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| of(cut) > 0.0));
@@ -127,9 +132,25 @@ impl Search {
             // Every sample has a roof, so every unit here that multiplies has a peak.
             let operation = device.peaks.of(lane.math).map_or(0.0, |peak| 1.0 / peak.value());
             let element = if widened { byte } else { 0.0 };
-            start.extend([1.25 * operation, 0.3 * byte * units, 0.1 * element, 0.2e-6, 20e-9 * wait, output]);
-            least.extend([operation / SLACK, byte * units / 12.0, 0.005 * element, 1e-9, 1e-10 * wait, 0.01 * output]);
-            most.extend([50.0 * operation, 20.0 * byte * units, 50.0 * element, 1e-5, 1e-5 * wait, 100.0 * output]);
+            start.extend([1.25 * operation, 0.3 * byte * units, 0.1 * element, 0.2e-6, 20e-9 * wait, output, 0.0]);
+            least.extend([
+                operation / SLACK,
+                byte * units / 12.0,
+                0.005 * element,
+                1e-9,
+                1e-10 * wait,
+                0.01 * output,
+                -1.0,
+            ]);
+            most.extend([
+                50.0 * operation,
+                20.0 * byte * units,
+                50.0 * element,
+                1e-5,
+                1e-5 * wait,
+                100.0 * output,
+                1.0,
+            ]);
         }
         Self { asked, lanes, units, start, least, most }
     }
@@ -160,6 +181,7 @@ impl Search {
                 launch: Seconds::new(own(EXTRA)),
                 step: Seconds::new(own(WAIT)),
                 output: Seconds::new(own(OUTPUT)),
+                wave: Some((terms[WAVE] + own(APART)).clamp(0.0, 1.0)),
                 splits: splits[at],
                 remainder: remainder.collect(),
             }
@@ -170,6 +192,7 @@ impl Search {
             launch: Seconds::new(terms[LAUNCH]),
             read: ByteRate::new(1.0 / terms[READ]),
             write: ByteRate::new(1.0 / terms[WRITE]),
+            sums: ByteRate::new(1.0 / terms[SUMS]),
             block: Seconds::new(terms[BLOCK]),
             split: Seconds::new(terms[SPLIT]),
             wave: terms[WAVE],
@@ -186,9 +209,10 @@ impl Search {
             launch: terms[LAUNCH] + lane[EXTRA],
             byte_read: terms[READ],
             byte_written: terms[WRITE],
+            byte_summed: terms[SUMS],
             block: terms[BLOCK],
             split: terms[SPLIT],
-            wave: terms[WAVE],
+            wave: (terms[WAVE] + lane[APART]).clamp(0.0, 1.0),
             throttle: terms[THROTTLE],
             operation: lane[OPERATION],
             byte_streamed: lane[STREAM],
@@ -212,7 +236,9 @@ impl Search {
     /// What a term costs for being off its first guess.
     fn prior(&self, term: usize, value: f64) -> f64 {
         let start = self.start[term];
-        if start == 0.0 {
+        if is_apart(term) {
+            OWN_WAVE * value * value
+        } else if start == 0.0 {
             0.0
         } else if is_share(term) {
             PRIOR * (value - start).powi(2)
@@ -230,8 +256,12 @@ impl Search {
     }
 }
 
+fn is_apart(term: usize) -> bool {
+    term >= FIRST && (term - FIRST) % EACH == APART
+}
+
 fn is_share(term: usize) -> bool {
-    matches!(term, WAVE | THROTTLE)
+    matches!(term, WAVE | THROTTLE) || is_apart(term)
 }
 
 /// Terms on their way, with the error of each lane, so that a lane's own term costs only its own samples.
@@ -312,8 +342,10 @@ impl<'a> State<'a> {
     fn look_again(&mut self, lane: usize) {
         let first = FIRST + EACH * lane;
         let start = &self.search.start[first..first + EACH];
-        let mut here = self.search.asked.iter().filter(|one| one.lane == lane);
-        let splits = here.any(|one| one.task.cuts.iter().any(|cut| cut.split));
+        let here = || self.search.asked.iter().filter(|one| one.lane == lane);
+        // Kernels that always share are not asked to do without.
+        let splits = here().any(|one| one.task.cuts.iter().any(|cut| cut.split))
+            && here().all(|one| one.task.cuts.iter().any(|cut| !cut.split));
         // Operations, bytes, waiting, outputs, as multiples of the first guess.
         let starts = [
             (1.6, 0.3, 0.05, 0.05),
@@ -324,7 +356,11 @@ impl<'a> State<'a> {
             (0.8, 0.3, 5.0, 0.05),
             (0.8, 0.3, 0.05, 10.0),
         ];
-        for (operation, stream, wait, output) in starts {
+        // Waves as the family has them, and waves that are all waited for.
+        let apart = [0.0, 1.0 - self.terms[WAVE]];
+        for ((operation, stream, wait, output), apart) in
+            starts.into_iter().flat_map(|start| apart.map(|apart| (start, apart)))
+        {
             for shared in if splits { &[true, false][..] } else { &[true] } {
                 let mut other = self.clone();
                 other.splits[lane] = *shared;
@@ -332,6 +368,7 @@ impl<'a> State<'a> {
                 other.terms[first + STREAM] = stream * start[STREAM];
                 other.terms[first + WAIT] = wait * start[WAIT];
                 other.terms[first + OUTPUT] = output * start[OUTPUT];
+                other.terms[first + APART] = apart;
                 other.recount(lane);
                 other.descend(first..first + EACH, 0.4, 0.06);
                 if other.error() < self.error() {

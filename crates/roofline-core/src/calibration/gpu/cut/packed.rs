@@ -1,0 +1,111 @@
+//! Products of packed weights by kernels of our own, cut into fields.
+//!
+//! A block has as many tokens as there are, up to the next power of two, because what is widened has to serve all of them. Blocks
+//! are as many as there are multiprocessors, and each has the same number of the stages of all fields (a field is a tile of
+//! the output): no wave is half empty, but a field that several blocks share is added up through the L2, and a block whose
+//! stages end one field and begin another leaves sums of both. Where fields are enough, each may be one block's alone.
+
+use super::{Cut, Tile, tile};
+
+/// Tokens of a tile: what an instruction has at least, and what registers have room for.
+const TOKENS: (f64, f64) = (16.0, 256.0);
+/// Bytes times bytes have twice as many columns in a stage, and no kernel for fewer tokens.
+const TOKENS_OF_BYTES: f64 = 64.0;
+/// Features of a tile, and sums that two warpgroups have registers for.
+const FEATURES: [f64; 2] = [128.0, 256.0];
+const SUMS: f64 = 256.0 * 128.0;
+/// Tokens from which two blocks fetch them for each other.
+const CLUSTERED: f64 = 256.0;
+/// Columns of a stage; twice as many where tokens are few, and what columns are padded to.
+const STAGE: f64 = 128.0;
+const FEW: f64 = 64.0;
+const PADDED: f64 = 256.0;
+/// A machine that is emptier than this with a whole number of blocks to a field has its stages shared by all.
+const NEARLY_FULL: f64 = 7.0 / 8.0;
+
+/// What is multiplied, per element where it is bytes.
+pub(super) struct Product {
+    pub(super) m: f64,
+    pub(super) n: f64,
+    pub(super) k: f64,
+    pub(super) weight: f64,
+    pub(super) input: f64,
+    /// Both operands are bytes.
+    pub(super) bytes: bool,
+}
+
+/// Every tile for the number of tokens, with every way to share its fields that is worth trying.
+pub(super) fn cuts(product: &Product, units: f64) -> Vec<Cut> {
+    let Product { m, .. } = *product;
+    let least = if product.bytes { TOKENS_OF_BYTES } else { TOKENS.0 };
+    let tokens = m.log2().ceil().exp2().clamp(least, TOKENS.1);
+    let mut tiles: Vec<Tile> = FEATURES.map(|features| tile(tokens, features)).into();
+    if product.bytes && tokens > 128.0 {
+        tiles.push(tile(128.0, 256.0));
+    }
+    tiles.retain(|tile| tile.tokens * tile.features <= SUMS);
+    let clusters: &[f64] = if tokens >= CLUSTERED { &[1.0, 2.0] } else { &[1.0] };
+    let each =
+        |tile: &Tile| clusters.iter().flat_map(|cluster| product.shared(*tile, *cluster, units)).collect::<Vec<_>>();
+    tiles.iter().flat_map(each).collect()
+}
+
+impl Product {
+    /// The ways to share the fields of `cluster` tiles each.
+    fn shared(&self, tile: Tile, cluster: f64, units: f64) -> Vec<Cut> {
+        let room = (units / cluster).floor().max(1.0);
+        let fields = (self.m / tile.tokens).ceil() * (self.n / (tile.features * cluster)).ceil();
+        let stages =
+            if self.bytes { self.k / self.stage(tile) } else { (self.k / PADDED).ceil() * PADDED / self.stage(tile) };
+        let stages = stages.ceil();
+        let cut = |blocks: f64| self.cut(tile, cluster, fields, stages, blocks.min(fields * stages));
+        let each = (room / fields).floor().min(stages);
+        if each < 1.0 {
+            return vec![cut(room), cut(fields)];
+        }
+        let mut all = vec![cut(fields * each)];
+        if each * fields < NEARLY_FULL * room {
+            all.push(cut(room));
+        }
+        all
+    }
+
+    /// Columns of a stage.
+    fn stage(&self, tile: Tile) -> f64 {
+        match tile.tokens {
+            _ if self.bytes => STAGE,
+            few if few <= FEW => 2.0 * STAGE,
+            many if many > 128.0 && self.weight > 0.75 => STAGE / 2.0,
+            _ => STAGE,
+        }
+    }
+
+    /// `blocks` clusters with as many stages each.
+    fn cut(&self, tile: Tile, cluster: f64, fields: f64, stages: f64, blocks: f64) -> Cut {
+        let Tile { tokens, features } = tile;
+        let each = fields * stages / blocks;
+        let depth = each * self.stage(tile);
+        // A block of whole fields shares none; one whose part of a field is the same for all leaves sums once, others twice.
+        let (whole, even) = (each % stages == 0.0, stages % each == 0.0);
+        let shares = if whole {
+            0.0
+        } else if even {
+            1.0
+        } else {
+            2.0
+        };
+        let sums = tokens * features;
+        Cut {
+            blocks: blocks * cluster,
+            flops: 2.0 * sums * depth,
+            bytes: depth * (tokens.min(self.m) * self.input / cluster + features * self.weight),
+            elements: depth * features,
+            steps: depth / super::STEP,
+            outputs: tokens.min(self.m) * features * (fields / blocks).max(1.0),
+            partial: 4.0 * sums * shares * blocks * cluster,
+            gathered: if whole { 0.0 } else { 4.0 * sums * ((blocks / fields).ceil().max(1.0) + shares - 1.0) },
+            split: shares > 0.0,
+            longest: each.ceil() / each,
+        }
+    }
+}

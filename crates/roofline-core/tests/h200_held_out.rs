@@ -1,0 +1,123 @@
+//! Random kernels on an H200 that no calibration saw (`docs/results/2026-11-17-h200-held-out.csv`): what ships foretells them,
+//! family by family, and a fit to the points it was made of does as well.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+
+use roofline_core::{
+    Device, Dim, Graph, Op, Precision, Registry,
+    calibration::{Calibration, Family, Sample, Spread, ThinRows, fit},
+    format::Sizes,
+    measurement::Measurement,
+    op::{Attention, Cache},
+    precision::PrecisionSpec,
+    units::Seconds,
+};
+
+/// Mean errors that are asked for.
+const ASKED: f64 = 0.07;
+/// Those families of which enough was measured to say something.
+const JUDGED: [Family; 5] = [Family::Thin, Family::Tiled, Family::Packed, Family::Decode, Family::Prefill];
+
+struct Kernel {
+    op: Op,
+    precision: Precision,
+    name: String,
+    time: Seconds,
+}
+
+fn device() -> Device {
+    Registry::builtin().find("h200").unwrap().into_owned()
+}
+
+/// The products and attentions of the file; whole prompts and single tokens, as their words do not tell chunks from windows.
+fn kernels() -> Vec<Kernel> {
+    let text = include_str!("../../../docs/results/2026-11-17-h200-held-out.csv");
+    let mut rows = csv::Reader::from_reader(text.as_bytes());
+    let device = device();
+    let kernel = |row: csv::StringRecord| {
+        // A cast has a name that is no precision's.
+        let precision = row[1].parse::<PrecisionSpec>().ok()?.on(&device).unwrap();
+        let time = Seconds::new(row[3].parse::<f64>().unwrap() * 1e-6);
+        Some(Kernel { op: op(&row[0])?, precision, name: row[1].to_owned(), time })
+    };
+    rows.records().filter_map(|row| kernel(row.unwrap())).collect()
+}
+
+/// The operator that a row names.
+fn op(words: &str) -> Option<Op> {
+    let numbers: Vec<u64> =
+        words.split(|one: char| !one.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
+    match (words.split(' ').next()?, &numbers[..]) {
+        ("gemm" | "gemv", [m, n, k]) => Some(Graph::gemm(*m, *n, *k).unwrap().nodes[0].op),
+        ("attention", [batch, queries, context, heads, kv_heads, width]) if *queries == 1 || queries == context => {
+            let dim = |value: &u64| Dim::new("test", *value).unwrap();
+            Some(Op::Attention(Attention {
+                batch: dim(batch),
+                heads: dim(heads),
+                kv_heads: dim(kv_heads),
+                head_dim: dim(width),
+                value_dim: dim(width),
+                queries: dim(queries),
+                context: dim(context),
+                causal: true,
+                window: None,
+                cache: Cache::Separate,
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Mean errors by family, and by family and precision: `|predicted - measured| / measured`, with how many they are of.
+fn errors(calibration: &Calibration) -> BTreeMap<(Family, String), (f64, usize)> {
+    let mut sums: BTreeMap<(Family, String), (f64, usize)> = BTreeMap::new();
+    for kernel in kernels() {
+        let Some(causes) = calibration.causes(&kernel.op, &kernel.precision, Sizes::Exact) else { continue };
+        let family = calibration.family(&kernel.op, &kernel.precision).unwrap();
+        for name in [String::new(), kernel.name] {
+            let (sum, count) = sums.entry((family, name)).or_default();
+            *sum += (causes.time / kernel.time - 1.0).abs();
+            *count += 1;
+        }
+    }
+    sums.into_iter().map(|(group, (sum, count))| (group, (sum / count as f64, count))).collect()
+}
+
+fn judged(calibration: &Calibration) {
+    let errors = errors(calibration);
+    for family in JUDGED {
+        let (mean, count) = errors[&(family, String::new())];
+        assert!(count >= 8, "{family}: only {count}");
+        assert!(mean <= ASKED, "{family}: {:.1} % of {count}\n{errors:#?}", 100.0 * mean);
+    }
+    // No precision of many products is far off for itself, either.
+    for ((family, name), (mean, count)) in &errors {
+        let products = matches!(family, Family::Tiled | Family::Packed);
+        assert!(!products || *count < 5 || *mean < 0.12, "{family} {name}: {:.1} % of {count}", 100.0 * mean);
+    }
+}
+
+#[test]
+fn what_ships_foretells_kernels_it_never_saw() {
+    judged(Calibration::builtin(&device(), "roofline").unwrap());
+}
+
+/// The points that the calibration was made of, as `roofline calibrate` measured them.
+#[test]
+fn the_points_say_as_much_when_they_are_fitted_again() {
+    let text = include_str!("../../../docs/results/2026-11-17-h200-calibration.jsonl");
+    // The first line is a header, and some say what could not be measured.
+    let measured = text.lines().filter_map(|line| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let measured = line.get_mut("measured")?.take();
+        Some(serde_json::from_value::<Measurement>(measured).unwrap())
+    });
+    let sample =
+        |one: Measurement| Sample { op: one.op, precision: one.formats, math: one.kernel.math, time: one.time() };
+    let samples: Vec<Sample> = measured.map(sample).collect();
+    let rows = ThinRows::all(16).packing(256);
+    let found = fit(&samples, &device(), "roofline", "a test".to_owned(), rows, Spread::default()).unwrap();
+    judged(&found);
+}
