@@ -350,10 +350,11 @@ class AllReduce(Answer):
     width: int
 
 class MeasurementWarning(Answer):
+    clock_mhz: float
     clock_ratio: float
     confidence_pct: float
     discarded: int
-    kind: Literal["above_roofline", "noisy", "few_samples", "throttled", "low_clock", "interrupted", "too_fast", "not_cold"]
+    kind: Literal["above_roofline", "noisy", "few_samples", "throttled", "low_clock", "power_limited", "interrupted", "too_fast", "not_cold"]
     overhead_pct: float
     preemptions: int
     ratio: float
@@ -811,6 +812,7 @@ class GpuFamilyTerms(Answer):
     launch_s: float
     read_bytes_per_s: float
     split_s: float
+    sums_bytes_per_s: float
     throttle: float
     wave: float
     write_bytes_per_s: float
@@ -828,6 +830,7 @@ class GpuLaneTerms(Answer):
     step_s: float
     stream_bytes_per_s: float
     unpack_s: float
+    wave: Optional[float]
 
 class GpuRemainder(Answer):
     at: List[float]

@@ -4,7 +4,7 @@
 //! Two models go in step, piece by piece, so that the logits of a window never lie in memory at once.
 
 mod pieces;
-mod row;
+pub(crate) mod row;
 mod runner;
 mod statistics;
 mod windows;

@@ -20,7 +20,7 @@ use crate::{
     arena::Arena,
     engine::{Engine, Loaded, Settings},
     matrix::{Loading, Tensors},
-    processor::{Input, ProcessorSession},
+    processor::{Input, ProcessorSession, Stretch},
     products,
     weights::Weights,
 };
@@ -97,6 +97,7 @@ impl<'a> Layerwise<'a> {
         let longest = self.samples.iter().map(Vec::len).max().unwrap_or(1);
         let (samples, streams) = (&self.samples, &mut self.streams);
         let wanted = layer.is_some();
+        let stretch = Stretch { start: !wanted, layers: layer.map_or(0..0, |layer| layer..layer + 1), end: false };
         thread::scope(|scope| {
             let (sender, receiver) = sync_channel::<(usize, Vec<Input>)>(1);
             let runner = scope.spawn(move || -> Result<()> {
@@ -109,7 +110,7 @@ impl<'a> Layerwise<'a> {
                         kept = stream.clone();
                         &mut kept
                     };
-                    let inputs = session.run_layer(layer, tokens, stream, wanted)?;
+                    let inputs = session.run_stretch(&stretch, tokens, stream, wanted)?;
                     if sender.send((at, inputs)).is_err() {
                         return Ok(());
                     }

@@ -24,6 +24,7 @@ mod routing;
 mod samples;
 pub mod sampling;
 mod session;
+mod substitution;
 pub mod tokenizer;
 mod values;
 mod weights;
@@ -36,6 +37,7 @@ pub use layerwise::Layerwise;
 pub use samples::samples;
 pub use sampling::{Sampler, Sampling};
 pub use session::{LayerOutput, Ran, Session, Wanted};
+pub use substitution::Substitution;
 pub use tokenizer::Tokenizer;
 
 /// What a call of this crate returns.

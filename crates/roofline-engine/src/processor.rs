@@ -30,7 +30,7 @@ use roofline_run::cpu::{
 
 pub(crate) use self::{
     attention::{Grouped, grouped},
-    observed::Input,
+    observed::{Input, Stretch},
 };
 use self::{layers::Kept, observed::SeenInputs, room::Room};
 use crate::{

@@ -8,6 +8,8 @@ use roofline_core::{
     program::{Step, Weight},
 };
 
+use roofline_quant::observed::Replaced;
+
 use crate::{
     Error, Result,
     matrix::{Loading, Matrix, Span, Tensors},
@@ -21,6 +23,8 @@ pub(crate) type Key = (Option<usize>, &'static [Weight]);
 #[derive(Default)]
 pub(crate) struct Weights<'a> {
     held: HashMap<Key, Held<'a>>,
+    /// What stands in the place of some of them for a while.
+    over: HashMap<Key, Held<'a>>,
 }
 
 /// The weights of one step.
@@ -94,6 +98,38 @@ impl<'a> Weights<'a> {
         products.map(|(own, step)| Ok((step.weights, reader.module_lists(own, step.weights)?))).collect()
     }
 
+    /// What the steps read that have numbers of `replaced` in them, of `tensors` that have these in their places.
+    pub(crate) fn replaced(
+        model: &Model,
+        program: &Program,
+        tensors: &Tensors<'a>,
+        at: &Loading,
+        replaced: &Replaced,
+    ) -> Result<HashMap<Key, Held<'a>>> {
+        let reader = Reader { model, tensors, at, prefix: prefix(tensors)?, torn: Vec::new() };
+        let mut over = HashMap::new();
+        for (layer, step) in program.steps().filter(|(_, step)| step.weights.first().is_some_and(|one| one.is_matrix()))
+        {
+            let tied = model.tied && step.weights == [Weight::Head] && !tensors.has(&reader.head());
+            let key = (layer, step.weights);
+            if tied || over.contains_key(&key) {
+                continue;
+            }
+            let modules = reader.module_lists(layer, step.weights)?;
+            let known =
+                |module: &String| replaced.contains_key(module) || replaced.contains_key(&format!("{module}.weight"));
+            if modules.iter().flatten().any(known) {
+                over.insert(key, reader.step(layer, step)?);
+            }
+        }
+        Ok(over)
+    }
+
+    /// Puts other weights over those of some steps, in the place of what lay over them before.
+    pub(crate) fn lay_over(&mut self, over: HashMap<Key, Held<'a>>) {
+        self.over = over;
+    }
+
     /// Weights of a step.
     pub(crate) fn take(&mut self, key: Key, held: Held<'a>) {
         self.held.insert(key, held);
@@ -101,10 +137,10 @@ impl<'a> Weights<'a> {
 
     /// What a step reads.
     pub(crate) fn held(&self, layer: Option<usize>, weights: &'static [Weight]) -> Result<&Held<'a>> {
-        let found = self.held.get(&(layer, weights));
+        let find = |key: Key| self.over.get(&key).or_else(|| self.held.get(&key));
         // A tied head is the embedding.
-        let tied = || self.held.get(&(None, &[Weight::Embedding])).filter(|_| weights == [Weight::Head]);
-        found.or_else(tied).ok_or_else(|| Error::missing(&format!("{weights:?}")))
+        let tied = || find((None, &[Weight::Embedding])).filter(|_| weights == [Weight::Head]);
+        find((layer, weights)).or_else(tied).ok_or_else(|| Error::missing(&format!("{weights:?}")))
     }
 
     /// Bytes of everything.

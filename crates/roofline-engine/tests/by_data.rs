@@ -141,35 +141,66 @@ fn outputs_lose_less_than_by_rounding_to_nearest() {
     assert!(gptq < 0.9 * rtn && awq < rtn, "nearest {rtn}, GPTQ {gptq}, AWQ {awq}");
 }
 
-/// Every layout whose codes are integers takes the same choices; others say what they would take.
+/// Every layout whose codes are integers takes choices, and models lose less by them than rounded to nearest; others say what they
+/// would take.
 #[test]
 fn layouts_of_integers() {
     let place = Place::new("layouts");
     let checkpoint = wide(&place, "llama");
+    let samples = samples(&checkpoint);
+    let original = logits(&checkpoint, &samples);
+    let lost = |method: Method, plan: &str, layout: Layout| {
+        let target = place.0.join(format!("{layout}-{plan}-{method}"));
+        let report = made(&checkpoint, &order(method, plan, layout, &target));
+        assert!(report.verified && report.method == method.name(), "{layout} {plan} {method}");
+        distance(&logits(&Checkpoint::open(&target).unwrap(), &samples), &original)
+    };
     for (layout, plan) in [
         (Layout::Gptq, "int4-g32"),
         (Layout::Gptq, "int3-g32"),
         (Layout::Awq, "int4-g32-zp"),
         (Layout::CompressedTensors, "w4a16-asym"),
+        (Layout::Mlx, "int4-g32-zp16"),
+        (Layout::Mlx, "int4-g32"),
+        (Layout::Torchao, "int4-g32-zp16"),
+        (Layout::Torchao, "int4-g32"),
+        (Layout::Torchao, "int4-g32-zp"),
+        (Layout::Torchao, "w8a16"),
     ] {
-        for method in [Method::Gptq, Method::Awq] {
-            let target = place.0.join(format!("{layout}-{plan}-{method}"));
-            let report = made(&checkpoint, &order(method, plan, layout, &target));
-            assert!(report.verified && report.method == method.name(), "{layout} {plan} {method}");
-        }
+        let nearest = lost(Method::Rtn, plan, layout);
+        let (gptq, awq) = (lost(Method::Gptq, plan, layout), lost(Method::Awq, plan, layout));
+        assert!(gptq < 0.95 * nearest && awq < nearest, "{layout} {plan}: {nearest}, GPTQ {gptq}, AWQ {awq}");
     }
     let target = place.0.join("none");
     let settings = Settings::with(Format::FP32);
     let refused = |order: &Request| {
-        let mut observed = Layerwise::new(&checkpoint, samples(&checkpoint), &settings).unwrap();
+        let mut observed = Layerwise::new(&checkpoint, samples.clone(), &settings).unwrap();
         quantize_observed(&checkpoint, order, &mut observed, &|_: u64| {}).unwrap_err().to_string()
     };
+    for (plan, layout, named) in
+        [("mxfp4a16", Layout::Mlx, "mxfp4"), ("fp8a16", Layout::Torchao, "fp8"), ("q4_0", Layout::Gguf, "q4_0")]
+    {
+        let error = refused(&order(Method::Awq, plan, layout, &target.with_extension("gguf")));
+        assert!(error.contains(named) && error.contains("`awq`"), "{layout}: {error}");
+    }
     let error = refused(&order(Method::Gptq, "fp8", Layout::CompressedTensors, &target));
     assert!(error.contains("fp8") && error.contains("gptq"), "{error}");
     let error = refused(&order(Method::SmoothQuant, "int4-g32", Layout::Gptq, &target));
     assert!(error.contains("smoothquant"), "{error}");
     let error = quantize(&checkpoint, &order(Method::Awq, "int4-g32-zp", Layout::Awq, &target), &|_: u64| {});
     assert!(error.unwrap_err().to_string().contains("goes by a text"));
+}
+
+/// A tensor of all experts is no place for what was chosen for each.
+#[test]
+fn experts_in_one_tensor_are_refused() {
+    let place = Place::new("stacks");
+    let checkpoint = wide(&place, "mixtral");
+    let target = place.0.join("none");
+    let mut observed = Layerwise::new(&checkpoint, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
+    let order = order(Method::Gptq, "int4-g32-zp16", Layout::Mlx, &target);
+    let error = quantize_observed(&checkpoint, &order, &mut observed, &|_: u64| {}).unwrap_err().to_string();
+    assert!(error.contains("switch_mlp") && error.contains("gptq"), "{error}");
 }
 
 /// All files of a folder, by name.

@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use common::{Fixture, deviation};
 use roofline_core::Format;
-use roofline_engine::{Engine, Layerwise, Settings, Wanted};
+use roofline_engine::{
+    Engine, Layerwise, Settings, Substitution, Wanted,
+    evaluation::{self, WindowScore, Windows},
+};
 use roofline_quant::{
     observed::{Observed, Pass, Replaced},
     rows::{InMemory, Rows},
@@ -120,4 +123,86 @@ fn replaced_weights_run() {
     let unknown = Replaced::from([("model.nothing".to_owned(), silent.values().next().unwrap().clone())]);
     let settings = Settings::with(Format::FP32);
     assert!(Engine::load_replacing(&fixture.checkpoint, settings, &unknown, &mut |_, _| Ok(())).is_err());
+}
+
+/// Every tensor whose name ends so, with its numbers rounded to quarters.
+fn rounded(fixture: &Fixture, end: &str) -> Replaced {
+    let all = StoredTensor::all(&fixture.checkpoint).unwrap();
+    let wanted = all.into_iter().filter(|stored| stored.name.ends_with(end) && stored.shape.len() == 2);
+    wanted
+        .map(|stored| {
+            let name = stored.name.clone();
+            let own = InMemory::of(&*stored.into_rows().unwrap()).unwrap();
+            let numbers = own.numbers().iter().map(|number| (number * 4.0).round() / 4.0).collect();
+            (name, Arc::new(InMemory::new(own.matrix(), numbers)))
+        })
+        .collect()
+}
+
+/// The divergence of a whole model that was loaded with other weights, which is how it is defined.
+fn loaded(fixture: &Fixture, replaced: &Replaced) -> f64 {
+    let settings = Settings { all_logits: true, chunk: Some(24), ..Settings::with(Format::FP32) };
+    let load = |replaced: &Replaced| {
+        Engine::load_replacing(&fixture.checkpoint, settings.clone(), replaced, &mut |_, _| Ok(())).unwrap()
+    };
+    // One more token, so that the prediction of the last that is fed counts, too.
+    let tokens: Vec<u32> = fixture.tokens[0].iter().copied().chain([1]).collect();
+    let windows = Windows::new(&tokens, tokens.len(), tokens.len(), None).unwrap();
+    let mut sum = 0.0;
+    evaluation::evaluate(
+        &load(replaced),
+        Some(&load(&Replaced::new())),
+        &windows,
+        0..1,
+        0,
+        &mut |score: WindowScore| {
+            sum += score.against.unwrap().kl / score.tokens as f64;
+            Ok::<(), roofline_engine::Error>(())
+        },
+    )
+    .unwrap();
+    sum
+}
+
+/// What is tried on a model in memory does what it does to one that is loaded with it: wherever it lies, in whatever order, and
+/// after something else was tried; and with the same bits whatever the number of threads.
+#[test]
+fn substitutes_are_models_of_their_own() {
+    for family in ["llama", "gemma2", "mixtral", "qwen3"] {
+        let fixture = Fixture::open(family);
+        let ends = [
+            "layers.0.self_attn.q_proj.weight",
+            "layers.1.self_attn.v_proj.weight",
+            "layers.0.mlp.down_proj.weight",
+            "embed_tokens.weight",
+            "layers.1.block_sparse_moe.experts.2.w1.weight",
+            "lm_head.weight",
+        ];
+        let open = |threads| {
+            let settings = Settings { threads, ..Settings::with(Format::FP32) };
+            Substitution::new(&fixture.checkpoint, fixture.tokens[..1].to_vec(), &settings).unwrap()
+        };
+        let (mut one, mut two) = (open(1), open(2));
+        assert!(one.memory() > 4 * fixture.tokens[0].len() as u64);
+        assert_eq!(one.divergence(&Replaced::new()).unwrap(), 0.0);
+        let mut tried = 0;
+        for end in ends {
+            let replaced = rounded(&fixture, end);
+            if replaced.is_empty() {
+                continue;
+            }
+            tried += 1;
+            let (found, wanted) = (one.divergence(&replaced).unwrap(), loaded(&fixture, &replaced));
+            assert!(
+                wanted > 1e-9 && (found - wanted).abs() <= 1e-3 * wanted + 1e-9,
+                "{family} {end}: {found} {wanted}"
+            );
+            assert_eq!(two.divergence(&replaced).unwrap(), found, "{family} {end}");
+            assert_eq!(one.divergence(&replaced).unwrap(), found, "{family} {end}, again");
+        }
+        assert!(tried >= 3, "{family}");
+        let unknown =
+            Replaced::from([("nothing".to_owned(), rounded(&fixture, ".weight").values().next().unwrap().clone())]);
+        assert!(one.divergence(&unknown).is_err());
+    }
 }

@@ -1,19 +1,24 @@
 //! A size to aim at: which format each part of a model gets, so that as little as possible is lost within a number of bytes.
 //!
 //! ```text
-//! Part × format ──bytes: what the layout writes──▶┐
-//!               ──loss: whoever runs the model───▶┴ best() ──▶ one format each ──plan()──▶ Plan
+//! Portion × format ──bytes: what the layout writes──▶┐
+//!                  ──loss: whoever runs the model───▶┴ best() ──▶ one format each ──plan()──▶ Plan
 //! ```
 //!
-//! Losses are taken to add up, which holds where they are small. Bytes add up exactly but for what a file's header says of them, so
-//! what a plan takes is asked of the layout in the end.
+//! Losses are taken to add up, which holds where they are small. Bytes of tensors add up exactly. What files hold beside them -
+//! headers, a configuration that tells groups of layers apart - depends on all choices together, so it is asked of the layout,
+//! and what is left for tensors follows from it.
 
 mod compose;
+mod fit;
 mod knapsack;
 mod parts;
+#[cfg(test)]
+mod tests;
 mod trial;
 
-pub use compose::plan;
-pub use knapsack::{Choice, best, least};
+use compose::plan;
+pub use fit::{Fitted, Goal};
+use knapsack::{Choice, best, least};
 pub use parts::Portion;
-pub use trial::Trial;
+pub use trial::{Offer, Trial};

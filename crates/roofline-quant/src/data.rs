@@ -17,7 +17,7 @@ mod layer;
 mod lines;
 mod moments;
 mod sequential;
-mod share;
+pub(crate) mod share;
 mod smooth;
 
 pub use chosen::{Chosen, ChosenRows};
@@ -74,14 +74,25 @@ pub(crate) fn check(job: &QuantizeJob<'_>, method: Method, layout: Layout) -> Re
         return Ok(());
     }
     for item in &job.items {
-        if let Work::Code(code) = &item.work
-            && code.lossy
-            && item.site.is_layer_product()
-            && code.coding.grid().is_none()
-        {
+        let Work::Code(code) = &item.work else { continue };
+        if !code.lossy || !item.site.is_layer_product() {
+            continue;
+        }
+        if code.coding.grid().is_none() {
             return Err(Error::unsupported(
                 format!("`{}` would be {}, which the method `{method}` does not round to", item.name, code.scheme),
-                "it rounds to integers with scales: `w4a16`, `w8a16`, `int8` and the like, as compressed-tensors, gptq or awq",
+                "it rounds to integers with scales: `w4a16`, `w8a16`, `int8` and the like, as compressed-tensors, gptq, awq, \
+                 torchao or mlx",
+            ));
+        }
+        // What an expert is given is seen of it alone, and goes to a matrix of its own.
+        if item.site.role.is_expert() && (item.site.is_stack() || item.site.experts().is_none()) {
+            return Err(Error::unsupported(
+                format!(
+                    "`{}` is written as one tensor of all experts, and `{method}` chooses for each of them",
+                    item.site.module
+                ),
+                "use `⟨as compressed-tensors⟩`, which has experts apart where the model does, or the method `rtn`",
             ));
         }
     }

@@ -152,6 +152,7 @@ Examples:
   roofline recommend model llama-3-8b --on jetson_orin_nano --goal energy        in the best power mode
   roofline recommend model llama-3.1-70b --on h100_sxm --tp 2 --goal throughput
   roofline recommend model llama-3.1-8b --on h100_sxm --goal cost --price 2.50
+  roofline recommend model ./Llama-3.1-8B --on jetson_orin_nano --target-size 4.5GB
   roofline recommend model llama-3-8b --on h200 --explain --plot";
 
 /// What must hold.
@@ -161,6 +162,13 @@ pub struct Limits {
     /// The largest rise of the perplexity, such as 1%
     #[arg(long, value_name = "SHARE", help_heading = "Limits")]
     pub max_quality_loss: Option<Share>,
+    /// The most that all weights may take, such as 5GB
+    #[arg(long, value_name = "SIZE", conflicts_with = "target_bits", help_heading = "Limits")]
+    #[schemars(with = "Option<String>")]
+    pub target_size: Option<Bytes>,
+    /// The same as bits for each weight, such as 4.3
+    #[arg(long, value_name = "BITS", allow_negative_numbers = true, help_heading = "Limits")]
+    pub target_bits: Option<f64>,
     /// The fewest tokens per second of a sequence
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, help_heading = "Limits")]
     pub min_tokens_per_s: Option<f64>,

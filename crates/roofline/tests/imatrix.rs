@@ -219,7 +219,7 @@ fn texts_and_sizes_that_are_none_are_said() {
     refused(&aimed(&["--target-bits", "4", "--method", "gptq"]), "aimed at with formats alone");
     let less = aimed(&["--target-size", "10kB"]);
     refused(&less, "at least");
-    assert!(said(&less).contains(" B ("), "{}", said(&less));
+    assert!(said(&less).contains(" B at least, and 10000 B are asked for"), "{}", said(&less));
 }
 
 /// What is found fits to the byte, and is a plan that can be written by its text.

@@ -2918,6 +2918,19 @@ export interface components {
             readonly clock_ratio: number;
         } | {
             /** @constant */
+            readonly kind: "power_limited";
+            /**
+             * Format: double
+             * @description The median clock of the samples that ran so, in MHz.
+             */
+            readonly clock_mhz: number;
+            /**
+             * Format: double
+             * @description That clock over the best one that was seen or is known.
+             */
+            readonly clock_ratio: number;
+        } | {
+            /** @constant */
             readonly kind: "interrupted";
             /**
              * Format: double
@@ -6067,6 +6080,17 @@ export interface operations {
                     /** @description The largest rise of the perplexity, such as 1% */
                     readonly max_quality_loss?: (number | string) | null;
                     /**
+                     * @description The most that all weights may take, such as 5GB
+                     * @default null
+                     */
+                    readonly target_size?: string | null;
+                    /**
+                     * Format: double
+                     * @description The same as bits for each weight, such as 4.3
+                     * @default null
+                     */
+                    readonly target_bits?: number | null;
+                    /**
                      * Format: double
                      * @description The fewest tokens per second of a sequence
                      * @default null
@@ -6382,6 +6406,17 @@ export interface operations {
                     readonly price?: number | null;
                     /** @description The largest rise of the perplexity, such as 1% */
                     readonly max_quality_loss?: (number | string) | null;
+                    /**
+                     * @description The most that all weights may take, such as 5GB
+                     * @default null
+                     */
+                    readonly target_size?: string | null;
+                    /**
+                     * Format: double
+                     * @description The same as bits for each weight, such as 4.3
+                     * @default null
+                     */
+                    readonly target_bits?: number | null;
                     /**
                      * Format: double
                      * @description The fewest tokens per second of a sequence

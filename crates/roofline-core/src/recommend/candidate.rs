@@ -18,6 +18,7 @@ use crate::{
     model::{Lowering, Workload},
     plan::{Assignment, Kernel, Mix, Selector},
     published::{Effects, Term},
+    units::Bytes,
 };
 
 /// Fewer bits than this lose a quarter of the weights' norm (`roofline formats`): a last resort.
@@ -45,6 +46,9 @@ pub struct Candidate {
     /// What it means on the device.
     #[serde(skip)]
     pub(super) assignment: Arc<Assignment>,
+    /// What the weights of the whole model take.
+    #[serde(skip)]
+    pub(super) stored: Bytes,
     /// The fewest bits that a weight of a layer has.
     #[serde(skip)]
     pub(super) bits: u32,
@@ -198,8 +202,9 @@ impl Maker<'_> {
             }
             let (algorithm, bits) = (algorithm(&plan, &assignment, &names), narrowest(&plan, &assignment));
             let losses = quality::losses(&self.known, (&plan, algorithm), &assignment, &self.graph);
+            let stored = model.weights_of(&self.graph, Dim::ONE, &assignment, self.need.machine.sizes);
             let (assignment, pace) = (Arc::new(assignment), pace(self.need.machine, names.keys()));
-            self.all.push(Candidate { plan, known_as: names, algorithm, losses, pace, assignment, bits });
+            self.all.push(Candidate { plan, known_as: names, algorithm, losses, pace, assignment, stored, bits });
         }
     }
 }

@@ -11,6 +11,10 @@ use crate::{
 pub struct Limits {
     /// Memory of a device that may be used; all of it when not given.
     pub memory: Option<Bytes>,
+    /// What the weights may take, of the whole model.
+    pub weights: Option<Bytes>,
+    /// The same for each weight, in bits.
+    pub bits_per_weight: Option<f64>,
     /// The largest rise of the perplexity, as a share.
     pub quality_loss: Option<f64>,
     /// The fewest tokens per second for each sequence.
@@ -35,6 +39,8 @@ impl Limits {
     pub const fn none() -> Self {
         Self {
             memory: None,
+            weights: None,
+            bits_per_weight: None,
             quality_loss: None,
             tokens_per_s: None,
             first_token: None,
@@ -61,6 +67,12 @@ impl Need<'_> {
         let nothing = |what: &str, value: &dyn std::fmt::Display| refuse(&format!("{what}, {value},"));
         if let Some(memory) = limits.memory.filter(|memory| *memory <= Bytes::ZERO) {
             return nothing("the memory limit", &memory);
+        }
+        if let Some(weights) = limits.weights.filter(|weights| *weights <= Bytes::ZERO) {
+            return nothing("the size of the weights", &weights);
+        }
+        if let Some(bits) = limits.bits_per_weight.filter(|bits| !bits.is_finite() || *bits <= 0.0) {
+            return nothing("the bits for each weight", &bits);
         }
         if let Some(rate) = limits.tokens_per_s.filter(|rate| rate.is_nan() || *rate <= 0.0) {
             return nothing("the fewest tokens per second", &rate);

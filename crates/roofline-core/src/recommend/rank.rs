@@ -1,6 +1,7 @@
 //! Which plan is better, and which may not be chosen at all.
 
 use super::{Candidate, Goal, Need, Outcome, passes::Promise};
+use crate::Dim;
 
 /// Plans closer than this by the goal are the same, and quality decides: predictions are not more exact.
 pub(super) const SAME: f64 = 1.05;
@@ -48,6 +49,14 @@ pub(super) fn refusal(need: &Need<'_>, candidate: &Candidate, promise: &Promise)
     }
     if let Some(reason) = candidate.refusal(need) {
         return Some(reason);
+    }
+    let stored = candidate.stored;
+    if let Some(limit) = limits.weights.filter(|limit| stored > *limit) {
+        return Some(format!("has weights of {stored}, and {limit} are aimed at"));
+    }
+    let bits = need.model.bits_per_weight(stored, Dim::ONE);
+    if let Some(limit) = limits.bits_per_weight.filter(|limit| bits > *limit) {
+        return Some(format!("has {bits:.3} bits for each weight, and {limit} are aimed at"));
     }
     if let Some(limit) = limits.quality_loss {
         match candidate.losses.worst {

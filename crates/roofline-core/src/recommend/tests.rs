@@ -6,7 +6,7 @@ mod products;
 
 use super::*;
 use crate::{
-    Registry,
+    Dim, Registry,
     energy::Energy,
     machine::Stack,
     units::{Bytes, Seconds, Watts},
@@ -119,6 +119,18 @@ fn limits_bite_and_say_so() {
     let refused = |limits: Limits| advise("llama-3-8b", "h200", &within(limits));
     let strict = refused(Limits { quality_loss: Some(0.01), ..Limits::default() });
     assert!(strict.choice().unwrap().loss().unwrap() <= 0.01);
+    // 8.03 billion weights of 5.5 bits are 5.5 GB, embedding and head counted.
+    let (small, model) =
+        (Limits { bits_per_weight: Some(5.5), ..Limits::default() }, Model::find("llama-3-8b").unwrap());
+    let bytes = Limits { weights: Some(Bytes::new(5.5 / 8.0 * model.parameters() as f64)), ..Limits::default() };
+    for (limits, unit) in [(small, "bits for each weight"), (bytes, "has weights of")] {
+        let advice = refused(limits);
+        let bits = |outcome: &Outcome| model.bits_per_weight(outcome.memory.weights, Dim::ONE);
+        assert!(bits(advice.choice().unwrap()) <= 5.5, "{}", advice.reason);
+        let over = advice.outcomes.iter().filter(|outcome| bits(outcome) > 5.501);
+        let told: Vec<&String> = over.map(|outcome| outcome.refused.as_ref().unwrap()).collect();
+        assert!(told.len() > 5 && told.iter().any(|told| told.contains(unit)), "{told:?}");
+    }
     let native = refused(Limits { native_only: true, ..Limits::default() });
     assert!(!native.choice().unwrap().candidate.weight_only());
     let own = plan(&refused(Limits::default()));
@@ -130,6 +142,8 @@ fn limits_bite_and_say_so() {
     assert!(tight.plan.is_none() && tight.reason.starts_with("nothing fits"), "{}", tight.reason);
     for wrong in [
         Limits { memory: Some(Bytes::ZERO), ..Limits::default() },
+        Limits { weights: Some(Bytes::ZERO), ..Limits::default() },
+        Limits { bits_per_weight: Some(f64::NAN), ..Limits::default() },
         Limits { tokens_per_s: Some(-1.0), ..Limits::default() },
         Limits { quality_loss: Some(f64::NAN), ..Limits::default() },
         Limits { allow: vec!["fp8".into()], deny: vec!["fp8".into()], ..Limits::default() },

@@ -67,6 +67,47 @@ pub(super) fn compare(own: &[f32], original: &[f32], target: u32) -> Result<Besi
     })
 }
 
+/// A prediction that others are held against: what that takes is made once, and then every other takes one logarithm and a product
+/// for each token of the vocabulary.
+pub(crate) struct Reference {
+    /// What it thinks of every token.
+    probabilities: Vec<f32>,
+    /// The sum of those, which rounding keeps from being one.
+    sum: f64,
+    /// `sum p ln p`, of the numbers as they are kept, so that what rounding changes is the same on both sides.
+    expected: f64,
+}
+
+impl Reference {
+    pub(crate) fn of(row: &[f32]) -> Result<Self> {
+        let (normaliser, _) = normaliser(row)?;
+        let logarithm = |logit: &f32| f64::from(*logit) - normaliser;
+        let probabilities: Vec<f32> = row.iter().map(|logit| logarithm(logit).exp() as f32).collect();
+        let sum = probabilities.iter().map(|p| f64::from(*p)).sum();
+        let expected = probabilities.iter().zip(row).map(|(p, logit)| f64::from(*p) * logarithm(logit)).sum();
+        Ok(Self { probabilities, sum, expected })
+    }
+
+    /// How far another prediction is from it: what [`compare`] calls `kl`.
+    pub(crate) fn divergence(&self, own: &[f32]) -> Result<f64> {
+        let (normaliser, _) = normaliser(own)?;
+        let dot: f64 = self.probabilities.iter().zip(own).map(|(p, logit)| f64::from(*p) * f64::from(*logit)).sum();
+        Ok((self.expected - dot + normaliser * self.sum).max(0.0))
+    }
+}
+
+/// What others are held against, of every row of a piece.
+pub(crate) fn references(pool: &mut Pool, logits: &[f32], rows: usize) -> Result<Vec<Reference>> {
+    let width = logits.len() / rows.max(1);
+    each(pool, rows, |row| Reference::of(&logits[row * width..(row + 1) * width]))
+}
+
+/// How far the rows of a piece are from theirs.
+pub(crate) fn divergences(pool: &mut Pool, known: &[Reference], logits: &[f32]) -> Result<Vec<f64>> {
+    let width = logits.len() / known.len().max(1);
+    each(pool, known.len(), |row| known[row].divergence(&logits[row * width..(row + 1) * width]))
+}
+
 /// Every row of a piece.
 pub(super) fn alone(pool: &mut Pool, logits: &[f32], targets: &[u32]) -> Result<Vec<Alone>> {
     let width = logits.len() / targets.len().max(1);
@@ -117,6 +158,18 @@ mod tests {
         assert!((told.kl - 0.25 * 2f64.ln()).abs() < 1e-6, "{told:?}");
         assert!((told.own.nll - 4f64.ln()).abs() < 1e-6 && (told.original.nll - 4f64.ln()).abs() < 1e-6);
         assert_eq!((told.own.top, told.original.top), (1, 0));
+    }
+
+    /// A prediction that was kept says the same as one that is beside the other.
+    #[test]
+    fn a_kept_prediction_is_the_same() {
+        let row = |by: f32| (0..1000u16).map(|at| (f32::from(at) * by).sin() * 9.0).collect::<Vec<f32>>();
+        let (own, original) = (row(0.71), row(0.7101));
+        let kept = Reference::of(&original).unwrap();
+        let (found, wanted) = (kept.divergence(&own).unwrap(), compare(&own, &original, 0).unwrap().kl);
+        assert!(wanted > 1e-4 && (found - wanted).abs() < 1e-6 * wanted, "{found} {wanted}");
+        assert!(kept.divergence(&original).unwrap() < 1e-12);
+        assert!(kept.divergence(&[f32::NAN; 1000]).is_err());
     }
 
     /// A divergence from oneself is none, however far apart logits are: e to the -180th is still a number.

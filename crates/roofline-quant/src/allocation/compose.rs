@@ -12,8 +12,9 @@ const GROUPS: [(&str, &[&str]); 2] =
 /// Formats of a role: runs of layers, or no layers at all.
 type Runs = Vec<(Option<(u64, u64)>, String)>;
 
-/// The plan that gives every portion its format. Rules for a role come first, those for some of its layers after them.
-pub fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
+/// The plan that gives every portion of a model its format: all have to be there, because what most layers of a role have is said
+/// of the role. Rules for a role come first, those for some of its layers after them.
+pub(super) fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
     let mut by_role: Vec<(&str, Runs)> = Vec::new();
     for (portion, format) in chosen {
         for role in portion.roles {

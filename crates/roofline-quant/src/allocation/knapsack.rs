@@ -3,11 +3,11 @@
 
 /// A format for a part.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
+pub(super) struct Choice {
     /// Bytes that it takes.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// What is lost by it.
-    pub loss: f64,
+    pub(super) loss: f64,
 }
 
 /// Steps that sizes are counted in, at most. Where bytes are multiples of something larger, as blocks of matrices are, counting is exact;
@@ -15,12 +15,12 @@ pub struct Choice {
 const STEPS: u64 = 1 << 18;
 
 /// The fewest bytes that any choices take.
-pub fn least(parts: &[Vec<Choice>]) -> u64 {
+pub(super) fn least(parts: &[Vec<Choice>]) -> u64 {
     parts.iter().filter_map(|choices| choices.iter().map(|choice| choice.bytes).min()).sum()
 }
 
 /// The choice of each part; nothing where all together take more than `budget`, or a part has none. Of equals the first.
-pub fn best(parts: &[Vec<Choice>], budget: u64) -> Option<Vec<usize>> {
+pub(super) fn best(parts: &[Vec<Choice>], budget: u64) -> Option<Vec<usize>> {
     let spare = budget.checked_sub(least(parts))?;
     // What each choice takes beyond the smallest of its part.
     let more: Vec<Vec<u64>> = parts

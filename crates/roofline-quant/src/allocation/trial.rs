@@ -1,46 +1,72 @@
 //! One portion of a model in one format: what it takes, and what its weights become.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use roofline_core::Plan;
 
 use super::{Portion, compose};
 use crate::{
-    Checkpoint, Error, Imatrix, Layout, Method, Request, Result, Runtime,
+    Checkpoint, Error, Imatrix, Layout, QuantizeJob, Request, Result,
     coding::{Block, Coding, Matrix},
+    data::share::shared,
     gguf::model::Names,
     imatrix,
     job::{Item, Work, part_bytes},
     observed::Replaced,
     quantize::prepare,
-    rows::{InMemory, Rows as _},
+    rows::{InMemory, Rows, Spare},
     site::Site,
     stored::StoredTensor,
 };
 
+/// Rows of a matrix that formats are compared on before any of them is tried.
+const LOOKED_AT: usize = 64;
+
 /// What stays as it is.
 pub(super) const KEPT: &str = "keep";
 
-/// A model that formats are tried on.
-pub struct Trial<'a> {
-    /// The model.
-    pub checkpoint: &'a Checkpoint,
-    /// How it will be written.
-    pub layout: Layout,
-    /// How codes are chosen.
-    pub method: Method,
-    /// Who alone shall load it.
-    pub runtime: Option<Runtime>,
-    /// How much the inputs of its matrices matter, where that is known.
-    pub imatrix: Option<Imatrix>,
-    /// Where it will go.
-    pub target: PathBuf,
+/// A format for a portion, and the bytes of its tensors then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The word of a plan.
+    pub format: &'static str,
+    /// What is written.
+    pub bytes: u64,
 }
 
-impl Trial<'_> {
-    /// The portions that have a format of their own.
-    pub fn portions(&self) -> Result<Vec<Portion>> {
-        let all = StoredTensor::all(self.checkpoint)?;
+/// A model that formats are tried on.
+pub struct Trial<'a> {
+    checkpoint: &'a Checkpoint,
+    /// What is asked for but the plan, in whose place those come that are tried.
+    request: Request,
+    tensors: Vec<Tensor<'a>>,
+    portions: Vec<Portion>,
+    ways: Vec<Way<'a>>,
+    names: Option<Names>,
+}
+
+/// Hears of a matrix: its name, what it was, how much its inputs matter, and what it is after it was coded.
+type Told<'t> = dyn FnMut(&str, &InMemory, Option<&[f32]>, Vec<f32>) + 't;
+
+/// A tensor of the model.
+struct Tensor<'a> {
+    name: String,
+    site: Site,
+    rows: Box<dyn Rows + 'a>,
+}
+
+/// A format, and what writing each portion in it takes; nothing of those that the layout cannot have so.
+///
+/// A job reads all that a folder says of a model, which takes a while: it is made once for all portions where the format suits all.
+struct Way<'a> {
+    format: &'static str,
+    jobs: Vec<Option<Arc<QuantizeJob<'a>>>>,
+}
+
+impl<'a> Trial<'a> {
+    /// Of what `request` asks for, whatever its plan.
+    pub fn new(checkpoint: &'a Checkpoint, request: Request) -> Result<Self> {
+        let all = StoredTensor::all(checkpoint)?;
         let sites: Vec<Site> = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len())).collect();
         if let Some(stack) = sites.iter().find(|site| site.is_stack()) {
             return Err(Error::unsupported(
@@ -51,132 +77,204 @@ impl Trial<'_> {
                 "say what it becomes with `⟨plan⟩`",
             ));
         }
-        Ok(Portion::all(&sites))
-    }
-
-    /// The formats that the layout stores weights in, and that they stay as they are. Recipes are no formats, and what has activations
-    /// in it is no matter of size.
-    pub fn formats(&self) -> Vec<&'static str> {
-        let narrow = self.layout.schemes().iter().filter(|scheme| {
-            scheme.activations.is_none() && scheme.weights.nominal_bits() < 16 && scheme.name != "nvfp4a16"
+        let portions = Portion::all(&sites);
+        let tensors = all.into_iter().zip(sites).map(|(stored, site)| {
+            let name = stored.name.clone();
+            Ok(Tensor { name, site, rows: stored.into_rows()? })
         });
-        narrow.map(|scheme| scheme.name).chain([KEPT]).collect()
+        let tensors = tensors.collect::<Result<Vec<_>>>()?;
+        let names = request.imatrix.as_ref().map(|_| Names::new(&checkpoint.config, true)).transpose()?;
+        let mut trial = Self { checkpoint, request, tensors, portions, ways: Vec::new(), names };
+        trial.ways = trial.formats().into_iter().map(|format| trial.way(format)).collect::<Result<_>>()?;
+        let kept = trial.kept()?;
+        trial.ways.push(kept);
+        Ok(trial)
     }
 
-    fn request(&self, plan: Plan) -> Request {
-        Request {
-            method: self.method,
-            runtime: self.runtime,
-            imatrix: self.imatrix.clone(),
-            ..Request::new(plan, self.layout, self.target.clone())
-        }
+    /// The portions that have a format of their own.
+    pub fn portions(&self) -> &[Portion] {
+        &self.portions
     }
 
-    /// Bytes of all files that a plan makes, and how many of them are the tensors'.
-    pub fn bytes(&self, plan: &Plan) -> Result<(u64, u64)> {
-        let job = prepare(self.checkpoint, &self.request(plan.clone()))?;
-        Ok((job.bytes(), job.items.iter().map(stored).sum()))
+    /// How it will be written.
+    pub fn layout(&self) -> Layout {
+        self.request.layout
+    }
+
+    /// What errors are weighed by, where that is known.
+    pub fn imatrix(&self) -> Option<&Imatrix> {
+        self.request.imatrix.as_ref()
     }
 
     /// How many weights the model has.
-    pub fn weights(&self) -> Result<u64> {
-        Ok(StoredTensor::all(self.checkpoint)?.iter().map(StoredTensor::elements).sum())
+    pub fn weights(&self) -> u64 {
+        let elements = |tensor: &Tensor<'_>| tensor.rows.matrix().rows as u64 * tensor.rows.matrix().columns as u64;
+        self.tensors.iter().map(elements).sum()
     }
 
-    /// Bytes of a portion's tensors in a format; nothing where the layout cannot have it so.
-    pub fn portion_bytes(&self, portion: &Portion, format: &str) -> Result<Option<u64>> {
-        // A plan that keeps all is none: something else is narrow instead.
-        let others = self.portions()?.into_iter().find(|other| other != portion);
-        let plan = match (format, &others) {
-            (KEPT, Some(other)) => self.narrowest(other)?,
-            _ => compose::plan(&[(portion, format)])?,
-        };
-        match prepare(self.checkpoint, &self.request(plan)) {
-            Ok(job) => Ok(Some(job.items.iter().filter(|item| portion.has(&item.site)).map(stored).sum())),
+    /// The formats that the layout stores weights in. Recipes are no formats, and what has activations in it is no matter of size.
+    fn formats(&self) -> Vec<&'static str> {
+        let narrow = self.request.layout.schemes().iter().filter(|scheme| {
+            scheme.activations.is_none() && scheme.weights.nominal_bits() < 16 && scheme.name != "nvfp4a16"
+        });
+        narrow.map(|scheme| scheme.name).collect()
+    }
+
+    fn job(&self, plan: Plan) -> Result<QuantizeJob<'a>> {
+        prepare(self.checkpoint, &Request { plan, ..self.request.clone() })
+    }
+
+    /// The job of a plan that gives some portions a format and keeps the others; nothing where the layout refuses it. A portion that a
+    /// plan does not name is not kept by that: what is said of most layers is said of all.
+    fn possible(&self, format: &str, has: impl Fn(usize) -> bool) -> Result<Option<Arc<QuantizeJob<'a>>>> {
+        let all = self.portions.iter().enumerate();
+        let chosen: Vec<_> = all.map(|(at, portion)| (portion, if has(at) { format } else { KEPT })).collect();
+        match self.job(compose::plan(&chosen)?) {
+            Ok(job) => Ok(Some(Arc::new(job))),
             Err(error) if error.is_input() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// A plan that changes nothing but this portion.
-    fn narrowest(&self, portion: &Portion) -> Result<Plan> {
-        for format in self.formats() {
-            let plan = compose::plan(&[(portion, format)])?;
-            if prepare(self.checkpoint, &self.request(plan.clone())).is_ok() {
-                return Ok(plan);
-            }
-        }
-        Err(Error::unsupported(format!("{} stores `{portion}` in nothing", self.layout), "choose another layout"))
+    fn way(&self, format: &'static str) -> Result<Way<'a>> {
+        let count = self.portions.len();
+        let jobs = match self.possible(format, |_| true)? {
+            Some(job) => vec![Some(job); count],
+            None => (0..count).map(|at| self.possible(format, |other| other == at)).collect::<Result<_>>()?,
+        };
+        Ok(Way { format, jobs })
     }
 
-    /// The formats of a portion that are worth a try, each with its bytes: none takes as much as another and is further from the
-    /// weights, each error counted as much as its input matters.
-    pub fn offers(&self, portion: &Portion) -> Result<Vec<(&'static str, u64)>> {
-        let mut known: Vec<(&'static str, u64, f64)> = Vec::new();
-        for format in self.formats() {
-            if let Some(bytes) = self.portion_bytes(portion, format)? {
-                known.push((format, bytes, self.error(portion, format)?));
+    /// That portions stay as they are. A plan that keeps all is none, so something else is narrow: one portion, and for that
+    /// another.
+    fn kept(&self) -> Result<Way<'a>> {
+        let mut jobs = vec![None; self.portions.len()];
+        for at in 0..self.portions.len() {
+            let Some(way) = self.ways.iter().find(|way| way.jobs[at].is_some()) else { continue };
+            let Some(job) = self.possible(way.format, |other| other == at)? else { continue };
+            let done = jobs.iter().any(Option::is_some);
+            jobs.iter_mut().enumerate().filter(|(other, known)| *other != at && known.is_none()).for_each(
+                |(_, known)| {
+                    *known = Some(Arc::clone(&job));
+                },
+            );
+            if done {
+                break;
             }
         }
-        let beaten = |one: &(&str, u64, f64)| {
-            known.iter().any(|other| {
-                let no_worse = other.1 <= one.1 && other.2 <= one.2;
-                no_worse && (other.1 < one.1 || other.2 < one.2 || other.0 < one.0)
+        Ok(Way { format: KEPT, jobs })
+    }
+
+    /// Bytes of all files that a plan makes, and how many of them are the tensors'.
+    pub(super) fn bytes(&self, plan: &Plan) -> Result<(u64, u64)> {
+        let job = self.job(plan.clone())?;
+        Ok((job.bytes(), job.items.iter().map(stored).sum()))
+    }
+
+    /// Every format that a portion can have.
+    pub(super) fn sizes(&self, portion: usize) -> Vec<(Offer, &QuantizeJob<'a>)> {
+        let own = |way: &'_ Way<'a>| way.jobs[portion].is_some();
+        let sized = |way: &'_ Way<'a>| {
+            let items = way.jobs[portion].iter().flat_map(|job| &job.items);
+            let bytes = items.filter(|item| self.portions[portion].has(&item.site)).map(stored).sum();
+            Offer { format: way.format, bytes }
+        };
+        let jobs = self.ways.iter().filter_map(|way| way.jobs[portion].as_deref());
+        self.ways.iter().filter(|way| own(way)).map(sized).zip(jobs).collect()
+    }
+
+    /// The formats of a portion that are worth a try, the smallest first: none takes as much as another and is further from the
+    /// weights - on some rows of each matrix, each error counted as much as its input matters.
+    pub fn offers(&self, portion: usize) -> Result<Vec<Offer>> {
+        let possible = self.sizes(portion);
+        let errors = self.errors(portion, &possible)?;
+        let known: Vec<(Offer, f64)> = possible.into_iter().map(|(offer, _)| offer).zip(errors).collect();
+        let beaten = |(one, error): &(Offer, f64)| {
+            known.iter().any(|(other, least)| {
+                let no_worse = other.bytes <= one.bytes && least <= error;
+                no_worse && (other.bytes < one.bytes || least < error || other.format < one.format)
             })
         };
-        let mut offers: Vec<(&str, u64)> = known.iter().filter(|one| !beaten(one)).map(|one| (one.0, one.1)).collect();
-        offers.sort_by_key(|(_, bytes)| *bytes);
+        let mut offers: Vec<Offer> = known.iter().filter(|one| !beaten(one)).map(|(offer, _)| *offer).collect();
+        offers.sort_by_key(|offer| offer.bytes);
         Ok(offers)
     }
 
-    /// The weighted squared error of a portion in a format.
-    fn error(&self, portion: &Portion, format: &str) -> Result<f64> {
-        let replaced = self.replaced(portion, format)?;
-        let names = self.imatrix.as_ref().map(|_| Names::new(&self.checkpoint.config, true)).transpose()?;
+    /// The weighted squared errors of a portion in some formats, several at a time.
+    fn errors(&self, portion: usize, formats: &[(Offer, &QuantizeJob<'a>)]) -> Result<Vec<f64>> {
+        let tasks = formats.iter().collect();
+        shared(self.request.threads, tasks, |(offer, job)| self.error(portion, offer.format, job)).into_iter().collect()
+    }
+
+    fn error(&self, portion: usize, format: &str, job: &QuantizeJob<'a>) -> Result<f64> {
         let mut sum = 0.0;
-        for stored in StoredTensor::all(self.checkpoint)? {
-            let name = stored.name.clone();
-            let Some(new) = replaced.get(&name) else { continue };
-            let old = InMemory::of(&*stored.into_rows()?)?;
-            let importance = self.importance(names.as_ref(), &name, old.matrix())?;
+        self.each_coded(portion, format, job, Some(LOOKED_AT), &mut |_, old, importance, new| {
             let columns = old.matrix().columns;
-            for (at, (old, new)) in old.numbers().iter().zip(new.numbers()).enumerate() {
-                let counts = importance.as_ref().map_or(1.0, |importance| f64::from(importance[at % columns]));
+            for (at, (old, new)) in old.numbers().iter().zip(&new).enumerate() {
+                let counts = importance.map_or(1.0, |importance| f64::from(importance[at % columns]));
                 sum += counts * f64::from(old - new).powi(2);
             }
-        }
+        })?;
         Ok(sum)
     }
 
-    fn importance(&self, names: Option<&Names>, name: &str, matrix: Matrix) -> Result<Option<Vec<f32>>> {
-        match (&self.imatrix, names) {
-            (Some(imatrix), Some(names)) => imatrix::importance_of(imatrix, names, name, matrix),
-            _ => Ok(None),
-        }
-    }
-
-    /// The weights of a portion as they are after they were stored in a format.
-    pub fn replaced(&self, portion: &Portion, format: &str) -> Result<Replaced> {
+    /// The weights of a portion as they are after they were stored in a format that it was offered in.
+    pub fn replaced(&self, portion: usize, format: &str) -> Result<Replaced> {
         let mut replaced = Replaced::new();
-        if format == KEPT {
-            return Ok(replaced);
-        }
-        let job = prepare(self.checkpoint, &self.request(compose::plan(&[(portion, format)])?))?;
-        let names = self.imatrix.as_ref().map(|_| Names::new(&self.checkpoint.config, true)).transpose()?;
-        for stored in StoredTensor::all(self.checkpoint)? {
-            let site = Site::of(&stored.name, stored.shape.len());
-            // A layout may write several in one, in another order of rows: how it codes is the same for all of a role.
-            let item = job.items.iter().find(|item| (item.site.role, item.site.layer) == (site.role, site.layer));
-            let Some(Item { work: Work::Code(code), .. }) = item.filter(|_| portion.has(&site)) else { continue };
-            let name = stored.name.clone();
-            let original = InMemory::of(&*stored.into_rows()?)?;
-            let importance = self.importance(names.as_ref(), &name, original.matrix())?;
-            let numbers = coded(&*code.coding, original.matrix(), original.numbers(), importance.as_deref())
-                .map_err(|reason| Error::Weight { name: name.clone(), reason, hint: None })?;
-            replaced.insert(name, Arc::new(InMemory::new(original.matrix(), numbers)));
-        }
+        let way = self.ways.iter().find(|way| way.format == format);
+        let Some(job) = way.and_then(|way| way.jobs[portion].as_deref()) else {
+            let what = format!("{} stores `{}` in no {format}", self.layout(), self.portions[portion]);
+            return Err(Error::unsupported(what, "try what is offered"));
+        };
+        self.each_coded(portion, format, job, None, &mut |name, old, _, new| {
+            replaced.insert(name.to_owned(), Arc::new(InMemory::new(old.matrix(), new)));
+        })?;
         Ok(replaced)
     }
+
+    /// Codes every matrix of a portion, or so many of its rows.
+    fn each_coded(
+        &self,
+        portion: usize,
+        format: &str,
+        job: &QuantizeJob<'a>,
+        most: Option<usize>,
+        tell: &mut Told<'_>,
+    ) -> Result<()> {
+        let own = |tensor: &&Tensor<'_>| format != KEPT && self.portions[portion].has(&tensor.site);
+        for Tensor { name, site, rows } in self.tensors.iter().filter(own) {
+            // A layout may write several in one, in another order of rows: how it codes is the same for all of a role.
+            let item = job.items.iter().find(|item| (item.site.role, item.site.layer) == (site.role, site.layer));
+            let Some(Item { work: Work::Code(code), .. }) = item else { continue };
+            let original = match most {
+                Some(most) => some_rows(&**rows, most, code.unit())?,
+                None => InMemory::of(&**rows)?,
+            };
+            let importance = match (&self.request.imatrix, &self.names) {
+                (Some(imatrix), Some(names)) => imatrix::importance_of(imatrix, names, name, rows.matrix())?,
+                _ => None,
+            };
+            let numbers = coded(&*code.coding, original.matrix(), original.numbers(), importance.as_deref())
+                .map_err(|reason| Error::Weight { name: name.clone(), reason, hint: None })?;
+            tell(name, &original, importance.as_deref(), numbers);
+        }
+        Ok(())
+    }
+}
+
+/// About `most` rows of a matrix, spread over it, in runs of as many as are coded together.
+fn some_rows(rows: &dyn Rows, most: usize, unit: usize) -> Result<InMemory> {
+    let Matrix { rows: count, columns } = rows.matrix();
+    let runs = count.div_ceil(unit.max(1));
+    let every = runs.div_ceil(most.div_ceil(unit.max(1)).max(1)).max(1);
+    let (mut numbers, mut spare) = (Vec::new(), Spare::default());
+    for first in (0..runs).step_by(every).map(|run| run * unit) {
+        let run = first..(first + unit).min(count);
+        let from = numbers.len();
+        numbers.resize(from + run.len() * columns, 0.0);
+        rows.read(run, &mut spare, &mut numbers[from..])?;
+    }
+    Ok(InMemory::new(Matrix { rows: numbers.len() / columns.max(1), columns }, numbers))
 }
 
 /// Bytes that are written for a tensor.

@@ -7,7 +7,10 @@
 
 use roofline_isa::widest;
 
-use super::share::share;
+use super::{
+    lines::lines,
+    share::{share, shared},
+};
 
 /// Columns that are factored at once.
 const BLOCK: usize = 64;
@@ -28,13 +31,7 @@ pub(crate) fn inverse_factor(n: usize, a: impl Fn(usize, usize) -> f64 + Sync, t
         }
     });
     cholesky(&mut lower, n, threads)?;
-    let strips: Vec<(usize, Vec<f64>)> = (0..n).step_by(STRIP).map(|from| (from, Vec::new())).collect();
-    let done = std::sync::Mutex::new(strips);
-    share(threads, (0..n.div_ceil(STRIP)).collect(), |at| {
-        let strip = inverse_strip(&lower, n, at * STRIP);
-        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at].1 = strip;
-    });
-    let strips = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let strips = shared(threads, (0..n).step_by(STRIP).collect(), |from| (from, inverse_strip(&lower, n, from)));
     let mut upper = vec![0.0; n * n];
     for (from, strip) in strips {
         for (row, numbers) in strip.chunks_exact(STRIP).enumerate() {
@@ -120,30 +117,10 @@ fn inverse_strip(lower: &[f64], n: usize, from: usize) -> Vec<f64> {
     strip
 }
 
-/// `out -= sum over t of factors[t] * rows[t * stride..]`, with the sums in registers where there are as many as fill them.
-#[inline(always)]
-fn subtract_lines<const WIDTH: usize>(out: &mut [f64], factors: &[f64], rows: &[f64], stride: usize) {
-    if let Ok(whole) = <&mut [f64; WIDTH]>::try_from(&mut *out) {
-        let mut sums = *whole;
-        for (factor, row) in factors.iter().zip(rows.chunks(stride)) {
-            let Some(row) = row.first_chunk::<WIDTH>() else { continue };
-            for (sum, number) in sums.iter_mut().zip(row) {
-                *sum -= factor * number;
-            }
-        }
-        *whole = sums;
-        return;
-    }
-    for (factor, row) in factors.iter().zip(rows.chunks(stride)) {
-        for (sum, number) in out.iter_mut().zip(row) {
-            *sum -= factor * number;
-        }
-    }
-}
-
 widest! {
+    /// `out -= sum over t of factors[t] * rows[t * stride..]`, for up to a strip of numbers.
     fn subtract(out: &mut [f64], factors: &[f64], rows: &[f64], stride: usize) {
-        subtract_lines::<STRIP>(out, factors, rows, stride);
+        lines::<f64, STRIP>(out, factors, rows, stride, |sum, product| *sum -= product);
     }
 }
 

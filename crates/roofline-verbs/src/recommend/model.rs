@@ -91,7 +91,9 @@ pub(super) fn advise(context: &Context, asked: &ModelWish) -> Result<ModelAdvice
 #[cfg(feature = "files")]
 fn commands(best: &Outcome, asked: &ModelWish) -> Vec<String> {
     let folder = asked.model.text().filter(|name| std::path::Path::new(name).is_dir());
-    super::recipe::commands(best, folder.unwrap_or("./CHECKPOINT"))
+    let mut commands = super::recipe::commands(best, folder.unwrap_or("./CHECKPOINT"));
+    commands.extend(folder.and_then(|folder| super::recipe::aimed(&asked.limits, folder)));
+    commands
 }
 
 #[cfg(not(feature = "files"))]
@@ -139,6 +141,10 @@ fn check(asked: &ModelWish) -> Result<()> {
     if request && (prompt.is_none() || generate.is_none()) {
         return Err(Error::request("a whole request has a prompt and an answer", "give both ⟨prompt⟩ and ⟨generate⟩"));
     }
+    if asked.limits.target_size.is_some() && asked.limits.target_bits.is_some() {
+        let what = "`⟨target_size⟩` and `⟨target_bits⟩` are two sizes to aim at";
+        return Err(Error::request(what, "leave one of the two out"));
+    }
     if Goal::from(*goal) == Goal::Cost && price.is_none() {
         return Err(Error::request("what it costs depends on what an hour costs", "say ⟨price 2.50⟩"));
     }
@@ -176,6 +182,8 @@ impl<'a> Question<'a> {
             goal: asked.goal.into(),
             limits: Limits {
                 memory: asked.place.memory_limit,
+                weights: asked.limits.target_size,
+                bits_per_weight: asked.limits.target_bits,
                 quality_loss: asked.limits.max_quality_loss.map(|share| share.0),
                 tokens_per_s: asked.limits.min_tokens_per_s,
                 first_token: asked.limits.max_ttft,

@@ -7,6 +7,8 @@ use roofline_core::{
 };
 use roofline_quant::{Layout, torchao::get_quantize_config};
 
+use super::Limits;
+
 /// torchao's configuration of a precision, where it has one, with the word and the group size that a mapping by width alone
 /// knows it by.
 fn torchao(precision: &str) -> Option<(&'static str, &'static str, u32)> {
@@ -84,6 +86,17 @@ pub(crate) fn commands(outcome: &Outcome, model: &str) -> Vec<String> {
     commands
 }
 
+/// What finds formats by role and layer for a size, in a folder that weights can be read from: they are tried on the model, which a
+/// prediction cannot do.
+pub(crate) fn aimed(limits: &Limits, folder: &str) -> Option<String> {
+    let aim = match (limits.target_size, limits.target_bits) {
+        (Some(size), _) => format!("--target-size {:.0}B", size.value()),
+        (None, Some(bits)) => format!("--target-bits {bits}"),
+        (None, None) => return None,
+    };
+    Some(format!("roofline quantize {folder} {aim} --data TEXT --to model.gguf    # formats that lose least within it"))
+}
+
 fn vllm(outcome: &Outcome, model: &str) -> Vec<String> {
     let candidate = &outcome.candidate;
     let plan = &candidate.plan;
@@ -131,16 +144,27 @@ mod tests {
     use roofline_core::{
         Machine, Model, Registry,
         machine::Stack,
-        recommend::{Limits, Need, recommend},
+        recommend::{Need, recommend},
     };
 
     use super::*;
+
+    /// The search that a size is aimed at with is `quantize`'s, and takes the size as it is printed here.
+    #[test]
+    fn sizes_are_aimed_at_by_quantize() {
+        let size = Limits { target_size: Some("4.5GB".parse().unwrap()), ..Limits::default() };
+        let line = aimed(&size, "./M").unwrap();
+        assert!(line.starts_with("roofline quantize ./M --target-size 4500000000B --data "), "{line}");
+        let bits = Limits { target_bits: Some(4.3), ..Limits::default() };
+        assert!(aimed(&bits, "./M").unwrap().contains(" --target-bits 4.3 "));
+        assert_eq!(aimed(&Limits::default(), "./M"), None);
+    }
 
     /// What `roofline quantize` would be told by the commands of every plan is the plan itself, and every layout has its
     /// parts.
     #[test]
     fn every_command_names_the_plan_itself() {
-        let (model, limits) = (Model::find("llama-3-8b").unwrap(), Limits::default());
+        let (model, limits) = (Model::find("llama-3-8b").unwrap(), roofline_core::recommend::Limits::default());
         let mut seen = 0;
         for key in ["b200", "h200", "jetson_orin_nano", "apple_m2", "tpu_v5e"] {
             let machine = Machine::new(Registry::builtin().find(key).unwrap().into_owned(), Stack::Roofline);

@@ -8,13 +8,14 @@ use std::marker::PhantomData;
 
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::Element,
+    grid::{Element, Elements, Grid},
     packing::{pack_stream, unpack_stream},
     row::{code, expand, extremes, peaks},
     scales::{Span, read_scales, write_scales},
 };
 use crate::{
     Dtype, Method,
+    data::ChosenRows,
     method::search::{importance_of, least_error},
     rounding::{Rounding, clamp, nearest, nearest_byte},
 };
@@ -76,6 +77,18 @@ fn ranged(low: f32, high: f32, top: f32) -> (f32, f32) {
     if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) }
 }
 
+/// The stored scale and bias of weights from `low` to `high`, whose first and last are codes.
+fn spanned<R: Rounding>(low: f32, high: f32, top: f32) -> (f32, f32) {
+    (R::round(((high - low) / top).max(LEAST)), R::round(low))
+}
+
+/// The same of integers on both sides of zero, for weights up to `peak` in magnitude.
+fn centred<R: Rounding>(peak: f32, top: f32) -> (f32, f32) {
+    let rounded = R::round(peak / (top / 2.0));
+    let scale = if rounded == 0.0 { R::EPSILON } else { rounded };
+    (scale, R::round(-top.midpoint(1.0) * scale))
+}
+
 impl<R: Rounding> Affine<R> {
     pub(super) fn new(bits: u8, group: u32, centred: bool, method: Method) -> Self {
         Self { bits, group: group as usize, centred, method, rounding: PhantomData }
@@ -89,10 +102,18 @@ impl<R: Rounding> Affine<R> {
     fn centre(&self, row: &[f32], scales: &mut [f32], biases: &mut [f32]) {
         peaks(row, self.group, scales);
         for (scale, bias) in scales.iter_mut().zip(biases) {
-            let rounded = R::round(*scale / (self.linear().top / 2.0));
-            *scale = if rounded == 0.0 { R::EPSILON } else { rounded };
-            *bias = R::round(-self.linear().top.midpoint(1.0) * *scale);
+            (*scale, *bias) = centred::<R>(*scale, self.linear().top);
         }
+    }
+
+    /// Takes what was chosen for a row. Returns how many of its weights lie outside.
+    fn take_row(&self, row: &[f32], taken: ChosenRows<'_>, found: &mut Found) -> u64 {
+        let Found { scales, biases, codes } = found;
+        scales.copy_from_slice(taken.scales);
+        biases.copy_from_slice(taken.zeros);
+        let outside = code(self.linear(), row, self.group, scales, biases, codes);
+        codes.copy_from_slice(taken.codes);
+        outside
     }
 
     /// Of the ranges cut at several fractions, the one with the least squared error.
@@ -100,9 +121,7 @@ impl<R: Rounding> Affine<R> {
         let (top, middle) = (self.linear().top, low.midpoint(high));
         let candidates: [(f32, f32); 24] = std::array::from_fn(|at| {
             let part = 1.06 - 0.03 * at as f32;
-            let (low, high) = (middle + (low - middle) * part, middle + (high - middle) * part);
-            let scale = R::round(((high - low) / top).max(LEAST));
-            (scale, R::round(low))
+            spanned::<R>(middle + (low - middle) * part, middle + (high - middle) * part, top)
         });
         let (scales, biases) = (candidates.map(|(scale, _)| scale), candidates.map(|(_, bias)| bias));
         candidates[least_error(Quick(self.linear()), row, importance, &scales, &biases)]
@@ -164,14 +183,26 @@ impl<R: Rounding> Coding for Affine<R> {
         let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
         let beside = scales.chunks_exact_mut(size).zip(biases.chunks_exact_mut(size));
         let mut outside = 0;
-        for ((row, decoded), (packed, (scales, biases))) in rows.zip(packed.chunks_exact_mut(bytes).zip(beside)) {
-            outside += self.code_row(row, block.importance, &mut found);
+        let all = rows.zip(packed.chunks_exact_mut(bytes).zip(beside)).enumerate();
+        for (at, ((row, decoded), (packed, (scales, biases)))) in all {
+            outside += match block.chosen {
+                Some(rows) => self.take_row(row, rows.row(at, columns, groups), &mut found),
+                None => self.code_row(row, block.importance, &mut found),
+            };
             pack_stream(&found.codes, self.bits, packed);
             write_scales::<R>(&found.scales, scales);
             write_scales::<R>(&found.biases, biases);
             expand(self.linear(), &found.codes, self.group, &found.scales, &found.biases, decoded);
         }
         outside
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        let (element, top, both) = (self.linear(), self.linear().top, self.centred);
+        let reach = move |low: f32, high: f32| {
+            if both { centred::<R>(high.max(-low), top) } else { spanned::<R>(low, high, top) }
+        };
+        Some(Box::new(Elements { element, span: Span::Group(self.group), reach }))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::super::{
     Block, Coding, Matrix, Part, Placing, Unsuited,
-    grid::Element,
+    grid::{Element, Elements, Grid},
     packing::{extend_sign, pack_nibbles, unpack_nibbles},
     row::{code, expand, extremes},
     scales::Span,
@@ -142,8 +142,15 @@ impl<R: Rounding> Coding for Int4<R> {
         for (at, ((row, decoded), packed)) in all.zip(packed.chunks_exact_mut(columns / 2)).enumerate() {
             extremes(row, group, &mut lows, &mut highs);
             for (line, (row, codes)) in row.chunks_exact(group).zip(codes.chunks_exact_mut(group)).enumerate() {
-                let importance = importance_of(block.importance, line, group);
-                let (scale, zero, beyond) = self.code_group(row, importance, lows[line], highs[line], codes);
+                let (scale, zero, beyond) = if let Some(taken) = block.chosen {
+                    let (scale, zero) = (taken.scales[at * groups + line], taken.zeros[at * groups + line]);
+                    let beyond = code(StoredScale, row, group, &[scale], &[zero], codes);
+                    codes.copy_from_slice(&taken.codes[at * columns + line * group..][..group]);
+                    (scale, zero, beyond)
+                } else {
+                    let importance = importance_of(block.importance, line, group);
+                    self.code_group(row, importance, lows[line], highs[line], codes)
+                };
                 outside += beyond;
                 (scales[line], zeros[line]) = (scale, zero);
                 let place = (line * rows + at) * bytes..(line * rows + at + 1) * bytes;
@@ -154,6 +161,10 @@ impl<R: Rounding> Coding for Int4<R> {
             expand(StoredScale, &codes, group, &scales, &zeros, decoded);
         }
         outside
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        Some(Box::new(Elements { element: StoredScale, span: Span::Group(self.group), reach: Self::stored }))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

@@ -6,7 +6,7 @@ use roofline_core::Format;
 
 use super::super::{
     Block, Coding, Matrix, Part, Unsuited,
-    grid::Symmetric,
+    grid::{Elements, Grid, Symmetric},
     row::{code, expand, peaks},
     scales::{Span, read_scales, write_scales},
 };
@@ -40,6 +40,11 @@ impl<R: Rounding> Int8<R> {
     }
 }
 
+/// The scale of weights up to `peak` in magnitude.
+fn scale<R: Rounding>(peak: f32) -> f32 {
+    R::round(peak / 127.5).max(f32::EPSILON)
+}
+
 fn element() -> Symmetric<Reciprocal> {
     Symmetric::new(8)
 }
@@ -59,19 +64,32 @@ impl<R: Rounding> Coding for Int8<R> {
         let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
         let stored = codes.chunks_exact_mut(columns).zip(stored.chunks_exact_mut(4 * groups));
         let mut outside = 0;
-        for ((row, decoded), (codes, stored)) in rows.zip(stored) {
-            peaks(row, group, &mut scales);
-            for scale in &mut scales {
-                *scale = R::round(*scale / 127.5).max(f32::EPSILON);
-            }
-            if self.method == Method::Mse {
-                Self::search(row, block.importance, group, &mut scales);
+        for (at, ((row, decoded), (codes, stored))) in rows.zip(stored).enumerate() {
+            let taken = block.chosen.map(|rows| rows.row(at, columns, groups));
+            if let Some(taken) = taken {
+                scales.copy_from_slice(taken.scales);
+            } else {
+                peaks(row, group, &mut scales);
+                for own in &mut scales {
+                    *own = scale::<R>(*own);
+                }
+                if self.method == Method::Mse {
+                    Self::search(row, block.importance, group, &mut scales);
+                }
             }
             write_scales::<F32>(&scales, stored);
             outside += code(element(), row, group, &scales, &zeros, codes);
+            if let Some(taken) = taken {
+                codes.copy_from_slice(taken.codes);
+            }
             expand(element(), codes, group, &scales, &zeros, decoded);
         }
         outside
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        let reach = |low: f32, high: f32| (scale::<R>(high.max(-low)), 0.0);
+        Some(Box::new(Elements { element: element(), span: self.span, reach }))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use super::super::{
     Block, Coding, Matrix, Part, Unsuited,
-    grid::{Asymmetric, Element},
+    grid::{Asymmetric, Element, Elements, Grid},
     row::{code, expand, peaks, ranges},
     scales::{Span, read_scales, write_scales},
 };
@@ -48,6 +48,23 @@ impl<R: Rounding> Element for Unpacked<R> {
     }
 }
 
+/// Steps between the first code and the last.
+fn steps(bits: u8) -> f32 {
+    f32::from(((1u16 << bits) - 1) as u8)
+}
+
+/// The scale of weights up to `peak` in magnitude.
+fn symmetric<R: Rounding>(peak: f32, steps: f32) -> f32 {
+    R::round(peak / (steps / 2.0)).max(R::TINY)
+}
+
+/// The scale and the zero point of weights between `low <= 0` and `high >= 0`.
+fn shifted<R: Rounding>(low: f32, high: f32, steps: f32) -> (f32, f32) {
+    let first = -steps.midpoint(1.0);
+    let scale = R::round(R::round(high - low) / steps).max(R::TINY);
+    (scale, clamp(R::round(first - nearest(R::round(low / scale))), first, first + steps))
+}
+
 impl<R: Rounding> Intx<R> {
     pub(super) fn new(bits: u8, group: Option<u32>, zero: bool) -> Self {
         Self { bits, span: Span::new(group), zero, rounding: PhantomData }
@@ -58,20 +75,17 @@ impl<R: Rounding> Intx<R> {
     }
 
     fn choose(&self, row: &[f32], group: usize, scales: &mut [f32], zeros: &mut [f32]) {
-        let steps = f32::from(((1u16 << self.bits) - 1) as u8);
+        let steps = steps(self.bits);
         if !self.zero {
             peaks(row, group, scales);
             for scale in scales {
-                *scale = R::round(*scale / (steps / 2.0)).max(R::TINY);
+                *scale = symmetric::<R>(*scale, steps);
             }
             return;
         }
         ranges(row, group, zeros, scales);
-        let first = -steps.midpoint(1.0);
         for (scale, zero) in scales.iter_mut().zip(zeros) {
-            let low = *zero;
-            *scale = R::round(R::round(*scale - low) / steps).max(R::TINY);
-            *zero = clamp(R::round(first - nearest(R::round(low / *scale))), first, first + steps);
+            (*scale, *zero) = shifted::<R>(*zero, *scale, steps);
         }
     }
 }
@@ -90,16 +104,35 @@ impl<R: Rounding> Coding for Intx<R> {
         let rows = block.values.chunks_exact(columns).zip(decoded.chunks_exact_mut(columns));
         let stored = stored.chunks_exact_mut(groups * R::DTYPE.bytes()).zip(shifts.chunks_exact_mut(groups));
         let mut outside = 0;
-        for (((row, decoded), codes), (stored, shifts)) in rows.zip(codes.chunks_exact_mut(columns)).zip(stored) {
-            self.choose(row, group, &mut scales, &mut zeros);
+        let all = rows.zip(codes.chunks_exact_mut(columns)).zip(stored).enumerate();
+        for (at, (((row, decoded), codes), (stored, shifts))) in all {
+            let taken = block.chosen.map(|rows| rows.row(at, columns, groups));
+            match taken {
+                Some(taken) => {
+                    scales.copy_from_slice(taken.scales);
+                    zeros.copy_from_slice(taken.zeros);
+                }
+                None => self.choose(row, group, &mut scales, &mut zeros),
+            }
             write_scales::<R>(&scales, stored);
             for (shift, zero) in shifts.iter_mut().zip(&zeros) {
                 *shift = *zero as i8 as u8;
             }
             outside += code(self.element(), row, group, &scales, &zeros, codes);
+            if let Some(taken) = taken {
+                codes.copy_from_slice(taken.codes);
+            }
             expand(self.element(), codes, group, &scales, &zeros, decoded);
         }
         outside
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        let (steps, zero) = (steps(self.bits), self.zero);
+        let reach = move |low: f32, high: f32| {
+            if zero { shifted::<R>(low, high, steps) } else { (symmetric::<R>(high.max(-low), steps), 0.0) }
+        };
+        Some(Box::new(Elements { element: self.element(), span: self.span, reach }))
     }
 
     fn decode(&self, columns: usize, parts: &[&[u8]], decoded: &mut [f32]) {

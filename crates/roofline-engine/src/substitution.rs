@@ -1,0 +1,159 @@
+//! What other numbers in the place of some weights do to a model's predictions.
+//!
+//! Many sets of numbers are tried on one model, so whatever they have in common is done once: the model is in memory, its own
+//! predictions are kept, and so is what samples hand to the first layer that differs. A try reads the weights that it changes,
+//! and runs from their layer on.
+
+use std::{ops::Range, sync::mpsc::sync_channel, thread};
+
+use roofline_core::{
+    Format, Program,
+    model::{Lowering, Workload},
+    program::Weight,
+};
+use roofline_quant::{Checkpoint, observed::Replaced};
+use roofline_run::cpu::Pool;
+
+use crate::{
+    Error, Result,
+    arena::Arena,
+    engine::{Engine, Settings},
+    evaluation::row::{Reference, divergences, references},
+    matrix::{Loading, Tensors},
+    processor::{ProcessorSession, Stretch},
+    products,
+    weights::Weights,
+};
+
+/// A model whose weights are replaced, time after time.
+pub struct Substitution<'a> {
+    engine: Engine<'a>,
+    program: Program,
+    tensors: Tensors<'a>,
+    samples: Vec<Vec<u32>>,
+    /// The model's own predictions, for each sample one of every token.
+    own: Vec<Vec<Reference>>,
+    /// The layer that `streams` enter: what each sample hands to it while nothing is replaced.
+    reached: usize,
+    streams: Vec<Vec<f32>>,
+}
+
+impl<'a> Substitution<'a> {
+    /// Loads a model, and lets it predict samples. Numbers between kernels are FP32, so that what is found is of the weights; of
+    /// `settings`, threads, instructions and who may stop it count.
+    pub fn new(checkpoint: &'a Checkpoint, samples: Vec<Vec<u32>>, settings: &Settings) -> Result<Self> {
+        let longest = samples.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let own = Settings { chunk: Some(longest), all_logits: true, ..Settings::with(Format::FP32) };
+        let settings = Settings { threads: settings.threads, isa: settings.isa, stop: settings.stop.clone(), ..own };
+        let stop = settings.stop.clone();
+        let engine = Engine::load(checkpoint, settings, &mut |_, _| stop())?;
+        let vocabulary = engine.model.vocabulary.get() as usize;
+        if let Some(id) = samples.iter().flatten().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::Token { id: *id, vocabulary });
+        }
+        let program = engine.model.program(Workload::decode(1, 1)?, Lowering::default())?;
+        let tensors = Tensors::new(checkpoint, engine.settings.round_inputs)?;
+        let streams = vec![Vec::new(); samples.len()];
+        let mut made = Self { engine, program, tensors, samples, own: Vec::new(), reached: 0, streams };
+        made.streams = made.run(true, 0..0, &mut |_, _| Ok(()))?;
+        let mut own = Vec::new();
+        let mut pool = Pool::new(made.engine.settings.threads);
+        made.run(false, 0..made.layers() + 1, &mut |at, logits| {
+            own.push(references(&mut pool, &logits, made.samples[at].len())?);
+            Ok(())
+        })?;
+        made.own = own;
+        Ok(made)
+    }
+
+    /// Bytes of memory that it holds, at most, beside the numbers that are tried: the weights, predictions, what samples hand on,
+    /// and twice the logits of a sample.
+    pub fn memory(&self) -> u64 {
+        let model = &self.engine.model;
+        let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
+        let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
+        let (hidden, vocabulary) = (model.hidden.get(), model.vocabulary.get());
+        self.engine.bytes() + 4 * (tokens + 2 * longest) * vocabulary + 8 * tokens * hidden
+    }
+
+    /// Tokens of all samples.
+    pub fn tokens(&self) -> usize {
+        self.samples.iter().map(Vec::len).sum()
+    }
+
+    fn layers(&self) -> usize {
+        self.engine.model.anatomy.order.len()
+    }
+
+    /// How far predictions are from the model's own, in nats for each token, with other numbers in the place of some weights. It is
+    /// fast where layers are tried one after the other, the first first.
+    pub fn divergence(&mut self, replaced: &Replaced) -> Result<f64> {
+        if replaced.is_empty() {
+            return Ok(0.0);
+        }
+        let tensors = self.tensors.with(replaced)?;
+        let over = Weights::replaced(&self.engine.model, &self.program, &tensors, &self.loading()?, replaced)?;
+        // What is in no layer is before the first, but for a head of its own.
+        let entered = over.keys().map(|(layer, weights)| match layer {
+            Some(layer) => Some(*layer),
+            None if *weights == [Weight::Head] => Some(self.layers()),
+            None => None,
+        });
+        let from = entered.min().ok_or_else(|| Error::missing("what is replaced"))?;
+        if let Some(from) = from.filter(|from| *from > self.reached) {
+            self.streams = self.run(false, self.reached..from, &mut |_, _| Ok(()))?;
+            self.reached = from;
+        }
+        self.engine.weights.lay_over(over);
+        let mut pool = Pool::new(self.engine.settings.threads);
+        let mut sum = 0.0;
+        let end = self.layers() + 1;
+        let kept = from.filter(|from| *from >= self.reached);
+        let ran = self.run(kept.is_none(), kept.unwrap_or(0)..end, &mut |at, logits| {
+            sum += divergences(&mut pool, &self.own[at], &logits)?.iter().sum::<f64>();
+            Ok(())
+        });
+        self.engine.weights.lay_over(std::collections::HashMap::new());
+        ran?;
+        Ok(sum / self.tokens().max(1) as f64)
+    }
+
+    fn loading(&self) -> Result<Loading> {
+        let Settings { decode, isa, threads, values, kv, .. } = self.engine.settings;
+        Ok(Loading { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
+    }
+
+    /// Runs every sample through some layers, from its tokens on at the `start`, else from what is kept. One behind the last layer
+    /// stands for the logits, of which `each` hears, sample after sample. Returns what leaves the last layer.
+    ///
+    /// A session binds its thread to a processor, and threads that such a thread starts inherit that: it has a thread of its own.
+    fn run(
+        &self,
+        start: bool,
+        layers: Range<usize>,
+        each: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let end = layers.end > self.layers();
+        let stretch = Stretch { start, layers: layers.start..layers.end.min(self.layers()), end };
+        let longest = self.samples.iter().map(Vec::len).max().unwrap_or(1);
+        thread::scope(|scope| {
+            let (sender, receiver) = sync_channel::<(usize, Vec<f32>)>(1);
+            let runner = scope.spawn(move || -> Result<Vec<Vec<f32>>> {
+                let mut session = ProcessorSession::new(&self.engine, 1, longest)?;
+                let mut left = Vec::with_capacity(self.samples.len());
+                for (at, (tokens, stream)) in self.samples.iter().zip(&self.streams).enumerate() {
+                    let mut stream = stream.clone();
+                    session.run_stretch(&stretch, tokens, &mut stream, false)?;
+                    left.push(stream);
+                    if end && sender.send((at, session.logits(tokens.len()))).is_err() {
+                        break;
+                    }
+                }
+                Ok(left)
+            });
+            let heard = receiver.into_iter().try_for_each(|(at, logits)| each(at, logits));
+            let ran = runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            heard.and(ran)
+        })
+    }
+}

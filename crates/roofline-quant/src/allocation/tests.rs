@@ -1,0 +1,144 @@
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::{Checkpoint, Dtype, Layout, Request, checkpoint::tests::write, scratch::Scratch};
+
+const LAYERS: usize = 3;
+/// Inputs of a matrix, and rows of the embedding.
+const HIDDEN: usize = 256;
+const WORDS: usize = 12;
+
+/// A Llama of three layers whose weights look random, with a tied head.
+fn checkpoint(folder: &Scratch) -> Checkpoint {
+    let config = json!({ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
+        "hidden_size": HIDDEN, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "vocab_size": WORDS, "tie_word_embeddings": true });
+    let vocabulary: serde_json::Map<String, serde_json::Value> =
+        (0..WORDS).map(|at| (format!("{}", char::from(b'a' + at as u8)), at.into())).collect();
+    let tokenizer = json!({ "model": { "type": "BPE", "vocab": vocabulary, "merges": [] }, "pre_tokenizer": null });
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let matrix = [HIDDEN, HIDDEN];
+    let mut tensors =
+        vec![("model.embed_tokens".to_owned(), vec![WORDS, HIDDEN]), ("model.norm".to_owned(), vec![HIDDEN])];
+    for layer in 0..LAYERS {
+        let products = ["self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"];
+        tensors.extend(products.map(|name| (format!("model.layers.{layer}.{name}_proj"), matrix.to_vec())));
+        let norms = ["input_layernorm", "post_attention_layernorm"];
+        tensors.extend(norms.map(|name| (format!("model.layers.{layer}.{name}"), vec![HIDDEN])));
+    }
+    let mut state = 1u64;
+    let mut number = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5).to_bits()
+    };
+    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
+        .into_iter()
+        .map(|(name, shape)| {
+            let numbers = (0..shape.iter().product::<usize>()).map(|_| (number() >> 16) as u16);
+            (format!("{name}.weight"), shape, numbers.flat_map(u16::to_le_bytes).collect())
+        })
+        .collect();
+    let tensors: Vec<(&str, Dtype, &[usize], Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, shape, bytes)| (name.as_str(), Dtype::Bf16, shape.as_slice(), bytes.clone()))
+        .collect();
+    write(&folder.path().join("model.safetensors"), &tensors);
+    Checkpoint::open(folder.path()).unwrap()
+}
+
+/// A search without a model: what is lost is the part of its bits that a portion loses, the later the more.
+struct Tried<'a> {
+    trial: Trial<'a>,
+    offers: Vec<Vec<Offer>>,
+    losses: Vec<Vec<f64>>,
+}
+
+impl<'a> Tried<'a> {
+    fn new(checkpoint: &'a Checkpoint, layout: Layout, threads: usize) -> Self {
+        let target = std::env::temp_dir().join("roofline-quant-allocation.gguf");
+        let request = Request { threads, ..Request::new(roofline_core::Plan::sixteen(), layout, target) };
+        let trial = Trial::new(checkpoint, request).unwrap();
+        let offers: Vec<Vec<Offer>> = (0..trial.portions().len()).map(|at| trial.offers(at).unwrap()).collect();
+        let loss = |at: usize, own: &[Offer], offer: &Offer| {
+            let widest = own.last().unwrap().bytes as f64;
+            (1 + at) as f64 * (1.0 - offer.bytes as f64 / widest).exp2()
+        };
+        let losses = offers.iter().enumerate().map(|(at, own)| own.iter().map(|offer| loss(at, own, offer)).collect());
+        Self { losses: losses.collect(), offers, trial }
+    }
+
+    fn fitted(&self, goal: Goal) -> crate::Result<Fitted> {
+        self.trial.fitted(goal, &self.offers, &self.losses)
+    }
+}
+
+/// Every portion is offered each width, and what is said to be kept takes what it took: 16 bits, in every layer.
+#[test]
+fn kept_weights_take_what_they_took() {
+    let folder = Scratch::new("allocation-kept");
+    let checkpoint = checkpoint(&folder);
+    for layout in [Layout::Gguf, Layout::CompressedTensors, Layout::Mlx] {
+        let tried = Tried::new(&checkpoint, layout, 2);
+        for (portion, own) in tried.trial.portions().iter().zip(&tried.offers) {
+            let matrices = if portion.layers.is_some() { portion.roles.len() * HIDDEN } else { WORDS };
+            let kept = own.last().unwrap();
+            assert_eq!((kept.format, kept.bytes), ("keep", (2 * matrices * HIDDEN) as u64), "{layout} {portion}");
+            let narrow = portion.layers.is_some() || layout != Layout::CompressedTensors;
+            assert!(!narrow || own.len() > 3, "{layout} {portion}: {own:?}");
+        }
+    }
+}
+
+/// A larger aim is never met by a smaller file; none is over its aim, and most of it is used.
+#[test]
+fn sizes_grow_with_what_is_aimed_at() {
+    let folder = Scratch::new("allocation-grows");
+    let checkpoint = checkpoint(&folder);
+    for (layout, aims) in [
+        (Layout::Gguf, &[3.0, 4.3, 5.0, 6.0, 8.6, 12.0][..]),
+        (Layout::CompressedTensors, &[4.6, 6.0, 8.6, 12.0]),
+        (Layout::Mlx, &[3.5, 5.0, 8.6, 12.0]),
+    ] {
+        let tried = Tried::new(&checkpoint, layout, 2);
+        let mut before = 0;
+        for bits in aims {
+            let found = tried.fitted(Goal::Bits(*bits)).unwrap();
+            let got = 8.0 * found.tensors as f64 / tried.trial.weights() as f64;
+            assert!(got <= *bits && got > 0.96 * bits, "{layout}: {got} of {bits}, {}", found.plan);
+            assert!(found.tensors > before, "{layout}: {bits}");
+            before = found.tensors;
+            // The size that a plan was found to take is enough to find it, and not one byte less.
+            let whole = tried.fitted(Goal::Bytes(found.bytes)).unwrap();
+            assert!(whole.bytes <= found.bytes, "{layout}: {whole:?} {found:?}");
+            let less = tried.fitted(Goal::Bytes(found.bytes - 1)).unwrap();
+            assert!(less.bytes < found.bytes, "{layout}: {less:?}");
+        }
+    }
+}
+
+/// What cannot be is refused with what could.
+#[test]
+fn what_is_too_small_is_told() {
+    let folder = Scratch::new("allocation-small");
+    let checkpoint = checkpoint(&folder);
+    let tried = Tried::new(&checkpoint, Layout::Gguf, 1);
+    let told = tried.fitted(Goal::Bits(1.0)).unwrap_err().to_string();
+    let least = told.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap();
+    let smallest = tried.fitted(Goal::Bits(least)).unwrap();
+    assert!(tried.fitted(Goal::Bits(least - 0.002)).is_err(), "{told}");
+    let told = tried.fitted(Goal::Bytes(1000)).unwrap_err().to_string();
+    assert!(told.contains(&format!("takes {} B at least", smallest.bytes)) && told.contains("1000 B"), "{told}");
+    assert_eq!(tried.fitted(Goal::Bytes(smallest.bytes)).unwrap(), smallest);
+}
+
+#[test]
+fn threads_change_nothing() {
+    let folder = Scratch::new("allocation-threads");
+    let checkpoint = checkpoint(&folder);
+    let (one, two) = (Tried::new(&checkpoint, Layout::Gguf, 1), Tried::new(&checkpoint, Layout::Gguf, 2));
+    assert_eq!(one.offers, two.offers);
+    assert_eq!(one.fitted(Goal::Bits(4.7)).unwrap(), two.fitted(Goal::Bits(4.7)).unwrap());
+}
