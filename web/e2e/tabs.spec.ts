@@ -43,6 +43,17 @@ test("recommends within limits, with reasons and commands", async ({ clean: page
   await expect(page.getByLabel("Memory may be used up to")).toHaveAttribute("aria-invalid", "true");
   await page.getByLabel("Memory may be used up to").fill("");
   await expect(page.getByRole("alert")).toHaveCount(0);
+  // A size to aim at leaves out what takes more, and the two ways to say one cannot both hold.
+  await page.getByLabel("Perplexity may rise by").fill("");
+  await page.getByLabel("Bits for each weight, at most").fill("5.2");
+  await expect(plans).toContainText("bits for each weight, and 5.2 are aimed at");
+  await page.getByLabel("Weights may take").fill("5GB");
+  await expect(page.getByLabel("Weights may take")).toHaveAttribute("aria-invalid", "true");
+  await page.getByLabel("Bits for each weight, at most").fill("");
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  await expect(plans).toContainText("and 5 GB are aimed at");
+  await page.getByLabel("Weights may take").fill("");
+  await page.getByLabel("Perplexity may rise by").fill("0.1%");
   const rate = page.getByLabel("Tokens per second, at least");
   await rate.fill("30 tok/s");
   await expect(rate).toHaveAccessibleDescription(/30 tok\/s.*number/);

@@ -18,7 +18,7 @@ const FULL: View = {
   backend: "null",
   shapes: ["decode"],
   precisions: [],
-  limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", price: "2.50", runtime: "llama.cpp", native: true, any: true },
+  limits: { goal: "memory", loss: "2%", rate: "30", first: "200ms", memory: "8GB", weights: "5GB", bits: "4.3", price: "2.50", runtime: "llama.cpp", native: true, any: true },
   plans: { sort: "-memory", all: true },
   format: "mxfp4",
   formats: "error",

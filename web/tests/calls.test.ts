@@ -31,7 +31,7 @@ describe("a precision that the device does not have", () => {
 
 describe("a question for advice", () => {
   // The server refuses a field that it does not know, and with it the whole question.
-  const KNOWN = ["subject", "on", "bandwidth", "peak", "model", "phase", "context", "batch", "goal", "max_quality_loss", "min_tokens_per_s", "max_ttft", "memory_limit", "price", "runtime", "native_only", "any_quality", "tier"];
+  const KNOWN = ["subject", "on", "bandwidth", "peak", "model", "phase", "context", "batch", "goal", "max_quality_loss", "min_tokens_per_s", "max_ttft", "memory_limit", "target_size", "target_bits", "price", "runtime", "native_only", "any_quality", "tier"];
 
   it("has fields that the server knows and no others", async () => {
     const asked = answering({});

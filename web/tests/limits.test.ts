@@ -9,12 +9,12 @@ beforeAll(async () => {
   return () => vi.unstubAllGlobals();
 });
 
-const NONE = { loss: "", rate: "", first: "", memory: "", price: "" };
+const NONE = { loss: "", rate: "", first: "", memory: "", weights: "", bits: "", price: "" };
 
 describe("limits", () => {
   it("are sent when there are any", () => {
     expect(calls.limitFields(NONE)).toEqual({});
-    expect(calls.limitFields({ loss: "2%", rate: " 30 ", first: "200ms", memory: "8GB", price: "2.50" })).toEqual({ max_quality_loss: "2%", min_tokens_per_s: 30, max_ttft: "200ms", memory_limit: "8GB", price: 2.5 });
+    expect(calls.limitFields({ loss: "2%", rate: " 30 ", first: "200ms", memory: "8GB", weights: "5GB", bits: "4.3", price: "2.50" })).toEqual({ max_quality_loss: "2%", min_tokens_per_s: 30, max_ttft: "200ms", memory_limit: "8GB", target_size: "5GB", target_bits: 4.3, price: 2.5 });
     expect(calls.limitFields({ ...NONE, rate: "  " })).toEqual({});
   });
 

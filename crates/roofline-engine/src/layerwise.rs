@@ -4,8 +4,6 @@
 //! each sample hands on. Numbers between kernels are FP32: what is observed is then the model's own, without a narrower
 //! type's rounding.
 
-use std::{sync::mpsc::sync_channel, thread};
-
 use roofline_core::{
     Format, Model, Program,
     model::{FeedForward, Lowering, Workload},
@@ -22,6 +20,7 @@ use crate::{
     matrix::{Loading, Tensors},
     processor::{Input, ProcessorSession, Stretch},
     products,
+    turns::in_turns,
     weights::Weights,
 };
 
@@ -82,53 +81,43 @@ impl<'a> Layerwise<'a> {
         Engine::of(self.model.clone(), self.settings.clone(), loaded)
     }
 
-    /// Runs a part over all samples; `each` hears of what products were given, with the number of the sample.
-    ///
-    /// A session binds its thread to a processor, and threads that such a thread starts inherit that: it has a thread of its
-    /// own, so that whoever hears of inputs may use all processors.
+    /// Runs a part over all samples; `each` hears of what products were given.
     fn run_part(
         &mut self,
         layer: Option<usize>,
         replaced: &Replaced,
         moves_on: bool,
-        each: &mut dyn FnMut(usize, Input) -> Result<()>,
+        each: &mut dyn FnMut(Input) -> Result<()>,
     ) -> Result<()> {
         let engine = self.part(layer, replaced)?;
-        let longest = self.samples.iter().map(Vec::len).max().unwrap_or(1);
-        let (samples, streams) = (&self.samples, &mut self.streams);
-        let wanted = layer.is_some();
+        let (runners, longest, wanted) = (self.runners(), self.longest(), layer.is_some());
         let stretch = Stretch { start: !wanted, layers: layer.map_or(0..0, |layer| layer..layer + 1), end: false };
-        thread::scope(|scope| {
-            let (sender, receiver) = sync_channel::<(usize, Vec<Input>)>(1);
-            let runner = scope.spawn(move || -> Result<()> {
-                let mut session = ProcessorSession::new(&engine, 1, longest)?;
-                for (at, (tokens, stream)) in samples.iter().zip(streams).enumerate() {
-                    let mut kept;
-                    let stream = if moves_on {
-                        stream
-                    } else {
-                        kept = stream.clone();
-                        &mut kept
-                    };
-                    let inputs = session.run_stretch(&stretch, tokens, stream, wanted)?;
-                    if sender.send((at, inputs)).is_err() {
-                        return Ok(());
-                    }
-                }
-                Ok(())
-            });
-            let mut heard = Ok(());
-            'samples: for (at, inputs) in receiver {
-                for input in inputs {
-                    heard = each(at, input);
-                    if heard.is_err() {
-                        break 'samples;
-                    }
-                }
-            }
-            let ran = runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            heard.and(ran)
-        })
+        let (engine, stretch) = (&engine, &stretch);
+        let runner = || {
+            let mut session = ProcessorSession::alone(engine, longest)?;
+            Ok(move |(tokens, stream): (&Vec<u32>, &mut Vec<f32>)| {
+                let mut kept;
+                let stream = if moves_on {
+                    stream
+                } else {
+                    kept = stream.clone();
+                    &mut kept
+                };
+                session.run_stretch(stretch, tokens, stream, wanted)
+            })
+        };
+        let samples = self.samples.iter().zip(&mut self.streams).collect();
+        in_turns(samples, runners, runner, &mut |_, inputs: Vec<Input>| inputs.into_iter().try_for_each(&mut *each))
+    }
+
+    /// Threads that run samples.
+    fn runners(&self) -> usize {
+        self.settings.threads.min(self.samples.len()).max(1)
+    }
+
+    /// Tokens of the longest sample.
+    fn longest(&self) -> usize {
+        self.samples.iter().map(Vec::len).max().unwrap_or(0).max(1)
     }
 
     /// The same as [`Observed::run`], with this crate's errors.
@@ -138,11 +127,11 @@ impl<'a> Layerwise<'a> {
             return Err(Error::unsupported(&self.model.name, reason));
         }
         if !self.started {
-            self.run_part(None, &Replaced::new(), true, &mut |_, _| Ok(()))?;
+            self.run_part(None, &Replaced::new(), true, &mut |_| Ok(()))?;
             self.started = true;
         }
         let names = Weights::modules(&self.model, &self.program, &self.tensors, &self.loading()?, pass.layer)?;
-        self.run_part(Some(pass.layer), pass.replaced, pass.moves_on, &mut |_, input| {
+        self.run_part(Some(pass.layer), pass.replaced, pass.moves_on, &mut |input| {
             let lists = names.get(input.weights).ok_or_else(|| Error::missing(&format!("{:?}", input.weights)))?;
             let modules = lists.get(input.expert.unwrap_or(0)).ok_or_else(|| Error::missing("an expert"))?;
             let Input { expert, tokens, columns, values, .. } = &input;
@@ -164,19 +153,19 @@ impl Observed for Layerwise<'_> {
         self.samples.iter().map(Vec::len).collect()
     }
 
-    /// What samples hand on, the weights of a layer as numbers, and what a sample takes within a layer, twice: one is
-    /// looked at while the next runs.
+    /// What samples hand on, the weights of a layer as numbers, and what a sample takes within a layer, twice for each thread:
+    /// one is looked at while the next runs.
     fn memory(&self) -> u64 {
         let hidden = self.model.hidden.get();
         let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
-        let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
+        let (longest, runners) = (self.longest() as u64, self.runners() as u64);
         let widest = self.model.layers.iter().map(|layer| match layer.feed_forward {
             FeedForward::Dense { inner, .. } => 4 * inner.get(),
             FeedForward::Experts { inner, active, .. } => (4 * inner.get() + 2 * hidden) * active.get(),
         });
         let within = 4 * longest * (12 * hidden + widest.max().unwrap_or(0));
         let layers = self.model.anatomy.order.len().max(1) as u128;
-        4 * tokens * hidden + 4 * (self.model.parameters() / layers) as u64 + 2 * within
+        4 * tokens * hidden + 4 * (self.model.parameters() / layers) as u64 + 2 * runners * within
     }
 
     fn run(

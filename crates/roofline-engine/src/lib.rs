@@ -26,6 +26,7 @@ pub mod sampling;
 mod session;
 mod substitution;
 pub mod tokenizer;
+mod turns;
 mod values;
 mod weights;
 

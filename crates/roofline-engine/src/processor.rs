@@ -92,6 +92,15 @@ impl Pass {
 impl<'e, 'a> ProcessorSession<'e, 'a> {
     /// Room for `sequences` of up to `context` tokens each.
     pub(crate) fn new(engine: &'e Engine<'a>, sequences: usize, context: usize) -> Result<Self> {
+        Self::on(Pool::new(engine.settings.threads), engine, sequences, context)
+    }
+
+    /// Room for a sequence of up to `context` tokens that the calling thread runs alone.
+    pub(crate) fn alone(engine: &'e Engine<'a>, context: usize) -> Result<Self> {
+        Self::on(Pool::new(1), engine, 1, context)
+    }
+
+    fn on(mut pool: Pool, engine: &'e Engine<'a>, sequences: usize, context: usize) -> Result<Self> {
         let (model, settings) = (&engine.model, &engine.settings);
         let most = engine.chunk.max(sequences);
         let each = most.div_ceil(sequences.max(1)).max(1);
@@ -113,7 +122,6 @@ impl<'e, 'a> ProcessorSession<'e, 'a> {
             rotations.push(Rotations::with_frequencies(&frequencies, factor as f32, 0));
         }
         let numbers = engine.numbers();
-        let mut pool = Pool::new(settings.threads);
         let binding = Binding::new(&mut pool);
         let threads = pool.threads();
         Ok(Self {

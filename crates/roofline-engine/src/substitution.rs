@@ -4,7 +4,7 @@
 //! predictions are kept, and so is what samples hand to the first layer that differs. A try reads the weights that it changes,
 //! and runs from their layer on.
 
-use std::{ops::Range, sync::mpsc::sync_channel, thread};
+use std::ops::Range;
 
 use roofline_core::{
     Format, Program,
@@ -12,7 +12,6 @@ use roofline_core::{
     program::Weight,
 };
 use roofline_quant::{Checkpoint, observed::Replaced};
-use roofline_run::cpu::Pool;
 
 use crate::{
     Error, Result,
@@ -22,6 +21,7 @@ use crate::{
     matrix::{Loading, Tensors},
     processor::{ProcessorSession, Stretch},
     products,
+    turns::in_turns,
     weights::Weights,
 };
 
@@ -55,25 +55,22 @@ impl<'a> Substitution<'a> {
         let tensors = Tensors::new(checkpoint, engine.settings.round_inputs)?;
         let streams = vec![Vec::new(); samples.len()];
         let mut made = Self { engine, program, tensors, samples, own: Vec::new(), reached: 0, streams };
-        made.streams = made.run(true, 0..0, &mut |_, _| Ok(()))?;
-        let mut own = Vec::new();
-        let mut pool = Pool::new(made.engine.settings.threads);
-        made.run(false, 0..made.layers() + 1, &mut |at, logits| {
-            own.push(references(&mut pool, &logits, made.samples[at].len())?);
-            Ok(())
-        })?;
-        made.own = own;
+        made.streams = made.run(true, 0..0, &|_, _| Ok(()))?.into_iter().map(|(stream, ())| stream).collect();
+        let predicted =
+            made.run(false, 0..made.layers() + 1, &|at, logits| references(logits, made.samples[at].len()))?;
+        made.own = predicted.into_iter().map(|(_, own)| own).collect();
         Ok(made)
     }
 
     /// Bytes of memory that it holds, at most, beside the numbers that are tried: the weights, predictions, what samples hand on,
-    /// and twice the logits of a sample.
+    /// and the logits of a sample that each thread runs.
     pub fn memory(&self) -> u64 {
         let model = &self.engine.model;
         let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
         let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
+        let runners = self.engine.settings.threads.min(self.samples.len()) as u64;
         let (hidden, vocabulary) = (model.hidden.get(), model.vocabulary.get());
-        self.engine.bytes() + 4 * (tokens + 2 * longest) * vocabulary + 8 * tokens * hidden
+        self.engine.bytes() + 4 * (tokens + runners * longest) * vocabulary + 8 * tokens * hidden
     }
 
     /// Tokens of all samples.
@@ -101,20 +98,18 @@ impl<'a> Substitution<'a> {
         });
         let from = entered.min().ok_or_else(|| Error::missing("what is replaced"))?;
         if let Some(from) = from.filter(|from| *from > self.reached) {
-            self.streams = self.run(false, self.reached..from, &mut |_, _| Ok(()))?;
+            let passed = self.run(false, self.reached..from, &|_, _| Ok(()))?;
+            self.streams = passed.into_iter().map(|(stream, ())| stream).collect();
             self.reached = from;
         }
         self.engine.weights.lay_over(over);
-        let mut pool = Pool::new(self.engine.settings.threads);
-        let mut sum = 0.0;
         let end = self.layers() + 1;
         let kept = from.filter(|from| *from >= self.reached);
-        let ran = self.run(kept.is_none(), kept.unwrap_or(0)..end, &mut |at, logits| {
-            sum += divergences(&mut pool, &self.own[at], &logits)?.iter().sum::<f64>();
-            Ok(())
+        let ran = self.run(kept.is_none(), kept.unwrap_or(0)..end, &|at, logits| {
+            Ok(divergences(&self.own[at], logits)?.iter().sum::<f64>())
         });
         self.engine.weights.lay_over(std::collections::HashMap::new());
-        ran?;
+        let sum: f64 = ran?.iter().map(|(_, sum)| sum).sum();
         Ok(sum / self.tokens().max(1) as f64)
     }
 
@@ -124,36 +119,32 @@ impl<'a> Substitution<'a> {
     }
 
     /// Runs every sample through some layers, from its tokens on at the `start`, else from what is kept. One behind the last layer
-    /// stands for the logits, of which `each` hears, sample after sample. Returns what leaves the last layer.
-    ///
-    /// A session binds its thread to a processor, and threads that such a thread starts inherit that: it has a thread of its own.
-    fn run(
+    /// stands for the logits, of which `judge` is told; without them they are empty. Returns what leaves the last layer and what
+    /// `judge` says, sample after sample.
+    fn run<J: Send>(
         &self,
         start: bool,
         layers: Range<usize>,
-        each: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
-    ) -> Result<Vec<Vec<f32>>> {
+        judge: &(dyn Fn(usize, &[f32]) -> Result<J> + Sync),
+    ) -> Result<Vec<(Vec<f32>, J)>> {
         let end = layers.end > self.layers();
-        let stretch = Stretch { start, layers: layers.start..layers.end.min(self.layers()), end };
+        let stretch = &Stretch { start, layers: layers.start..layers.end.min(self.layers()), end };
         let longest = self.samples.iter().map(Vec::len).max().unwrap_or(1);
-        thread::scope(|scope| {
-            let (sender, receiver) = sync_channel::<(usize, Vec<f32>)>(1);
-            let runner = scope.spawn(move || -> Result<Vec<Vec<f32>>> {
-                let mut session = ProcessorSession::new(&self.engine, 1, longest)?;
-                let mut left = Vec::with_capacity(self.samples.len());
-                for (at, (tokens, stream)) in self.samples.iter().zip(&self.streams).enumerate() {
-                    let mut stream = stream.clone();
-                    session.run_stretch(&stretch, tokens, &mut stream, false)?;
-                    left.push(stream);
-                    if end && sender.send((at, session.logits(tokens.len()))).is_err() {
-                        break;
-                    }
-                }
-                Ok(left)
-            });
-            let heard = receiver.into_iter().try_for_each(|(at, logits)| each(at, logits));
-            let ran = runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            heard.and(ran)
-        })
+        let runner = || {
+            let mut session = ProcessorSession::alone(&self.engine, longest)?;
+            Ok(move |(at, (tokens, stream)): (usize, (&Vec<u32>, &Vec<f32>))| {
+                let mut stream = stream.clone();
+                session.run_stretch(stretch, tokens, &mut stream, false)?;
+                let logits = if end { session.logits(tokens.len()) } else { Vec::new() };
+                Ok((stream, judge(at, &logits)?))
+            })
+        };
+        let samples = self.samples.iter().zip(&self.streams).enumerate().collect();
+        let mut all = Vec::with_capacity(self.samples.len());
+        in_turns(samples, self.engine.settings.threads, runner, &mut |_, one| {
+            all.push(one);
+            Ok(())
+        })?;
+        Ok(all)
     }
 }

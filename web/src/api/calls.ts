@@ -89,10 +89,10 @@ export function recommendModel({ setup, limits, ideal }: RecommendQuestion, sign
 }
 
 /** A limit by the field that carries it. */
-export const LIMIT_FIELDS = { max_quality_loss: "loss", min_tokens_per_s: "rate", max_ttft: "first", memory_limit: "memory", price: "price" } as const satisfies Partial<Record<keyof Recommend<"model">, keyof Limits>>;
+export const LIMIT_FIELDS = { max_quality_loss: "loss", min_tokens_per_s: "rate", max_ttft: "first", memory_limit: "memory", target_size: "weights", target_bits: "bits", price: "price" } as const satisfies Partial<Record<keyof Recommend<"model">, keyof Limits>>;
 type LimitField = keyof typeof LIMIT_FIELDS;
 export type LimitKey = (typeof LIMIT_FIELDS)[LimitField];
-const NUMBERS: readonly string[] = ["min_tokens_per_s", "price"] satisfies readonly LimitField[];
+const NUMBERS: readonly string[] = ["min_tokens_per_s", "target_bits", "price"] satisfies readonly LimitField[];
 
 /** What was typed; a number that is none goes as it is, for the server to refuse: a limit that is dropped would seem to be kept. */
 export function limitFields(limits: Pick<Limits, LimitKey>): Pick<Recommend<"model">, LimitField> {

@@ -38,6 +38,8 @@ export function toQuery(view: View): string {
   put("rate", view.limits.rate, "");
   put("ttft", view.limits.first, "");
   put("mem", view.limits.memory, "");
+  put("weights", view.limits.weights, "");
+  put("bits", view.limits.bits, "");
   put("price", view.limits.price, "");
   put("runtime", view.limits.runtime, "");
   put("native", view.limits.native ? "1" : "0", "0");
@@ -96,6 +98,8 @@ export function fromQuery(text: string): View {
       rate: free("rate"),
       first: free("ttft"),
       memory: free("mem"),
+      weights: free("weights"),
+      bits: free("bits"),
       price: free("price"),
       runtime: named(query.get("runtime")) ?? "",
       native: query.get("native") === "1",

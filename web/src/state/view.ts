@@ -44,6 +44,10 @@ export interface Limits {
   readonly rate: string;
   readonly first: string;
   readonly memory: string;
+  /** What all weights may take. */
+  readonly weights: string;
+  /** The same, as bits for each of them. */
+  readonly bits: string;
   /** Dollars an hour, for the goal `cost`. */
   readonly price: string;
   /** A runtime that has to load it; any when empty. */
@@ -96,7 +100,7 @@ export const FIRST: View = {
   backend: "",
   shapes: ["decode", "prefill", "square"],
   precisions: ["fp16", "fp8", "nvfp4", "int8"],
-  limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", price: "", runtime: "", native: false, any: false },
+  limits: { goal: "latency", loss: "", rate: "", first: "", memory: "", weights: "", bits: "", price: "", runtime: "", native: false, any: false },
   plans: { sort: "", all: false },
   format: "nvfp4",
   formats: "",

@@ -97,15 +97,14 @@ impl Reference {
 }
 
 /// What others are held against, of every row of a piece.
-pub(crate) fn references(pool: &mut Pool, logits: &[f32], rows: usize) -> Result<Vec<Reference>> {
-    let width = logits.len() / rows.max(1);
-    each(pool, rows, |row| Reference::of(&logits[row * width..(row + 1) * width]))
+pub(crate) fn references(logits: &[f32], rows: usize) -> Result<Vec<Reference>> {
+    logits.chunks_exact((logits.len() / rows.max(1)).max(1)).map(Reference::of).collect()
 }
 
 /// How far the rows of a piece are from theirs.
-pub(crate) fn divergences(pool: &mut Pool, known: &[Reference], logits: &[f32]) -> Result<Vec<f64>> {
-    let width = logits.len() / known.len().max(1);
-    each(pool, known.len(), |row| known[row].divergence(&logits[row * width..(row + 1) * width]))
+pub(crate) fn divergences(known: &[Reference], logits: &[f32]) -> Result<Vec<f64>> {
+    let rows = logits.chunks_exact((logits.len() / known.len().max(1)).max(1));
+    known.iter().zip(rows).map(|(known, row)| known.divergence(row)).collect()
 }
 
 /// Every row of a piece.

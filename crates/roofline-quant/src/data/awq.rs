@@ -11,8 +11,8 @@ use super::{
     chosen::Chosen,
     fold::{Fold, Tensors},
     layer::read_all,
-    lines::{STRIP, add},
     moments::Moments,
+    panels::{Panels, ROWS, WIDTH, add, turned},
     share::share,
 };
 use crate::{
@@ -35,7 +35,7 @@ struct Judged<'m> {
     grid: Box<dyn Grid>,
     moments: &'m Moments,
     /// `X^T X`, all of it.
-    products: Vec<f32>,
+    products: Panels<WIDTH>,
 }
 
 /// The factors of a place for them that lower the error of outputs most; none where no power lowers it.
@@ -94,14 +94,30 @@ impl Judged<'_> {
         // Added in the order of rows, whoever computed them.
         let sums = Mutex::new(vec![0.0; bands.len()]);
         share(threads, bands, |(band, rows)| {
-            let sum: f64 = rows.chunks_exact(columns).map(|row| self.lost_in_row(row, factors)).sum();
+            let sum: f64 = rows.chunks(ROWS * columns).map(|rows| self.lost_in_rows(rows, factors)).sum();
             sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
         });
         sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum()
     }
 
-    /// `d X^T X d^T` for the errors `d` of a row.
-    fn lost_in_row(&self, row: &[f32], factors: &[f32]) -> f64 {
+    /// The sum of `d X^T X d^T` for the errors `d` of a tile's rows.
+    fn lost_in_rows(&self, rows: &[f32], factors: &[f32]) -> f64 {
+        let columns = self.moments.columns;
+        let errors: Vec<f32> = rows.chunks_exact(columns).flat_map(|row| self.errors(row, factors)).collect();
+        let left = turned(&errors, columns);
+        let mut sum = 0.0;
+        for (panel, own) in left.chunks(WIDTH).enumerate() {
+            let mut tile = [[0.0; WIDTH]; ROWS];
+            add(&mut tile, &left, self.products.panel(panel));
+            for (column, errors) in own.iter().enumerate() {
+                sum += errors.iter().zip(&tile).map(|(error, sums)| f64::from(sums[column] * error)).sum::<f64>();
+            }
+        }
+        sum
+    }
+
+    /// What the weights of a row lose by being rounded times factors.
+    fn errors(&self, row: &[f32], factors: &[f32]) -> Vec<f32> {
         let (columns, group) = (row.len(), self.grid.group(row.len()));
         let scaled: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
         let mut errors = vec![0.0; columns];
@@ -113,14 +129,7 @@ impl Judged<'_> {
                 *error = (weight - self.grid.round(*weight, scale, zero).1) / factor;
             }
         }
-        let mut sum = 0.0;
-        for from in (0..columns).step_by(STRIP) {
-            let mut out = [0.0; STRIP];
-            let out = &mut out[..STRIP.min(columns - from)];
-            add(out, &errors, &self.products[from..], columns);
-            sum += out.iter().zip(&errors[from..]).map(|(own, error)| f64::from(own * error)).sum::<f64>();
-        }
-        sum
+        errors
     }
 }
 

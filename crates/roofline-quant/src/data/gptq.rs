@@ -3,26 +3,26 @@
 //! Generative Pre-trained Transformers", arXiv 2210.17323).
 //!
 //! With `H = X^T X` and `U^T U = H^-1`, rounding channel `i` of a row by `w_i - q_i` changes every later channel `j` by
-//! `-(w_i - q_i) / U_ii * U_ij`. Rows do not depend on each other, so threads take some each. Within a block of channels
-//! changes are made at once; channels after it get those of the whole block together.
+//! `-(w_i - q_i) / U_ii * U_ij`. Rows do not depend on each other, so threads take some each. Channels of one panel of `U`
+//! are changed at once; a panel gets the changes of all channels before it together, when it comes.
 //!
 //! By default channels go by descending `H_ii`: those that matter most are rounded first, when there is most left to make up
 //! for them in. Groups stay those of neighbours, with scales chosen before the first is rounded ("static groups"), so that
 //! nothing of the order is stored.
 
+use std::ops::Range;
+
 use super::{
     chosen::Chosen,
-    factor::inverse_factor,
-    lines::{STRIP, add},
+    factor::{UpperFactor, inverse_factor},
     moments::Moments,
+    panels::{ROWS, WIDTH, add},
     share::share,
 };
 use crate::coding::grid::{Grid, least_clipping};
 
-/// Channels that are rounded before those after them are changed.
-const BLOCK: usize = 128;
-/// Rows that a thread takes at once.
-const BAND: usize = 16;
+/// Rows that a thread takes at once, which read `U` together.
+const BAND: usize = 32;
 /// How often damping is raised tenfold where a factorization fails.
 const TRIES: i32 = 3;
 
@@ -42,7 +42,7 @@ pub(crate) struct Compensation {
     order: Vec<usize>,
     static_groups: bool,
     /// `U`, in that order.
-    factor: Vec<f32>,
+    factor: UpperFactor,
     importance: Vec<f32>,
     /// Channels that were zero in every token.
     pub(crate) dead: usize,
@@ -83,8 +83,8 @@ impl Compensation {
 
     /// Bytes that it takes, and what making it takes beside.
     pub(crate) fn bytes(columns: usize) -> u64 {
-        // The triangle and its inverse in FP64, and `U`.
-        (8 + 4 + 4) * (columns as u64).pow(2)
+        // The triangle and its inverse in FP64.
+        (8 + 4) * (columns as u64).pow(2) + UpperFactor::bytes(columns as u64)
     }
 
     /// The codes of a matrix.
@@ -108,9 +108,7 @@ impl Compensation {
         let groups = columns / group;
         let Band { codes, scales, zeros, weights } = band;
         let rows = weights.len() / columns;
-        // In the order in which they are rounded.
-        let mut left: Vec<f32> =
-            weights.chunks_exact(columns).flat_map(|row| self.order.iter().map(|channel| row[*channel])).collect();
+        let mut left = Left::new(weights, &self.order);
         let choose =
             |weights: &[f32], at: usize| least_clipping(grid, weights, &self.importance[at * group..][..group]);
         if self.static_groups {
@@ -118,38 +116,77 @@ impl Compensation {
                 (scales[at], zeros[at]) = choose(weights, at % groups);
             }
         }
-        // A group whose scale is chosen on the way lies in one block, or starts with one.
-        let block = if BLOCK.is_multiple_of(group) || group.is_multiple_of(BLOCK) { BLOCK } else { group };
-        let mut owing = vec![0.0; rows * block];
-        for from in (0..columns).step_by(block) {
-            let until = (from + block).min(columns);
-            for at in from..until {
-                let (channel, changes) = (self.order[at], &self.factor[at * columns..][..until]);
+        for (at, channel) in self.order.iter().copied().enumerate() {
+            let (panel, place) = (at / WIDTH, at % WIDTH);
+            left.settle(panel, at, &self.factor);
+            if !self.static_groups && at.is_multiple_of(group) {
+                (panel + 1..(at + group).div_ceil(WIDTH)).for_each(|panel| left.settle(panel, at, &self.factor));
                 for row in 0..rows {
-                    let left = &mut left[row * columns..][..until.max((at + group).min(columns))];
-                    let own = row * groups + channel / group;
-                    if !self.static_groups && at.is_multiple_of(group) {
-                        (scales[own], zeros[own]) = choose(&left[at..at + group], at / group);
-                    }
-                    let weight = left[at];
-                    let (code, value) = grid.round(weight, scales[own], zeros[own]);
-                    codes[row * columns + channel] = code;
-                    let owed = (value - weight) / changes[at];
-                    owing[row * block + at - from] = owed;
-                    for (left, change) in left[at + 1..until].iter_mut().zip(&changes[at + 1..]) {
-                        *left += owed * change;
-                    }
+                    let own = row * groups + at / group;
+                    (scales[own], zeros[own]) = choose(&left.row(row, at..at + group), at / group);
                 }
             }
-            let factor = &self.factor[from * columns..];
-            for strip in (until..columns).step_by(STRIP) {
-                let width = STRIP.min(columns - strip);
-                for row in 0..rows {
-                    let left = &mut left[row * columns + strip..][..width];
-                    add(left, &owing[row * block..][..until - from], &factor[strip..], columns);
-                }
+            let changes = &self.factor.panel(panel)[at];
+            for row in 0..rows {
+                let own = row * groups + channel / group;
+                let weights = &mut left.weights[panel * rows + row];
+                let weight = weights[place];
+                let (code, value) = grid.round(weight, scales[own], zeros[own]);
+                codes[row * columns + channel] = code;
+                let owed = (value - weight) / changes[place];
+                left.owed[row / ROWS * columns + at][row % ROWS] = owed;
+                weights.iter_mut().zip(changes).for_each(|(left, change)| *left += owed * change);
+            }
+            left.settled[panel] = at + 1;
+        }
+    }
+}
+
+/// What is left of some rows, in the order in which channels are rounded.
+struct Left {
+    rows: usize,
+    columns: usize,
+    /// The weights of a panel's channels, row after row.
+    weights: Vec<[f32; WIDTH]>,
+    /// What every channel that was rounded owes to those after it, four rows together.
+    owed: Vec<[f32; ROWS]>,
+    /// The channels whose changes the weights of each panel have.
+    settled: Vec<usize>,
+}
+
+impl Left {
+    fn new(weights: &[f32], order: &[usize]) -> Self {
+        let columns = order.len();
+        let (rows, panels) = (weights.len() / columns, columns.div_ceil(WIDTH));
+        let mut own = vec![[0.0; WIDTH]; panels * rows];
+        for (row, weights) in weights.chunks_exact(columns).enumerate() {
+            for (at, channel) in order.iter().enumerate() {
+                own[at / WIDTH * rows + row][at % WIDTH] = weights[*channel];
             }
         }
+        let owed = vec![[0.0; ROWS]; rows.div_ceil(ROWS) * columns];
+        Self { rows, columns, weights: own, owed, settled: vec![0; panels] }
+    }
+
+    /// Changes the weights of a panel by what all channels before `until` owe.
+    fn settle(&mut self, panel: usize, until: usize, factor: &UpperFactor) {
+        let since = std::mem::replace(&mut self.settled[panel], until);
+        if since >= until {
+            return;
+        }
+        let changes = &factor.panel(panel)[since..until];
+        let weights = &mut self.weights[panel * self.rows..][..self.rows];
+        for (weights, owed) in weights.chunks_mut(ROWS).zip(self.owed.chunks(self.columns)) {
+            let mut sums = [[0.0; WIDTH]; ROWS];
+            sums[..weights.len()].copy_from_slice(weights);
+            add(&mut sums, &owed[since..until], changes);
+            weights.copy_from_slice(&sums[..weights.len()]);
+        }
+    }
+
+    /// Some channels of a row.
+    fn row(&self, row: usize, channels: Range<usize>) -> Vec<f32> {
+        channels.map(|at| self.weights[at / WIDTH * self.rows + row][at % WIDTH]).collect()
     }
 }
 

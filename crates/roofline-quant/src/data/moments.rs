@@ -1,18 +1,17 @@
 //! What is kept of the inputs of a product: sums over tokens, whose size does not depend on how many tokens there were.
 
+use roofline_isa::widest;
+
 use super::{
-    lines::{STRIP, add},
+    panels::{Panels, ROWS, WIDTH, add},
     share::share,
 };
 use crate::{Error, Result, observed::Seen};
 
-/// Rows of `X^T X` that a thread takes at once.
-const BAND: usize = 8;
-
 /// Sums over the tokens that a product has seen.
 pub(crate) struct Moments {
     pub(crate) columns: usize,
-    /// `X^T X`, of which the part on and above the diagonal is kept; nothing where nobody wants it.
+    /// `X^T X`, of which the part on and above the diagonal counts; nothing where nobody wants it.
     products: Vec<f32>,
     /// Sums of magnitudes.
     magnitudes: Vec<f64>,
@@ -45,7 +44,10 @@ impl Moments {
     /// Adds what a sample brings; an error where it is no number.
     pub(crate) fn add(&mut self, seen: Seen<'_>, threads: usize) -> Result<()> {
         let columns = self.columns;
-        if let Some(at) = seen.values.iter().position(|value| !value.is_finite()) {
+        let damaged = || seen.values.iter().position(|value| !value.is_finite());
+        if !all_finite(seen.values)
+            && let Some(at) = damaged()
+        {
             let (module, token) = (&seen.modules[0], seen.tokens.get(at / columns).copied().unwrap_or(0));
             return Err(Error::Model {
                 reason: format!(
@@ -61,30 +63,24 @@ impl Moments {
             });
         }
         for row in seen.values.chunks_exact(columns) {
-            for ((sum, peak), value) in self.magnitudes.iter_mut().zip(&mut self.peaks).zip(row) {
-                *sum += f64::from(value.abs());
-                *peak = peak.max(value.abs());
-            }
+            add_magnitudes(row, &mut self.magnitudes, &mut self.peaks);
         }
         self.tokens += seen.tokens.len() as u64;
         if self.products.is_empty() {
             return Ok(());
         }
-        let tokens = seen.tokens.len();
-        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(BAND * columns).enumerate().collect();
-        share(threads, bands, |(band, sums)| {
-            // Each channel of the band, token after token.
-            let mut channel = vec![0.0; tokens];
-            for (at, sums) in sums.chunks_exact_mut(columns).enumerate() {
-                let own = band * BAND + at;
-                for (to, row) in channel.iter_mut().zip(seen.values.chunks_exact(columns)) {
-                    *to = row[own];
-                }
-                for from in (own..columns).step_by(STRIP) {
-                    let mut strip = [0.0; STRIP];
-                    let strip = &mut strip[..STRIP.min(columns - from)];
-                    add(strip, &channel, &seen.values[from..], columns);
-                    sums[from..].iter_mut().zip(strip).for_each(|(sum, own)| *sum += *own);
+        let (left, right) = (Panels::<ROWS>::of(seen.values, columns), Panels::<WIDTH>::of(seen.values, columns));
+        // A band has the rows of a panel, and begins on the diagonal.
+        let bands: Vec<(usize, &mut [f32])> = self.products.chunks_mut(WIDTH * columns).enumerate().collect();
+        share(threads, bands, |(band, products)| {
+            for panel in band..right.count() {
+                let (from, width) = (panel * WIDTH, WIDTH.min(columns - panel * WIDTH));
+                for (tile, rows) in products.chunks_mut(ROWS * columns).enumerate() {
+                    let mut sums = [[0.0; WIDTH]; ROWS];
+                    add(&mut sums, left.panel(band * (WIDTH / ROWS) + tile), right.panel(panel));
+                    for (row, sums) in rows.chunks_exact_mut(columns).zip(&sums) {
+                        row[from..][..width].iter_mut().zip(sums).for_each(|(product, sum)| *product += *sum);
+                    }
                 }
             }
         });
@@ -97,14 +93,11 @@ impl Moments {
         f64::from(self.products[at]) / self.tokens.max(1) as f64
     }
 
-    /// The means of all products, row after row.
-    pub(crate) fn all_products(&self) -> Vec<f32> {
+    /// The means of all products.
+    pub(super) fn all_products(&self) -> Panels<WIDTH> {
         let columns = self.columns;
-        let mut all = vec![0.0; columns * columns];
-        for (i, row) in all.chunks_exact_mut(columns.max(1)).enumerate() {
-            row.iter_mut().enumerate().for_each(|(j, product)| *product = self.product(i, j) as f32);
-        }
-        all
+        let all: Vec<f32> = (0..columns * columns).map(|at| self.product(at / columns, at % columns) as f32).collect();
+        Panels::of(&all, columns)
     }
 
     /// The mean square of every input: how much an error in its weights matters.
@@ -115,6 +108,24 @@ impl Moments {
     /// The mean magnitude of every input.
     pub(crate) fn mean_magnitudes(&self) -> Vec<f64> {
         self.magnitudes.iter().map(|sum| sum / self.tokens.max(1) as f64).collect()
+    }
+}
+
+widest! {
+    /// Whether all are numbers.
+    fn all_finite(values: &[f32]) -> bool {
+        values.iter().fold(true, |all, value| all & value.is_finite())
+    }
+}
+
+widest! {
+    /// Adds the magnitudes of a row, and keeps the largest.
+    fn add_magnitudes(row: &[f32], sums: &mut [f64], peaks: &mut [f32]) {
+        for ((sum, peak), value) in sums.iter_mut().zip(peaks).zip(row) {
+            let magnitude = value.abs();
+            *sum += f64::from(magnitude);
+            *peak = if magnitude > *peak { magnitude } else { *peak };
+        }
     }
 }
 

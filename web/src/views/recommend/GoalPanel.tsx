@@ -51,6 +51,8 @@ export function GoalPanel({ error }: { error: Error | null }) {
         {(limits.goal === "cost" || limits.price !== "") && <Field label="Dollars per hour of the device" placeholder="such as 2.50" value={limits.price} wrong={wrong("price")} onChange={(price) => set({ price })} />}
         <Field label="Perplexity may rise by" placeholder="such as 2%" value={limits.loss} wrong={wrong("loss")} onChange={(loss) => set({ loss })} />
         <Field label="Memory may be used up to" placeholder="such as 8GB" value={limits.memory} wrong={wrong("memory")} onChange={(memory) => set({ memory })} />
+        <Field label="Weights may take" placeholder="such as 5GB" value={limits.weights} wrong={wrong("weights")} onChange={(weights) => set({ weights })} />
+        <Field label="Bits for each weight, at most" placeholder="such as 4.3" value={limits.bits} wrong={wrong("bits")} onChange={(bits) => set({ bits })} />
         <Field label="Tokens per second, at least" placeholder="such as 30" value={limits.rate} wrong={wrong("rate")} onChange={(rate) => set({ rate })} />
         <Field label="First token within" placeholder="such as 200ms" value={limits.first} wrong={wrong("first")} onChange={(first) => set({ first })} />
         <div className="field">

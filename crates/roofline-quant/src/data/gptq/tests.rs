@@ -134,9 +134,9 @@ fn outputs_lose_less_than_by_rounding_to_nearest() {
     }
 }
 
-/// Blocks, strips and bands change nothing: the same as one channel after the other, written down plainly.
+/// Panels and bands change nothing: the same as one channel after the other, written down plainly.
 #[test]
-fn blocks_are_the_plain_algorithm() {
+fn panels_are_the_plain_algorithm() {
     let (columns, rows) = (192, 3);
     let (x, weights) = (inputs(columns, 400), random(5, columns * rows));
     let moments = moments(columns, &x);
@@ -153,9 +153,9 @@ fn blocks_are_the_plain_algorithm() {
             let group = at * 3 + channel / 64;
             let (code, value) = grid.round(left[i] as f32, chosen.scales[group], chosen.zeros[group]);
             differing += usize::from(code != chosen.codes[at * columns + channel]);
-            let error = (left[i] - f64::from(value)) / f64::from(compensation.factor[i * columns + i]);
-            for (left, factor) in left.iter_mut().zip(&compensation.factor[i * columns..]).skip(i + 1) {
-                *left -= error * f64::from(*factor);
+            let error = (left[i] - f64::from(value)) / f64::from(compensation.factor.at(i, i));
+            for (j, left) in left.iter_mut().enumerate().skip(i + 1) {
+                *left -= error * f64::from(compensation.factor.at(i, j));
             }
         }
     }
