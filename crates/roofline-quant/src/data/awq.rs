@@ -15,11 +15,7 @@ use super::{
     moments::Moments,
     share::share,
 };
-use crate::{
-    Result,
-    coding::grid::{Grid, least_clipping},
-    job::Work,
-};
+use crate::{Result, coding::Grid, job::Work};
 
 /// Powers that are tried: 0 to 1 in twentieths.
 const POWERS: usize = 20;
@@ -90,27 +86,27 @@ fn lost(judged: &[Judged<'_>], factors: &[f32], threads: usize) -> f64 {
 impl Judged<'_> {
     fn lost(&self, factors: &[f32], threads: usize) -> f64 {
         let columns = self.moments.columns;
+        let importance = scaled_back(self.moments.importance_for_scales(), factors);
         let bands: Vec<(usize, &[f32])> = self.weights.chunks(BAND * columns).enumerate().collect();
         // Added in the order of rows, whoever computed them.
         let sums = Mutex::new(vec![0.0; bands.len()]);
         share(threads, bands, |(band, rows)| {
-            let sum: f64 = rows.chunks_exact(columns).map(|row| self.lost_in_row(row, factors)).sum();
+            let sum: f64 = rows.chunks_exact(columns).map(|row| self.lost_in_row(row, factors, &importance)).sum();
             sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
         });
         sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum()
     }
 
-    /// `d X^T X d^T` for the errors `d` of a row.
-    fn lost_in_row(&self, row: &[f32], factors: &[f32]) -> f64 {
+    /// `d X^T X d^T` for the errors `d` of a row; `importance` is that of its inputs over the factors.
+    fn lost_in_row(&self, row: &[f32], factors: &[f32], importance: &[f32]) -> f64 {
         let (columns, group) = (row.len(), self.grid.group(row.len()));
         let scaled: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let (mut scales, mut zeros) = (vec![0.0; columns / group], vec![0.0; columns / group]);
+        self.grid.reach(&scaled, importance, &mut scales, &mut zeros);
         let mut errors = vec![0.0; columns];
         for (at, (weights, errors)) in scaled.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
-            let (low, high) =
-                weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
-            let (scale, zero) = self.grid.reach(low, high);
             for ((error, weight), factor) in errors.iter_mut().zip(weights).zip(&factors[at * group..]) {
-                *error = (weight - self.grid.round(*weight, scale, zero).1) / factor;
+                *error = (weight - self.grid.round(*weight, scales[at], zeros[at]).1) / factor;
             }
         }
         let mut sum = 0.0;
@@ -122,6 +118,14 @@ impl Judged<'_> {
         }
         sum
     }
+}
+
+/// The importance of inputs that weights times factors are given: what is multiplied there is divided here.
+pub(super) fn scaled_back(mut importance: Vec<f32>, factors: &[f32]) -> Vec<f32> {
+    for (own, factor) in importance.iter_mut().zip(factors) {
+        *own /= factor * factor;
+    }
+    importance
 }
 
 /// Codes of a matrix of which every group is clipped where that lowers the error of outputs, by the importance of inputs.
@@ -137,12 +141,10 @@ pub(super) fn clipped(weights: &[f32], importance: &[f32], grid: &dyn Grid, thre
         .zip(chosen.zeros.chunks_mut(groups))
         .zip(weights.chunks(columns));
     share(threads, rows.collect(), |(((codes, scales), zeros), weights)| {
-        for at in 0..groups {
-            let own = at * group..(at + 1) * group;
-            let (scale, zero) = least_clipping(grid, &weights[own.clone()], &importance[own.clone()]);
-            (scales[at], zeros[at]) = (scale, zero);
-            for (code, weight) in codes[own.clone()].iter_mut().zip(&weights[own]) {
-                *code = grid.round(*weight, scale, zero).0;
+        grid.choose(weights, importance, scales, zeros);
+        for (at, (codes, weights)) in codes.chunks_exact_mut(group).zip(weights.chunks_exact(group)).enumerate() {
+            for (code, weight) in codes.iter_mut().zip(weights) {
+                *code = grid.round(*weight, scales[at], zeros[at]).0;
             }
         }
     });
@@ -192,9 +194,9 @@ mod tests {
                 .chunks_exact(32)
                 .flat_map(|group| {
                     let grid = grid();
-                    let peak = group.iter().fold(0f32, |peak, weight| peak.max(weight.abs()));
-                    let (scale, zero) = grid.reach(-peak, peak);
-                    group.iter().map(|weight| grid.round(*weight, scale, zero).1).collect::<Vec<_>>()
+                    let (mut scale, mut zero) = ([0.0], [0.0]);
+                    grid.reach(group, group, &mut scale, &mut zero);
+                    group.iter().map(|weight| grid.round(*weight, scale[0], zero[0]).1).collect::<Vec<_>>()
                 })
                 .collect();
             for x in x.chunks_exact(columns) {

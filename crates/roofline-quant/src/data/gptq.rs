@@ -17,7 +17,7 @@ use super::{
     moments::Moments,
     share::share,
 };
-use crate::coding::grid::{Grid, least_clipping};
+use crate::coding::Grid;
 
 /// Channels that are rounded before those after them are changed.
 const BLOCK: usize = 128;
@@ -43,7 +43,8 @@ pub(crate) struct Compensation {
     static_groups: bool,
     /// `U`, in that order.
     factor: Vec<f32>,
-    importance: Vec<f32>,
+    /// How much an error in each channel matters for scales.
+    pub(crate) importance: Vec<f32>,
     /// Channels that were zero in every token.
     pub(crate) dead: usize,
     /// What was added to the diagonal, as a part of its mean.
@@ -76,7 +77,7 @@ impl Compensation {
             };
             let factor = inverse_factor(columns, at, threads)?;
             let static_groups = order == Order::Activations;
-            let (order, importance) = (channels.clone(), importance.clone());
+            let (order, importance) = (channels.clone(), moments.importance_for_scales());
             Some(Self { columns, order, static_groups, factor, importance, dead, damping })
         })
     }
@@ -111,11 +112,11 @@ impl Compensation {
         // In the order in which they are rounded.
         let mut left: Vec<f32> =
             weights.chunks_exact(columns).flat_map(|row| self.order.iter().map(|channel| row[*channel])).collect();
-        let choose =
-            |weights: &[f32], at: usize| least_clipping(grid, weights, &self.importance[at * group..][..group]);
-        if self.static_groups {
-            for (at, weights) in weights.chunks_exact(group).enumerate() {
-                (scales[at], zeros[at]) = choose(weights, at % groups);
+        let fixed = self.static_groups || grid.by_rows();
+        if fixed {
+            let rows = scales.chunks_exact_mut(groups).zip(zeros.chunks_exact_mut(groups));
+            for (weights, (scales, zeros)) in weights.chunks_exact(columns).zip(rows) {
+                grid.choose(weights, &self.importance, scales, zeros);
             }
         }
         // A group whose scale is chosen on the way lies in one block, or starts with one.
@@ -128,8 +129,9 @@ impl Compensation {
                 for row in 0..rows {
                     let left = &mut left[row * columns..][..until.max((at + group).min(columns))];
                     let own = row * groups + channel / group;
-                    if !self.static_groups && at.is_multiple_of(group) {
-                        (scales[own], zeros[own]) = choose(&left[at..at + group], at / group);
+                    if !fixed && at.is_multiple_of(group) {
+                        let (scale, zero) = (&mut scales[own..=own], &mut zeros[own..=own]);
+                        grid.choose(&left[at..at + group], &self.importance[at..at + group], scale, zero);
                     }
                     let weight = left[at];
                     let (code, value) = grid.round(weight, scales[own], zeros[own]);
