@@ -95,15 +95,17 @@ pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: 
             None if code.coding.weighs() => searched.push((item, &code.scheme)),
             None => return Err(no_grid(item, &code.scheme, method)),
         }
-        // What an expert is given is seen of it alone, and goes to a matrix of its own.
-        let stacked = item.site.is_stack() || item.site.experts().is_none() || item.origins().len() > 1;
-        if item.site.role.is_expert() && stacked {
+        // Each expert of a tensor of many is chosen for by itself.
+        let each = code.matrix().rows / item.origins().len().max(1);
+        if !each.is_multiple_of(code.coding.unit()) {
             return Err(Error::unsupported(
                 format!(
-                    "`{}` is written as one tensor of all experts, and `{method}` chooses for each of them",
-                    item.site.module
+                    "`{}` has experts of {each} rows, and {} codes {} together: `{method}` chooses for each expert",
+                    item.site.module,
+                    code.scheme,
+                    code.coding.unit()
                 ),
-                "use `⟨as compressed-tensors⟩`, which has experts apart where the model does, or the method `rtn`",
+                "choose a scheme whose rows are coded one by one, or the method `rtn`",
             ));
         }
     }

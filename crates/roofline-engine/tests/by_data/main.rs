@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod demo;
+mod experts;
 mod gguf;
 
 use std::{
@@ -198,18 +199,6 @@ fn layouts_of_integers() {
     assert!(error.contains("smoothquant"), "{error}");
     let error = quantize(&checkpoint, &order(Method::Awq, "int4-g32-zp", Layout::Awq, &target), &|_: u64| {});
     assert!(error.unwrap_err().to_string().contains("goes by a text"));
-}
-
-/// A tensor of all experts is no place for what was chosen for each.
-#[test]
-fn experts_in_one_tensor_are_refused() {
-    let place = Place::new("stacks");
-    let checkpoint = wide(&place, "mixtral");
-    let target = place.0.join("none");
-    let mut observed = Layerwise::new(&checkpoint, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
-    let order = order(Method::Gptq, "int4-g32-zp16", Layout::Mlx, &target);
-    let error = quantize_observed(&checkpoint, &order, &mut observed, &|_: u64| {}).unwrap_err().to_string();
-    assert!(error.contains("switch_mlp") && error.contains("gptq"), "{error}");
 }
 
 /// All files of a folder, by name.

@@ -9,13 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{
     chosen::Chosen,
-    fold::{Fold, Tensors},
-    layer::read_all,
+    fold::{Fold, Reader, Tensors},
     lines::{STRIP, add},
     moments::Moments,
     share::share,
 };
-use crate::{Result, coding::Grid, job::Work};
+use crate::{Result, coding::Grid};
 
 /// Powers that are tried: 0 to 1 in twentieths.
 const POWERS: usize = 20;
@@ -37,16 +36,17 @@ struct Judged<'m> {
 /// The factors of a place for them that lower the error of outputs most; none where no power lowers it.
 pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, threads: usize) -> Result<Option<Vec<f32>>> {
     let mut judged = Vec::new();
-    for (module, moments) in &fold.readers {
-        let (Some(item), Some(moments)) = (tensors.item(module), moments) else { continue };
-        let Work::Code(code) = &item.work else { continue };
-        let Some(grid) = code.coding.grid().filter(|_| code.lossy) else { continue };
-        let all = read_all(&*code.rows, threads)?;
-        let columns = moments.columns;
-        let by = (code.matrix().rows / JUDGED).max(1);
-        let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
-        let products = moments.all_products();
-        judged.push(Judged { weights, grid, moments, products });
+    for Reader { module, expert, moments } in &fold.readers {
+        let Some(moments) = moments else { continue };
+        for piece in tensors.pieces(module, *expert) {
+            let Some(grid) = tensors.grid(piece) else { continue };
+            let Some(all) = tensors.numbers(piece, threads)? else { continue };
+            let columns = moments.columns;
+            let by = (piece.origin.rows.len() / JUDGED).max(1);
+            let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
+            let products = moments.all_products();
+            judged.push(Judged { weights, grid, moments, products });
+        }
     }
     let Some(first) = judged.first() else { return Ok(None) };
     let columns = first.moments.columns;

@@ -22,7 +22,12 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// The item that it is a part of, if that is coded.
+    /// The item that it is a part of.
+    pub(super) fn item<'j>(&self, job: &'j QuantizeJob<'j>) -> &'j Item<'j> {
+        &job.items[self.item]
+    }
+
+    /// How that is coded, if it is.
     pub(super) fn code<'j>(&self, job: &'j QuantizeJob<'_>) -> Option<&'j Code<'j>> {
         match &job.items.get(self.item)?.work {
             Work::Code(code) => Some(code),
@@ -63,7 +68,7 @@ pub(super) struct Products {
 impl Products {
     /// Those that are quantized.
     pub(super) fn of_layer(job: &QuantizeJob<'_>, layer: usize) -> Self {
-        Self::among(job, layer, |code| code.lossy)
+        Self::among(job, layer, |work| matches!(work, Work::Code(code) if code.lossy))
     }
 
     /// The same with those that keep their numbers: all that the source's tensors hold.
@@ -71,11 +76,10 @@ impl Products {
         Self::among(job, layer, |_| true)
     }
 
-    fn among(job: &QuantizeJob<'_>, layer: usize, taken: impl Fn(&Code<'_>) -> bool) -> Self {
+    fn among(job: &QuantizeJob<'_>, layer: usize, taken: impl Fn(&Work<'_>) -> bool) -> Self {
         let (mut pieces, mut by_module) = (Vec::new(), HashMap::<_, Vec<usize>>::new());
         for (at, item) in job.items.iter().enumerate() {
-            let Work::Code(code) = &item.work else { continue };
-            if item.site.layer != Some(layer as u64) || !taken(code) {
+            if item.site.layer != Some(layer as u64) || !taken(&item.work) {
                 continue;
             }
             for (origin, key) in item.origins().into_iter().zip(keys(item)) {
@@ -91,6 +95,11 @@ impl Products {
         let named = |expert| self.by_module.get(&(module.to_owned(), expert));
         let found = named(expert).or_else(|| named(None)).map_or(&[][..], Vec::as_slice);
         found.iter().map(|at| &self.pieces[*at])
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> &[Piece] {
+        &self.pieces
     }
 
     pub(super) fn has(&self, module: &str, expert: Option<usize>) -> bool {

@@ -21,7 +21,8 @@ use crate::{
     coding::{Coding, Matrix, Numbers},
     job::{Code, Item, Work},
     observed::{Observed, Pass, Replaced},
-    rows::{Factors, InMemory, Plain, Rows, Scaled},
+    rows::{Band, Factors, InMemory, Plain, Rows, Scaled, Stacked},
+    site::Site,
     stream::Progress,
 };
 
@@ -136,14 +137,11 @@ impl Sequence<'_> {
         if !awq {
             return Ok(());
         }
-        for ((modules, _), moments) in inputs {
-            for module in modules {
-                let Some(item) = tensors.item(module) else { continue };
-                let Work::Code(code) = &item.work else { continue };
-                if !code.lossy {
-                    continue;
-                }
-                let own = made.tensors.entry(item.name.clone()).or_default();
+        let products = Products::of_layer(job, layer);
+        for ((modules, expert), moments) in inputs {
+            for piece in modules.iter().flat_map(|module| products.of(module, *expert)) {
+                let Some(code) = piece.code(job) else { continue };
+                let own = made.tensors.entry(piece.key.clone()).or_default();
                 let factors = own.factors.clone().unwrap_or_default();
                 let scale = factors.columns.as_deref().unwrap_or_default();
                 let importance = awq::scaled_back(moments.importance_for_scales(), scale);
@@ -151,7 +149,7 @@ impl Sequence<'_> {
                     own.importance = code.coding.weighs().then_some(importance);
                     continue;
                 };
-                let weights = read_all(&Scaled { inner: &*code.rows, factors } as &dyn Rows, self.threads)?;
+                let weights = read_all(&Scaled { inner: piece.rows(code), factors } as &dyn Rows, self.threads)?;
                 own.chosen = Some(awq::clipped(&weights, &importance, &*grid, self.threads));
                 own.importance = grid.by_rows().then_some(importance);
             }
@@ -254,10 +252,11 @@ impl Sequence<'_> {
 /// Gives the items of a layer what was made of them.
 fn apply(job: &mut QuantizeJob<'_>, kept: &KeptLayer, layer: usize) -> Result<()> {
     for item in job.items.iter_mut().filter(|item| item.site.layer == Some(layer as u64)) {
-        if let Some(factors) = kept.factors(&item.name)? {
+        let keys = keys(item);
+        let factors = keys.iter().map(|key| kept.factors(key)).collect::<Result<Vec<_>>>()?;
+        if factors.iter().any(Option::is_some) {
             multiply(item, factors)?;
         }
-        let keys = keys(item);
         if let Work::Code(code) = &mut item.work
             && code.lossy
         {
@@ -280,20 +279,25 @@ fn forget_rare(products: &Products, inputs: &mut BTreeMap<Input, Moments>, layer
     Some(format!("layer {layer}: too few tokens reach {first}{others}: they are rounded to nearest"))
 }
 
-/// From now on a tensor is read times its factors; one that would be copied is coded in its own type.
-fn multiply(item: &mut Item<'_>, factors: Factors) -> Result<()> {
+/// From now on a tensor is read times its factors, those of each matrix in it; one that would be copied is coded in its own type.
+fn multiply(item: &mut Item<'_>, mut factors: Vec<Option<Factors>>) -> Result<()> {
     match &mut item.work {
         Work::Code(code) => {
             let nothing = Box::new(InMemory::new(Matrix { rows: 0, columns: 0 }, Vec::new()));
-            let inner = mem::replace(&mut code.rows, nothing);
-            code.rows = Box::new(Scaled { inner, factors });
+            let inner = Arc::new(mem::replace(&mut code.rows, nothing));
+            let each = inner.matrix().rows / factors.len().max(1);
+            let pieces = factors.into_iter().enumerate().map(|(at, factors)| {
+                let inner = Band::new(Arc::clone(&inner), at * each, each);
+                Box::new(Scaled { inner, factors: factors.unwrap_or_default() }) as Box<dyn Rows>
+            });
+            code.rows = Stacked::of(pieces.collect());
         }
         Work::Copy { shard, entry, to } => {
             let (rows, coding) = (Plain::new(shard, entry)?, Arc::new(Numbers(entry.dtype)));
             let unfit = |reason| Error::Weight { name: item.name.clone(), reason, hint: None };
             let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| (part, *to)).collect();
             item.work = Work::Code(Code {
-                rows: Box::new(Scaled { inner: rows, factors }),
+                rows: Box::new(Scaled { inner: rows, factors: factors.pop().flatten().unwrap_or_default() }),
                 coding,
                 scheme: entry.dtype.name().to_owned(),
                 lossy: false,
@@ -312,16 +316,20 @@ fn multiply(item: &mut Item<'_>, factors: Factors) -> Result<()> {
 /// Bytes of memory that a method holds at most beside the model: what is kept of the inputs of a layer, the widest of them
 /// factored, and the numbers of a matrix.
 pub(crate) fn memory(job: &QuantizeJob<'_>, method: Method) -> u64 {
-    let mut layers: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut layers: BTreeMap<u64, BTreeMap<(String, Option<usize>), u64>> = BTreeMap::new();
     let (mut widest, mut largest) = (0, 0);
     for item in &job.items {
         let (Work::Code(code), Some(layer)) = (&item.work, item.site.layer) else { continue };
         if code.lossy {
             let columns = code.matrix().columns;
-            // Products of one input share what is kept of it.
-            let input = item.site.fused().into_iter().next().unwrap_or_default();
             let kept = if method == Method::SmoothQuant { 0 } else { Moments::bytes(columns) };
-            layers.entry(layer).or_default().insert(input, kept);
+            let origins = item.origins();
+            for origin in &origins {
+                // Products of one input share what is kept of it.
+                let site = Site { module: origin.module().to_owned(), ..item.site.clone() };
+                let input = (site.fused().into_iter().next().unwrap_or_default(), origin.expert);
+                layers.entry(layer).or_default().insert(input, kept);
+            }
             widest = widest.max(if method == Method::Gptq { Compensation::bytes(columns) } else { kept });
             largest = largest.max(item.weights());
         }
