@@ -100,11 +100,11 @@ impl Judged<'_> {
     /// `d X^T X d^T` for the errors `d` of a row; `importance` is that of its inputs over the factors.
     fn lost_in_row(&self, row: &[f32], factors: &[f32], importance: &[f32]) -> f64 {
         let (columns, group) = (row.len(), self.grid.group(row.len()));
-        let scaled: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let weights: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
         let (mut scales, mut zeros) = (vec![0.0; columns / group], vec![0.0; columns / group]);
-        self.grid.reach(&scaled, importance, &mut scales, &mut zeros);
+        self.grid.reach(&weights, importance, &mut scales, &mut zeros);
         let mut errors = vec![0.0; columns];
-        for (at, (weights, errors)) in scaled.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
+        for (at, (weights, errors)) in weights.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
             for ((error, weight), factor) in errors.iter_mut().zip(weights).zip(&factors[at * group..]) {
                 *error = (weight - self.grid.round(*weight, scales[at], zeros[at]).1) / factor;
             }
