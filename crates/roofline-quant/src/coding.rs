@@ -164,6 +164,10 @@ impl<C: Coding + ?Sized> Coding for Arc<C> {
         (**self).grid()
     }
 
+    fn weighs(&self) -> bool {
+        (**self).weighs()
+    }
+
     fn kernel_form(&self, matrix: Matrix) -> Option<KernelForm> {
         (**self).kernel_form(matrix)
     }
@@ -225,6 +229,11 @@ pub trait Coding: Send + Sync {
     /// Its codes as methods see them that choose scales, zero points and codes themselves; none where it has no such.
     fn grid(&self) -> Option<Box<dyn Grid>> {
         None
+    }
+
+    /// Whether its own search for scales goes by the importance of inputs, where that is known.
+    fn weighs(&self) -> bool {
+        false
     }
 
     /// The form in which kernels read exactly what is stored of a matrix of that shape, if they have one.

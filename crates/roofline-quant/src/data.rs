@@ -16,6 +16,7 @@ mod gptq;
 mod layer;
 mod moments;
 mod panels;
+mod pieces;
 mod sequential;
 pub(crate) mod share;
 mod smooth;
@@ -27,7 +28,10 @@ pub(crate) use sequential::{Sequence, memory};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Error, Layout, Method, QuantizeJob, Result, job::Work};
+use crate::{
+    Checkpoint, Error, Layout, Method, QuantizeJob, Result,
+    job::{Item, Work},
+};
 
 /// The text that a method went by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -62,8 +66,8 @@ impl Default for Tuning {
     }
 }
 
-/// Refuses a method that chooses codes where a layout stores others than it knows.
-pub(crate) fn check(job: &QuantizeJob<'_>, method: Method, layout: Layout) -> Result<()> {
+/// Refuses a method that chooses codes where a layout stores others than it knows, and says what it leaves to others.
+pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: Method, layout: Layout) -> Result<()> {
     if method == Method::SmoothQuant && layout != Layout::CompressedTensors {
         return Err(Error::unsupported(
             format!("{layout} rounds no inputs of products, and `{method}` makes them easy to round"),
@@ -73,28 +77,60 @@ pub(crate) fn check(job: &QuantizeJob<'_>, method: Method, layout: Layout) -> Re
     if !matches!(method, Method::Gptq | Method::Awq) {
         return Ok(());
     }
+    if checkpoint.gguf.is_some() && layout == Layout::Gguf {
+        return Err(Error::unsupported(
+            format!("`{method}` makes no GGUF file of another: its tensors have other names than the model that runs"),
+            "start from the checkpoint that the file was made of, or take the method `rtn`",
+        ));
+    }
+    let (mut chosen, mut searched) = (0, Vec::new());
     for item in &job.items {
         let Work::Code(code) = &item.work else { continue };
         if !code.lossy || !item.site.is_layer_product() {
             continue;
         }
-        if code.coding.grid().is_none() {
-            return Err(Error::unsupported(
-                format!("`{}` would be {}, which the method `{method}` does not round to", item.name, code.scheme),
-                "it rounds to integers with scales: `w4a16`, `w8a16`, `int8` and the like, as compressed-tensors, gptq, awq, \
-                 torchao or mlx",
-            ));
+        match code.coding.grid() {
+            Some(_) => chosen += 1,
+            // Its own search goes by the same inputs.
+            None if code.coding.weighs() => searched.push((item, &code.scheme)),
+            None => return Err(no_grid(item, &code.scheme, method)),
         }
-        // What an expert is given is seen of it alone, and goes to a matrix of its own.
-        if item.site.role.is_expert() && (item.site.is_stack() || item.site.experts().is_none()) {
+        // Each expert of a tensor of many is chosen for by itself.
+        let each = code.matrix().rows / item.origins().len().max(1);
+        if !each.is_multiple_of(code.coding.unit()) {
             return Err(Error::unsupported(
                 format!(
-                    "`{}` is written as one tensor of all experts, and `{method}` chooses for each of them",
-                    item.site.module
+                    "`{}` has experts of {each} rows, and {} codes {} together: `{method}` chooses for each expert",
+                    item.site.module,
+                    code.scheme,
+                    code.coding.unit()
                 ),
-                "use `⟨as compressed-tensors⟩`, which has experts apart where the model does, or the method `rtn`",
+                "choose a scheme whose rows are coded one by one, or the method `rtn`",
             ));
         }
     }
+    let note = match &searched[..] {
+        [] => return Ok(()),
+        [(item, scheme), ..] if chosen == 0 => return Err(no_grid(item, scheme, method)),
+        [(item, scheme), others @ ..] => {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            format!(
+                "`{method}` chooses the codes of {chosen} matrices; {} have none to choose: {scheme} of `{}`{more} is found by \
+                 the type's own search, weighed by the inputs that the text brings",
+                searched.len(),
+                item.site.module
+            )
+        }
+    };
+    job.notes.push(note);
     Ok(())
+}
+
+/// That a method does not round to what an item would be.
+fn no_grid(item: &Item<'_>, scheme: &str, method: Method) -> Error {
+    Error::unsupported(
+        format!("`{}` would be {scheme}, which the method `{method}` does not round to", item.name),
+        "it rounds to integers with scales: `w4a16`, `w8a16`, `int8` and the like, as compressed-tensors, gptq, awq, torchao \
+         or mlx, and `q4_0` to `q6_k` as gguf; iq types go by data with `⟨imatrix⟩`",
+    )
 }

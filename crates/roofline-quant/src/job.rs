@@ -7,6 +7,7 @@ use crate::{
     checkpoint::Shard,
     coding::{Coding, Matrix, Part, Placing},
     data::KeptChosen,
+    origin::Origin,
     rows::Rows,
     safetensors::{Entry, Header},
     site::Site,
@@ -126,6 +127,8 @@ pub struct Code<'a> {
     pub importance: Option<Vec<f32>>,
     /// What a method has chosen for it, in the place of what the coding would.
     pub chosen: Option<Box<KeptChosen>>,
+    /// The matrices of the source that its rows come from, one after the other. None is the tensor of its name, as it lies.
+    pub origins: Vec<Origin>,
     /// The stored tensors of the whole, and where they go.
     pub parts: Vec<(Part, Place)>,
 }
@@ -136,17 +139,20 @@ impl Code<'_> {
         self.rows.matrix()
     }
 
-    /// Rows whose errors are weighed alike: all of them, or those of one of a stack.
+    /// Rows that are coded alike, their errors weighed by the same: all of them, or those of one of a stack.
     pub(crate) fn weighed_alike(&self) -> usize {
         let matrix = self.matrix();
-        let stacked = self.importance.as_ref().map_or(1, |importance| importance.len() / matrix.columns.max(1));
-        (matrix.rows / stacked.max(1)).max(1)
+        let weighed = self.importance.as_ref().map_or(1, |importance| importance.len() / matrix.columns.max(1));
+        let chosen = self.chosen.as_ref().map_or(1, |chosen| chosen.pieces());
+        (matrix.rows / weighed.max(chosen).max(1)).max(1)
     }
 
     /// How much an error in each input channel of a row matters.
     pub(crate) fn importance_of(&self, row: usize) -> Option<&[f32]> {
-        let columns = self.matrix().columns;
-        let from = row / self.weighed_alike() * columns;
+        let matrix = self.matrix();
+        let columns = matrix.columns;
+        let stacked = self.importance.as_ref()?.len() / columns.max(1);
+        let from = row / (matrix.rows / stacked.max(1)).max(1) * columns;
         self.importance.as_ref().and_then(|importance| importance.get(from..from + columns))
     }
 
@@ -187,6 +193,16 @@ pub(crate) fn part_bytes(part: &Part, rows: usize) -> usize {
 }
 
 impl Item<'_> {
+    /// The matrices of the source that its rows come from.
+    pub(crate) fn origins(&self) -> Vec<Origin> {
+        match &self.work {
+            Work::Code(code) if !code.origins.is_empty() => code.origins.clone(),
+            Work::Code(code) => vec![Origin::whole(&self.name, code.matrix().rows)],
+            Work::Copy { entry, .. } => vec![Origin::whole(&self.name, entry.shape.first().copied().unwrap_or(0))],
+            Work::Literal { .. } => Vec::new(),
+        }
+    }
+
     /// How many numbers it holds.
     pub fn weights(&self) -> u64 {
         match &self.work {

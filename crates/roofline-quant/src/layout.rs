@@ -350,6 +350,7 @@ fn items<'a>(
                     fused: Vec::new(),
                     importance: None,
                     chosen: None,
+                    origins: Vec::new(),
                     parts,
                 })
             }
@@ -372,7 +373,8 @@ fn items<'a>(
                 let parts = parts.collect::<Result<_>>()?;
                 let lossy = !matches!(scheme.target, Target::Plain(_));
                 let scheme = scheme.name.to_owned();
-                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, chosen: None, parts })
+                let origins = Vec::new();
+                Work::Code(Code { rows, coding, scheme, lossy, fused, importance: None, chosen: None, origins, parts })
             }
         };
         Ok(Item { name: source, site, work })

@@ -33,6 +33,7 @@ mod method;
 pub mod model_card;
 mod number;
 pub mod observed;
+pub mod origin;
 pub mod part;
 pub mod plan;
 pub mod preview;

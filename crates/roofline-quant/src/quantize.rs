@@ -149,7 +149,7 @@ pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Resu
     apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
     let mut job = request.layout.job(checkpoint, request)?;
     request.shards.spread(request.layout, &mut job)?;
-    data::check(&job, request.method, request.layout)?;
+    data::check(checkpoint, &mut job, request.method, request.layout)?;
     Ok(job)
 }
 
@@ -206,7 +206,8 @@ fn write(
     let chosen = observed.map_or(Ok(()), |observed| {
         let Request { method, tuning, threads, .. } = request.clone();
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
-        let plus_one = model.arithmetic.norm_plus_one;
+        // GGUF's norms hold all that they multiply by.
+        let plus_one = model.arithmetic.norm_plus_one && request.layout != Layout::Gguf;
         Sequence { method, tuning, plus_one, folder: space.layers(), threads, watch }.run(&mut job, observed)
     });
     let made = chosen

@@ -14,7 +14,7 @@ pub use rearranged::{Added, Ordered, Transposed};
 pub use scaled::Factors;
 pub(crate) use scaled::Scaled;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     Result,
@@ -110,6 +110,7 @@ macro_rules! rows_behind {
 
 rows_behind!(&R);
 rows_behind!(Box<R>);
+rows_behind!(Arc<R>);
 
 /// Matrices of equally many columns, one below the other.
 pub struct Stacked<'a> {
@@ -243,6 +244,17 @@ pub enum Pairs {
     Parted,
 }
 
+impl Pairs {
+    /// The row that comes at `row`, of heads of so many.
+    pub(crate) fn source(self, head: usize, row: usize) -> usize {
+        let (first, within) = (row / head * head, row % head);
+        match self {
+            Self::Joined => first + within % 2 * (head / 2) + within / 2,
+            Self::Parted => first + within % (head / 2) * 2 + within / (head / 2),
+        }
+    }
+}
+
 /// The rows of each head in another order.
 pub struct Heads<R> {
     rows: R,
@@ -258,12 +270,7 @@ impl<R: Rows> Heads<R> {
 
     /// Where a row comes from.
     fn source(&self, row: usize) -> usize {
-        let head = self.head;
-        let (first, within) = (row / head * head, row % head);
-        match self.pairs {
-            Pairs::Joined => first + within % 2 * (head / 2) + within / 2,
-            Pairs::Parted => first + within % (head / 2) * 2 + within / (head / 2),
-        }
+        self.pairs.source(self.head, row)
     }
 }
 

@@ -13,6 +13,7 @@
 
 #![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
 
+mod affine;
 mod centred;
 pub mod half;
 mod importance;
@@ -28,6 +29,7 @@ mod search;
 mod simple;
 mod steps;
 
+pub use affine::Affine;
 pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
 pub use q2k::Q2K;

@@ -72,7 +72,7 @@ pub fn deviation(got: &[f32], want: &[f32]) -> f32 {
     off / largest
 }
 
-/// Writes random BF16 tensors: `1 + spread x` for vectors, `spread x` for matrices, with `x` between -1 and 1.
+/// Writes random BF16 tensors: `1 + spread x` for vectors, `spread x` for matrices and biases, with `x` between -1 and 1.
 pub fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     let (mut header, mut data, mut state) = (serde_json::Map::new(), Vec::new(), 7u64);
     for (name, shape, spread) in tensors {
@@ -80,7 +80,7 @@ pub fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
         for _ in 0..shape.iter().product::<usize>() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let noise = ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * spread;
-            let value = if shape.len() == 1 { 1.0 + noise } else { noise };
+            let value = if shape.len() == 1 && !name.ends_with("bias") { 1.0 + noise } else { noise };
             data.extend_from_slice(&((value.to_bits() >> 16) as u16).to_le_bytes());
         }
         let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, data.len()]});
@@ -91,7 +91,8 @@ pub fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Writes a random model whose matrices are wide enough for every block: a dense one, or one of experts.
+/// Writes a random model whose matrices are wide enough for every block: a dense one, or one of experts, apart (mixtral) or in stacks
+/// (gpt-oss).
 pub fn model(folder: &Path, family: &str) {
     let (hidden, inner, heads, kv_heads, width, vocabulary, layers) = (256, 512, 4, 2, 64, 320, 2);
     let mut config = json!({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
@@ -107,7 +108,10 @@ pub fn model(folder: &Path, family: &str) {
         let mut add = |name: &str, shape: Vec<usize>| {
             // Norms that are not one: of few numbers, many would lie exactly between two codes.
             let spread = if shape.len() == 1 { 0.1 } else { 1.5 / (shape[1] as f32).sqrt() };
-            tensors.push((format!("model.layers.{layer}.{name}.weight"), shape, spread));
+            // Stacks of experts, biases and sinks are no modules.
+            let plain = shape.len() == 3 || name.ends_with("bias") || name.ends_with("sinks");
+            let end = if plain { "" } else { ".weight" };
+            tensors.push((format!("model.layers.{layer}.{name}{end}"), shape, spread));
         };
         add("input_layernorm", vec![hidden]);
         add("post_attention_layernorm", vec![hidden]);
@@ -115,7 +119,19 @@ pub fn model(folder: &Path, family: &str) {
         add("self_attn.k_proj", vec![kv_heads * width, hidden]);
         add("self_attn.v_proj", vec![kv_heads * width, hidden]);
         add("self_attn.o_proj", vec![hidden, heads * width]);
-        if family == "mixtral" {
+        if family == "gpt-oss" {
+            add("self_attn.sinks", vec![heads]);
+            add("self_attn.q_proj.bias", vec![heads * width]);
+            add("self_attn.k_proj.bias", vec![kv_heads * width]);
+            add("self_attn.v_proj.bias", vec![kv_heads * width]);
+            add("self_attn.o_proj.bias", vec![hidden]);
+            add("mlp.router", vec![4, hidden]);
+            add("mlp.router.bias", vec![4]);
+            add("mlp.experts.gate_up_proj", vec![4, hidden, 2 * inner]);
+            add("mlp.experts.gate_up_proj_bias", vec![4, 2 * inner]);
+            add("mlp.experts.down_proj", vec![4, inner, hidden]);
+            add("mlp.experts.down_proj_bias", vec![4, hidden]);
+        } else if family == "mixtral" {
             add("block_sparse_moe.gate", vec![4, hidden]);
             for expert in 0..4 {
                 add(&format!("block_sparse_moe.experts.{expert}.w1"), vec![inner, hidden]);
@@ -131,6 +147,14 @@ pub fn model(folder: &Path, family: &str) {
     if family == "mixtral" {
         let more = json!({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
             "num_experts_per_tok": 2});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    }
+    if family == "gpt-oss" {
+        let more = json!({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_local_experts": 4,
+            "num_experts_per_tok": 2, "experts_per_token": 2, "sliding_window": 8, "attention_bias": true,
+            "layer_types": ["sliding_attention", "full_attention"], "swiglu_limit": 7.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+                "original_max_position_embeddings": 64}});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     }
     std::fs::create_dir_all(folder).unwrap();

@@ -17,17 +17,26 @@ pub trait Grid: Send + Sync {
     /// How many weights of a row of `columns` share a scale.
     fn group(&self, columns: usize) -> usize;
 
-    /// The scale and the zero point, as they are stored, of weights between `low <= 0` and `high >= 0`.
-    fn reach(&self, low: f32, high: f32) -> (f32, f32);
+    /// Whether the scales of a row are stored so that they hang together: they are then chosen for whole rows, before any
+    /// weight is rounded.
+    fn by_rows(&self) -> bool {
+        false
+    }
+
+    /// The scales and zero points, as they are stored, of the groups of `weights`, clipped where that lowers the squared error
+    /// of outputs as far as inputs are independent. Whole rows where they are chosen [so](Grid::by_rows).
+    fn choose(&self, weights: &[f32], importance: &[f32], scales: &mut [f32], zeros: &mut [f32]);
+
+    /// The same, quickly: scales that reach every weight, where that is less work.
+    fn reach(&self, weights: &[f32], importance: &[f32], scales: &mut [f32], zeros: &mut [f32]) {
+        self.choose(weights, importance, scales, zeros);
+    }
 
     /// The nearest code of a weight, and what it stands for.
     fn round(&self, weight: f32, scale: f32, zero: f32) -> (u8, f32);
 
     /// What codes of one group stand for.
     fn values(&self, codes: &[u8], scale: f32, zero: f32, values: &mut [f32]);
-
-    /// Which of some scales and zero points has the least squared error over the weights of a group.
-    fn best(&self, weights: &[f32], importance: &[f32], scales: &[f32], zeros: &[f32]) -> usize;
 }
 
 /// The fractions of the largest magnitude that are tried as the largest code's value.
@@ -35,27 +44,33 @@ pub(crate) fn clippings() -> [f32; 24] {
     std::array::from_fn(|at| 1.06 - 0.02 * at as f32)
 }
 
-/// The scale and the zero point of a group's weights, clipped where that lowers the squared error of its outputs as far as
-/// inputs are independent.
-pub(crate) fn least_clipping(grid: &dyn Grid, weights: &[f32], importance: &[f32]) -> (f32, f32) {
-    let (low, high) = weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
-    if high.max(-low) < NEGLIGIBLE {
-        return grid.reach(low, high);
-    }
-    let (mut scales, mut zeros) = ([0.0; 24], [0.0; 24]);
-    for ((scale, zero), part) in scales.iter_mut().zip(&mut zeros).zip(clippings()) {
-        (*scale, *zero) = grid.reach(low * part, high * part);
-    }
-    let best = grid.best(weights, importance, &scales, &zeros);
-    (scales[best], zeros[best])
-}
-
 /// A grid of some element.
 pub(crate) struct Elements<E, F> {
     pub(crate) element: E,
     pub(crate) span: Span,
-    /// As [`Grid::reach`].
+    /// The scale and the zero point, as they are stored, of weights between `low <= 0` and `high >= 0`.
     pub(crate) reach: F,
+}
+
+/// The least and the greatest of a group's weights and zero.
+fn range(weights: &[f32]) -> (f32, f32) {
+    weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)))
+}
+
+impl<E: Element, F: Fn(f32, f32) -> (f32, f32) + Send + Sync> Elements<E, F> {
+    /// The scale and the zero point of a group's weights that lose least.
+    fn least_clipping(&self, weights: &[f32], importance: &[f32]) -> (f32, f32) {
+        let (low, high) = range(weights);
+        if high.max(-low) < NEGLIGIBLE {
+            return (self.reach)(low, high);
+        }
+        let (mut scales, mut zeros) = ([0.0; 24], [0.0; 24]);
+        for ((scale, zero), part) in scales.iter_mut().zip(&mut zeros).zip(clippings()) {
+            (*scale, *zero) = (self.reach)(low * part, high * part);
+        }
+        let best = least_error(self.element, weights, importance, &scales, &zeros);
+        (scales[best], zeros[best])
+    }
 }
 
 impl<E: Element, F: Fn(f32, f32) -> (f32, f32) + Send + Sync> Grid for Elements<E, F> {
@@ -63,8 +78,20 @@ impl<E: Element, F: Fn(f32, f32) -> (f32, f32) + Send + Sync> Grid for Elements<
         self.span.length(columns)
     }
 
-    fn reach(&self, low: f32, high: f32) -> (f32, f32) {
-        (self.reach)(low, high)
+    fn choose(&self, weights: &[f32], importance: &[f32], scales: &mut [f32], zeros: &mut [f32]) {
+        let group = weights.len() / scales.len().max(1);
+        let groups = weights.chunks_exact(group).zip(importance.chunks_exact(group));
+        for ((weights, importance), (scale, zero)) in groups.zip(scales.iter_mut().zip(zeros)) {
+            (*scale, *zero) = self.least_clipping(weights, importance);
+        }
+    }
+
+    fn reach(&self, weights: &[f32], _importance: &[f32], scales: &mut [f32], zeros: &mut [f32]) {
+        let group = weights.len() / scales.len().max(1);
+        for (weights, (scale, zero)) in weights.chunks_exact(group).zip(scales.iter_mut().zip(zeros)) {
+            let (low, high) = range(weights);
+            (*scale, *zero) = (self.reach)(low, high);
+        }
     }
 
     fn round(&self, weight: f32, scale: f32, zero: f32) -> (u8, f32) {
@@ -74,10 +101,6 @@ impl<E: Element, F: Fn(f32, f32) -> (f32, f32) + Send + Sync> Grid for Elements<
 
     fn values(&self, codes: &[u8], scale: f32, zero: f32, values: &mut [f32]) {
         expand(self.element, codes, codes.len(), &[scale], &[zero], values);
-    }
-
-    fn best(&self, weights: &[f32], importance: &[f32], scales: &[f32], zeros: &[f32]) -> usize {
-        least_error(self.element, weights, importance, scales, zeros)
     }
 }
 

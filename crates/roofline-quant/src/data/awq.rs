@@ -9,17 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{
     chosen::Chosen,
-    fold::{Fold, Tensors},
-    layer::read_all,
+    fold::{Fold, Reader, Tensors},
     moments::Moments,
     panels::{Panels, ROWS, WIDTH, add, turned},
     share::share,
 };
-use crate::{
-    Result,
-    coding::grid::{Grid, least_clipping},
-    job::Work,
-};
+use crate::{Result, coding::Grid};
 
 /// Powers that are tried: 0 to 1 in twentieths.
 const POWERS: usize = 20;
@@ -41,16 +36,17 @@ struct Judged<'m> {
 /// The factors of a place for them that lower the error of outputs most; none where no power lowers it.
 pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, threads: usize) -> Result<Option<Vec<f32>>> {
     let mut judged = Vec::new();
-    for (module, moments) in &fold.readers {
-        let (Some(item), Some(moments)) = (tensors.item(module), moments) else { continue };
-        let Work::Code(code) = &item.work else { continue };
-        let Some(grid) = code.coding.grid().filter(|_| code.lossy) else { continue };
-        let all = read_all(&*code.rows, threads)?;
-        let columns = moments.columns;
-        let by = (code.matrix().rows / JUDGED).max(1);
-        let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
-        let products = moments.all_products();
-        judged.push(Judged { weights, grid, moments, products });
+    for Reader { module, expert, moments } in &fold.readers {
+        let Some(moments) = moments else { continue };
+        for piece in tensors.pieces(module, *expert) {
+            let Some(grid) = tensors.grid(piece) else { continue };
+            let Some(all) = tensors.numbers(piece, threads)? else { continue };
+            let columns = moments.columns;
+            let by = (piece.origin.rows.len() / JUDGED).max(1);
+            let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
+            let products = moments.all_products();
+            judged.push(Judged { weights, grid, moments, products });
+        }
     }
     let Some(first) = judged.first() else { return Ok(None) };
     let columns = first.moments.columns;
@@ -90,20 +86,23 @@ fn lost(judged: &[Judged<'_>], factors: &[f32], threads: usize) -> f64 {
 impl Judged<'_> {
     fn lost(&self, factors: &[f32], threads: usize) -> f64 {
         let columns = self.moments.columns;
+        let importance = scaled_back(self.moments.importance_for_scales(), factors);
         let bands: Vec<(usize, &[f32])> = self.weights.chunks(BAND * columns).enumerate().collect();
         // Added in the order of rows, whoever computed them.
         let sums = Mutex::new(vec![0.0; bands.len()]);
         share(threads, bands, |(band, rows)| {
-            let sum: f64 = rows.chunks(ROWS * columns).map(|rows| self.lost_in_rows(rows, factors)).sum();
+            let lost = |rows: &[f32]| self.lost_in_rows(rows, factors, &importance);
+            let sum: f64 = rows.chunks(ROWS * columns).map(lost).sum();
             sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
         });
         sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum()
     }
 
-    /// The sum of `d X^T X d^T` for the errors `d` of a tile's rows.
-    fn lost_in_rows(&self, rows: &[f32], factors: &[f32]) -> f64 {
+    /// The sum of `d X^T X d^T` for the errors `d` of a tile's rows; `importance` is that of their inputs over the factors.
+    fn lost_in_rows(&self, rows: &[f32], factors: &[f32], importance: &[f32]) -> f64 {
         let columns = self.moments.columns;
-        let errors: Vec<f32> = rows.chunks_exact(columns).flat_map(|row| self.errors(row, factors)).collect();
+        let errors = rows.chunks_exact(columns).flat_map(|row| self.errors(row, factors, importance));
+        let errors: Vec<f32> = errors.collect();
         let left = turned(&errors, columns);
         let mut sum = 0.0;
         for (panel, own) in left.chunks(WIDTH).enumerate() {
@@ -117,20 +116,27 @@ impl Judged<'_> {
     }
 
     /// What the weights of a row lose by being rounded times factors.
-    fn errors(&self, row: &[f32], factors: &[f32]) -> Vec<f32> {
+    fn errors(&self, row: &[f32], factors: &[f32], importance: &[f32]) -> Vec<f32> {
         let (columns, group) = (row.len(), self.grid.group(row.len()));
-        let scaled: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let weights: Vec<f32> = row.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let (mut scales, mut zeros) = (vec![0.0; columns / group], vec![0.0; columns / group]);
+        self.grid.reach(&weights, importance, &mut scales, &mut zeros);
         let mut errors = vec![0.0; columns];
-        for (at, (weights, errors)) in scaled.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
-            let (low, high) =
-                weights.iter().fold((0f32, 0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
-            let (scale, zero) = self.grid.reach(low, high);
+        for (at, (weights, errors)) in weights.chunks_exact(group).zip(errors.chunks_exact_mut(group)).enumerate() {
             for ((error, weight), factor) in errors.iter_mut().zip(weights).zip(&factors[at * group..]) {
-                *error = (weight - self.grid.round(*weight, scale, zero).1) / factor;
+                *error = (weight - self.grid.round(*weight, scales[at], zeros[at]).1) / factor;
             }
         }
         errors
     }
+}
+
+/// The importance of inputs that weights times factors are given: what is multiplied there is divided here.
+pub(super) fn scaled_back(mut importance: Vec<f32>, factors: &[f32]) -> Vec<f32> {
+    for (own, factor) in importance.iter_mut().zip(factors) {
+        *own /= factor * factor;
+    }
+    importance
 }
 
 /// Codes of a matrix of which every group is clipped where that lowers the error of outputs, by the importance of inputs.
@@ -146,12 +152,10 @@ pub(super) fn clipped(weights: &[f32], importance: &[f32], grid: &dyn Grid, thre
         .zip(chosen.zeros.chunks_mut(groups))
         .zip(weights.chunks(columns));
     share(threads, rows.collect(), |(((codes, scales), zeros), weights)| {
-        for at in 0..groups {
-            let own = at * group..(at + 1) * group;
-            let (scale, zero) = least_clipping(grid, &weights[own.clone()], &importance[own.clone()]);
-            (scales[at], zeros[at]) = (scale, zero);
-            for (code, weight) in codes[own.clone()].iter_mut().zip(&weights[own]) {
-                *code = grid.round(*weight, scale, zero).0;
+        grid.choose(weights, importance, scales, zeros);
+        for (at, (codes, weights)) in codes.chunks_exact_mut(group).zip(weights.chunks_exact(group)).enumerate() {
+            for (code, weight) in codes.iter_mut().zip(weights) {
+                *code = grid.round(*weight, scales[at], zeros[at]).0;
             }
         }
     });
@@ -201,9 +205,9 @@ mod tests {
                 .chunks_exact(32)
                 .flat_map(|group| {
                     let grid = grid();
-                    let peak = group.iter().fold(0f32, |peak, weight| peak.max(weight.abs()));
-                    let (scale, zero) = grid.reach(-peak, peak);
-                    group.iter().map(|weight| grid.round(*weight, scale, zero).1).collect::<Vec<_>>()
+                    let (mut scale, mut zero) = ([0.0], [0.0]);
+                    grid.reach(group, group, &mut scale, &mut zero);
+                    group.iter().map(|weight| grid.round(*weight, scale[0], zero[0]).1).collect::<Vec<_>>()
                 })
                 .collect();
             for x in x.chunks_exact(columns) {

@@ -4,19 +4,36 @@
 //! Inputs come from a norm, whose weights can take any factor; from the values, which attention only averages; or from the
 //! way up, which a gate only multiplies. Nothing else is linear enough.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::{layer::Made, moments::Moments, sequential::Input};
-use crate::{
-    QuantizeJob,
-    job::{Item, Work},
-    rows::Factors,
+use super::{
+    layer::{Made, read_all},
+    moments::Moments,
+    pieces::{Piece, Products},
+    sequential::Input,
 };
+use crate::{
+    QuantizeJob, Result,
+    coding::Grid,
+    job::{Item, Work},
+    origin::Order,
+    rows::{Factors, Plain, Rows},
+};
+
+/// A product that reads some inputs.
+#[derive(Clone)]
+pub(super) struct Reader<'m> {
+    pub(super) module: String,
+    /// Which expert, where the module holds all of them.
+    pub(super) expert: Option<usize>,
+    /// What was seen of its inputs.
+    pub(super) moments: Option<&'m Moments>,
+}
 
 /// A place for factors.
 pub(super) struct Fold<'m> {
-    /// Products that read the inputs, by their modules, with what was seen of them. All of them take part, quantized or not.
-    pub(super) readers: Vec<(String, Option<&'m Moments>)>,
+    /// Products that read the inputs. All of them take part, quantized or not.
+    pub(super) readers: Vec<Reader<'m>>,
     /// Tensors whose columns are divided: the vectors of a norm.
     vectors: Vec<String>,
     /// Modules whose rows are divided, with their biases.
@@ -26,7 +43,7 @@ pub(super) struct Fold<'m> {
 /// The tensors of a layer.
 pub(super) struct Tensors<'j> {
     job: &'j QuantizeJob<'j>,
-    items: HashMap<&'j str, usize>,
+    products: Products,
     /// `model.layers.3.`
     prefix: String,
     /// What a norm's weights stand for more than they say.
@@ -39,26 +56,36 @@ impl<'j> Tensors<'j> {
         let first = job.items.iter().find(own)?;
         let at = first.name.find(&format!("layers.{layer}."))? + format!("layers.{layer}.").len();
         let prefix = first.name[..at].to_owned();
-        let named = job.items.iter().enumerate().filter(|(_, item)| own(item));
-        let items = named.map(|(at, item)| (item.name.as_str(), at)).collect();
-        Some(Self { job, items, prefix, offset: if plus_one { 1.0 } else { 0.0 } })
+        let products = Products::with_kept(job, layer);
+        Some(Self { job, products, prefix, offset: if plus_one { 1.0 } else { 0.0 } })
     }
 
     fn has(&self, tensor: &str) -> bool {
-        self.items.contains_key(tensor)
+        self.products.has(tensor.strip_suffix(".weight").unwrap_or(tensor), None)
     }
 
-    /// The matrix of a module: what is coded of it.
-    pub(super) fn item(&self, module: &str) -> Option<&'j Item<'j>> {
-        self.items.get(format!("{module}.weight").as_str()).map(|at| &self.job.items[*at])
+    /// The matrices of a module, or of one expert of it.
+    pub(super) fn pieces(&self, module: &str, expert: Option<usize>) -> impl Iterator<Item = &Piece> {
+        self.products.of(module, expert)
     }
 
-    /// Rows and columns of a module's matrix.
-    fn shape(&self, module: &str) -> Option<(usize, usize)> {
-        match &self.item(module)?.work {
-            Work::Code(code) => Some((code.matrix().rows, code.matrix().columns)),
-            Work::Copy { entry, .. } => Some((*entry.shape.first()?, *entry.shape.get(1)?)),
-            Work::Literal { .. } => None,
+    /// Rows of a module's matrix, where they are written in their own order.
+    fn rows(&self, module: &str) -> Option<usize> {
+        let piece = self.pieces(module, None).next().filter(|piece| piece.origin.order == Order::SAME)?;
+        Some(piece.origin.rows.len())
+    }
+
+    /// The grid of a matrix that is quantized to one.
+    pub(super) fn grid(&self, piece: &Piece) -> Option<Box<dyn Grid>> {
+        piece.code(self.job).filter(|code| code.lossy)?.coding.grid()
+    }
+
+    /// All numbers of a matrix, coded or not.
+    pub(super) fn numbers(&self, piece: &Piece, threads: usize) -> Result<Option<Vec<f32>>> {
+        match &piece.item(self.job).work {
+            Work::Code(code) => read_all(&piece.rows(code) as &dyn Rows, threads).map(Some),
+            Work::Copy { shard, entry, .. } => read_all(&Plain::new(shard, entry)? as &dyn Rows, threads).map(Some),
+            Work::Literal { .. } => Ok(None),
         }
     }
 
@@ -71,8 +98,11 @@ impl<'j> Tensors<'j> {
         let of = |test: &dyn Fn(&str) -> bool| {
             let inputs =
                 inputs.iter().filter(|((modules, _), _)| modules.iter().all(|module| test(self.within(module))));
-            let each = inputs
-                .flat_map(|((modules, _), moments)| modules.iter().map(move |module| (module.clone(), Some(moments))));
+            let each = inputs.flat_map(|((modules, expert), moments)| {
+                let reader =
+                    |module: &String| Reader { module: module.clone(), expert: *expert, moments: Some(moments) };
+                modules.iter().map(reader).collect::<Vec<_>>()
+            });
             each.collect::<Vec<_>>()
         };
         let last = |module: &str| module.rsplit('.').next().unwrap_or_default().to_owned();
@@ -81,7 +111,8 @@ impl<'j> Tensors<'j> {
             of(&|module| matches!(&*last(module), "gate_proj" | "up_proj" | "gate_up_proj" | "w1" | "w3" | "fc1"));
         // A router reads what experts read.
         let routers = ["mlp.gate", "block_sparse_moe.gate", "mlp.router"].map(|name| format!("{}{name}", self.prefix));
-        feed.extend(routers.into_iter().filter(|name| self.item(name).is_some()).map(|name| (name, None)));
+        let routers = routers.into_iter().filter(|name| self.products.has(name, None));
+        feed.extend(routers.map(|module| Reader { module, expert: None, moments: None }));
         // Without a norm of its own, the feed-forward block reads what attention reads.
         if let Some(feeding) = &feeding {
             folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
@@ -90,7 +121,7 @@ impl<'j> Tensors<'j> {
         if !beyond {
             return folds;
         }
-        for ((modules, _), moments) in inputs {
+        for ((modules, expert), moments) in inputs {
             let [module] = &modules[..] else { continue };
             let parent = &module[..module.len() - last(module).len()];
             let before = match &*last(module) {
@@ -100,8 +131,8 @@ impl<'j> Tensors<'j> {
                 _ => continue,
             };
             // Heads that share their values have inputs of their own.
-            if self.shape(&before).is_some_and(|(rows, _)| rows == moments.columns) {
-                let readers = vec![(module.clone(), Some(moments))];
+            if self.rows(&before) == Some(moments.columns) {
+                let readers = vec![Reader { module: module.clone(), expert: *expert, moments: Some(moments) }];
                 folds.push(Fold { readers, vectors: Vec::new(), before: Some(before) });
             }
         }
@@ -113,23 +144,27 @@ impl<'j> Tensors<'j> {
     }
 
     /// What is behind a norm, if all of it can be multiplied.
-    fn behind_norm<'m>(&self, norm: &str, readers: Vec<(String, Option<&'m Moments>)>) -> Option<Fold<'m>> {
+    fn behind_norm<'m>(&self, norm: &str, mut readers: Vec<Reader<'m>>) -> Option<Fold<'m>> {
+        const READING: [&str; 5] = ["gate_proj", "up_proj", "gate_up_proj", "w1", "w3"];
         let bias = norm.replace(".weight", ".bias");
         // An expert that was not seen reads the same inputs as the others.
-        let mut readers = readers;
-        let experts = readers.iter().find_map(|(module, _)| Some(module.split_once(".experts.")?.0.to_owned()));
+        let experts = readers.iter().find_map(|reader| Some(reader.module.split_once(".experts.")?.0.to_owned()));
         if let Some(experts) = experts {
-            let unseen = self.items.values().map(|at| &self.job.items[*at].site.module);
-            let unseen = unseen.filter(|module| module.starts_with(&format!("{experts}.experts.")));
-            let unseen =
-                unseen.filter(|module| ["gate_proj", "up_proj", "w1", "w3"].iter().any(|end| module.ends_with(end)));
-            let unseen = unseen.filter(|module| readers.iter().all(|(known, _)| known != *module));
-            let unseen: Vec<String> = unseen.cloned().collect();
-            readers.extend(unseen.into_iter().map(|module| (module, None)));
-            readers.sort_by(|one, other| one.0.cmp(&other.0));
+            let start = format!("{experts}.experts.");
+            for piece in self.products.all() {
+                let (module, expert) = (piece.origin.module(), piece.origin.expert);
+                let last = module.rsplit('.').next().unwrap_or_default();
+                // An expert with a module of its own is seen with its number all the same.
+                let known =
+                    |reader: &Reader<'_>| reader.module == module && (expert.is_none() || reader.expert == expert);
+                if module.starts_with(&start) && READING.contains(&last) && !readers.iter().any(known) {
+                    readers.push(Reader { module: module.to_owned(), expert, moments: None });
+                }
+            }
+            readers.sort_by(|one, other| (&one.module, one.expert).cmp(&(&other.module, other.expert)));
         }
-        let all = self.has(norm) && readers.iter().all(|(module, _)| self.item(module).is_some());
-        let seen = readers.iter().any(|(_, moments)| moments.is_some());
+        let all = self.has(norm) && readers.iter().all(|reader| self.products.has(&reader.module, reader.expert));
+        let seen = readers.iter().any(|reader| reader.moments.is_some());
         let vectors = [norm.to_owned(), bias].into_iter().filter(|name| self.has(name)).collect();
         (all && seen).then_some(Fold { readers, vectors, before: None })
     }
@@ -137,8 +172,10 @@ impl<'j> Tensors<'j> {
     /// Puts factors there: what reads is multiplied by them, what makes it divided.
     pub(super) fn put(&self, fold: &Fold<'_>, factors: &[f32], made: &mut BTreeMap<String, Made>) {
         let inverse: Vec<f32> = factors.iter().map(|factor| 1.0 / factor).collect();
-        for (module, _) in &fold.readers {
-            own(made, &format!("{module}.weight")).columns = Some(factors.to_vec());
+        for Reader { module, expert, .. } in &fold.readers {
+            for piece in self.pieces(module, *expert) {
+                own(made, &piece.key).columns = Some(factors.to_vec());
+            }
         }
         for vector in &fold.vectors {
             let own = own(made, vector);
@@ -146,7 +183,9 @@ impl<'j> Tensors<'j> {
             own.offset = if vector.ends_with(".weight") { self.offset } else { 0.0 };
         }
         if let Some(before) = &fold.before {
-            own(made, &format!("{before}.weight")).rows = Some(inverse.clone());
+            for piece in self.pieces(before, None) {
+                own(made, &piece.key).rows = Some(inverse.clone());
+            }
             let bias = format!("{before}.bias");
             if self.has(&bias) {
                 own(made, &bias).columns = Some(inverse);

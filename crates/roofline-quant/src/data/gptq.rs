@@ -19,7 +19,7 @@ use super::{
     panels::{ROWS, WIDTH, add},
     share::share,
 };
-use crate::coding::grid::{Grid, least_clipping};
+use crate::coding::Grid;
 
 /// Rows that a thread takes at once, which read `U` together.
 const BAND: usize = 32;
@@ -43,7 +43,8 @@ pub(crate) struct Compensation {
     static_groups: bool,
     /// `U`, in that order.
     factor: UpperFactor,
-    importance: Vec<f32>,
+    /// How much an error in each channel matters for scales.
+    pub(crate) importance: Vec<f32>,
     /// Channels that were zero in every token.
     pub(crate) dead: usize,
     /// What was added to the diagonal, as a part of its mean.
@@ -76,7 +77,7 @@ impl Compensation {
             };
             let factor = inverse_factor(columns, at, threads)?;
             let static_groups = order == Order::Activations;
-            let (order, importance) = (channels.clone(), importance.clone());
+            let (order, importance) = (channels.clone(), moments.importance_for_scales());
             Some(Self { columns, order, static_groups, factor, importance, dead, damping })
         })
     }
@@ -109,21 +110,22 @@ impl Compensation {
         let Band { codes, scales, zeros, weights } = band;
         let rows = weights.len() / columns;
         let mut left = Left::new(weights, &self.order);
-        let choose =
-            |weights: &[f32], at: usize| least_clipping(grid, weights, &self.importance[at * group..][..group]);
-        if self.static_groups {
-            for (at, weights) in weights.chunks_exact(group).enumerate() {
-                (scales[at], zeros[at]) = choose(weights, at % groups);
+        let fixed = self.static_groups || grid.by_rows();
+        if fixed {
+            let rows = scales.chunks_exact_mut(groups).zip(zeros.chunks_exact_mut(groups));
+            for (weights, (scales, zeros)) in weights.chunks_exact(columns).zip(rows) {
+                grid.choose(weights, &self.importance, scales, zeros);
             }
         }
         for (at, channel) in self.order.iter().copied().enumerate() {
             let (panel, place) = (at / WIDTH, at % WIDTH);
             left.settle(panel, at, &self.factor);
-            if !self.static_groups && at.is_multiple_of(group) {
+            if !fixed && at.is_multiple_of(group) {
                 (panel + 1..(at + group).div_ceil(WIDTH)).for_each(|panel| left.settle(panel, at, &self.factor));
                 for row in 0..rows {
                     let own = row * groups + at / group;
-                    (scales[own], zeros[own]) = choose(&left.row(row, at..at + group), at / group);
+                    let (scale, zero) = (&mut scales[own..=own], &mut zeros[own..=own]);
+                    grid.choose(&left.row(row, at..at + group), &self.importance[at..at + group], scale, zero);
                 }
             }
             let changes = &self.factor.panel(panel)[at];

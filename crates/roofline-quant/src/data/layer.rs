@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct Made {
     pub(crate) chosen: Option<Chosen>,
     pub(crate) factors: Option<Factors>,
+    /// How much an error in each input channel matters, where the coding goes by it.
+    pub(crate) importance: Option<Vec<f32>>,
 }
 
 /// What was made of a layer's tensors, by their names, and what to know about it.
@@ -39,6 +41,7 @@ const ZEROS: &str = "zeros";
 const COLUMNS: &str = "columns";
 const ROWS: &str = "rows";
 const OFFSET: &str = "offset";
+const IMPORTANCE: &str = "importance";
 
 /// The bytes of numbers.
 fn bytes(numbers: &[f32]) -> Vec<u8> {
@@ -61,6 +64,9 @@ impl Layer {
                 add(name, CODES, Dtype::U8, codes.clone());
                 add(name, SCALES, Dtype::F32, bytes(scales));
                 add(name, ZEROS, Dtype::F32, bytes(zeros));
+            }
+            if let Some(importance) = &made.importance {
+                add(name, IMPORTANCE, Dtype::F32, bytes(importance));
             }
             if let Some(Factors { columns, rows, offset }) = &made.factors {
                 for (part, numbers) in [(COLUMNS, columns), (ROWS, rows)] {
@@ -114,14 +120,28 @@ impl KeptLayer {
         Ok(Some(Factors { columns: self.numbers(tensor, COLUMNS)?, rows: self.numbers(tensor, ROWS)?, offset }))
     }
 
-    /// What was chosen for a tensor of that shape, if anything was.
-    pub(crate) fn chosen(&self, tensor: &str, matrix: Matrix, group: usize) -> Option<KeptChosen> {
-        let parts = [CODES, SCALES, ZEROS].map(|part| self.entry(tensor, part).cloned());
-        let [Some(codes), Some(scales), Some(zeros)] = parts else { return None };
-        let groups = matrix.columns / group;
-        let fits = codes.elements() == (matrix.rows * matrix.columns) as u64
-            && [&scales, &zeros].iter().all(|part| part.elements() == (matrix.rows * groups) as u64);
-        fits.then(|| KeptChosen { shard: Arc::clone(&self.shard), codes, scales, zeros, matrix, groups })
+    /// What was made of the matrices of an item, one below the other, by their names; none where nothing was of any of them.
+    /// `group` weights of a row share a scale.
+    pub(crate) fn chosen(&self, pieces: &[String], matrix: Matrix, group: usize) -> Option<KeptChosen> {
+        let matrix = Matrix { rows: matrix.rows / pieces.len().max(1), ..matrix };
+        let groups = matrix.columns / group.max(1);
+        let piece = |name: &String| {
+            let parts = [CODES, SCALES, ZEROS].map(|part| self.entry(name, part).cloned());
+            let holds = |part: &Entry, each: usize| part.elements() == (matrix.rows * each) as u64;
+            let choice = match parts {
+                [Some(codes), Some(scales), Some(zeros)]
+                    if holds(&codes, matrix.columns) && holds(&scales, groups) && holds(&zeros, groups) =>
+                {
+                    Some([codes, scales, zeros])
+                }
+                _ => None,
+            };
+            let importance = self.entry(name, IMPORTANCE).cloned();
+            Piece { choice, importance: importance.filter(|entry| entry.elements() == matrix.columns as u64) }
+        };
+        let pieces: Vec<Piece> = pieces.iter().map(piece).collect();
+        let made = pieces.iter().any(|piece| piece.choice.is_some() || piece.importance.is_some());
+        made.then(|| KeptChosen { shard: Arc::clone(&self.shard), pieces, matrix, groups })
     }
 }
 
@@ -129,33 +149,52 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// What was chosen for a matrix, where it is kept.
+/// What was chosen for a tensor, where it is kept: for all of it, or for each matrix of a stack.
 pub struct KeptChosen {
     shard: Arc<Shard>,
-    codes: Entry,
-    scales: Entry,
-    zeros: Entry,
+    pieces: Vec<Piece>,
+    /// The shape of a piece.
     matrix: Matrix,
     groups: usize,
 }
 
+/// What is kept of one matrix.
+struct Piece {
+    /// Codes, scales and zero points.
+    choice: Option<[Entry; 3]>,
+    importance: Option<Entry>,
+}
+
 impl KeptChosen {
-    /// What was chosen for these rows.
-    pub(crate) fn read(&self, rows: Range<usize>) -> Result<Chosen> {
-        let numbers = |entry: &Entry| {
-            let mut bytes = vec![0; rows.len() * self.groups * 4];
-            self.shard.read(entry, (rows.start * self.groups * 4) as u64, &mut bytes)?;
-            Ok::<_, Error>(floats(&bytes))
-        };
-        let columns = self.matrix.columns;
-        let mut codes = vec![0; rows.len() * columns];
-        self.shard.read(&self.codes, (rows.start * columns) as u64, &mut codes)?;
-        Ok(Chosen { codes, scales: numbers(&self.scales)?, zeros: numbers(&self.zeros)? })
+    /// How many matrices the tensor is made of.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
     }
 
-    /// What all of it stands for.
-    pub(crate) fn values(&self, grid: &dyn Grid) -> Result<Vec<f32>> {
-        Ok(self.read(0..self.matrix.rows)?.values(grid, self.matrix.columns))
+    /// What was chosen for these rows, which are of one matrix, and how much its inputs matter.
+    pub(crate) fn read(&self, rows: Range<usize>) -> Result<(Option<Chosen>, Option<Vec<f32>>)> {
+        let at = rows.start / self.matrix.rows.max(1);
+        let within = rows.start - at * self.matrix.rows..rows.end - at * self.matrix.rows;
+        let Some(piece) = self.pieces.get(at) else { return Ok((None, None)) };
+        let numbers = |entry: &Entry, range: Range<usize>| {
+            let mut bytes = vec![0; range.len() * 4];
+            self.shard.read(entry, (range.start * 4) as u64, &mut bytes)?;
+            Ok::<_, Error>(floats(&bytes))
+        };
+        let importance = piece.importance.as_ref().map(|entry| numbers(entry, 0..self.matrix.columns)).transpose()?;
+        let Some([codes, scales, zeros]) = &piece.choice else { return Ok((None, importance)) };
+        let columns = self.matrix.columns;
+        let groups = within.start * self.groups..within.end * self.groups;
+        let mut own = vec![0; within.len() * columns];
+        self.shard.read(codes, (within.start * columns) as u64, &mut own)?;
+        let (scales, zeros) = (numbers(scales, groups.clone())?, numbers(zeros, groups)?);
+        Ok((Some(Chosen { codes: own, scales, zeros }), importance))
+    }
+
+    /// What all of a piece stands for; none where nothing was chosen for it.
+    pub(crate) fn values(&self, piece: usize, grid: &dyn Grid) -> Result<Option<Vec<f32>>> {
+        let (chosen, _) = self.read(piece * self.matrix.rows..(piece + 1) * self.matrix.rows)?;
+        Ok(chosen.map(|chosen| chosen.values(grid, self.matrix.columns)))
     }
 }
 
@@ -188,8 +227,9 @@ mod tests {
             Chosen { codes: (0..32).collect(), scales: vec![0.5, 0.25, 2.0, 4.0], zeros: vec![1.0, 2.0, 3.0, 4.0] };
         let factors = Factors { columns: Some(vec![2.0, 3.0]), rows: None, offset: 1.0 };
         let tensors = BTreeMap::from([
-            ("a.weight".to_owned(), Made { chosen: Some(chosen.clone()), factors: None }),
-            ("b.weight".to_owned(), Made { chosen: None, factors: Some(factors.clone()) }),
+            ("a.weight".to_owned(), Made { chosen: Some(chosen.clone()), ..Made::default() }),
+            ("c.weight".to_owned(), Made { importance: Some(vec![0.5, 4.0]), ..Made::default() }),
+            ("b.weight".to_owned(), Made { factors: Some(factors.clone()), ..Made::default() }),
         ]);
         let path = folder.path().join("layer-0000.safetensors");
         Layer { tensors, notes: vec!["two of them".to_owned()] }.write(&path).unwrap();
@@ -198,11 +238,20 @@ mod tests {
         assert_eq!(kept.factors("b.weight").unwrap(), Some(factors));
         assert_eq!(kept.factors("a.weight").unwrap(), None);
         let matrix = Matrix { rows: 2, columns: 16 };
-        let found = kept.chosen("a.weight", matrix, 8).unwrap();
-        assert_eq!(found.read(0..2).unwrap(), chosen);
-        let second = found.read(1..2).unwrap();
+        let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let found = kept.chosen(&named(&["a.weight"]), matrix, 8).unwrap();
+        assert_eq!(found.read(0..2).unwrap(), (Some(chosen.clone()), None));
+        let second = found.read(1..2).unwrap().0.unwrap();
         assert_eq!((&second.codes[..2], second.scales), (&[16, 17][..], vec![2.0, 4.0]));
-        assert!(kept.chosen("b.weight", matrix, 8).is_none());
-        assert!(kept.chosen("a.weight", Matrix { rows: 4, columns: 16 }, 8).is_none());
+        assert!(kept.chosen(&named(&["b.weight"]), matrix, 8).is_none());
+        let tall = Matrix { rows: 4, columns: 16 };
+        assert!(kept.chosen(&named(&["a.weight"]), tall, 8).is_none());
+        // One of a stack, below another that nothing was chosen for.
+        let found = kept.chosen(&named(&["b.weight", "a.weight"]), tall, 8).unwrap();
+        assert_eq!((found.pieces(), found.read(0..2).unwrap()), (2, (None, None)));
+        assert_eq!(found.read(2..4).unwrap().0, Some(chosen));
+        // What a type's own search goes by, without codes.
+        let found = kept.chosen(&named(&["c.weight"]), Matrix { rows: 3, columns: 2 }, 0).unwrap();
+        assert_eq!(found.read(1..3).unwrap(), (None, Some(vec![0.5, 4.0])));
     }
 }

@@ -105,6 +105,17 @@ impl Moments {
         (0..self.columns).map(|at| self.product(at, at) as f32).collect()
     }
 
+    /// The same for choosing scales: weights of inputs that were zero in every token count a little, too.
+    pub(crate) fn importance_for_scales(&self) -> Vec<f32> {
+        const LITTLE: f32 = 1e-3;
+        let mut importance = self.importance();
+        let mean = importance.iter().sum::<f32>() / self.columns.max(1) as f32;
+        for own in importance.iter_mut().filter(|own| **own == 0.0) {
+            *own = LITTLE * mean;
+        }
+        importance
+    }
+
     /// The mean magnitude of every input.
     pub(crate) fn mean_magnitudes(&self) -> Vec<f64> {
         self.magnitudes.iter().map(|sum| sum / self.tokens.max(1) as f64).collect()

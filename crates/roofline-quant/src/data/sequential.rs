@@ -1,7 +1,7 @@
 //! The way through a model: each layer is observed, quantized, kept, and passed by all samples before the next one.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashSet},
     fs, mem,
     path::PathBuf,
     sync::Arc,
@@ -11,8 +11,9 @@ use super::{
     Tuning, awq,
     fold::Tensors,
     gptq::{Compensation, Order},
-    layer::{KeptLayer, Layer, Made, read_all},
+    layer::{KeptLayer, Layer, read_all},
     moments::Moments,
+    pieces::{Products, keys},
     smooth,
 };
 use crate::{
@@ -20,7 +21,8 @@ use crate::{
     coding::{Coding, Matrix, Numbers},
     job::{Code, Item, Work},
     observed::{Observed, Pass, Replaced},
-    rows::{Factors, InMemory, Plain, Rows, Scaled},
+    rows::{Band, Factors, InMemory, Plain, Rows, Scaled, Stacked},
+    site::Site,
     stream::Progress,
 };
 
@@ -84,7 +86,7 @@ impl Sequence<'_> {
 
     /// What the method makes of a layer.
     fn make(&self, job: &QuantizeJob<'_>, observed: &mut dyn Observed, layer: usize) -> Result<Layer> {
-        let products = Products::of(job, layer);
+        let products = Products::of_layer(job, layer);
         let mut inputs: BTreeMap<Input, Moments> = BTreeMap::new();
         // Only GPTQ runs a layer again, with what it made of it.
         let moves_on = self.method != Method::Gptq && layer + 1 < observed.layers();
@@ -92,7 +94,7 @@ impl Sequence<'_> {
             if self.watch.cancelled() {
                 return Err(Error::Cancelled);
             }
-            if !seen.modules.iter().any(|module| products.0.contains_key(module)) {
+            if !seen.modules.iter().any(|module| products.has(module, seen.expert)) {
                 return Ok(());
             }
             let key = (seen.modules.to_vec(), seen.expert);
@@ -103,7 +105,7 @@ impl Sequence<'_> {
             inputs.entry(key).or_insert_with(fresh).add(seen, self.threads)
         })?;
         let mut made = Layer::default();
-        let few = products.forget_rare(&mut inputs, layer);
+        let few = forget_rare(&products, &mut inputs, layer);
         made.notes.extend(few);
         match self.method {
             Method::Awq | Method::SmoothQuant => self.rescale(job, layer, &inputs, &mut made)?,
@@ -135,19 +137,21 @@ impl Sequence<'_> {
         if !awq {
             return Ok(());
         }
-        for ((modules, _), moments) in inputs {
-            for module in modules {
-                let Some(item) = tensors.item(module) else { continue };
-                let Work::Code(code) = &item.work else { continue };
-                let Some(grid) = code.coding.grid().filter(|_| code.lossy) else { continue };
-                let own = made.tensors.entry(item.name.clone()).or_default();
+        let products = Products::of_layer(job, layer);
+        for ((modules, expert), moments) in inputs {
+            for piece in modules.iter().flat_map(|module| products.of(module, *expert)) {
+                let Some(code) = piece.code(job) else { continue };
+                let own = made.tensors.entry(piece.key.clone()).or_default();
                 let factors = own.factors.clone().unwrap_or_default();
-                let mut importance = moments.importance();
-                for (own, factor) in importance.iter_mut().zip(factors.columns.iter().flatten()) {
-                    *own /= factor * factor;
-                }
-                let weights = read_all(&Scaled { inner: &*code.rows, factors } as &dyn Rows, self.threads)?;
+                let scale = factors.columns.as_deref().unwrap_or_default();
+                let importance = awq::scaled_back(moments.importance_for_scales(), scale);
+                let Some(grid) = code.coding.grid() else {
+                    own.importance = code.coding.weighs().then_some(importance);
+                    continue;
+                };
+                let weights = read_all(&Scaled { inner: piece.rows(code), factors } as &dyn Rows, self.threads)?;
                 own.chosen = Some(awq::clipped(&weights, &importance, &*grid, self.threads));
+                own.importance = grid.by_rows().then_some(importance);
             }
         }
         Ok(())
@@ -164,7 +168,7 @@ impl Sequence<'_> {
     ) -> Result<()> {
         let Tuning { act_order, damping, .. } = self.tuning;
         let order = if act_order { Order::Activations } else { Order::Natural };
-        for ((modules, _), moments) in inputs {
+        for ((modules, expert), moments) in inputs {
             let of = || format!("layer {layer}: the inputs of `{}`", modules[0]);
             let Some(compensation) = Compensation::new(moments, order, damping, self.threads) else {
                 made.notes.push(format!("{} cannot be factored: it is rounded to nearest", of()));
@@ -184,107 +188,123 @@ impl Sequence<'_> {
                     compensation.damping
                 ));
             }
-            for module in modules {
-                let Some((item, code, grid)) = products.code(job, module, moments.columns) else { continue };
-                let weights = read_all(&*code.rows, self.threads)?;
-                let chosen = compensation.round(&weights, &*grid, self.threads);
-                made.tensors.insert(item.name.clone(), Made { chosen: Some(chosen), factors: None });
+            for piece in modules.iter().flat_map(|module| products.of(module, *expert)) {
+                let Some(code) = piece.code(job).filter(|code| code.matrix().columns == moments.columns) else {
+                    continue;
+                };
+                let own = made.tensors.entry(piece.key.clone()).or_default();
+                let Some(grid) = code.coding.grid() else {
+                    own.importance = code.coding.weighs().then(|| compensation.importance.clone());
+                    continue;
+                };
+                let weights = read_all(&piece.rows(code) as &dyn Rows, self.threads)?;
+                own.chosen = Some(compensation.round(&weights, &*grid, self.threads));
+                own.importance = grid.by_rows().then(|| compensation.importance.clone());
             }
         }
         Ok(())
     }
 
-    /// What runs in the place of a layer's weights: what they decode to.
+    /// What runs in the place of a layer's weights: what they decode to, in the order and under the names of the source.
     fn replaced(&self, job: &QuantizeJob<'_>, kept: &KeptLayer, layer: usize) -> Result<Replaced> {
         let mut replaced = Replaced::new();
         if self.method != Method::Gptq {
             return Ok(replaced);
         }
-        for item in job.items.iter().filter(|item| item.site.layer == Some(layer as u64)) {
-            let Work::Code(code) = &item.work else { continue };
-            let Some(grid) = code.coding.grid() else { continue };
-            let matrix = code.matrix();
-            if let Some(chosen) = kept.chosen(&item.name, matrix, grid.group(matrix.columns)) {
-                let numbers = InMemory::new(matrix, chosen.values(&*grid)?);
-                replaced.insert(item.name.clone(), Arc::new(numbers));
+        let products = Products::with_kept(job, layer);
+        for (tensor, pieces) in products.tensors() {
+            let mut numbers = Vec::new();
+            let (mut columns, mut any) = (0, false);
+            for piece in &pieces {
+                let Some(code) = piece.code(job) else { continue };
+                columns = code.matrix().columns;
+                let grid = code.coding.grid();
+                let chosen = grid.as_ref().and_then(|grid| {
+                    let matrix = Matrix { rows: piece.origin.rows.len(), columns };
+                    Some((kept.chosen(std::slice::from_ref(&piece.key), matrix, grid.group(columns))?, grid))
+                });
+                let values = chosen.map(|(chosen, grid)| chosen.values(0, &**grid)).transpose()?.flatten();
+                any |= values.is_some();
+                numbers.push((*piece, values));
             }
+            if !any {
+                continue;
+            }
+            // A tensor of many matrices is replaced as a whole: those that nothing was chosen for are what they were.
+            let rows: usize = pieces.iter().map(|piece| piece.origin.rows.len()).sum();
+            let mut whole = vec![0.0; rows * columns];
+            for (piece, values) in numbers {
+                let Some(code) = piece.code(job) else { continue };
+                let values = match values {
+                    Some(values) => values,
+                    None => read_all(&piece.rows(code) as &dyn Rows, self.threads)?,
+                };
+                for (row, values) in values.chunks_exact(columns).enumerate() {
+                    whole[piece.origin.order.source(row) * columns..][..columns].copy_from_slice(values);
+                }
+            }
+            replaced.insert(tensor.to_owned(), Arc::new(InMemory::new(Matrix { rows, columns }, whole)));
         }
         Ok(replaced)
-    }
-}
-
-/// The quantized products of a layer, by their modules.
-pub(super) struct Products(pub(super) HashMap<String, usize>);
-
-impl Products {
-    fn of(job: &QuantizeJob<'_>, layer: usize) -> Self {
-        let quantized = |item: &Item<'_>| matches!(&item.work, Work::Code(code) if code.lossy);
-        let own = job.items.iter().enumerate().filter(|(_, item)| item.site.layer == Some(layer as u64));
-        Self(own.filter(|(_, item)| quantized(item)).map(|(at, item)| (item.site.module.clone(), at)).collect())
-    }
-
-    /// A product of so many inputs, and the grid of its codes.
-    pub(super) fn code<'j>(
-        &self,
-        job: &'j QuantizeJob<'_>,
-        module: &str,
-        columns: usize,
-    ) -> Option<(&'j Item<'j>, &'j Code<'j>, Box<dyn crate::coding::Grid>)> {
-        let item = job.items.get(*self.0.get(module)?)?;
-        let Work::Code(code) = &item.work else { return None };
-        let grid = code.coding.grid().filter(|_| code.matrix().columns == columns)?;
-        Some((item, code, grid))
-    }
-
-    /// Takes away what too few tokens have reached, and says which that is: experts, as a rule.
-    fn forget_rare(&self, inputs: &mut BTreeMap<Input, Moments>, layer: usize) -> Option<String> {
-        inputs.retain(|_, moments| moments.tokens * INPUTS_PER_TOKEN >= moments.columns as u64);
-        let seen: std::collections::HashSet<&str> =
-            inputs.keys().flat_map(|(modules, _)| modules.iter().map(String::as_str)).collect();
-        let mut rare: Vec<&str> = self.0.keys().map(String::as_str).filter(|module| !seen.contains(module)).collect();
-        rare.sort_unstable();
-        let first = rare.first()?;
-        let others = if rare.len() > 1 { format!(" and {} more", rare.len() - 1) } else { String::new() };
-        Some(format!("layer {layer}: too few tokens reach `{first}`{others}: they are rounded to nearest"))
     }
 }
 
 /// Gives the items of a layer what was made of them.
 fn apply(job: &mut QuantizeJob<'_>, kept: &KeptLayer, layer: usize) -> Result<()> {
     for item in job.items.iter_mut().filter(|item| item.site.layer == Some(layer as u64)) {
-        if let Some(factors) = kept.factors(&item.name)? {
+        let keys = keys(item);
+        let factors = keys.iter().map(|key| kept.factors(key)).collect::<Result<Vec<_>>>()?;
+        if factors.iter().any(Option::is_some) {
             multiply(item, factors)?;
         }
         if let Work::Code(code) = &mut item.work
-            && let Some(grid) = code.coding.grid()
+            && code.lossy
         {
             let matrix = code.matrix();
-            code.chosen = kept.chosen(&item.name, matrix, grid.group(matrix.columns)).map(Box::new);
+            let group = code.coding.grid().map_or(1, |grid| grid.group(matrix.columns));
+            code.chosen = kept.chosen(&keys, matrix, group).map(Box::new);
         }
     }
     Ok(())
 }
 
-/// From now on a tensor is read times its factors; one that would be copied is coded in its own type.
-fn multiply(item: &mut Item<'_>, factors: Factors) -> Result<()> {
+/// Takes away what too few tokens have reached, and says which that is: experts, as a rule.
+fn forget_rare(products: &Products, inputs: &mut BTreeMap<Input, Moments>, layer: usize) -> Option<String> {
+    inputs.retain(|_, moments| moments.tokens * INPUTS_PER_TOKEN >= moments.columns as u64);
+    let seen: HashSet<(&str, Option<usize>)> =
+        inputs.keys().flat_map(|(modules, expert)| modules.iter().map(|module| (module.as_str(), *expert))).collect();
+    let rare = products.unseen(&seen);
+    let first = rare.first()?;
+    let others = if rare.len() > 1 { format!(" and {} more", rare.len() - 1) } else { String::new() };
+    Some(format!("layer {layer}: too few tokens reach {first}{others}: they are rounded to nearest"))
+}
+
+/// From now on a tensor is read times its factors, those of each matrix in it; one that would be copied is coded in its own type.
+fn multiply(item: &mut Item<'_>, mut factors: Vec<Option<Factors>>) -> Result<()> {
     match &mut item.work {
         Work::Code(code) => {
             let nothing = Box::new(InMemory::new(Matrix { rows: 0, columns: 0 }, Vec::new()));
-            let inner = mem::replace(&mut code.rows, nothing);
-            code.rows = Box::new(Scaled { inner, factors });
+            let inner = Arc::new(mem::replace(&mut code.rows, nothing));
+            let each = inner.matrix().rows / factors.len().max(1);
+            let pieces = factors.into_iter().enumerate().map(|(at, factors)| {
+                let inner = Band::new(Arc::clone(&inner), at * each, each);
+                Box::new(Scaled { inner, factors: factors.unwrap_or_default() }) as Box<dyn Rows>
+            });
+            code.rows = Stacked::of(pieces.collect());
         }
         Work::Copy { shard, entry, to } => {
             let (rows, coding) = (Plain::new(shard, entry)?, Arc::new(Numbers(entry.dtype)));
             let unfit = |reason| Error::Weight { name: item.name.clone(), reason, hint: None };
             let parts = coding.parts(rows.matrix()).map_err(unfit)?.into_iter().map(|part| (part, *to)).collect();
             item.work = Work::Code(Code {
-                rows: Box::new(Scaled { inner: rows, factors }),
+                rows: Box::new(Scaled { inner: rows, factors: factors.pop().flatten().unwrap_or_default() }),
                 coding,
                 scheme: entry.dtype.name().to_owned(),
                 lossy: false,
                 fused: Vec::new(),
                 importance: None,
                 chosen: None,
+                origins: Vec::new(),
                 parts,
             });
         }
@@ -296,16 +316,20 @@ fn multiply(item: &mut Item<'_>, factors: Factors) -> Result<()> {
 /// Bytes of memory that a method holds at most beside the model: what is kept of the inputs of a layer, the widest of them
 /// factored, and the numbers of a matrix.
 pub(crate) fn memory(job: &QuantizeJob<'_>, method: Method) -> u64 {
-    let mut layers: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut layers: BTreeMap<u64, BTreeMap<(String, Option<usize>), u64>> = BTreeMap::new();
     let (mut widest, mut largest) = (0, 0);
     for item in &job.items {
         let (Work::Code(code), Some(layer)) = (&item.work, item.site.layer) else { continue };
         if code.lossy {
             let columns = code.matrix().columns;
-            // Products of one input share what is kept of it.
-            let input = item.site.fused().into_iter().next().unwrap_or_default();
             let kept = if method == Method::SmoothQuant { 0 } else { Moments::bytes(columns) };
-            layers.entry(layer).or_default().insert(input, kept);
+            let origins = item.origins();
+            for origin in &origins {
+                // Products of one input share what is kept of it.
+                let site = Site { module: origin.module().to_owned(), ..item.site.clone() };
+                let input = (site.fused().into_iter().next().unwrap_or_default(), origin.expert);
+                layers.entry(layer).or_default().insert(input, kept);
+            }
             widest = widest.max(if method == Method::Gptq { Compensation::bytes(columns) } else { kept });
             largest = largest.max(item.weights());
         }

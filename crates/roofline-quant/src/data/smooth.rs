@@ -4,22 +4,15 @@
 //!
 //! `s_j = max|X_j|^alpha / max|W_j|^(1 - alpha)`, over all products that read the inputs.
 
-use super::{
-    fold::{Fold, Tensors},
-    layer::read_all,
-};
-use crate::{
-    Result,
-    job::Work,
-    rows::{Plain, Rows},
-};
+use super::fold::{Fold, Tensors};
+use crate::Result;
 
 /// The least factor: a channel that is never used has none of its own.
 const LEAST: f64 = 1e-5;
 
 /// The factors of a place for them.
 pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, alpha: f64, threads: usize) -> Result<Option<Vec<f32>>> {
-    let seen: Vec<_> = fold.readers.iter().filter_map(|(_, moments)| *moments).collect();
+    let seen: Vec<_> = fold.readers.iter().filter_map(|reader| reader.moments).collect();
     let Some(first) = seen.first() else { return Ok(None) };
     let columns = first.columns;
     let mut inputs = vec![0f32; columns];
@@ -27,13 +20,9 @@ pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, alpha: f64, thread
         inputs.iter_mut().zip(&moments.peaks).for_each(|(most, peak)| *most = most.max(*peak));
     }
     let mut weights = vec![0f32; columns];
-    for (module, _) in &fold.readers {
-        let Some(item) = tensors.item(module) else { continue };
-        let numbers = match &item.work {
-            Work::Code(code) => read_all(&*code.rows, threads)?,
-            Work::Copy { shard, entry, .. } => read_all(&Plain::new(shard, entry)? as &dyn Rows, threads)?,
-            Work::Literal { .. } => continue,
-        };
+    let pieces = fold.readers.iter().flat_map(|reader| tensors.pieces(&reader.module, reader.expert));
+    for piece in pieces {
+        let Some(numbers) = tensors.numbers(piece, threads)? else { continue };
         for row in numbers.chunks_exact(columns) {
             weights.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(weight.abs()));
         }

@@ -1,9 +1,9 @@
 //! The seam to files: a [`Type`] as a [`Coding`].
 
-use super::{Type, decode, divisor, encode, encode_scaled, encode_weighted};
+use super::{Type, affine, affine::AffineGrid, decode, divisor, encode, encode_scaled, encode_weighted};
 use crate::{
     Dtype,
-    coding::{Block, Coding, Matrix, Part, Placing, Unsuited},
+    coding::{Block, Coding, Grid, Matrix, Part, Placing, Unsuited},
 };
 
 /// A weight stored as a tensor of that type, one that [`Type::is_written`]. NVFP4 has a second tensor, `scale`, that
@@ -53,6 +53,10 @@ impl Coding for GgmlCoding {
                 Some(importance) => encode_weighted(ty, values, importance, bytes),
                 None => encode(ty, values, bytes),
             }
+            if let Some(chosen) = block.chosen {
+                // Its scales were found by the same search.
+                affine::put(ty, chosen.codes, bytes);
+            }
             1.0
         };
         let known = decode(ty, bytes, scale, decoded);
@@ -65,6 +69,15 @@ impl Coding for GgmlCoding {
         let scale = parts.get(1).and_then(|scale| scale.first_chunk()).map_or(1.0, |scale| f32::from_le_bytes(*scale));
         let known = decode(self.0, parts[0], scale, decoded);
         debug_assert!(known, "{} is written, so it can be read", self.0);
+    }
+
+    fn grid(&self) -> Option<Box<dyn Grid>> {
+        AffineGrid::of(self.0).map(|grid| Box::new(grid) as Box<dyn Grid>)
+    }
+
+    fn weighs(&self) -> bool {
+        // Of the types that are written, those of single numbers and of FP4 have no search.
+        !matches!(self.0, Type::F32 | Type::F16 | Type::Bf16 | Type::Mxfp4 | Type::Nvfp4)
     }
 
     fn constants(&self, _matrix: Matrix, peak: f32) -> Vec<Vec<u8>> {

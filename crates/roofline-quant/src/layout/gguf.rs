@@ -24,6 +24,7 @@ use crate::{
         model::{self, Model, Target as Goal, flat},
     },
     job::{Code, Head, Item, Output, Place, Work},
+    origin::Origin,
     rows::{Rows, Stacked},
     site::Site,
     stored::{Kind, StoredTensor},
@@ -79,6 +80,8 @@ struct Draft<'a> {
 struct Source<'a> {
     name: String,
     rows: Box<dyn Rows + 'a>,
+    /// Where they come from.
+    origins: Vec<Origin>,
     site: Site,
     /// Which of a stack it is.
     expert: Option<usize>,
@@ -196,7 +199,7 @@ fn source_of<'a>(
         let reason = format!("has the shape {:?}, and config.json says {rows} rows", stored.shape);
         return Err(Error::Weight { name, reason, hint: None });
     }
-    let View { dims, rows } = view(located, target.conversion, &model.shape)?;
+    let View { dims, rows, origins } = view(located, target.conversion, &model.shape)?;
     // What transformers' names do not say, llama.cpp's do; a stack is here what it holds.
     let written = Site::of(&target.name, dims.len());
     let mut site = site.clone();
@@ -207,7 +210,7 @@ fn source_of<'a>(
         site.role = written.role;
     }
     site.layer = site.layer.or(written.layer);
-    Ok((Source { name, rows, site, expert: target.expert }, dims))
+    Ok((Source { name, rows, origins, site, expert: target.expert }, dims))
 }
 
 /// Adds a tensor of the source to the file: as a new one, or as one more expert of a stack.
@@ -308,6 +311,11 @@ fn item<'a>(
 ) -> Result<Item<'a>> {
     let Draft { target, ty, sources, .. } = draft;
     let (site, source) = (sources[0].site.clone(), sources[0].name.clone());
+    let mut origins: Vec<Origin> = Vec::new();
+    for source in &sources {
+        let first = origins.last().map_or(0, |above| above.rows.end);
+        origins.extend(source.origins.iter().map(|origin| origin.clone().below(first)));
+    }
     let rows = Stacked::of(sources.into_iter().map(|source| source.rows).collect());
     let coding: Arc<dyn Coding> = Arc::new(ggml::GgmlCoding(ty));
     let hint = Some("keep it with `⟨keep⟩`, or choose a type with smaller blocks".to_owned());
@@ -321,7 +329,8 @@ fn item<'a>(
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
     let importance = importance(ty, &target.name, rows.matrix(), imatrix)?;
-    let code = Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, chosen: None, parts };
+    let scheme = ty.name().to_lowercase();
+    let code = Code { rows, coding, scheme, lossy, fused, importance, chosen: None, origins, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 

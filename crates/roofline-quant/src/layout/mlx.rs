@@ -19,6 +19,7 @@ use crate::{
     },
     job::{Code, Item, Place, Work},
     number::is_number,
+    origin::Origin,
     plan::is_tied,
     rows::{Rows, Stacked},
     site::Site,
@@ -375,14 +376,28 @@ fn write<'a>(
 
 /// The items of a tensor whose parts have these places.
 fn add<'a>(tensor: Tensor<'a>, places: &[Place], items: &mut Vec<Item<'a>>) -> Result<()> {
-    let Tensor { site, name, sources, coded, .. } = tensor;
+    let Tensor { site, name, sources, coded, stacked, .. } = tensor;
     if let Some((scheme, coding, parts)) = coded {
+        let mut origins: Vec<Origin> = Vec::new();
+        for source in sources.iter().filter(|_| stacked) {
+            let first = origins.last().map_or(0, |above| above.rows.end);
+            origins.push(Origin::whole(&source.name, source.shape.first().copied().unwrap_or(0)).below(first));
+        }
         let rows = sources.into_iter().map(StoredTensor::into_rows).collect::<Result<Vec<Box<dyn Rows + 'a>>>>()?;
         let parts = parts.into_iter().zip(places.iter().copied()).collect();
         let fused = vec![items.len()];
         let scheme = scheme.name.to_owned();
-        let code =
-            Code { rows: Stacked::of(rows), coding, scheme, lossy: true, fused, importance: None, chosen: None, parts };
+        let code = Code {
+            rows: Stacked::of(rows),
+            coding,
+            scheme,
+            lossy: true,
+            fused,
+            importance: None,
+            chosen: None,
+            origins,
+            parts,
+        };
         items.push(Item { name, site, work: Work::Code(code) });
         return Ok(());
     }
@@ -417,6 +432,7 @@ fn numbers(source: StoredTensor<'_>, to: Place, item: usize) -> Result<Work<'_>>
         fused: vec![item],
         importance: None,
         chosen: None,
+        origins: Vec::new(),
         parts,
     }))
 }

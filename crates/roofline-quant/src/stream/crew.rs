@@ -281,9 +281,10 @@ impl Crew<'_> {
         }
         let mut out: Vec<&mut [u8]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
         let matrix = code.matrix();
-        let chosen = code.chosen.as_ref().map(|chosen| chosen.read(rows.clone())).transpose()?;
+        let kept = code.chosen.as_ref().map(|chosen| chosen.read(rows.clone())).transpose()?;
+        let (chosen, weighed) = kept.unwrap_or_default();
         let taken = chosen.as_ref().map(Chosen::rows);
-        let importance = code.importance_of(rows.start);
+        let importance = weighed.as_deref().or_else(|| code.importance_of(rows.start));
         let block = Block { values, columns: matrix.columns, peak, importance, chosen: taken };
         let clipped = code.coding.encode(block, &mut out, decoded);
         for (at, ((part, to), bytes)) in code.parts.iter().zip(&*parts).enumerate() {

@@ -17,7 +17,7 @@ const SUB: usize = 16;
 /// The largest scale, and the largest minimum.
 const LEVELS: u8 = 15;
 /// Where the codes and the two scales are; what is packed in fours comes first.
-const CODES: usize = 16;
+pub(super) const CODES: usize = 16;
 pub(super) const D: usize = 80;
 pub(super) const DMIN: usize = 82;
 
@@ -53,17 +53,22 @@ pub(super) fn unpack_two(bytes: &[u8], sub: usize) -> [u8; SUB] {
     codes
 }
 
+/// The scale and the minimum of a sub-block, as they are stored.
+#[inline(always)]
+pub(super) fn steps(block: &[u8], sub: usize) -> (f32, f32) {
+    let (d, dmin) = (half::read(&block[D..]), half::read(&block[DMIN..]));
+    (d * f32::from(block[sub] & 15), dmin * f32::from(block[sub] >> 4))
+}
+
 /// Writes the super-block of `x`, of whose sub-blocks the scales and the minima are these.
 #[inline(always)]
 fn write(x: &[f32], found: &Found, scales: &Steps<SUB>, minima: &Steps<SUB>, out: &mut [u8]) {
     half::write(scales.step, &mut out[D..]);
     half::write(minima.step, &mut out[DMIN..]);
-    let (d, dmin) = (half::read(&out[D..]), half::read(&out[DMIN..]));
     let mut codes = [0u8; SUPER];
     for (sub, (codes, x)) in codes.chunks_exact_mut(SUB).zip(x.chunks_exact(SUB)).enumerate() {
-        let packed = scales.codes[sub] | minima.codes[sub] << 4;
-        out[sub] = packed;
-        let (d, m) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
+        out[sub] = scales.codes[sub] | minima.codes[sub] << 4;
+        let (d, m) = steps(out, sub);
         if d == 0.0 {
             // Nothing is left of the scale: ggml keeps the codes of the search.
             found.codes(sub, x, Q2K::LARGEST, codes);
@@ -106,9 +111,8 @@ impl Codec for Q2K {
     #[inline(always)]
     fn decode(bytes: &[u8], out: &mut [f32]) {
         for (block, out) in bytes.chunks_exact(Self::BYTES).zip(out.chunks_exact_mut(SUPER)) {
-            let (d, dmin) = (half::read(&block[D..]), half::read(&block[DMIN..]));
             for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
-                let (d, m) = (d * f32::from(block[sub] & 15), dmin * f32::from(block[sub] >> 4));
+                let (d, m) = steps(block, sub);
                 for (x, q) in out.iter_mut().zip(unpack_two(&block[CODES..D], sub)) {
                     *x = d * f32::from(q) - m;
                 }

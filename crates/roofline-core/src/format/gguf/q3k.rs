@@ -84,6 +84,22 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> i8 {
     (low | high << 4) as i8 - 32
 }
 
+/// The scale of a sub-block, as it is stored.
+#[inline(always)]
+pub(super) fn step(block: &[u8], sub: usize) -> f32 {
+    half::read(&block[D..]) * f32::from(unpack(&block[SCALES..D], sub))
+}
+
+/// Codes of a super-block: their third bits, then their low ones.
+#[inline(always)]
+pub(super) fn pack(codes: &[u8; SUPER], out: &mut [u8]) {
+    let (third, low) = out.split_at_mut(LOW);
+    for (at, byte) in third.iter_mut().enumerate() {
+        *byte = (0..8).rev().fold(0, |bits, run| bits << 1 | codes[32 * run + at] >> 2);
+    }
+    pack_two(&codes.map(|code| code & 3), low);
+}
+
 /// The scale of the largest scale's code of -32, and the codes of all, counted from there.
 #[inline(always)]
 fn by_largest(scales: &[f32; SUB]) -> (f32, [u8; SUB]) {
@@ -120,11 +136,7 @@ fn write(x: &[f32], d: f32, scales: &[u8; SUB], kept: impl Fn(usize, &mut [u8]),
             }
         }
     }
-    let (third, low) = codes_out.split_at_mut(LOW);
-    for (at, byte) in third.iter_mut().enumerate() {
-        *byte = (0..8).rev().fold(0, |bits, run| bits << 1 | codes[32 * run + at] >> 2);
-    }
-    pack_two(&codes.map(|code| code & 3), low);
+    pack(&codes, codes_out);
 }
 
 /// Three bits: `u8 third[32] | u8 low[64] | u8 scales[12] | f16 d`.
@@ -170,9 +182,8 @@ impl Codec for Q3K {
     #[inline(always)]
     fn decode(bytes: &[u8], out: &mut [f32]) {
         for (block, out) in bytes.chunks_exact(Self::BYTES).zip(out.chunks_exact_mut(SUPER)) {
-            let d = half::read(&block[D..]);
             for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
-                let d = d * f32::from(unpack(&block[SCALES..D], sub));
+                let d = step(block, sub);
                 let third = &block[sub % 2 * SUB..][..SUB];
                 for ((x, low), third) in out.iter_mut().zip(unpack_two(&block[LOW..SCALES], sub)).zip(third) {
                     let code = low | (third >> (sub / 2) & 1) << 2;

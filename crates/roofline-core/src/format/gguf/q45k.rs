@@ -14,16 +14,16 @@ use super::{
 /// Weights of a super-block.
 const SUPER: usize = 256;
 /// Weights of a sub-block.
-const SUB: usize = 32;
+pub(super) const SUB: usize = 32;
 /// Sub-blocks of a super-block.
-const SUBS: usize = SUPER / SUB;
+pub(super) const SUBS: usize = SUPER / SUB;
 /// The largest scale, and the largest minimum.
 const LEVELS: u8 = 63;
 /// Bytes of the low four bits of a super-block's codes.
 const LOW: usize = 128;
 
 /// Where the parts of a super-block are.
-trait Parts: Bits {
+pub(super) trait Parts: Bits {
     /// Bytes before the low bits: `f16 d | f16 dmin | u8 scales[12] | u8 fifth[0 or 32]`.
     const HEAD: usize;
 }
@@ -69,14 +69,35 @@ pub(super) fn unpack(packed: &[u8], sub: usize) -> (u8, u8) {
     }
 }
 
+/// The scale and the minimum of a sub-block, as they are stored.
+#[inline(always)]
+pub(super) fn steps(block: &[u8], sub: usize) -> (f32, f32) {
+    let (d, dmin) = (half::read(block), half::read(&block[2..]));
+    let (scale, min) = unpack(&block[4..16], sub);
+    (d * f32::from(scale), dmin * f32::from(min))
+}
+
+/// Codes of a super-block, into all of what is behind the scales: their fifth bits where there is room, then the low ones.
+#[inline(always)]
+pub(super) fn pack<B: Parts>(codes: &[[u8; SUB]; SUBS], block: &mut [u8]) {
+    let (fifth, low) = block[16..].split_at_mut(B::HEAD - 16);
+    for (pair, low) in codes.chunks_exact(2).zip(low.chunks_exact_mut(SUB)) {
+        for (at, byte) in low.iter_mut().enumerate() {
+            *byte = pair[0][at] & 15 | pair[1][at] << 4;
+        }
+    }
+    for (at, byte) in fifth.iter_mut().enumerate() {
+        *byte = codes.iter().rev().fold(0, |bits, codes| bits << 1 | codes[at] >> 4);
+    }
+}
+
 /// Writes the super-block of `x`, whose sub-blocks were found in the lanes from `lane` on, with these scales and minima.
 #[inline(always)]
 fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, scales: &Steps<SUBS>, minima: &Steps<SUBS>, out: &mut [u8]) {
     half::write(scales.step, out);
     half::write(minima.step, &mut out[2..]);
     let (d, dmin) = (half::read(out), half::read(&out[2..]));
-    let (head, codes) = out.split_at_mut(B::HEAD);
-    let (packed, fifth) = head[4..].split_at_mut(12);
+    let packed = &mut out[4..16];
     let mut sub_codes = [[0u8; SUB]; SUBS];
     for sub in 0..SUBS {
         let (scale, min) = (scales.codes[sub], minima.codes[sub]);
@@ -99,14 +120,7 @@ fn write<B: Parts>(x: &[f32], found: &Found, lane: usize, scales: &Steps<SUBS>, 
             }
         }
     }
-    for (pair, codes) in sub_codes.chunks_exact(2).zip(codes.chunks_exact_mut(SUB)) {
-        for (at, byte) in codes.iter_mut().enumerate() {
-            *byte = pair[0][at] & 15 | pair[1][at] << 4;
-        }
-    }
-    for (at, byte) in fifth.iter_mut().enumerate() {
-        *byte = sub_codes.iter().rev().fold(0, |bits, codes| bits << 1 | codes[at] >> 4);
-    }
+    pack::<B>(&sub_codes, out);
 }
 
 macro_rules! codec {
@@ -172,11 +186,9 @@ fn encode_weighted<B: Parts + Codec>(row: &[f32], importance: &[f32], out: &mut 
 #[inline(always)]
 fn decode<B: Parts + Codec>(bytes: &[u8], out: &mut [f32]) {
     for (block, out) in bytes.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(SUPER)) {
-        let (d, dmin) = (half::read(block), half::read(&block[2..]));
         let (head, low) = block.split_at(B::HEAD);
         for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
-            let (scale, min) = unpack(&head[4..16], sub);
-            let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
+            let (d, m) = steps(block, sub);
             let low = &low[sub / 2 * SUB..][..SUB];
             if B::LARGEST > 15 {
                 for ((x, q), fifth) in out.iter_mut().zip(low).zip(&head[16..]) {

@@ -21,6 +21,26 @@ pub(super) const D: usize = 208;
 /// The code of zero.
 const MIDDLE: f32 = 32.0;
 
+/// The scale of a sub-block, as it is stored.
+#[inline(always)]
+pub(super) fn step(block: &[u8], sub: usize) -> f32 {
+    half::read(&block[D..]) * f32::from(block[SCALES + sub] as i8)
+}
+
+/// Codes of a super-block: their low four bits, then the others.
+#[inline(always)]
+pub(super) fn pack(codes: &[u8; SUPER], out: &mut [u8]) {
+    let (low, high) = out.split_at_mut(HIGH);
+    for ((codes, low), high) in codes.chunks_exact(128).zip(low.chunks_exact_mut(64)).zip(high.chunks_exact_mut(32)) {
+        for at in 0..32 {
+            let [a, b, c, d] = [codes[at], codes[at + 32], codes[at + 64], codes[at + 96]];
+            low[at] = a & 15 | (c & 15) << 4;
+            low[at + 32] = b & 15 | (d & 15) << 4;
+            high[at] = a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6;
+        }
+    }
+}
+
 #[inline(always)]
 fn write(x: &[f32], found: &Found, out: &mut [u8]) {
     let mut largest = 0.0f32;
@@ -50,15 +70,7 @@ fn write(x: &[f32], found: &Found, out: &mut [u8]) {
             }
         }
     }
-    let (low, high) = out[..SCALES].split_at_mut(HIGH);
-    for ((codes, low), high) in codes.chunks_exact(128).zip(low.chunks_exact_mut(64)).zip(high.chunks_exact_mut(32)) {
-        for at in 0..32 {
-            let [a, b, c, d] = [codes[at], codes[at + 32], codes[at + 64], codes[at + 96]];
-            low[at] = a & 15 | (c & 15) << 4;
-            low[at + 32] = b & 15 | (d & 15) << 4;
-            high[at] = a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6;
-        }
-    }
+    pack(&codes, &mut out[..SCALES]);
 }
 
 /// Six bits: `u8 low[128] | u8 high[64] | i8 scales[16] | f16 d`.

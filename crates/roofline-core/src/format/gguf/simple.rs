@@ -152,7 +152,7 @@ fn above_minimum_weighted(
 
 /// `u8 q[16]`: two four-bit codes to a byte.
 #[inline(always)]
-fn pack_four(codes: &[u8; BLOCK], out: &mut [u8]) {
+pub(super) fn pack_four(codes: &[u8; BLOCK], out: &mut [u8]) {
     for (at, byte) in out.iter_mut().enumerate() {
         *byte = codes[at] | codes[at + 16] << 4;
     }
@@ -202,7 +202,7 @@ impl Codec for Q4_0 {
 
 /// `u32 fifth bits | u8 q[16]`: five-bit codes.
 #[inline(always)]
-fn pack_five(codes: &[u8; BLOCK], out: &mut [u8]) {
+pub(super) fn pack_five(codes: &[u8; BLOCK], out: &mut [u8]) {
     let mut high = 0;
     for (at, code) in codes.iter().enumerate() {
         high |= u32::from(code >> 4) << at;

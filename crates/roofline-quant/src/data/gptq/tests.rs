@@ -59,9 +59,9 @@ fn output_error(weights: &[f32], rounded: &[f32], columns: usize, inputs: &[f32]
 fn nearest(weights: &[f32], columns: usize, grid: &dyn Grid) -> Vec<f32> {
     let group = grid.group(columns);
     let groups = weights.chunks_exact(group).flat_map(|weights| {
-        let (low, high) = weights.iter().fold((0f32, 0f32), |(low, high), w| (low.min(*w), high.max(*w)));
-        let (scale, zero) = grid.reach(low, high);
-        weights.iter().map(|weight| grid.round(*weight, scale, zero).1).collect::<Vec<_>>()
+        let (mut scale, mut zero) = ([0.0], [0.0]);
+        grid.reach(weights, weights, &mut scale, &mut zero);
+        weights.iter().map(|weight| grid.round(*weight, scale[0], zero[0]).1).collect::<Vec<_>>()
     });
     groups.collect()
 }

@@ -107,8 +107,8 @@ pub(super) fn job<'a>(
         let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
         let fused = vec![items.len()];
         let importance = importance(ty, &tensor.name, rows.matrix(), imatrix)?;
-        let code =
-            Code { rows, coding, scheme: ty.name().to_lowercase(), lossy, fused, importance, chosen: None, parts };
+        let (scheme, origins) = (ty.name().to_lowercase(), Vec::new());
+        let code = Code { rows, coding, scheme, lossy, fused, importance, chosen: None, origins, parts };
         items.push(Item { name, site, work: Work::Code(code) });
     }
     let name = file_name(target, &checkpoint.name(), &label);

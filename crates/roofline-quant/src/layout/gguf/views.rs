@@ -7,6 +7,7 @@ use crate::{
         family::{Conversion, Share},
         model::{Shape, apart},
     },
+    origin::{Order, Origin},
     rows::{Added, Heads, Ordered, Pairs, Plain, Rows, Stacked},
     stored::Located,
 };
@@ -17,6 +18,8 @@ pub(super) struct View<'a> {
     pub(super) dims: Vec<u64>,
     /// Its rows.
     pub(super) rows: Box<dyn Rows + 'a>,
+    /// Where they come from.
+    pub(super) origins: Vec<Origin>,
 }
 
 /// The tensor at a place of the file, converted as its family says.
@@ -35,28 +38,42 @@ pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Sha
     let within = |matrix, first, down, across| -> Result<Box<dyn Rows + 'a>> {
         Ok(Box::new(Plain::within(shard, entry, matrix, first, down, across)?))
     };
+    let mut order = Order::SAME;
     let rows: Box<dyn Rows + 'a> = match conversion {
         Conversion::Same | Conversion::Expert => Box::new(plain),
         Conversion::PlusOne => Box::new(Added::new(plain, 1.0)),
         Conversion::QueryPairs | Conversion::KeyPairs => {
             let heads = if conversion == Conversion::QueryPairs { heads } else { kv_heads };
-            Box::new(Heads::new(lines(), lines().matrix().rows / heads, Pairs::Joined))
+            let head = lines().matrix().rows / heads;
+            order = Order::Heads(head);
+            Box::new(Heads::new(lines(), head, Pairs::Joined))
         }
-        Conversion::Fused => Box::new(Ordered::new(lines(), head_dim, apart(heads, kv_heads))),
+        Conversion::Fused => {
+            let blocks = apart(heads, kv_heads);
+            order = Order::Blocks(head_dim, blocks.clone());
+            Box::new(Ordered::new(lines(), head_dim, blocks))
+        }
         Conversion::Stack(which) => {
             let [all, columns, outputs] = entry.shape[..] else { return Err(misshapen()) };
             let (first, down, rows) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
             let each = columns * outputs;
             let matrix = Matrix { rows, columns };
             let stack = (0..all).map(|expert| within(matrix, expert * each + first, down, outputs));
-            let rows = Stacked::of(stack.collect::<Result<_>>()?);
-            return Ok(View { dims: [columns, matrix.rows, all].map(|dim| dim as u64).to_vec(), rows });
+            let stack = Stacked::of(stack.collect::<Result<_>>()?);
+            let origin = |expert: usize| Origin {
+                tensor: entry.name.clone(),
+                expert: Some(expert),
+                rows: expert * rows..(expert + 1) * rows,
+                order: Order::Every { first: expert * outputs + first, by: down },
+            };
+            let dims = [columns, rows, all].map(|dim| dim as u64).to_vec();
+            return Ok(View { dims, rows: stack, origins: (0..all).map(origin).collect() });
         }
         Conversion::Biases(which) => {
             let [all, outputs] = entry.shape[..] else { return Err(misshapen()) };
             let (first, across, columns) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
             let rows = within(Matrix { rows: all, columns }, first, outputs, across)?;
-            return Ok(View { dims: vec![columns as u64, all as u64], rows });
+            return Ok(View { dims: vec![columns as u64, all as u64], rows, origins: Vec::new() });
         }
         Conversion::LatentKey | Conversion::LatentValue => {
             let ([_, rank], Some((key, value))) = (&entry.shape[..], latent) else { return Err(misshapen()) };
@@ -70,10 +87,11 @@ pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Sha
             });
             let rows = Stacked::of(stack.collect::<Result<_>>()?);
             let dims = if conversion == Conversion::LatentKey { [key, rank, heads] } else { [rank, value, heads] };
-            return Ok(View { dims: dims.map(|dim| dim as u64).to_vec(), rows });
+            return Ok(View { dims: dims.map(|dim| dim as u64).to_vec(), rows, origins: Vec::new() });
         }
     };
-    Ok(View { dims, rows })
+    let origin = Origin { order, ..Origin::whole(&entry.name, rows.matrix().rows) };
+    Ok(View { dims, rows, origins: vec![origin] })
 }
 
 /// Of so many outputs, the first, the distance to the next and the number of a which.

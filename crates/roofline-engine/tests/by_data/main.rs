@@ -2,12 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod demo;
+mod experts;
+mod gguf;
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use common::{Fixture, model};
@@ -177,9 +184,12 @@ fn layouts_of_integers() {
         let mut observed = Layerwise::new(&checkpoint, samples.clone(), &settings).unwrap();
         quantize_observed(&checkpoint, order, &mut observed, &|_: u64| {}).unwrap_err().to_string()
     };
-    for (plan, layout, named) in
-        [("mxfp4a16", Layout::Mlx, "mxfp4"), ("fp8a16", Layout::Torchao, "fp8"), ("q4_0", Layout::Gguf, "q4_0")]
-    {
+    for (plan, layout, named) in [
+        ("mxfp4a16", Layout::Mlx, "mxfp4"),
+        ("fp8a16", Layout::Torchao, "fp8"),
+        ("mxfp4a16", Layout::Gguf, "mxfp4"),
+        ("iq4_xs", Layout::Gguf, "iq4_xs"),
+    ] {
         let error = refused(&order(Method::Awq, plan, layout, &target.with_extension("gguf")));
         assert!(error.contains(named) && error.contains("`awq`"), "{layout}: {error}");
     }
@@ -189,18 +199,6 @@ fn layouts_of_integers() {
     assert!(error.contains("smoothquant"), "{error}");
     let error = quantize(&checkpoint, &order(Method::Awq, "int4-g32-zp", Layout::Awq, &target), &|_: u64| {});
     assert!(error.unwrap_err().to_string().contains("goes by a text"));
-}
-
-/// A tensor of all experts is no place for what was chosen for each.
-#[test]
-fn experts_in_one_tensor_are_refused() {
-    let place = Place::new("stacks");
-    let checkpoint = wide(&place, "mixtral");
-    let target = place.0.join("none");
-    let mut observed = Layerwise::new(&checkpoint, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
-    let order = order(Method::Gptq, "int4-g32-zp16", Layout::Mlx, &target);
-    let error = quantize_observed(&checkpoint, &order, &mut observed, &|_: u64| {}).unwrap_err().to_string();
-    assert!(error.contains("switch_mlp") && error.contains("gptq"), "{error}");
 }
 
 /// All files of a folder, by name.
@@ -218,23 +216,28 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn interrupted_runs_and_threads_make_the_same_bytes() {
     let Fixture { checkpoint, .. } = Fixture::open("llama");
     for method in [Method::Gptq, Method::Awq, Method::SmoothQuant] {
-        let place = Place::new(&format!("resumed-{method}"));
-        let (whole, target) = (place.0.join("whole"), place.0.join("target"));
-        made(&checkpoint, &order(method, "w8a16", Layout::CompressedTensors, &whole));
-        let mut asked = order(method, "w8a16", Layout::CompressedTensors, &target);
-        let observed = || Layerwise::new(&checkpoint, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
-        let stopped = quantize_observed(&checkpoint, &asked, &mut observed(), &Until(AtomicUsize::new(1)));
-        assert_eq!(stopped.unwrap_err().kind(), "cancelled");
-        let layers = place.0.join(".target.partial/layers");
-        assert_eq!(fs::read_dir(&layers).unwrap().count(), 1, "{method}");
-        // Not with another setting.
-        asked.manner = Manner { resume: true, force: false };
-        let other = Request { tuning: Tuning { damping: 0.02, ..Tuning::default() }, ..asked.clone() };
-        let error = quantize_observed(&checkpoint, &other, &mut observed(), &|_: u64| {}).unwrap_err();
-        assert!(error.to_string().contains("tuning"), "{error}");
-        asked.threads = 3;
-        quantize_observed(&checkpoint, &asked, &mut observed(), &|_: u64| {}).unwrap();
-        assert!(files(&whole) == files(&target), "{method}");
-        assert!(!layers.exists());
+        resumed(&checkpoint, method, "w8a16", Layout::CompressedTensors);
     }
+}
+
+/// Stops a run, and lets it go on with another number of threads.
+fn resumed(checkpoint: &Checkpoint, method: Method, plan: &str, layout: Layout) {
+    let place = Place::new(&format!("resumed-{layout}-{plan}-{method}"));
+    let (whole, target) = (place.0.join("whole"), place.0.join("target"));
+    made(checkpoint, &order(method, plan, layout, &whole));
+    let mut asked = order(method, plan, layout, &target);
+    let observed = || Layerwise::new(checkpoint, samples(checkpoint), &Settings::with(Format::FP32)).unwrap();
+    let stopped = quantize_observed(checkpoint, &asked, &mut observed(), &Until(AtomicUsize::new(1)));
+    assert_eq!(stopped.unwrap_err().kind(), "cancelled");
+    let layers = place.0.join(".target.partial/layers");
+    assert_eq!(fs::read_dir(&layers).unwrap().count(), 1, "{method}");
+    // Not with another setting.
+    asked.manner = Manner { resume: true, force: false };
+    let other = Request { tuning: Tuning { damping: 0.02, ..Tuning::default() }, ..asked.clone() };
+    let error = quantize_observed(checkpoint, &other, &mut observed(), &|_: u64| {}).unwrap_err();
+    assert!(error.to_string().contains("tuning"), "{error}");
+    asked.threads = 3;
+    quantize_observed(checkpoint, &asked, &mut observed(), &|_: u64| {}).unwrap();
+    assert!(files(&whole) == files(&target), "{method}");
+    assert!(!layers.exists());
 }
