@@ -1,6 +1,6 @@
 """Loads what the program writes, family by family, in transformers, and compares logits.
 
-    python family_matrix.py BINARY FOLDER [--families a,b] [--layouts x,y] [--plans p,q] [--table FILE]
+    python family_matrix.py BINARY FOLDER [--families a,b] [--layouts x,y] [--plans p,q] [--method M --data TEXT] [--table FILE]
 
 For every family of `families.py`, layout and plan: the program quantizes, or refuses before it writes a byte; transformers loads the result and
 tells which weights it missed; its logits are held against those of the source with every weight replaced by what its codes stand for. A cell is
@@ -9,6 +9,8 @@ tells which weights it missed; its logits are held against those of the source w
     refused              with the program's words
     alike                the loader fails with what it quantized itself, in the same words
     WRONG                anything else: weights that are missing, numbers that differ, errors of the loader
+
+With `--method` weights are rounded by it, by data where it goes by data: files must load all the same.
 
 The end is an error if any cell is wrong. Models and results lie under FOLDER; a table goes to FILE. GPTQ and AWQ need gptqmodel and optimum, as
 `packings.py` does. GGUF and MLX have scripts of their own: `gguf_families.py`, `mlx_checkpoints.py`.
@@ -138,10 +140,10 @@ def decoded(binary, source, made, work):
     return to, None
 
 
-def cell(binary, source, layout, plan, work, exact):
+def cell(binary, source, layout, plan, work, exact, more=()):
     made = work / "made"
     shutil.rmtree(made, ignore_errors=True)
-    done = quantize(binary, source, plan, made, "--as", layout)
+    done = quantize(binary, source, plan, made, "--as", layout, *more)
     if done.code:
         words = " ".join(done.err.split())
         left = "" if not made.exists() else " BUT LEFT A FOLDER"
@@ -195,10 +197,16 @@ def main():
     parser.add_argument("--families", default=",".join(families.FAMILIES))
     parser.add_argument("--layouts", default=",".join(PLANS))
     parser.add_argument("--plans", help="separated by spaces")
+    parser.add_argument("--method")
+    parser.add_argument("--data", type=Path, help="the text that a method goes by")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     work = options.folder / "work"
     work.mkdir(parents=True, exist_ok=True)
+    more = ["--method", options.method] if options.method else []
+    if options.data:
+        # These models take 512 tokens, and their tokenizer knows few words.
+        more += ["--data", str(options.data), "--samples", "16", "--length", "128"]
     rows, wrong = [], 0
     for family in options.families.split(","):
         source = families.ensure(options.folder / "models", family)
@@ -207,7 +215,7 @@ def main():
         exact = outcome(model)
         for layout in options.layouts.split(","):
             for plan in options.plans.split() if options.plans else PLANS[layout]:
-                verdict, words = cell(options.binary, source, layout, plan, work, exact)
+                verdict, words = cell(options.binary, source, layout, plan, work, exact, more)
                 wrong += verdict == "WRONG"
                 rows.append((family, layout, plan, verdict, words))
                 print(f"{verdict:8} {family} {layout} {plan}: {words}", flush=True)
