@@ -18,7 +18,8 @@ pub use fp4::divisor;
 use roofline_core::{
     Format,
     format::gguf::{
-        Codec, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+        Codec, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K,
+        Q6K, Q8_0,
     },
 };
 
@@ -74,7 +75,7 @@ types! {
     Iq2Xxs 16 "IQ2_XXS" { Iq2Xxs::ELEMENTS } { Iq2Xxs::BYTES },
     Iq2Xs 17 "IQ2_XS" { Iq2Xs::ELEMENTS } { Iq2Xs::BYTES },
     Iq3Xxs 18 "IQ3_XXS" { Iq3Xxs::ELEMENTS } { Iq3Xxs::BYTES },
-    Iq1S 19 "IQ1_S" 256 50,
+    Iq1S 19 "IQ1_S" { Iq1S::ELEMENTS } { Iq1S::BYTES },
     Iq4Nl 20 "IQ4_NL" 32 18,
     Iq3S 21 "IQ3_S" { Iq3S::ELEMENTS } { Iq3S::BYTES },
     Iq2S 22 "IQ2_S" { Iq2S::ELEMENTS } { Iq2S::BYTES },
@@ -84,7 +85,7 @@ types! {
     I32 26 "I32" 1 4,
     I64 27 "I64" 1 8,
     F64 28 "F64" 1 8,
-    Iq1M 29 "IQ1_M" 256 56,
+    Iq1M 29 "IQ1_M" { Iq1M::ELEMENTS } { Iq1M::BYTES },
     Bf16 30 "BF16" 1 2,
     Tq1_0 34 "TQ1_0" 256 54,
     Tq2_0 35 "TQ2_0" 256 66,
@@ -95,7 +96,7 @@ types! {
 }
 
 /// The types that are formats of `roofline_core`.
-const FORMATS: [(Type, Format); 22] = [
+const FORMATS: [(Type, Format); 24] = [
     (Type::F32, Format::FP32),
     (Type::F16, Format::FP16),
     (Type::Bf16, Format::BF16),
@@ -116,6 +117,8 @@ const FORMATS: [(Type, Format); 22] = [
     (Type::Iq2S, Format::IQ2_S),
     (Type::Iq2Xs, Format::IQ2_XS),
     (Type::Iq2Xxs, Format::IQ2_XXS),
+    (Type::Iq1M, Format::IQ1_M),
+    (Type::Iq1S, Format::IQ1_S),
     (Type::Mxfp4, Format::MXFP4),
     (Type::Nvfp4, Format::NVFP4),
 ];
@@ -138,17 +141,18 @@ impl Type {
 
     /// Whether its values are no whole steps apart.
     fn is_uneven(self) -> bool {
-        matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs | Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs)
+        let wide = matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs);
+        wide || matches!(self, Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S)
     }
 
     /// Whether llama.cpp refuses it without an importance matrix, but for embedding and output, of which data say nothing.
     pub fn asks_for_importance(self) -> bool {
-        self.depends_on_importance() || matches!(self, Self::Iq3Xxs | Self::Iq2S)
+        self.depends_on_importance() || matches!(self, Self::Iq3Xxs | Self::Iq2S | Self::Iq1M)
     }
 
     /// Whether ggml has no way to it without an importance matrix.
     pub fn depends_on_importance(self) -> bool {
-        matches!(self, Self::Iq2Xs | Self::Iq2Xxs)
+        matches!(self, Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1S)
     }
 
     /// The type of that number; nothing for one that is not known.
@@ -197,6 +201,8 @@ impl Type {
             Self::Iq3S | Self::Iq3Xxs => Some(30.0 * 15.0 * F16),
             // The largest weights may have the second level of three.
             Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs => Some(30.0 * 3.0 * F16),
+            // A 15th of the scale, an eighth more than that, and a level that may be an eighth below one.
+            Self::Iq1M | Self::Iq1S => Some(11.0 * F16),
             _ => None,
         }
     }
@@ -212,7 +218,7 @@ impl std::fmt::Display for Type {
 macro_rules! blocks {
     ($ty:expr, $codec:ident => $body:expr, $else:expr) => {
         blocks!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Iq4Nl Iq4Xs Iq3S Iq3Xxs Iq2S Iq2Xs Iq2Xxs
-            Q2K Q3K Q4K Q5K Q6K)
+            Iq1M Iq1S Q2K Q3K Q4K Q5K Q6K)
     };
     (@each $ty:expr, $codec:ident => $body:expr, $else:expr, $($name:ident)*) => {
         match $ty {

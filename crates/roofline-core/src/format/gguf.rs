@@ -16,6 +16,7 @@
 mod centred;
 pub mod half;
 mod importance;
+mod iq1;
 mod iq2;
 mod iq2_grid;
 mod iq3;
@@ -32,6 +33,7 @@ mod search;
 mod simple;
 mod steps;
 
+pub use iq1::{Iq1M, Iq1S};
 pub use iq2::{Iq2S, Iq2Xs, Iq2Xxs};
 pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
@@ -101,6 +103,10 @@ pub enum GgufBlock {
     Iq2Xs,
     /// 256 weights of 2 bits as 32 points of 256, signs of 7 bits to 8, a 4-bit scale per 32 and an f16 one for all.
     Iq2Xxs,
+    /// 256 weights of three levels as 32 points of 2048, a move to 8, a 3-bit scale per 16 and an f16 one for all.
+    Iq1M,
+    /// 256 weights of three levels as 32 points of 2048, a move and a 3-bit scale per 32 and an f16 one for all.
+    Iq1S,
 }
 
 /// Calls `$body` with `$codec` standing for the codec of `$block`.
@@ -175,13 +181,21 @@ macro_rules! with_codec {
                 type $codec = Iq2Xxs;
                 $body
             }
+            GgufBlock::Iq1M => {
+                type $codec = Iq1M;
+                $body
+            }
+            GgufBlock::Iq1S => {
+                type $codec = Iq1S;
+                $body
+            }
         }
     };
 }
 
 impl GgufBlock {
     /// All of them, wide to narrow.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Q8_0,
         Self::Q6K,
         Self::Q5_1,
@@ -199,6 +213,8 @@ impl GgufBlock {
         Self::Iq2S,
         Self::Iq2Xs,
         Self::Iq2Xxs,
+        Self::Iq1M,
+        Self::Iq1S,
     ];
 
     /// Weights of a block.
@@ -219,7 +235,8 @@ impl GgufBlock {
             Self::Q5_1 | Self::Q5_0 | Self::Q5K => Element::Int5,
             Self::Q4_1 | Self::Q4_0 | Self::Q4K | Self::Iq4Nl | Self::Iq4Xs => Element::Int4,
             Self::Iq3S | Self::Q3K | Self::Iq3Xxs => Element::Int3,
-            Self::Q2K | Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs => Element::Int2,
+            // Three levels take two bits where each weight has its own.
+            Self::Q2K | Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S => Element::Int2,
         }
     }
 
@@ -237,6 +254,8 @@ impl GgufBlock {
             Self::Q6K => "8 bit per 16, FP16 per block",
             Self::Iq3S | Self::Iq3Xxs | Self::Iq2Xxs => "4 bit per 32, FP16 per block",
             Self::Iq2S | Self::Iq2Xs => "4 bit per 16, FP16 per block",
+            Self::Iq1M => "3 bit per 16, FP16 per block",
+            Self::Iq1S => "3 bit per 32, FP16 per block",
             Self::Q3K => "6 bit per 16, FP16 per block",
             Self::Q2K => "4-bit scale and minimum per 16, two FP16 per block",
             Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",

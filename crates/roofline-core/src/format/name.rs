@@ -65,6 +65,8 @@ const GGUF: &[(&str, GgufBlock)] = &[
     ("iq2_s", GgufBlock::Iq2S),
     ("iq2_xs", GgufBlock::Iq2Xs),
     ("iq2_xxs", GgufBlock::Iq2Xxs),
+    ("iq1_m", GgufBlock::Iq1M),
+    ("iq1_s", GgufBlock::Iq1S),
 ];
 
 /// Short names, and what they stand for. Also tried on the first word, so that `fp8-tensor` works.

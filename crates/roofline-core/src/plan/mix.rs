@@ -58,6 +58,10 @@ pub enum Mix {
     Iq2ExtraSmall,
     /// Points of 256 in two bits, the sensitive tensors in `Q2_K`.
     Iq2ExtraExtraSmall,
+    /// Points of 2048 in 1.75 bits, the sensitive tensors in `IQ2_XXS` and `Q2_K`.
+    Iq1Medium,
+    /// Points of 2048 in 1.56 bits, the sensitive tensors in `IQ2_XXS` and `Q2_K`.
+    Iq1Small,
 }
 
 use Mix as M;
@@ -69,7 +73,7 @@ fn favoured(layer: usize, layers: usize) -> bool {
 
 impl Mix {
     /// Every recipe, wide to narrow.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         M::Q8_0,
         M::Q6K,
         M::Q5_1,
@@ -94,6 +98,8 @@ impl Mix {
         M::Iq2Small,
         M::Iq2ExtraSmall,
         M::Iq2ExtraExtraSmall,
+        M::Iq1Medium,
+        M::Iq1Small,
     ];
 
     /// Those that advice is made of, wide to narrow. The uneven types take the room of `Q4_K`'s and `Q3_K`'s recipes, and without an
@@ -135,6 +141,8 @@ impl Mix {
             Self::Iq2Small => "iq2_s",
             Self::Iq2ExtraSmall => "iq2_xs",
             Self::Iq2ExtraExtraSmall => "iq2_xxs",
+            Self::Iq1Medium => "iq1_m",
+            Self::Iq1Small => "iq1_s",
         }
     }
 
@@ -183,6 +191,8 @@ impl Mix {
             Self::Iq2ExtraExtraSmall => {
                 "points of 256 in two bits; embedding, values and the first ways down in Q2_K or Q4_K"
             }
+            Self::Iq1Medium => "three levels in points of 2048, 1.75 bits; sensitive tensors in IQ2_XXS, Q2_K and Q4_K",
+            Self::Iq1Small => "three levels in points of 2048, 1.56 bits; sensitive tensors in IQ2_XXS, Q2_K and Q4_K",
         }
     }
 
@@ -212,6 +222,8 @@ impl Mix {
             Self::Iq2Medium => Format::IQ2_S,
             Self::Iq2Small | Self::Iq2ExtraSmall => Format::IQ2_XS,
             Self::Iq2ExtraExtraSmall => Format::IQ2_XXS,
+            Self::Iq1Medium => Format::IQ1_M,
+            Self::Iq1Small => Format::IQ1_S,
         }
     }
 
@@ -358,9 +370,8 @@ impl Mix {
 fn fallback(wanted: Format, columns: u64) -> Format {
     let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
     let smaller = match wanted {
-        Format::IQ4_XS | Format::IQ3_S | Format::IQ3_XXS | Format::IQ2_S | Format::IQ2_XS | Format::IQ2_XXS => {
-            Format::IQ4_NL
-        }
+        Format::IQ4_XS | Format::IQ3_S | Format::IQ3_XXS => Format::IQ4_NL,
+        Format::IQ2_S | Format::IQ2_XS | Format::IQ2_XXS | Format::IQ1_M | Format::IQ1_S => Format::IQ4_NL,
         Format::Q2_K | Format::Q3_K => Format::Q4_0,
         Format::Q4_K => Format::Q5_0,
         Format::Q5_K => Format::Q5_1,

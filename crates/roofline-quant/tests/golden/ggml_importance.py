@@ -19,8 +19,9 @@ CORE = HERE.parents[2] / "roofline-core/tests/golden"
 TYPES = {
     "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
     "IQ3_XXS": 18, "IQ4_NL": 20, "IQ3_S": 21, "IQ4_XS": 23, "IQ2_S": 22, "IQ2_XS": 17, "IQ2_XXS": 16,
+    "IQ1_M": 29, "IQ1_S": 19,
 }  # fmt: skip
-PLAIN = ["IQ3_XXS", "IQ3_S", "IQ2_S", "IQ2_XS", "IQ2_XXS"]
+PLAIN = ["IQ3_XXS", "IQ3_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"]
 
 
 def fnv1a(data):

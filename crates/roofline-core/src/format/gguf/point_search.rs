@@ -148,7 +148,7 @@ impl<const POINT: usize, const LEVELS: usize> Kind<POINT, LEVELS> {
                 *new = Self::tried(x, steps);
                 *met = self.grid.place(*new).is_some();
                 if !*met {
-                    *new = self.grid.nearest(*new, x, roots, 1.0 / steps);
+                    *new = self.grid.nearest(*new, value, x, roots, 1.0 / steps);
                 }
             }
             if let Some((fit, cross, square)) = Found::fitted(&new, &x, weights)
@@ -164,7 +164,7 @@ impl<const POINT: usize, const LEVELS: usize> Kind<POINT, LEVELS> {
                 }
                 *levels = Self::tried(x, 1.0 / scale);
                 if self.grid.place(*levels).is_none() {
-                    *levels = self.grid.nearest(*levels, x, roots, scale);
+                    *levels = self.grid.nearest(*levels, value, x, roots, scale);
                 }
             }
             scale = Found::fitted(&levels, &x, weights).map_or(scale, |(fit, ..)| fit);

@@ -80,7 +80,14 @@ impl<const POINT: usize, const LEVELS: usize> Grid<POINT, LEVELS> {
 
     /// Of the kept points near these levels the one with the least `sum w (scale value - x)^2`.
     #[inline(always)]
-    pub(super) fn nearest(&self, tried: [u8; POINT], x: &[f32], weights: &[f32], scale: f32) -> [u8; POINT] {
+    pub(super) fn nearest(
+        &self,
+        tried: [u8; POINT],
+        value: impl Fn(u8) -> f32,
+        x: &[f32],
+        weights: &[f32],
+        scale: f32,
+    ) -> [u8; POINT] {
         let (mut best, mut least) = (tried, f32::INFINITY);
         for place in self.near(tried) {
             let levels = self.levels(*place);
@@ -121,6 +128,7 @@ mod tests {
         check(&iq2_grid::XXS, 256);
         check(&iq2_grid::XS, 512);
         check(&iq2_grid::S, 1024);
+        check(&iq2_grid::ONE, 2048);
         assert_eq!((levels::<4, 8>(0o4321), number::<4, 8>([1, 2, 3, 4])), ([1, 2, 3, 4], 0o4321));
     }
 
@@ -129,9 +137,9 @@ mod tests {
     fn what_is_not_kept_goes_to_the_nearest() {
         let grid = &*iq3_grid::XXS;
         assert_eq!(&grid.near([1, 0, 0, 0])[..2], &[0, 1]);
-        assert_eq!(grid.nearest([1, 0, 0, 0], &[2.9, 1.0, 1.0, 1.0], &[1.0; 4], 1.0), [0; 4]);
-        assert_eq!(grid.nearest([1, 0, 0, 0], &[3.1, 1.0, 1.0, 1.0], &[1.0; 4], 1.0), [2, 0, 0, 0]);
+        assert_eq!(grid.nearest([1, 0, 0, 0], value, &[2.9, 1.0, 1.0, 1.0], &[1.0; 4], 1.0), [0; 4]);
+        assert_eq!(grid.nearest([1, 0, 0, 0], value, &[3.1, 1.0, 1.0, 1.0], &[1.0; 4], 1.0), [2, 0, 0, 0]);
         // What cannot be compared becomes a point that is kept.
-        assert_eq!(grid.nearest([1, 0, 0, 0], &[f32::MAX; 4], &[f32::MAX; 4], 1.0), [0; 4]);
+        assert_eq!(grid.nearest([1, 0, 0, 0], value, &[f32::MAX; 4], &[f32::MAX; 4], 1.0), [0; 4]);
     }
 }

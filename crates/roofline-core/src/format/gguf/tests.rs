@@ -12,6 +12,8 @@ fn is_uneven(block: GgufBlock) -> bool {
             | GgufBlock::Iq2S
             | GgufBlock::Iq2Xs
             | GgufBlock::Iq2Xxs
+            | GgufBlock::Iq1M
+            | GgufBlock::Iq1S
     )
 }
 
@@ -43,7 +45,7 @@ fn affine(block: GgufBlock, bytes: &[u8], at: usize) -> (f32, f32) {
 fn blocks_have_the_sizes_of_ggml() {
     let sizes = GgufBlock::ALL.map(|block| (block.elements(), block.bytes()));
     let large = [(256, 144), (32, 18), (256, 136), (256, 110), (256, 110), (256, 98), (256, 84)];
-    let two = [(256, 82), (256, 74), (256, 66)];
+    let two = [(256, 82), (256, 74), (256, 66), (256, 56), (256, 50)];
     let small = [(32, 34), (256, 210), (32, 24), (32, 22), (256, 176), (32, 20), (32, 18)];
     let expected: Vec<(usize, usize)> = small.into_iter().chain(large).chain(two).collect();
     assert_eq!(sizes.to_vec(), expected);

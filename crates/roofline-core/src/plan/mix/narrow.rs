@@ -10,7 +10,8 @@ use crate::{Format, Role, model::Anatomy};
 impl Mix {
     /// Whether it is one of these.
     pub(super) const fn is_narrow(self) -> bool {
-        matches!(self, Self::Iq2Medium | Self::Iq2Small | Self::Iq2ExtraSmall | Self::Iq2ExtraExtraSmall)
+        let two = matches!(self, Self::Iq2Medium | Self::Iq2Small | Self::Iq2ExtraSmall | Self::Iq2ExtraExtraSmall);
+        two || matches!(self, Self::Iq1Medium | Self::Iq1Small)
     }
 
     /// What is sensitive is in this type.
@@ -30,6 +31,7 @@ impl Mix {
             Role::Down | Role::ExpertDown if layer < model.order.len() / 8 => self.wider(),
             Role::Output if model.experts == 8 => Format::Q5_K,
             Role::Output if matches!(self, Self::Iq2Medium | Self::Iq2Small) => Format::IQ3_S,
+            Role::Output if matches!(self, Self::Iq1Medium | Self::Iq1Small) => Format::IQ2_XXS,
             _ => self.base(),
         }
     }

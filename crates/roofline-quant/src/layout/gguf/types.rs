@@ -150,12 +150,14 @@ fn of_mix(mix: Mix) -> u32 {
         Mix::Iq2ExtraSmall => 20,
         Mix::Iq3ExtraSmall => 22,
         Mix::Iq3ExtraExtraSmall => 23,
+        Mix::Iq1Small => 24,
         Mix::Iq4Nl => 25,
         Mix::Iq3Small => 26,
         Mix::Iq3Medium => 27,
         Mix::Iq2Small => 28,
         Mix::Iq2Medium => 29,
         Mix::Iq4Xs => 30,
+        Mix::Iq1Medium => 31,
     }
 }
 
@@ -310,7 +312,7 @@ mod tests {
 
     #[test]
     fn numbers_of_files_are_those_of_llama_cpp() {
-        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=30).sum::<u32>() - 21 - 24);
+        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=31).sum::<u32>() - 21);
         assert_eq!((of_type(Type::Q4K), of_type(Type::Q5K), of_type(Type::Q3K)), (14, 16, 11));
         assert_eq!((of_type(Type::Q8_0), of_type(Type::F32), of_type(Type::Nvfp4)), (7, 0, 39));
         assert_eq!((of_type(Type::Iq3Xxs), of_type(Type::Iq2Xs), of_type(Type::Iq2S)), (23, 20, 29));
