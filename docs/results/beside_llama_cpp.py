@@ -18,9 +18,9 @@ from pathlib import Path
 # Threads that wait for each other shall sleep: others may want the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-RECIPES = ["q4_k_m", "iq4_xs", "iq3_m", "iq3_s", "iq3_xs"]
-# llama.cpp's mixture of this name has two-bit types; one type throughout is what both can write.
-PURE = ["iq3_xxs"]
+RECIPES = ["q4_k_m", "iq4_xs", "iq3_m", "iq3_s", "iq3_xs", "iq3_xxs", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"]
+# One type throughout, of those that the embedding may have.
+PURE = ["iq3_xxs", "iq2_s"]
 
 
 def run(*command):

@@ -140,7 +140,15 @@ impl<'a> Trial<'a> {
         let count = self.portions.len();
         let jobs = match self.possible(format, |_| true)? {
             Some(job) => vec![Some(job); count],
-            None => (0..count).map(|at| self.possible(format, |other| other == at)).collect::<Result<_>>()?,
+            None => {
+                // What the ends of a model cannot have its layers may: some types ask how much inputs matter.
+                let layers = self.possible(format, |at| self.portions[at].layers.is_some())?;
+                let one = |at: usize| match &layers {
+                    Some(job) if self.portions[at].layers.is_some() => Ok(Some(Arc::clone(job))),
+                    _ => self.possible(format, |other| other == at),
+                };
+                (0..count).map(one).collect::<Result<_>>()?
+            }
         };
         Ok(Way { format, jobs })
     }

@@ -68,3 +68,22 @@ fn models_that_llama_cpp_knows_by_their_size() {
     let value = |mix: Mix| mix.type_of(Role::Value, Some(10), 8192, &large);
     assert_eq!([Mix::Q2K, Mix::Q3KSmall, Mix::Q4KSmall, Mix::Q5KSmall].map(value), [Format::Q5_K; 4]);
 }
+
+/// What cannot be made without an importance matrix is forecast as it is with one. Llama-3-8B in `IQ3_XXS`: ways down are no wider, values
+/// are in `Q4_K` because four queries share them, queries and keys have two bits. In `IQ2_XXS`: the first four ways down in `Q2_K`, and
+/// so is the embedding.
+#[test]
+fn llama_3_8b_below_three_bits() {
+    let model = Model::find("llama-3-8b").unwrap().anatomy;
+    let of = |mix: Mix, role, layer| mix.usual_type(role, Some(layer), 4096, &model);
+    let three = Mix::Iq3ExtraExtraSmall;
+    assert_eq!(
+        (of(three, Role::Down, 9), three.type_of(Role::Down, Some(9), 4096, &model)),
+        (Format::IQ3_XXS, Format::Q3_K)
+    );
+    assert_eq!((of(three, Role::Value, 9), of(three, Role::Key, 9)), (Format::Q4_K, Format::IQ2_S));
+    let two = Mix::Iq2ExtraExtraSmall;
+    assert_eq!((0..32).filter(|layer| of(two, Role::Down, *layer) == Format::Q2_K).count(), 4);
+    assert_eq!((of(two, Role::Embedding, 0), of(two, Role::Head, 0)), (Format::Q2_K, Format::Q5_K));
+    assert_eq!((of(Mix::Iq1Small, Role::Output, 9), of(Mix::Iq2Small, Role::Up, 9)), (Format::IQ2_XXS, Format::IQ2_XS));
+}
