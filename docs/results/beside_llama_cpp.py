@@ -19,8 +19,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 RECIPES = ["q4_k_m", "iq4_xs", "iq3_m", "iq3_s", "iq3_xs", "iq3_xxs", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"]
-# One type throughout, of those that the embedding may have.
-PURE = ["iq3_xxs", "iq2_s"]
+# One type throughout: llama.cpp names types by recipes, and has no narrower one for the embedding.
+PURE = ["iq3_xxs"]
 
 
 def run(*command):
