@@ -315,9 +315,8 @@ impl Mix {
 
     fn of_down(self, layer: usize, layers: usize, eight_experts: bool) -> Format {
         match self {
-            Self::Q2K => Format::Q3_K,
             Self::Iq3ExtraExtraSmall if layer < layers / 8 => Format::Q4_K,
-            Self::Iq3ExtraExtraSmall => Format::Q3_K,
+            Self::Q2K | Self::Iq3ExtraExtraSmall => Format::Q3_K,
             Self::Q3KMedium if layer >= layers / 16 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
@@ -370,8 +369,14 @@ impl Mix {
 fn fallback(wanted: Format, columns: u64) -> Format {
     let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
     let smaller = match wanted {
-        Format::IQ4_XS | Format::IQ3_S | Format::IQ3_XXS => Format::IQ4_NL,
-        Format::IQ2_S | Format::IQ2_XS | Format::IQ2_XXS | Format::IQ1_M | Format::IQ1_S => Format::IQ4_NL,
+        Format::IQ4_XS
+        | Format::IQ3_S
+        | Format::IQ3_XXS
+        | Format::IQ2_S
+        | Format::IQ2_XS
+        | Format::IQ2_XXS
+        | Format::IQ1_M
+        | Format::IQ1_S => Format::IQ4_NL,
         Format::Q2_K | Format::Q3_K => Format::Q4_0,
         Format::Q4_K => Format::Q5_0,
         Format::Q5_K => Format::Q5_1,

@@ -132,7 +132,7 @@ fn search<const RUN: usize>(
     x: &[f32],
     weights: &[f32],
     tiny: f32,
-    cut: fn(&[usize], &[f32], &[f32]) -> Option<Cut>,
+    cut: impl Fn(&[usize], &[f32], &[f32]) -> Option<Cut>,
 ) -> Found {
     let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     if largest < tiny {
@@ -370,7 +370,7 @@ mod tests {
         let levels = [[2u8, 0, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [0; POINT], [0, 2, 0, 0, 0, 0, 0, 0]];
         assert!(levels.iter().all(|levels| ONE.place(*levels).is_some()));
         let value =
-            |at: usize| if at / 32 % 2 == 0 { UP } else { DOWN }[usize::from(levels[at / POINT % 4][at % POINT])];
+            |at: usize| if at / 32 % 2 == 1 { DOWN } else { UP }[usize::from(levels[at / POINT % 4][at % POINT])];
         let values: Vec<f32> = (0..SUPER).map(value).collect();
         for (y, more) in [(back::<Iq1S>(&values), Iq1S::MORE), (back::<Iq1M>(&values), Iq1M::MORE)] {
             for (x, y) in values.iter().zip(y) {

@@ -132,8 +132,8 @@ fn has(list: &Json, tensor: &str, layer: Option<usize>) -> bool {
         (Some((name, runs)), Some(layer)) => {
             let number = |text: &str| text.parse::<usize>().unwrap();
             let within = |run: &str| {
-                let (first, last) = run.split_once('-').unwrap_or((run, run));
-                (number(first)..=number(last)).contains(&layer)
+                let (from, to) = run.split_once('-').unwrap_or((run, run));
+                (number(from)..=number(to)).contains(&layer)
             };
             name == tensor && runs.split(',').any(within)
         }

@@ -298,12 +298,14 @@ fn what_is_not_known_is_refused_by_name() {
 #[test]
 fn narrow_types_ask_for_an_importance_matrix() {
     let scratch = Scratch::new("narrow");
+    let source = scratch.path().join("source");
+    std::fs::create_dir(&source).unwrap();
     let tensors: [(&str, &[usize]); 3] = [
         ("model.embed_tokens.weight", &[3, 256]),
         ("model.norm.weight", &[256]),
         ("model.layers.0.self_attn.q_proj.weight", &[256, 256]),
     ];
-    let model = checkpoint(scratch.path(), "LlamaForCausalLM", &json!({"hidden_size": 256, "head_dim": 64}), &tensors);
+    let model = checkpoint(&source, "LlamaForCausalLM", &json!({"hidden_size": 256, "head_dim": 64}), &tensors);
     let file = scratch.path().join("model.gguf");
     for (plan, ty) in [
         ("iq3_xxs", "IQ2_S"),
