@@ -3,11 +3,13 @@
     python docs/results/beside_llama_cpp.py target/release/roofline --llama llama.cpp/build/bin --text evaluation.txt --out 2026-11-17-beside-llama-cpp.csv NAME=DIR...
 
 Each DIR holds a checkpoint and its tokenizer. Its weights are written to GGUF in FP32 once; then `roofline imatrix` and `roofline quantize` make one file of
-every recipe, `llama-imatrix` and `llama-quantize` another, from the first half of the text. `llama-perplexity -c 512` judges both on the second half.
+every recipe, `llama-imatrix` and `llama-quantize` another, from the first half of the text. `llama-perplexity -c 512` judges both on the second half;
+with `--judge roofline`, `roofline evaluate` does, in the way of llama.cpp, which is quicker where that is built for any x86-64.
 """
 
 import argparse
 import csv
+import json
 import os
 import re
 import subprocess
@@ -55,6 +57,7 @@ def main():
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     parser.add_argument("--pure", nargs="*", default=PURE)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--judge", choices=["llama.cpp", "roofline"], default="llama.cpp")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     if asked.gguf:
@@ -62,6 +65,12 @@ def main():
     exact = ["-c", 512, "-b", 512, "-ctk", "f32", "-ctv", "f32", "-fa", "off", "-t", asked.threads]
 
     def perplexity(file, text):
+        if asked.judge == "roofline":
+            told = subprocess.run(
+                list(map(str, [asked.roofline, "evaluate", file, "--text", text, "--values", "fp32", "--threads", asked.threads, "--json"])),
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            return json.loads(told.stdout)["llama_cpp_perplexity"]
         # Its log is written by a thread of its own, and once ended before the last line.
         for _ in range(3):
             told = run(asked.llama / "llama-perplexity", "-m", file, "-f", text, *exact)
