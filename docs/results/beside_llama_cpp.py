@@ -3,11 +3,13 @@
     python docs/results/beside_llama_cpp.py target/release/roofline --llama llama.cpp/build/bin --text evaluation.txt --out 2026-11-17-beside-llama-cpp.csv NAME=DIR...
 
 Each DIR holds a checkpoint and its tokenizer. Its weights are written to GGUF in FP32 once; then `roofline imatrix` and `roofline quantize` make one file of
-every recipe, `llama-imatrix` and `llama-quantize` another, from the first half of the text. `llama-perplexity -c 512` judges both on the second half.
+every recipe, `llama-imatrix` and `llama-quantize` another, from the first half of the text. `llama-perplexity -c 512` judges both on the second half;
+with `--judge roofline`, `roofline evaluate` does, in the way of llama.cpp, which is quicker where that is built for any x86-64.
 """
 
 import argparse
 import csv
+import json
 import os
 import re
 import subprocess
@@ -18,8 +20,8 @@ from pathlib import Path
 # Threads that wait for each other shall sleep: others may want the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-RECIPES = ["q4_k_m", "iq4_xs", "iq3_m", "iq3_s", "iq3_xs"]
-# llama.cpp's mixture of this name has two-bit types; one type throughout is what both can write.
+RECIPES = ["q4_k_m", "iq4_xs", "iq3_m", "iq3_s", "iq3_xs", "iq3_xxs", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"]
+# One type throughout: llama.cpp names types by recipes, and has no narrower one for the embedding.
 PURE = ["iq3_xxs"]
 
 
@@ -55,6 +57,7 @@ def main():
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     parser.add_argument("--pure", nargs="*", default=PURE)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--judge", choices=["llama.cpp", "roofline"], default="llama.cpp")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     if asked.gguf:
@@ -62,6 +65,12 @@ def main():
     exact = ["-c", 512, "-b", 512, "-ctk", "f32", "-ctv", "f32", "-fa", "off", "-t", asked.threads]
 
     def perplexity(file, text):
+        if asked.judge == "roofline":
+            told = subprocess.run(
+                list(map(str, [asked.roofline, "evaluate", file, "--text", text, "--values", "fp32", "--threads", asked.threads, "--json"])),
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            return json.loads(told.stdout)["llama_cpp_perplexity"]
         # Its log is written by a thread of its own, and once ended before the last line.
         for _ in range(3):
             told = run(asked.llama / "llama-perplexity", "-m", file, "-f", text, *exact)

@@ -218,6 +218,16 @@ impl Format {
     pub const IQ3_XXS: Self = Self::blocks(GgufBlock::Iq3Xxs);
     /// ggml's 2-bit blocks of 256, with minima.
     pub const Q2_K: Self = Self::blocks(GgufBlock::Q2K);
+    /// ggml's `IQ2_S`.
+    pub const IQ2_S: Self = Self::blocks(GgufBlock::Iq2S);
+    /// ggml's `IQ2_XS`.
+    pub const IQ2_XS: Self = Self::blocks(GgufBlock::Iq2Xs);
+    /// ggml's `IQ2_XXS`.
+    pub const IQ2_XXS: Self = Self::blocks(GgufBlock::Iq2Xxs);
+    /// ggml's `IQ1_M`.
+    pub const IQ1_M: Self = Self::blocks(GgufBlock::Iq1M);
+    /// ggml's `IQ1_S`.
+    pub const IQ1_S: Self = Self::blocks(GgufBlock::Iq1S);
 
     const fn plain(element: Element) -> Self {
         Self { element, scaling: Scaling::None }
@@ -405,6 +415,13 @@ mod tests {
         assert_eq!(bits("q4_1", 4096, 4096), 5.0);
         assert_eq!(bits("q3_k", 4096, 4096), 3.4375);
         assert_eq!(bits("q2_k", 4096, 4096), 2.625);
+        // Points of eight and their signs take 10 + 8, 9 + 7 and 8 + 7 bits; 4 bits per 16 or per 32 and one f16 per 256.
+        assert_eq!(bits("iq2_s", 4096, 4096), 18.0 / 8.0 + 4.0 / 16.0 + 16.0 / 256.0);
+        assert_eq!(bits("iq2_xs", 4096, 4096), 16.0 / 8.0 + 4.0 / 16.0 + 16.0 / 256.0);
+        assert_eq!(bits("iq2_xxs", 4096, 4096), 15.0 / 8.0 + 4.0 / 32.0 + 16.0 / 256.0);
+        // Points of eight take 11 bits; a move and 3 bits of scale to 32, or a move to 8 and 3 bits of scale to 16.
+        assert_eq!(bits("iq1_m", 4096, 4096), 12.0 / 8.0 + 3.0 / 16.0 + 16.0 / 256.0);
+        assert_eq!(bits("iq1_s", 4096, 4096), 11.0 / 8.0 + 4.0 / 32.0 + 16.0 / 256.0);
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Random<'_> {
         match self.plan.at(role, layer.map(|layer| layer as u64), layers, None) {
             Stored::Wide => wide,
             Stored::As(spec) => spec.formats().weights.unwrap_or(wide),
-            Stored::Mixed(mix) => mix.type_of(role, layer, columns as u64, &self.model.anatomy),
+            Stored::Mixed(mix) => mix.usual_type(role, layer, columns as u64, &self.model.anatomy),
         }
     }
 

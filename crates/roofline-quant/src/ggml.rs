@@ -18,7 +18,10 @@ pub use fp4::divisor;
 
 use roofline_core::{
     Format,
-    format::gguf::{Codec, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+    format::gguf::{
+        Codec, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K,
+        Q6K, Q8_0,
+    },
 };
 
 macro_rules! types {
@@ -70,20 +73,20 @@ types! {
     Q5K 13 "Q5_K" { Q5K::ELEMENTS } { Q5K::BYTES },
     Q6K 14 "Q6_K" { Q6K::ELEMENTS } { Q6K::BYTES },
     Q8K 15 "Q8_K" 256 292,
-    Iq2Xxs 16 "IQ2_XXS" 256 66,
-    Iq2Xs 17 "IQ2_XS" 256 74,
+    Iq2Xxs 16 "IQ2_XXS" { Iq2Xxs::ELEMENTS } { Iq2Xxs::BYTES },
+    Iq2Xs 17 "IQ2_XS" { Iq2Xs::ELEMENTS } { Iq2Xs::BYTES },
     Iq3Xxs 18 "IQ3_XXS" { Iq3Xxs::ELEMENTS } { Iq3Xxs::BYTES },
-    Iq1S 19 "IQ1_S" 256 50,
+    Iq1S 19 "IQ1_S" { Iq1S::ELEMENTS } { Iq1S::BYTES },
     Iq4Nl 20 "IQ4_NL" 32 18,
     Iq3S 21 "IQ3_S" { Iq3S::ELEMENTS } { Iq3S::BYTES },
-    Iq2S 22 "IQ2_S" 256 82,
+    Iq2S 22 "IQ2_S" { Iq2S::ELEMENTS } { Iq2S::BYTES },
     Iq4Xs 23 "IQ4_XS" 256 136,
     I8 24 "I8" 1 1,
     I16 25 "I16" 1 2,
     I32 26 "I32" 1 4,
     I64 27 "I64" 1 8,
     F64 28 "F64" 1 8,
-    Iq1M 29 "IQ1_M" 256 56,
+    Iq1M 29 "IQ1_M" { Iq1M::ELEMENTS } { Iq1M::BYTES },
     Bf16 30 "BF16" 1 2,
     Tq1_0 34 "TQ1_0" 256 54,
     Tq2_0 35 "TQ2_0" 256 66,
@@ -94,7 +97,7 @@ types! {
 }
 
 /// The types that are formats of `roofline_core`.
-const FORMATS: [(Type, Format); 19] = [
+const FORMATS: [(Type, Format); 24] = [
     (Type::F32, Format::FP32),
     (Type::F16, Format::FP16),
     (Type::Bf16, Format::BF16),
@@ -112,6 +115,11 @@ const FORMATS: [(Type, Format); 19] = [
     (Type::Q3K, Format::Q3_K),
     (Type::Iq3Xxs, Format::IQ3_XXS),
     (Type::Q2K, Format::Q2_K),
+    (Type::Iq2S, Format::IQ2_S),
+    (Type::Iq2Xs, Format::IQ2_XS),
+    (Type::Iq2Xxs, Format::IQ2_XXS),
+    (Type::Iq1M, Format::IQ1_M),
+    (Type::Iq1S, Format::IQ1_S),
     (Type::Mxfp4, Format::MXFP4),
     (Type::Nvfp4, Format::NVFP4),
 ];
@@ -129,7 +137,23 @@ impl Type {
 
     /// The format in which kernels read it, in its own blocks or with [codes and scales apart](apart).
     pub(crate) fn in_kernels(self) -> Option<Format> {
-        self.format().filter(|_| !matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs))
+        self.format().filter(|_| !self.is_uneven())
+    }
+
+    /// Whether its values are no whole steps apart.
+    fn is_uneven(self) -> bool {
+        let wide = matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs);
+        wide || matches!(self, Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S)
+    }
+
+    /// Whether llama.cpp refuses it without an importance matrix, but for embedding and output, of which data say nothing.
+    pub fn asks_for_importance(self) -> bool {
+        self.depends_on_importance() || matches!(self, Self::Iq3Xxs | Self::Iq2S | Self::Iq1M)
+    }
+
+    /// Whether ggml has no way to it without an importance matrix.
+    pub fn depends_on_importance(self) -> bool {
+        matches!(self, Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1S)
     }
 
     /// The type of that number; nothing for one that is not known.
@@ -176,6 +200,10 @@ impl Type {
             Self::Iq4Xs => Some(31.0 * 113.0 * F16),
             // A 31st of the scale of 32 weights, a little more than that, and the largest level.
             Self::Iq3S | Self::Iq3Xxs => Some(30.0 * 15.0 * F16),
+            // The largest weights may have the second level of three.
+            Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs => Some(30.0 * 3.0 * F16),
+            // A 15th of the scale, an eighth more than that, and a level that may be an eighth below one.
+            Self::Iq1M | Self::Iq1S => Some(11.0 * F16),
             _ => None,
         }
     }
@@ -190,7 +218,8 @@ impl std::fmt::Display for Type {
 /// Calls `$body` with `$codec` standing for the codec of the block type `$ty`; `$else` for types that are no such blocks.
 macro_rules! blocks {
     ($ty:expr, $codec:ident => $body:expr, $else:expr) => {
-        blocks!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Iq4Nl Iq4Xs Iq3S Iq3Xxs Q2K Q3K Q4K Q5K Q6K)
+        blocks!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Iq4Nl Iq4Xs Iq3S Iq3Xxs Iq2S Iq2Xs Iq2Xxs
+            Iq1M Iq1S Q2K Q3K Q4K Q5K Q6K)
     };
     (@each $ty:expr, $codec:ident => $body:expr, $else:expr, $($name:ident)*) => {
         match $ty {

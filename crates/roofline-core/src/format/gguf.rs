@@ -17,10 +17,15 @@ mod affine;
 mod centred;
 pub mod half;
 mod importance;
+mod iq1;
+mod iq2;
+mod iq2_grid;
 mod iq3;
 mod iq3_grid;
 mod iq4;
 mod lanes;
+mod point_search;
+mod points;
 mod q2k;
 mod q3k;
 mod q45k;
@@ -30,6 +35,8 @@ mod simple;
 mod steps;
 
 pub use affine::Affine;
+pub use iq1::{Iq1M, Iq1S};
+pub use iq2::{Iq2S, Iq2Xs, Iq2Xxs};
 pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
 pub use q2k::Q2K;
@@ -92,6 +99,16 @@ pub enum GgufBlock {
     Iq3Xxs,
     /// 256 codes of 2 bits, a 4-bit scale and minimum per 16 and an f16 scale of each.
     Q2K,
+    /// 256 weights of 2 bits as 32 points of 1024 with signs, a 4-bit scale per 16 and an f16 one for all.
+    Iq2S,
+    /// 256 weights of 2 bits as 32 points of 512, signs of 7 bits to 8, a 4-bit scale per 16 and an f16 one for all.
+    Iq2Xs,
+    /// 256 weights of 2 bits as 32 points of 256, signs of 7 bits to 8, a 4-bit scale per 32 and an f16 one for all.
+    Iq2Xxs,
+    /// 256 weights of three levels as 32 points of 2048, a move to 8, a 3-bit scale per 16 and an f16 one for all.
+    Iq1M,
+    /// 256 weights of three levels as 32 points of 2048, a move and a 3-bit scale per 32 and an f16 one for all.
+    Iq1S,
 }
 
 /// Calls `$body` with `$codec` standing for the codec of `$block`.
@@ -154,13 +171,33 @@ macro_rules! with_codec {
                 type $codec = Q2K;
                 $body
             }
+            GgufBlock::Iq2S => {
+                type $codec = Iq2S;
+                $body
+            }
+            GgufBlock::Iq2Xs => {
+                type $codec = Iq2Xs;
+                $body
+            }
+            GgufBlock::Iq2Xxs => {
+                type $codec = Iq2Xxs;
+                $body
+            }
+            GgufBlock::Iq1M => {
+                type $codec = Iq1M;
+                $body
+            }
+            GgufBlock::Iq1S => {
+                type $codec = Iq1S;
+                $body
+            }
         }
     };
 }
 
 impl GgufBlock {
     /// All of them, wide to narrow.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Q8_0,
         Self::Q6K,
         Self::Q5_1,
@@ -175,6 +212,11 @@ impl GgufBlock {
         Self::Q3K,
         Self::Iq3Xxs,
         Self::Q2K,
+        Self::Iq2S,
+        Self::Iq2Xs,
+        Self::Iq2Xxs,
+        Self::Iq1M,
+        Self::Iq1S,
     ];
 
     /// Weights of a block.
@@ -195,7 +237,8 @@ impl GgufBlock {
             Self::Q5_1 | Self::Q5_0 | Self::Q5K => Element::Int5,
             Self::Q4_1 | Self::Q4_0 | Self::Q4K | Self::Iq4Nl | Self::Iq4Xs => Element::Int4,
             Self::Iq3S | Self::Q3K | Self::Iq3Xxs => Element::Int3,
-            Self::Q2K => Element::Int2,
+            // Three levels take two bits where each weight has its own.
+            Self::Q2K | Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S => Element::Int2,
         }
     }
 
@@ -211,7 +254,10 @@ impl GgufBlock {
             Self::Iq4Xs => "6 bit per 32, FP16 per block",
             Self::Q5_1 | Self::Q4_1 => "FP16 scale and minimum per block",
             Self::Q6K => "8 bit per 16, FP16 per block",
-            Self::Iq3S | Self::Iq3Xxs => "4 bit per 32, FP16 per block",
+            Self::Iq3S | Self::Iq3Xxs | Self::Iq2Xxs => "4 bit per 32, FP16 per block",
+            Self::Iq2S | Self::Iq2Xs => "4 bit per 16, FP16 per block",
+            Self::Iq1M => "3 bit per 16, FP16 per block",
+            Self::Iq1S => "3 bit per 32, FP16 per block",
             Self::Q3K => "6 bit per 16, FP16 per block",
             Self::Q2K => "4-bit scale and minimum per 16, two FP16 per block",
             Self::Q5K | Self::Q4K => "6-bit scale and minimum per 32, two FP16 per block",

@@ -62,6 +62,11 @@ const GGUF: &[(&str, GgufBlock)] = &[
     ("q3_k", GgufBlock::Q3K),
     ("iq3_xxs", GgufBlock::Iq3Xxs),
     ("q2_k", GgufBlock::Q2K),
+    ("iq2_s", GgufBlock::Iq2S),
+    ("iq2_xs", GgufBlock::Iq2Xs),
+    ("iq2_xxs", GgufBlock::Iq2Xxs),
+    ("iq1_m", GgufBlock::Iq1M),
+    ("iq1_s", GgufBlock::Iq1S),
 ];
 
 /// Short names, and what they stand for. Also tried on the first word, so that `fp8-tensor` works.

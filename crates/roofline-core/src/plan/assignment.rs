@@ -192,7 +192,7 @@ impl Plan {
                 Stored::Wide => return Ok(wide),
                 Stored::As(spec) => spec.resolved(device, layers.query)?,
                 Stored::Mixed(mix) => {
-                    let format = mix.type_of(role, layer.map(|layer| layer as usize), columns, model);
+                    let format = mix.usual_type(role, layer.map(|layer| layer as usize), columns, model);
                     PrecisionSpec::weights_only(format).resolved(device, layers.query)?
                 }
             };

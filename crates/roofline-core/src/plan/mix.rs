@@ -3,6 +3,8 @@
 //! Source: `llama_tensor_get_type_impl` and `tensor_type_fallback` of llama.cpp (`src/llama-quant.cpp` as llama-cpp-python
 //! 0.3.36 has it, 2026). A few tensors have another type where there is an importance matrix.
 
+mod narrow;
+
 use crate::{Format, Role, model::Anatomy};
 
 /// A recipe of types.
@@ -44,8 +46,22 @@ pub enum Mix {
     Q3KMedium,
     /// `Q3_K`, the output in `Q6_K`.
     Q3KSmall,
+    /// Points of 256 in three bits, queries and keys of 1024 in two.
+    Iq3ExtraExtraSmall,
     /// `Q2_K`, the sensitive tensors in `Q3_K` or `Q4_K`.
     Q2K,
+    /// Points of 1024 in two bits, the sensitive tensors in `IQ3_S`.
+    Iq2Medium,
+    /// Points of 512 in two bits, the sensitive tensors in `IQ3_S`.
+    Iq2Small,
+    /// Points of 512 in two bits, the sensitive tensors in `Q2_K`.
+    Iq2ExtraSmall,
+    /// Points of 256 in two bits, the sensitive tensors in `Q2_K`.
+    Iq2ExtraExtraSmall,
+    /// Points of 2048 in 1.75 bits, the sensitive tensors in `IQ2_XXS` and `Q2_K`.
+    Iq1Medium,
+    /// Points of 2048 in 1.56 bits, the sensitive tensors in `IQ2_XXS` and `Q2_K`.
+    Iq1Small,
 }
 
 use Mix as M;
@@ -57,7 +73,7 @@ fn favoured(layer: usize, layers: usize) -> bool {
 
 impl Mix {
     /// Every recipe, wide to narrow.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 26] = [
         M::Q8_0,
         M::Q6K,
         M::Q5_1,
@@ -76,7 +92,14 @@ impl Mix {
         M::Q3KSmall,
         M::Iq3Small,
         M::Iq3ExtraSmall,
+        M::Iq3ExtraExtraSmall,
         M::Q2K,
+        M::Iq2Medium,
+        M::Iq2Small,
+        M::Iq2ExtraSmall,
+        M::Iq2ExtraExtraSmall,
+        M::Iq1Medium,
+        M::Iq1Small,
     ];
 
     /// Those that advice is made of, wide to narrow. The uneven types take the room of `Q4_K`'s and `Q3_K`'s recipes, and without an
@@ -86,7 +109,9 @@ impl Mix {
     }
 
     const fn is_uneven(self) -> bool {
-        matches!(self, M::Iq4Nl | M::Iq4Xs | M::Iq3Medium | M::Iq3Small | M::Iq3ExtraSmall)
+        let four = matches!(self, M::Iq4Nl | M::Iq4Xs);
+        let three = matches!(self, M::Iq3Medium | M::Iq3Small | M::Iq3ExtraSmall | M::Iq3ExtraExtraSmall);
+        four || three || self.is_narrow()
     }
 
     /// Its name, as llama.cpp writes it, in lower case.
@@ -110,7 +135,14 @@ impl Mix {
             Self::Q3KLarge => "q3_k_l",
             Self::Q3KMedium => "q3_k_m",
             Self::Q3KSmall => "q3_k_s",
+            Self::Iq3ExtraExtraSmall => "iq3_xxs",
             Self::Q2K => "q2_k",
+            Self::Iq2Medium => "iq2_m",
+            Self::Iq2Small => "iq2_s",
+            Self::Iq2ExtraSmall => "iq2_xs",
+            Self::Iq2ExtraExtraSmall => "iq2_xxs",
+            Self::Iq1Medium => "iq1_m",
+            Self::Iq1Small => "iq1_s",
         }
     }
 
@@ -145,7 +177,22 @@ impl Mix {
             Self::Q3KLarge => "Q3_K; values, ways down and what joins the heads in Q5_K",
             Self::Q3KMedium => "Q3_K; values, ways down and what joins the heads in Q4_K, a few in Q5_K",
             Self::Q3KSmall => "INT3 in blocks of 16 with 6-bit scales; output in Q6_K",
+            Self::Iq3ExtraExtraSmall => {
+                "points of 256 in three bits; queries and keys of 1024 in two, embedding and what joins the heads in IQ3_S"
+            }
             Self::Q2K => "INT2 in blocks of 16 with 4-bit scales and minima; sensitive tensors in Q3_K and Q4_K",
+            Self::Iq2Medium => {
+                "points of 1024 in two bits; embedding, values and what joins the heads in IQ3_S or Q4_K"
+            }
+            Self::Iq2Small => "points of 512 in two bits; embedding, values and what joins the heads in IQ3_S or Q4_K",
+            Self::Iq2ExtraSmall => {
+                "points of 512 in two bits; embedding, values and the first ways down in Q2_K or Q4_K"
+            }
+            Self::Iq2ExtraExtraSmall => {
+                "points of 256 in two bits; embedding, values and the first ways down in Q2_K or Q4_K"
+            }
+            Self::Iq1Medium => "three levels in points of 2048, 1.75 bits; sensitive tensors in IQ2_XXS, Q2_K and Q4_K",
+            Self::Iq1Small => "three levels in points of 2048, 1.56 bits; sensitive tensors in IQ2_XXS, Q2_K and Q4_K",
         }
     }
 
@@ -170,7 +217,13 @@ impl Mix {
             Self::Iq4Xs => Format::IQ4_XS,
             Self::Iq3Medium | Self::Iq3Small | Self::Iq3ExtraSmall => Format::IQ3_S,
             Self::Q3KLarge | Self::Q3KMedium | Self::Q3KSmall => Format::Q3_K,
+            Self::Iq3ExtraExtraSmall => Format::IQ3_XXS,
             Self::Q2K => Format::Q2_K,
+            Self::Iq2Medium => Format::IQ2_S,
+            Self::Iq2Small | Self::Iq2ExtraSmall => Format::IQ2_XS,
+            Self::Iq2ExtraExtraSmall => Format::IQ2_XXS,
+            Self::Iq1Medium => Format::IQ1_M,
+            Self::Iq1Small => Format::IQ1_S,
         }
     }
 
@@ -179,15 +232,26 @@ impl Mix {
         fallback(self.wanted(role, layer.unwrap_or(0), columns, model), columns)
     }
 
-    /// The same in a file that is made with an importance matrix. It spares the first ways down of the uneven types their `Q5_K`, and
-    /// gives those of `Q4_0` and `Q5_0` a minimum.
+    /// The type in a file as it can be made: with an importance matrix where llama.cpp has none without.
+    pub fn usual_type(self, role: Role, layer: Option<usize>, columns: u64, model: &Anatomy) -> Format {
+        if self.is_narrow() || self == Self::Iq3ExtraExtraSmall {
+            self.type_with_importance(role, layer, columns, model)
+        } else {
+            self.type_of(role, layer, columns, model)
+        }
+    }
+
+    /// The same in a file that is made with an importance matrix. It spares the first ways down of the uneven types their `Q5_K`, all of
+    /// `IQ3_XXS` and its values their wider types, and gives the first ways down of `Q4_0` and `Q5_0` a minimum.
     pub fn type_with_importance(self, role: Role, layer: Option<usize>, columns: u64, model: &Anatomy) -> Format {
         let first = layer.unwrap_or(0) < model.order.len() / 8;
-        let down = matches!(role, Role::Down | Role::ExpertDown) && first;
+        let down = matches!(role, Role::Down | Role::ExpertDown);
+        let cheap = role == Role::Value && model.sharing < 4 && model.experts != 8;
         let wanted = match self {
-            Self::Iq4Nl | Self::Iq4Xs if down => self.base(),
-            Self::Q4_0 if down => Format::Q4_1,
-            Self::Q5_0 if down => Format::Q5_1,
+            Self::Iq3ExtraExtraSmall if down || cheap => self.base(),
+            Self::Iq4Nl | Self::Iq4Xs if down && first => self.base(),
+            Self::Q4_0 if down && first => Format::Q4_1,
+            Self::Q5_0 if down && first => Format::Q5_1,
             _ => return self.type_of(role, layer, columns, model),
         };
         fallback(wanted, columns)
@@ -202,7 +266,10 @@ impl Mix {
             // A router is too small to be worth a loss.
             Role::Router => Format::FP32,
             _ if output && (model.falcon || !whole) => Format::Q8_0,
+            _ if output && (self.is_narrow() || self == Self::Iq3ExtraExtraSmall) => Format::Q5_K,
             _ if output && self != Self::Q8_0 => Format::Q6_K,
+            _ if self.is_narrow() => self.narrow(role, layer, model),
+            Role::Embedding if self == Self::Iq3ExtraExtraSmall => Format::IQ3_S,
             Role::Value | Role::Key if model.experts == 8 => Format::Q8_0,
             Role::Value => self.of_value(layer, model),
             Role::Down | Role::ExpertDown if model.falcon => self.of_falcon_down(layer, model.order.len()),
@@ -216,6 +283,7 @@ impl Mix {
             }
             Role::Output => self.of_output(model.experts == 8),
             Role::Query | Role::Key if self == Self::Iq3ExtraSmall => Format::IQ3_XXS,
+            Role::Query | Role::Key if self == Self::Iq3ExtraExtraSmall => Format::IQ2_S,
             Role::Gate | Role::Up | Role::ExpertGate | Role::ExpertUp if self == Self::Iq3ExtraSmall => {
                 let layers = model.order.len();
                 if (layers / 8..7 * layers / 8).contains(&layer) { Format::IQ3_XXS } else { base }
@@ -227,7 +295,10 @@ impl Mix {
     fn of_value(self, layer: usize, model: &Anatomy) -> Format {
         let layers = model.order.len();
         let format = match self {
-            Self::Q2K | Self::Iq3Small | Self::Iq3ExtraSmall if model.sharing >= 4 => Format::Q4_K,
+            Self::Q2K | Self::Iq3Small | Self::Iq3ExtraSmall | Self::Iq3ExtraExtraSmall if model.sharing >= 4 => {
+                Format::Q4_K
+            }
+            Self::Iq3ExtraExtraSmall => Format::IQ3_S,
             Self::Q2K => Format::Q3_K,
             Self::Q3KMedium if layer >= 2 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
@@ -244,7 +315,8 @@ impl Mix {
 
     fn of_down(self, layer: usize, layers: usize, eight_experts: bool) -> Format {
         match self {
-            Self::Q2K => Format::Q3_K,
+            Self::Iq3ExtraExtraSmall if layer < layers / 8 => Format::Q4_K,
+            Self::Q2K | Self::Iq3ExtraExtraSmall => Format::Q3_K,
             Self::Q3KMedium if layer >= layers / 16 => Format::Q4_K,
             Self::Q3KMedium | Self::Q3KLarge => Format::Q5_K,
             Self::Q4KMedium | Self::Q5KMedium if favoured(layer, layers) => Format::Q6_K,
@@ -279,11 +351,13 @@ impl Mix {
             | Self::Iq3Medium
             | Self::Iq3Small
             | Self::Iq3ExtraSmall
+            | Self::Iq3ExtraExtraSmall
                 if eight_experts =>
             {
                 Format::Q5_K
             }
             Self::Q2K if !eight_experts => Format::Q3_K,
+            Self::Iq3ExtraExtraSmall => Format::IQ3_S,
             Self::Q3KMedium | Self::Iq3Medium => Format::Q4_K,
             Self::Q3KLarge if !eight_experts => Format::Q5_K,
             _ => self.base(),
@@ -295,7 +369,14 @@ impl Mix {
 fn fallback(wanted: Format, columns: u64) -> Format {
     let whole = |format: Format| format.block().is_none_or(|block| columns.is_multiple_of(block));
     let smaller = match wanted {
-        Format::IQ4_XS | Format::IQ3_S | Format::IQ3_XXS => Format::IQ4_NL,
+        Format::IQ4_XS
+        | Format::IQ3_S
+        | Format::IQ3_XXS
+        | Format::IQ2_S
+        | Format::IQ2_XS
+        | Format::IQ2_XXS
+        | Format::IQ1_M
+        | Format::IQ1_S => Format::IQ4_NL,
         Format::Q2_K | Format::Q3_K => Format::Q4_0,
         Format::Q4_K => Format::Q5_0,
         Format::Q5_K => Format::Q5_1,
@@ -306,75 +387,4 @@ fn fallback(wanted: Format, columns: u64) -> Format {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Model;
-
-    #[test]
-    fn names_are_those_of_llama_cpp() {
-        for mix in Mix::ALL {
-            assert_eq!(Mix::named(&mix.name().to_uppercase()), Some(mix));
-        }
-        assert_eq!((Mix::named("Q4-K"), Mix::named("q3_k")), (Some(Mix::Q4KMedium), Some(Mix::Q3KMedium)));
-        assert_eq!(Mix::named("q4_k_l"), None);
-    }
-
-    /// Llama-3-8B in Q4_K_M: 16 of 32 layers have their values and ways down in Q6_K, and so is the output; the embedding
-    /// is in Q4_K. `gguf-dump` of the published file says the same.
-    #[test]
-    fn llama_3_8b_in_q4_k_m() {
-        let model = Model::find("llama-3-8b").unwrap().anatomy;
-        let of = |role, layer| Mix::Q4KMedium.type_of(role, Some(layer), 4096, &model);
-        let better = (0..32).filter(|layer| of(Role::Value, *layer) == Format::Q6_K).count();
-        assert_eq!(better, 16);
-        assert_eq!(of(Role::Query, 0), Format::Q4_K);
-        assert_eq!(Mix::Q4KMedium.type_of(Role::Head, None, 4096, &model), Format::Q6_K);
-        assert_eq!(Mix::Q4KMedium.type_of(Role::Embedding, None, 4096, &model), Format::Q4_K);
-    }
-
-    #[test]
-    fn rows_that_blocks_do_not_divide_fall_back() {
-        // Qwen2.5-0.5B has 896 columns, which are no whole blocks of 256; its embedding is its output.
-        let model = Model::find("qwen2.5-0.5b").unwrap().anatomy;
-        let of = |mix: Mix, role| mix.type_of(role, Some(10), 896, &model);
-        assert_eq!(of(Mix::Q4KSmall, Role::Query), Format::Q5_0);
-        assert_eq!(of(Mix::Q5KSmall, Role::Query), Format::Q5_1);
-        assert_eq!((of(Mix::Q3KSmall, Role::Query), of(Mix::Q2K, Role::Up)), (Format::Q4_0, Format::Q4_0));
-        assert_eq!(of(Mix::Q4KMedium, Role::Embedding), Format::Q8_0);
-        assert_eq!(of(Mix::Q4_0, Role::Up), Format::Q4_0);
-    }
-    /// How many tensors of Llama-3-8B have each type, counted by hand. `Q3_K_M`: values and ways down in `Q5_K` in the first two
-    /// layers (4) and in `Q4_K` in the other thirty, as what joins the heads is in all 32 (92); the embedding and the four
-    /// others in `Q3_K` (129). `Q2_K`: four queries share a value, so values are in `Q4_K` (32); ways down and what joins the
-    /// heads in `Q3_K` (64). The output is in `Q6_K` always.
-    #[test]
-    fn llama_3_8b_below_four_bits() {
-        let model = Model::find("llama-3-8b").unwrap().anatomy;
-        let count = |mix: Mix, format: Format| {
-            let inside = [Role::Query, Role::Key, Role::Value, Role::Output, Role::Gate, Role::Up, Role::Down];
-            let layers = (0..32).flat_map(|layer| inside.map(|role| (role, Some(layer))));
-            let all = layers.chain([(Role::Head, None), (Role::Embedding, None)]);
-            all.filter(|(role, layer)| mix.type_of(*role, *layer, 4096, &model) == format).count()
-        };
-        let counts =
-            |mix| [Format::Q2_K, Format::Q3_K, Format::Q4_K, Format::Q5_K, Format::Q6_K].map(|one| count(mix, one));
-        assert_eq!(counts(Mix::Q3KMedium), [0, 129, 92, 4, 1]);
-        assert_eq!(counts(Mix::Q2K), [129, 64, 32, 0, 1]);
-        assert_eq!(counts(Mix::Q3KLarge), [0, 129, 0, 96, 1]);
-        assert_eq!(counts(Mix::Q3KSmall), [0, 225, 0, 0, 1]);
-    }
-
-    /// Mixtral has eight experts: keys and values in `Q8_0`, what joins the heads in `Q5_K`, and no more than its layers say of
-    /// the ways down. The 70B model has its values in `Q5_K` where they would be narrower.
-    #[test]
-    fn models_that_llama_cpp_knows_by_their_size() {
-        let mixtral = Model::find("mixtral-8x7b").unwrap().anatomy;
-        let of = |mix: Mix, role| mix.type_of(role, Some(10), 4096, &mixtral);
-        assert_eq!((of(Mix::Q3KMedium, Role::Key), of(Mix::Q2K, Role::Value)), (Format::Q8_0, Format::Q8_0));
-        assert_eq!((of(Mix::Q2K, Role::Output), of(Mix::Q3KLarge, Role::Output)), (Format::Q5_K, Format::Q3_K));
-        assert_eq!((of(Mix::Q2K, Role::ExpertDown), of(Mix::Q2K, Role::Router)), (Format::Q3_K, Format::FP32));
-        let large = Model::find("llama-3-70b").unwrap().anatomy;
-        let value = |mix: Mix| mix.type_of(Role::Value, Some(10), 8192, &large);
-        assert_eq!([Mix::Q2K, Mix::Q3KSmall, Mix::Q4KSmall, Mix::Q5KSmall].map(value), [Format::Q5_K; 4]);
-    }
-}
+mod tests;

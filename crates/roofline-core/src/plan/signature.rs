@@ -68,7 +68,7 @@ impl Plan {
                     held(formats.weights.unwrap_or(Format::BF16), formats.activations)
                 }
                 Stored::Mixed(mix) => {
-                    held(mix.type_of(role, layer.map(|layer| layer as usize), columns, anatomy), None)
+                    held(mix.usual_type(role, layer.map(|layer| layer as usize), columns, anatomy), None)
                 }
             }
         };

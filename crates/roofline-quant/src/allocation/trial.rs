@@ -138,9 +138,16 @@ impl<'a> Trial<'a> {
 
     fn way(&self, format: &'static str) -> Result<Way<'a>> {
         let count = self.portions.len();
-        let jobs = match self.possible(format, |_| true)? {
-            Some(job) => vec![Some(job); count],
-            None => (0..count).map(|at| self.possible(format, |other| other == at)).collect::<Result<_>>()?,
+        let jobs = if let Some(job) = self.possible(format, |_| true)? {
+            vec![Some(job); count]
+        } else {
+            // What the ends of a model cannot have its layers may: some types ask how much inputs matter.
+            let layers = self.possible(format, |at| self.portions[at].layers.is_some())?;
+            let one = |at: usize| match &layers {
+                Some(job) if self.portions[at].layers.is_some() => Ok(Some(Arc::clone(job))),
+                _ => self.possible(format, |other| other == at),
+            };
+            (0..count).map(one).collect::<Result<_>>()?
         };
         Ok(Way { format, jobs })
     }

@@ -58,6 +58,23 @@ pub(super) const SCHEMES: &[Scheme] = &[
     scheme("iq3_s", &[], "INT3 for points of four in blocks of 32 with 4-bit scales", Format::IQ3_S, Type::Iq3S),
     scheme("iq3_xxs", &[], "INT3 for points of four, signs shared, in blocks of 32", Format::IQ3_XXS, Type::Iq3Xxs),
     scheme("q2_k", &[], "INT2 in blocks of 16 with 4-bit scales and minima", Format::Q2_K, Type::Q2K),
+    scheme("iq2_s", &[], "INT2 for points of eight in blocks of 16 with 4-bit scales", Format::IQ2_S, Type::Iq2S),
+    scheme("iq2_xs", &[], "INT2 for points of eight, signs shared, in blocks of 16", Format::IQ2_XS, Type::Iq2Xs),
+    scheme("iq2_xxs", &[], "INT2 for points of eight, signs shared, in blocks of 32", Format::IQ2_XXS, Type::Iq2Xxs),
+    scheme(
+        "iq1_m",
+        &[],
+        "three levels for points of eight in blocks of 16 with 3-bit scales",
+        Format::IQ1_M,
+        Type::Iq1M,
+    ),
+    scheme(
+        "iq1_s",
+        &[],
+        "three levels for points of eight in blocks of 32 with 3-bit scales",
+        Format::IQ1_S,
+        Type::Iq1S,
+    ),
     scheme("mxfp4a16", &[], "E2M1 in blocks of 32 with powers of two", Format::MXFP4, Type::Mxfp4),
     scheme("nvfp4a16", &[], "E2M1 in blocks of 16 with E4M3 scales and one per tensor", Format::NVFP4, Type::Nvfp4),
     scheme("bf16", &["bfloat16"], "BF16", Format::BF16, Type::Bf16),
@@ -334,15 +351,28 @@ fn item<'a>(
     Ok(Item { name: source, site, work: Work::Code(code) })
 }
 
-/// How much the inputs of a tensor matter, where that is known. A type of shared signs is no good without, says llama.cpp, but for
-/// what data say nothing of.
+/// How much the inputs of a tensor matter, where that is known. Some types are no good without, says llama.cpp, but for what data say
+/// nothing of; and some it cannot write at all then.
 fn importance(ty: Type, name: &str, matrix: Matrix, imatrix: Option<&Imatrix>) -> Result<Option<Vec<f32>>> {
     let found = imatrix.map(|imatrix| imatrix.importance(name, matrix)).transpose()?.flatten();
-    if found.is_none() && ty == Type::Iq3Xxs && !matches!(name, "token_embd.weight" | "output.weight") {
+    let end = matches!(name, "token_embd.weight" | "output.weight");
+    if found.is_none() && ty.depends_on_importance() && end {
+        return Err(Error::Weight {
+            name: name.to_owned(),
+            reason: format!(
+                "would be {ty}, which needs an importance matrix, and there is none for the ends of a model"
+            ),
+            hint: Some("give it another type, as `embedding=q2_k` or `head=q5_k`".to_owned()),
+        });
+    }
+    if found.is_none() && ty.asks_for_importance() && !end {
         return Err(Error::Weight {
             name: name.to_owned(),
             reason: format!("would be {ty}, which is poor without an importance matrix, and there is none for it"),
-            hint: Some("say `⟨imatrix FILE⟩` or `⟨data FILE⟩`, or take `iq3_s`".to_owned()),
+            hint: Some(
+                "say `⟨imatrix FILE⟩` with one that `⟨roofline imatrix⟩` made, or `⟨data FILE⟩`; `iq3_s` and `q2_k` need none"
+                    .to_owned(),
+            ),
         });
     }
     Ok(found)

@@ -1,111 +1,22 @@
 //! The points that the types of three bits keep: four weights at a time, each in one of eight levels.
 //!
 //! A point is written as one number, three bits of level to a weight, the first lowest. Which points there are is ggml's choice and
-//! part of its formats (`iq3xxs_grid` and `iq3s_grid` of `ggml-common.h`). What lies between them goes to one of the nearest.
+//! part of its formats (`iq3xxs_grid` and `iq3s_grid` of `ggml-common.h`).
 
 use std::sync::LazyLock;
+
+/// Those of `IQ3_XXS`.
+pub(super) static XXS: LazyLock<Grid> = LazyLock::new(|| Grid::new(POINTS_256.map(usize::from).into_iter(), 2));
+/// Those of `IQ3_S`.
+pub(super) static S: LazyLock<Grid> = LazyLock::new(|| Grid::new(POINTS_512.map(usize::from).into_iter(), 3));
 
 /// Weights of a point.
 pub(super) const POINT: usize = 4;
 /// Levels of a weight.
-pub(super) const LEVELS: i32 = 8;
-/// All points that four levels make.
-const ALL: usize = 1 << (3 * POINT);
+pub(super) const LEVELS: usize = 8;
 
 /// The points of a type.
-pub(super) struct Grid {
-    points: &'static [u16],
-    /// What each of all points is, where it is kept: the place among those that are.
-    at: Vec<Option<u16>>,
-    /// The nearest kept ones of each that is not, by distance and by place.
-    near: Vec<Vec<u16>>,
-}
-
-/// Those of `IQ3_XXS`.
-pub(super) static XXS: LazyLock<Grid> = LazyLock::new(|| Grid::new(&POINTS_256, 2));
-/// Those of `IQ3_S`.
-pub(super) static S: LazyLock<Grid> = LazyLock::new(|| Grid::new(&POINTS_512, 3));
-
-/// The levels of a point.
-#[inline(always)]
-pub(super) fn levels(point: u16) -> [u8; POINT] {
-    [0, 3, 6, 9].map(|shift| (point >> shift & 7) as u8)
-}
-
-/// The point of these levels.
-#[inline(always)]
-pub(super) fn point(levels: [u8; POINT]) -> u16 {
-    levels.iter().rev().fold(0, |point, level| point << 3 | u16::from(*level))
-}
-
-/// What a level stands for, before any scale: the odd numbers.
-#[inline(always)]
-pub(super) fn value(level: u8) -> f32 {
-    f32::from(2 * level + 1)
-}
-
-impl Grid {
-    /// What is not kept is near to what lies within the first `distances` distances.
-    fn new(points: &'static [u16], distances: usize) -> Self {
-        let mut at = vec![None; ALL];
-        for (place, point) in points.iter().enumerate() {
-            at[usize::from(*point)] = Some(place as u16);
-        }
-        let near = (0..ALL as u16).map(|one| {
-            if at[usize::from(one)].is_some() {
-                return Vec::new();
-            }
-            let distance = |point: u16| -> u32 {
-                let pairs = levels(one).into_iter().zip(levels(point));
-                pairs.map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
-            };
-            let all: Vec<u32> = points.iter().map(|point| distance(*point)).collect();
-            let mut bound = 0;
-            for _ in 0..distances {
-                bound = all.iter().copied().filter(|distance| *distance > bound).min().unwrap_or(bound);
-            }
-            let mut near: Vec<(u32, u16)> = (0..)
-                .zip(all)
-                .filter(|(_, distance)| *distance <= bound)
-                .map(|(place, distance)| (distance, place))
-                .collect();
-            near.sort_unstable();
-            near.into_iter().map(|(_, place)| place).collect()
-        });
-        let near = near.collect();
-        Self { points, at, near }
-    }
-
-    /// The levels of the point at a place.
-    #[inline(always)]
-    pub(super) fn levels(&self, place: u16) -> [u8; POINT] {
-        levels(self.points[usize::from(place) % self.points.len()])
-    }
-
-    /// Where these levels are kept.
-    #[inline(always)]
-    pub(super) fn place(&self, levels: [u8; POINT]) -> Option<u16> {
-        self.at[usize::from(point(levels))]
-    }
-
-    /// Of the kept points near these levels the one with the least `sum w (scale value - x)^2`.
-    #[inline(always)]
-    pub(super) fn nearest(&self, tried: [u8; POINT], x: &[f32], weights: &[f32], scale: f32) -> [u8; POINT] {
-        let (mut best, mut least) = (tried, f32::INFINITY);
-        for place in &self.near[usize::from(point(tried))] {
-            let levels = self.levels(*place);
-            let mut error = 0.0;
-            for ((level, x), w) in levels.iter().zip(x).zip(weights) {
-                let difference = scale * value(*level) - x;
-                error += w * difference * difference;
-            }
-            if error < least || best == tried {
-                (best, least) = (levels, error);
-            }
-        }
-        best
-    }
-}
+pub(super) type Grid = super::points::Grid<POINT, LEVELS>;
 
 #[rustfmt::skip]
 const POINTS_256: [u16; 256] = [
@@ -162,35 +73,3 @@ const POINTS_512: [u16; 512] = [
     3600, 3602, 3614, 3616, 3628, 3634, 3650, 3657, 3668, 3683, 3685, 3713, 3716, 3720, 3726, 3729,
     3736, 3753, 3778, 3802, 3805, 3819, 3841, 3845, 3851, 3856, 3880, 3922, 3938, 3970, 3993, 4032,
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn points_are_sorted_and_known_by_their_levels() {
-        for (grid, count) in [(&*XXS, 256), (&*S, 512)] {
-            assert_eq!(grid.points.len(), count);
-            assert!(grid.points.windows(2).all(|pair| pair[0] < pair[1]));
-            for place in 0..count as u16 {
-                assert_eq!(grid.place(grid.levels(place)), Some(place));
-            }
-        }
-        assert_eq!((levels(0o4321), point([1, 2, 3, 4])), ([1, 2, 3, 4], 0o4321));
-    }
-
-    /// Every point is kept or has some that are near, and the nearest of them first.
-    #[test]
-    fn what_is_not_kept_has_neighbours() {
-        for grid in [&*XXS, &*S] {
-            for one in 0..ALL as u16 {
-                assert_eq!(grid.at[usize::from(one)].is_none(), !grid.near[usize::from(one)].is_empty(), "{one:o}");
-            }
-        }
-        // (1, 0, 0, 0) lies between (0, 0, 0, 0) and (2, 0, 0, 0): of 256 points the two at a distance of one, then those at the next.
-        assert_eq!(&XXS.near[1][..2], &[0, 1]);
-        let x = [2.9, 1.0, 1.0, 1.0];
-        assert_eq!(XXS.nearest([1, 0, 0, 0], &x, &[1.0; 4], 1.0), [0; 4]);
-        assert_eq!(XXS.nearest([1, 0, 0, 0], &[3.1, 1.0, 1.0, 1.0], &[1.0; 4], 1.0), [2, 0, 0, 0]);
-    }
-}

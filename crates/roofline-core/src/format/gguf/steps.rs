@@ -29,6 +29,9 @@ impl<const N: usize> Steps<N> {
     /// The least squared error where each counts as `weights` say: of nine steps the best, then rounds over the codes in which each
     /// becomes the nearest with the best step of the others, where `(sum w x q)^2 / sum w q^2` grows by it. By the largest where
     /// sums are beyond f32.
+    ///
+    /// What is below zero, where a type of points has turned a sign, has a code below zero in sums, and between them that of ggml's
+    /// bytes, in which -1 is 255.
     #[inline(always)]
     pub(super) fn weighted(x: &[f32], weights: &[f32], largest: u8) -> Self {
         let max = x.iter().fold(0.0, |max: f32, x| if *x > max { *x } else { max });
@@ -36,21 +39,22 @@ impl<const N: usize> Steps<N> {
             return Self { step: 0.0, codes: [0; N] };
         }
         let high = i32::from(largest);
-        let code = |x: f32| nearest(x).clamp(0, high);
-        let error = |per_step: f32| {
+        let code = |x: f32| nearest(x).min(high);
+        let error = |per_step: f32, in_bytes: bool| {
             let step = 1.0 / per_step;
             let mut sum = 0.0;
             for (x, w) in x.iter().zip(weights) {
-                let difference = x - step * code(per_step * x) as f32;
+                let q = code(per_step * x);
+                let difference = x - step * if in_bytes { f32::from(q as u8) } else { q as f32 };
                 sum += w * difference * difference;
             }
             sum
         };
         let mut per_step = high as f32 / max;
-        let mut least = error(per_step);
+        let mut least = error(per_step, true);
         for candidate in [-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0] {
             let tried = (0.1 * candidate + high as f32) / max;
-            let error = error(tried);
+            let error = error(tried, false);
             if error < least {
                 (least, per_step) = (error, tried);
             }
@@ -58,15 +62,16 @@ impl<const N: usize> Steps<N> {
         let mut codes = [0; N];
         let (mut cross, mut square) = (0.0, 0.0);
         for ((q, x), w) in codes.iter_mut().zip(x).zip(weights) {
-            *q = code(per_step * x);
-            let l = *q as f32;
+            let new = code(per_step * x);
+            *q = new as u8;
+            let l = new as f32;
             cross += w * x * l;
             square += w * l * l;
         }
         for _ in 0..ROUNDS {
             let mut changed = false;
             for ((q, x), w) in codes.iter_mut().zip(x).zip(weights) {
-                let l = *q as f32;
+                let l = f32::from(*q);
                 let (others, squares) = (cross - w * x * l, square - w * l * l);
                 if !(others > 0.0 && squares > 0.0) {
                     continue;
@@ -74,8 +79,8 @@ impl<const N: usize> Steps<N> {
                 let new = code(x * squares / others);
                 let l = new as f32;
                 let (with, squares_with) = (others + w * x * l, squares + w * l * l);
-                if new != *q && with * with * square > cross * cross * squares_with {
-                    (*q, cross, square) = (new, with, squares_with);
+                if new != i32::from(*q) && with * with * square > cross * cross * squares_with {
+                    (*q, cross, square) = (new as u8, with, squares_with);
                     changed = true;
                 }
             }
@@ -86,7 +91,7 @@ impl<const N: usize> Steps<N> {
         if !(cross.is_finite() && square.is_finite()) {
             return Self::by_largest(x, largest);
         }
-        Self { step: if square > 0.0 { cross / square } else { 0.0 }, codes: codes.map(|q| q as u8) }
+        Self { step: if square > 0.0 { cross / square } else { 0.0 }, codes }
     }
 }
 

@@ -126,6 +126,65 @@ fn types_are_those_of_the_quantizer() {
     assert!(checked > 700, "{checked}");
 }
 
+/// Whether a list of `attn_v:0,2-4` and `output` has a tensor.
+fn has(list: &Json, tensor: &str, layer: Option<usize>) -> bool {
+    list.as_str().unwrap().split(' ').any(|one| match (one.split_once(':'), layer) {
+        (Some((name, runs)), Some(layer)) => {
+            let number = |text: &str| text.parse::<usize>().unwrap();
+            let within = |run: &str| {
+                let (from, to) = run.split_once('-').unwrap_or((run, run));
+                (number(from)..=number(to)).contains(&layer)
+            };
+            name == tensor && runs.split(',').any(within)
+        }
+        (None, None) => one == tensor,
+        _ => false,
+    })
+}
+
+/// Without an importance matrix and with one, as `llama-quantize --dry-run` tells.
+#[test]
+fn types_of_narrow_recipes_are_those_of_the_quantizer() {
+    let golden: Json = serde_json::from_str(include_str!("../../../tests/golden/ggml_recipes.json")).unwrap();
+    let mut checked = 0;
+    for (name, more) in [
+        ("plain", json!({})),
+        ("shared", json!({"num_hidden_layers": 16, "num_attention_heads": 8})),
+        (
+            "tied",
+            json!({"tie_word_embeddings": true, "num_hidden_layers": 16, "hidden_size": 288, "num_attention_heads": 6,
+                "num_key_value_heads": 3}),
+        ),
+        ("mixtral", json!({"architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_hidden_layers": 16})),
+        ("four", json!({"architectures": ["MixtralForCausalLM"], "num_local_experts": 4})),
+    ] {
+        let (anatomy, width) = (small(&more).anatomy(), more["hidden_size"].as_u64().unwrap_or(256));
+        let experts = if anatomy.experts > 0 { "_exps" } else { "" };
+        let inner = ["gate", "up", "down"].map(|which| format!("ffn_{which}{experts}"));
+        let names: Vec<String> =
+            ["attn_q", "attn_k", "attn_v", "attn_output"].map(str::to_owned).into_iter().chain(inner).collect();
+        let layers =
+            (0..anatomy.order.len()).flat_map(|layer| names.iter().map(move |name| (name.as_str(), Some(layer))));
+        let ends = ["token_embd", "output"].into_iter().take(if anatomy.tied { 1 } else { 2 }).map(|name| (name, None));
+        let all: Vec<(&str, Option<usize>)> = layers.chain(ends).collect();
+        for (mix, of) in golden["models"][name].as_object().unwrap() {
+            let mix = Mix::named(mix).unwrap();
+            for ((tensor, layer), which) in all.iter().flat_map(|one| ["plain", "weighed"].map(|which| (one, which))) {
+                let mut listed = of[which].as_object().unwrap().iter();
+                let expected = listed.find(|(_, list)| has(list, tensor, *layer));
+                let expected = expected.map_or(Type::of(mix.base()), |(ty, _)| Type::named(ty));
+                let full = layer.map_or(format!("{tensor}.weight"), |layer| format!("blk.{layer}.{tensor}.weight"));
+                let columns = if tensor.contains("ffn_down") { 256 } else { width };
+                let type_of = if which == "plain" { Mix::type_of } else { Mix::type_with_importance };
+                let ours = type_of(mix, recipe_role(&full), *layer, columns, &anatomy);
+                assert_eq!(Type::of(ours), expected, "{name} {mix:?} {which} {full}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 6000, "{checked}");
+}
+
 #[test]
 fn tensors_get_llama_cpps_names() {
     let model = small(&json!({"architectures": ["MixtralForCausalLM"], "num_local_experts": 4}));

@@ -292,3 +292,42 @@ fn what_is_not_known_is_refused_by_name() {
         assert!(error.to_string().contains(class), "{error}");
     }
 }
+
+/// Types that are poor without an importance matrix are refused without one, and told how to get it. Of embedding and head it says
+/// nothing: they have only what ggml can write without.
+#[test]
+fn narrow_types_ask_for_an_importance_matrix() {
+    let scratch = Scratch::new("narrow");
+    let source = scratch.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let tensors: [(&str, &[usize]); 3] = [
+        ("model.embed_tokens.weight", &[3, 256]),
+        ("model.norm.weight", &[256]),
+        ("model.layers.0.self_attn.q_proj.weight", &[256, 256]),
+    ];
+    let model = checkpoint(&source, "LlamaForCausalLM", &json!({"hidden_size": 256, "head_dim": 64}), &tensors);
+    let file = scratch.path().join("model.gguf");
+    for (plan, ty) in [
+        ("iq3_xxs", "IQ2_S"),
+        ("iq2_m", "IQ2_S"),
+        ("iq2_s", "IQ2_XS"),
+        ("iq2_xs", "IQ2_XS"),
+        ("iq2_xxs", "IQ2_XXS"),
+        ("iq1_m", "IQ1_M"),
+        ("iq1_s", "IQ1_S"),
+        ("query=iq3_xxs", "IQ3_XXS"),
+    ] {
+        let error = run(&model, Layout::Gguf, plan, &file).unwrap_err();
+        assert!(error.to_string().contains(&format!("would be {ty}, which is poor without")), "{plan}: {error}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("imatrix FILE") && hint.contains("roofline imatrix"), "{plan}: {hint}");
+    }
+    for plan in ["embedding=iq2_xs", "embedding=iq2_xxs", "embedding=iq1_s"] {
+        let error = run(&model, Layout::Gguf, plan, &file).unwrap_err();
+        assert!(error.to_string().contains("needs an importance matrix"), "{plan}: {error}");
+        assert!(error.hint().unwrap().contains("embedding=q2_k"), "{plan}");
+    }
+    for plan in ["iq3_s", "embedding=iq2_s", "embedding=iq1_m"] {
+        run(&model, Layout::Gguf, plan, &scratch.path().join(format!("{plan}.gguf"))).unwrap();
+    }
+}

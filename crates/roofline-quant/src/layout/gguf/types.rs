@@ -146,11 +146,18 @@ fn of_mix(mix: Mix) -> u32 {
         Mix::Q5KSmall => 16,
         Mix::Q5KMedium => 17,
         Mix::Q6K => 18,
+        Mix::Iq2ExtraExtraSmall => 19,
+        Mix::Iq2ExtraSmall => 20,
         Mix::Iq3ExtraSmall => 22,
+        Mix::Iq3ExtraExtraSmall => 23,
+        Mix::Iq1Small => 24,
         Mix::Iq4Nl => 25,
         Mix::Iq3Small => 26,
         Mix::Iq3Medium => 27,
+        Mix::Iq2Small => 28,
+        Mix::Iq2Medium => 29,
         Mix::Iq4Xs => 30,
+        Mix::Iq1Medium => 31,
     }
 }
 
@@ -161,7 +168,6 @@ fn of_type(ty: Type) -> u32 {
         Type::Bf16 => 32,
         Type::Mxfp4 => 38,
         Type::Nvfp4 => 39,
-        Type::Iq3Xxs => 23,
         // The small recipes come after the medium ones.
         _ => Mix::ALL.into_iter().rev().find(|mix| Type::of(mix.base()) == Some(ty)).map_or(0, of_mix),
     }
@@ -306,8 +312,9 @@ mod tests {
 
     #[test]
     fn numbers_of_files_are_those_of_llama_cpp() {
-        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=18).sum::<u32>() + 22 + 25 + 26 + 27 + 30);
+        assert_eq!(Mix::ALL.map(of_mix).iter().sum::<u32>(), 2 + 3 + (7..=31).sum::<u32>() - 21);
         assert_eq!((of_type(Type::Q4K), of_type(Type::Q5K), of_type(Type::Q3K)), (14, 16, 11));
         assert_eq!((of_type(Type::Q8_0), of_type(Type::F32), of_type(Type::Nvfp4)), (7, 0, 39));
+        assert_eq!((of_type(Type::Iq3Xxs), of_type(Type::Iq2Xs), of_type(Type::Iq2S)), (23, 20, 29));
     }
 }
