@@ -13,8 +13,8 @@
 
 #![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
 
-mod affine;
 mod centred;
+mod codes;
 pub mod half;
 mod importance;
 mod iq3;
@@ -29,7 +29,7 @@ mod search;
 mod simple;
 mod steps;
 
-pub use affine::Affine;
+pub use codes::Codes;
 pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs, UNEVEN};
 pub use q2k::Q2K;
