@@ -77,10 +77,10 @@ pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: 
     if !matches!(method, Method::Gptq | Method::Awq) {
         return Ok(());
     }
-    if checkpoint.gguf.is_some() && layout == Layout::Gguf {
+    if checkpoint.gguf.is_some() && layout == Layout::Gguf && method == Method::Awq {
         return Err(Error::unsupported(
-            format!("`{method}` makes no GGUF file of another: its tensors have other names than the model that runs"),
-            "start from the checkpoint that the file was made of, or take the method `rtn`",
+            "`awq` makes no GGUF file of another, whose norms stay as they are",
+            "start from the checkpoint that the file was made of, or take the method `gptq`",
         ));
     }
     let (mut chosen, mut searched) = (0, Vec::new());
@@ -131,6 +131,6 @@ fn no_grid(item: &Item<'_>, scheme: &str, method: Method) -> Error {
     Error::unsupported(
         format!("`{}` would be {scheme}, which the method `{method}` does not round to", item.name),
         "it rounds to integers with scales: `w4a16`, `w8a16`, `int8` and the like, as compressed-tensors, gptq, awq, torchao \
-         or mlx, and `q4_0` to `q6_k` as gguf; iq types go by data with `⟨imatrix⟩`",
+         or mlx, and `q2_k` to `q8_0`, `iq4_nl` and `iq4_xs` as gguf; other iq types go by data with `⟨imatrix⟩`",
     )
 }

@@ -7,7 +7,7 @@
 
 #![expect(clippy::inline_always, reason = "what `widest!` calls is compiled for any CPU unless it is inlined")]
 
-mod affine;
+mod codes;
 mod coding;
 mod fp4;
 mod others;

@@ -13,8 +13,8 @@
 
 #![expect(clippy::inline_always, reason = "a caller compiled for wider vectors needs the whole loop")]
 
-mod affine;
 mod centred;
+mod codes;
 pub mod half;
 mod importance;
 mod iq1;
@@ -34,7 +34,7 @@ mod search;
 mod simple;
 mod steps;
 
-pub use affine::Affine;
+pub use codes::Codes;
 pub use iq1::{Iq1M, Iq1S};
 pub use iq2::{Iq2S, Iq2Xs, Iq2Xxs};
 pub use iq3::{Iq3S, Iq3Xxs};

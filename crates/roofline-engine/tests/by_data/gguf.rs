@@ -40,7 +40,9 @@ fn outputs_lose_less_than_with_importance_alone() {
         assert!(report.verified && report.method == method.name(), "{plan} {method}");
         distance(&logits(&Checkpoint::open(&target).unwrap(), &samples), &original)
     };
-    for plan in ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_s", "q4_k_s", "q5_k_s", "q6_k"] {
+    for plan in
+        ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_s", "q4_k_s", "q5_k_s", "q6_k", "iq4_nl", "iq4_xs"]
+    {
         // The ends of a model are the same by every method.
         let plan = &format!("{plan},head=bf16,embedding=bf16");
         let (nearest, weighed) = (lost(Method::Rtn, plan, None), lost(Method::Rtn, plan, Some(&importance)));
@@ -154,15 +156,27 @@ fn interrupted_runs_and_threads_make_the_same_file() {
     }
 }
 
-/// Of another GGUF file, whose tensors are called otherwise.
+/// Of another GGUF file, whose tensors are called otherwise: it holds what was chosen, in models of experts and in those whose stacks
+/// are two tensors in the place of one, and is the file that the checkpoint becomes.
 #[test]
-fn a_file_as_source_is_refused() {
-    let place = Place::new("gguf-again");
-    let checkpoint = wide(&place, "llama");
-    made(&checkpoint, &order(Method::Rtn, "bf16", Layout::Gguf, &file(&place, "bf16")));
-    let source = Checkpoint::open(&file(&place, "bf16")).unwrap();
-    let mut observed = Layerwise::new(&source, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
-    let order = order(Method::Gptq, "q4_0", Layout::Gguf, &file(&place, "none"));
-    let error = quantize_observed(&source, &order, &mut observed, &|_: u64| {}).unwrap_err().to_string();
-    assert!(error.contains("`gptq` makes no GGUF file of another"), "{error}");
+fn a_file_as_source_is_as_good_as_its_checkpoint() {
+    for family in ["llama", "mixtral", "gpt-oss"] {
+        let place = Place::new(&format!("gguf-again-{family}"));
+        let checkpoint = wide(&place, family);
+        made(&checkpoint, &order(Method::Rtn, "bf16", Layout::Gguf, &file(&place, "bf16")));
+        let source = Checkpoint::open(&file(&place, "bf16")).unwrap();
+        let asked =
+            |name: &str| order(Method::Gptq, "q4_0,head=bf16,embedding=bf16", Layout::Gguf, &file(&place, name));
+        let [first, second] = [(&checkpoint, "first"), (&source, "second")]
+            .map(|(checkpoint, name)| chosen_and_stored(checkpoint, &asked(name)));
+        assert!(second.iter().all(|(_, chosen, stored)| chosen == stored), "{family}");
+        assert_eq!(first.len(), second.len(), "{family}");
+        for ((name, _, from_checkpoint), (_, _, from_file)) in first.iter().zip(&second) {
+            assert!(from_file == from_checkpoint, "{family} {name}");
+        }
+        let mut observed = Layerwise::new(&source, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
+        let awq = order(Method::Awq, "q4_0", Layout::Gguf, &file(&place, "none"));
+        let error = quantize_observed(&source, &awq, &mut observed, &|_: u64| {}).unwrap_err().to_string();
+        assert!(error.contains("`awq` makes no GGUF file of another"), "{error}");
+    }
 }

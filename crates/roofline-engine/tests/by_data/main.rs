@@ -188,7 +188,7 @@ fn layouts_of_integers() {
         ("mxfp4a16", Layout::Mlx, "mxfp4"),
         ("fp8a16", Layout::Torchao, "fp8"),
         ("mxfp4a16", Layout::Gguf, "mxfp4"),
-        ("iq4_xs", Layout::Gguf, "iq4_xs"),
+        ("iq3_s", Layout::Gguf, "iq3_s"),
     ] {
         let error = refused(&order(Method::Awq, plan, layout, &target.with_extension("gguf")));
         assert!(error.contains(named) && error.contains("`awq`"), "{layout}: {error}");

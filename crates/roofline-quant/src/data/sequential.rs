@@ -227,11 +227,13 @@ impl Sequence<'_> {
                 any |= values.is_some();
                 numbers.push((*piece, values));
             }
-            if !any {
+            // Where a part of a tensor is not among what is written, all of it runs as it was.
+            let rows: usize = pieces.iter().map(|piece| piece.origin.rows.len()).sum();
+            let last = pieces.iter().map(|piece| piece.origin.order.source(piece.origin.rows.len().max(1) - 1)).max();
+            if !any || last.is_none_or(|last| last >= rows) {
                 continue;
             }
             // A tensor of many matrices is replaced as a whole: those that nothing was chosen for are what they were.
-            let rows: usize = pieces.iter().map(|piece| piece.origin.rows.len()).sum();
             let mut whole = vec![0.0; rows * columns];
             for (piece, values) in numbers {
                 let Some(code) = piece.code(job) else { continue };

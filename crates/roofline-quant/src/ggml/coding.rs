@@ -1,6 +1,6 @@
 //! The seam to files: a [`Type`] as a [`Coding`].
 
-use super::{Type, affine, affine::AffineGrid, decode, divisor, encode, encode_scaled, encode_weighted};
+use super::{Type, codes, codes::BlockGrid, decode, divisor, encode, encode_scaled, encode_weighted};
 use crate::{
     Dtype,
     coding::{Block, Coding, Grid, Matrix, Part, Placing, Unsuited},
@@ -55,7 +55,7 @@ impl Coding for GgmlCoding {
             }
             if let Some(chosen) = block.chosen {
                 // Its scales were found by the same search.
-                affine::put(ty, chosen.codes, bytes);
+                codes::put(ty, chosen.codes, bytes);
             }
             1.0
         };
@@ -72,7 +72,7 @@ impl Coding for GgmlCoding {
     }
 
     fn grid(&self) -> Option<Box<dyn Grid>> {
-        AffineGrid::of(self.0).map(|grid| Box::new(grid) as Box<dyn Grid>)
+        BlockGrid::of(self.0).map(|grid| Box::new(grid) as Box<dyn Grid>)
     }
 
     fn weighs(&self) -> bool {

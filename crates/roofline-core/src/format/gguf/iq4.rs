@@ -8,16 +8,19 @@ use super::{
     Codec, half,
     importance::{mean_square, weigh},
     lanes::{LANES, Lanes, columns, nearest},
+    simple::pack_four,
 };
 
 /// The values that codes stand for, before their scale.
 pub const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 /// Weights that share a scale.
-const SUB: usize = 32;
+pub(super) const SUB: usize = 32;
 /// Weights of a block of `IQ4_XS`.
 const SUPER: usize = 256;
 /// Sub-blocks of one.
 const SUBS: usize = SUPER / SUB;
+/// Where the codes of a block of `IQ4_XS` are.
+pub(super) const CODES: usize = 8;
 /// How far from the largest weight's own scale others are tried, to both sides.
 const TRIES: i32 = 7;
 /// What is smaller throughout is zero.
@@ -100,12 +103,23 @@ fn inverse(d: f32) -> f32 {
     if d == 0.0 || !inverse.is_finite() { 0.0 } else { inverse }
 }
 
-/// Two codes to a byte, the weight `j` below the weight `j + 16`.
+/// The codes of a sub-block.
 #[inline(always)]
 fn pack(block: &[f32], inverse: f32, out: &mut [u8]) {
-    for (at, out) in out.iter_mut().enumerate() {
-        *out = code(inverse * block[at]) | code(inverse * block[at + 16]) << 4;
+    let mut codes = [0; SUB];
+    for (q, x) in codes.iter_mut().zip(block) {
+        *q = code(inverse * x);
     }
+    pack_four(&codes, out);
+}
+
+/// The scale of a sub-block of `IQ4_XS`, as it is stored.
+#[inline(always)]
+pub(super) fn step(block: &[u8], sub: usize) -> f32 {
+    let high = u16::from_le_bytes([block[2], block[3]]);
+    let low = (block[4 + sub / 2] >> (sub % 2 * 4)) & 15;
+    let step = (low | ((high >> (2 * sub) & 3) as u8) << 4) as i8 - 32;
+    half::read(block) * f32::from(step)
 }
 
 #[inline(always)]
@@ -140,7 +154,7 @@ fn write_xs(values: &[f32], scales: Lanes, out: &mut [u8]) {
         let (mut high, mut low) = (0u16, [0u8; SUBS / 2]);
         for (sub, scale) in scales.iter().enumerate() {
             let step = nearest((inverse(d) * scale).clamp(-33.0, 33.0)).clamp(-32, 31);
-            let packed = &mut out[8 + sub * SUB / 2..][..SUB / 2];
+            let packed = &mut out[CODES + sub * SUB / 2..][..SUB / 2];
             pack(&block[sub * SUB..][..SUB], inverse(d * step as f32), packed);
             let step = (step + 32) as u8;
             low[sub / 2] |= (step & 15) << (sub % 2 * 4);
@@ -223,12 +237,8 @@ impl Codec for Iq4Xs {
     #[inline(always)]
     fn decode(bytes: &[u8], out: &mut [f32]) {
         for (block, out) in bytes.chunks_exact(Self::BYTES).zip(out.chunks_exact_mut(SUPER)) {
-            let d = half::read(block);
-            let high = u16::from_le_bytes([block[2], block[3]]);
             for (sub, out) in out.chunks_exact_mut(SUB).enumerate() {
-                let low = (block[4 + sub / 2] >> (sub % 2 * 4)) & 15;
-                let step = (low | ((high >> (2 * sub) & 3) as u8) << 4) as i8 - 32;
-                unpack(&block[8 + sub * SUB / 2..][..SUB / 2], d * f32::from(step), out);
+                unpack(&block[CODES + sub * SUB / 2..][..SUB / 2], step(block, sub), out);
             }
         }
     }

@@ -1,20 +1,25 @@
 //! A GGUF file made of another: metadata and tokenizer as they are, and every tensor whose type changes decoded and coded again.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use roofline_core::{Plan, model::Anatomy};
 use serde_json::json;
 
-use super::{file_name, importance, scale_name, types::Types};
+use super::{file_name, importance, scale_name, types::Types, views};
 use crate::{
     Checkpoint, Dtype, Error, Imatrix, QuantizeJob, Result,
     coding::Coding,
     ggml::{self, Type},
-    gguf::{self, Value, model::Target, source::Source},
+    gguf::{
+        self, Value,
+        model::{Names, Target},
+        source::Source,
+    },
     job::{Code, Head, Item, Output, Place, Work},
+    origin::Origin,
     plan::Asked,
     site::Site,
-    stored,
+    stored::{self, StoredTensor},
 };
 
 /// What writing the file again to `target` takes.
@@ -82,6 +87,7 @@ pub(super) fn job<'a>(
         let at = tensors.iter().position(|(known, ..)| known == name);
         Place { file: 0, offset: at.map_or(0, |at| head.offsets[at]) }
     };
+    let mut known = origins(checkpoint, source);
     let mut items = Vec::new();
     for (at, ty) in kept {
         let (tensor, entry) = (&header.tensors[at], &shard.header.tensors[at]);
@@ -107,13 +113,40 @@ pub(super) fn job<'a>(
         let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
         let fused = vec![items.len()];
         let importance = importance(ty, &tensor.name, rows.matrix(), imatrix)?;
-        let (scheme, origins) = (ty.name().to_lowercase(), Vec::new());
+        let (scheme, origins) = (ty.name().to_lowercase(), known.remove(&tensor.name).unwrap_or_default());
         let code = Code { rows, coding, scheme, lossy, fused, importance, chosen: None, origins, parts };
         items.push(Item { name, site, work: Work::Code(code) });
     }
     let name = file_name(target, &checkpoint.name(), &label);
     let files = vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }];
     Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
+}
+
+/// The matrices of a plain checkpoint that the tensors of the file are, by the names of these: what runs a model knows them so.
+/// Nothing of a family that has no names outside of GGUF here, whose models do not run either.
+fn origins(checkpoint: &Checkpoint, source: &Source) -> BTreeMap<String, Vec<Origin>> {
+    let mut all: BTreeMap<String, Vec<Origin>> = BTreeMap::new();
+    let output = source.header.tensor("output.weight").is_some();
+    let (Ok(names), Ok(stored)) = (Names::new(&checkpoint.config, output), StoredTensor::all(checkpoint)) else {
+        return all;
+    };
+    let shape = source.shape();
+    for stored in stored {
+        for target in names.tensor(&stored.name).unwrap_or_default() {
+            let Some(tensor) = source.header.tensor(&target.name) else { continue };
+            let rows = tensor.weights().unwrap_or(0) / tensor.columns().max(1);
+            let experts = if target.expert.is_some() { shape.experts.max(1) } else { 1 };
+            let each = usize::try_from(rows).unwrap_or(0) / experts;
+            let above = target.expert.unwrap_or(0) * each;
+            let own = views::origins(&stored.name, target.conversion, &shape, each);
+            all.entry(target.name).or_default().extend(own.into_iter().map(|origin| origin.below(above)));
+        }
+    }
+    // Names come in the order of their text: expert 10 before 2.
+    for origins in all.values_mut() {
+        origins.sort_by_key(|origin| origin.rows.start);
+    }
+    all
 }
 
 /// What recipes of types go by, as far as the metadata say it.

@@ -38,21 +38,15 @@ pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Sha
     let within = |matrix, first, down, across| -> Result<Box<dyn Rows + 'a>> {
         Ok(Box::new(Plain::within(shard, entry, matrix, first, down, across)?))
     };
-    let mut order = Order::SAME;
+    let origins = |rows: usize| origins(&entry.name, conversion, shape, rows);
     let rows: Box<dyn Rows + 'a> = match conversion {
         Conversion::Same | Conversion::Expert => Box::new(plain),
         Conversion::PlusOne => Box::new(Added::new(plain, 1.0)),
         Conversion::QueryPairs | Conversion::KeyPairs => {
             let heads = if conversion == Conversion::QueryPairs { heads } else { kv_heads };
-            let head = lines().matrix().rows / heads;
-            order = Order::Heads(head);
-            Box::new(Heads::new(lines(), head, Pairs::Joined))
+            Box::new(Heads::new(lines(), lines().matrix().rows / heads, Pairs::Joined))
         }
-        Conversion::Fused => {
-            let blocks = apart(heads, kv_heads);
-            order = Order::Blocks(head_dim, blocks.clone());
-            Box::new(Ordered::new(lines(), head_dim, blocks))
-        }
+        Conversion::Fused => Box::new(Ordered::new(lines(), head_dim, apart(heads, kv_heads))),
         Conversion::Stack(which) => {
             let [all, columns, outputs] = entry.shape[..] else { return Err(misshapen()) };
             let (first, down, rows) = share_of(which, outputs).filter(|_| all == experts).ok_or_else(misshapen)?;
@@ -60,14 +54,8 @@ pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Sha
             let matrix = Matrix { rows, columns };
             let stack = (0..all).map(|expert| within(matrix, expert * each + first, down, outputs));
             let stack = Stacked::of(stack.collect::<Result<_>>()?);
-            let origin = |expert: usize| Origin {
-                tensor: entry.name.clone(),
-                expert: Some(expert),
-                rows: expert * rows..(expert + 1) * rows,
-                order: Order::Every { first: expert * outputs + first, by: down },
-            };
             let dims = [columns, rows, all].map(|dim| dim as u64).to_vec();
-            return Ok(View { dims, rows: stack, origins: (0..all).map(origin).collect() });
+            return Ok(View { dims, origins: origins(stack.matrix().rows), rows: stack });
         }
         Conversion::Biases(which) => {
             let [all, outputs] = entry.shape[..] else { return Err(misshapen()) };
@@ -90,8 +78,33 @@ pub(super) fn view<'a>(located: Located<'a>, conversion: Conversion, shape: &Sha
             return Ok(View { dims: dims.map(|dim| dim as u64).to_vec(), rows, origins: Vec::new() });
         }
     };
-    let origin = Origin { order, ..Origin::whole(&entry.name, rows.matrix().rows) };
-    Ok(View { dims, rows, origins: vec![origin] })
+    Ok(View { dims, origins: origins(rows.matrix().rows), rows })
+}
+
+/// Where the rows of a tensor of llama.cpp's come from, of which there are so many.
+pub(super) fn origins(tensor: &str, conversion: Conversion, shape: &Shape, rows: usize) -> Vec<Origin> {
+    let &Shape { heads, kv_heads, head_dim, experts, .. } = shape;
+    let whole = |order: Order| vec![Origin { order, ..Origin::whole(tensor, rows) }];
+    match conversion {
+        Conversion::Same | Conversion::Expert | Conversion::PlusOne => whole(Order::SAME),
+        Conversion::QueryPairs => whole(Order::Heads(rows / heads)),
+        Conversion::KeyPairs => whole(Order::Heads(rows / kv_heads)),
+        Conversion::Fused => whole(Order::Blocks(head_dim, apart(heads, kv_heads))),
+        Conversion::Stack(which) => {
+            let each = rows / experts.max(1);
+            let outputs = if which == Share::Whole { each } else { 2 * each };
+            let Some((first, by, _)) = share_of(which, outputs) else { return Vec::new() };
+            let origin = |expert: usize| Origin {
+                tensor: tensor.to_owned(),
+                expert: Some(expert),
+                rows: expert * each..(expert + 1) * each,
+                order: Order::Every { first: expert * outputs + first, by },
+            };
+            (0..experts).map(origin).collect()
+        }
+        // Biases are no products, and models that unfold their keys do not run here.
+        Conversion::Biases(_) | Conversion::LatentKey | Conversion::LatentValue => Vec::new(),
+    }
 }
 
 /// Of so many outputs, the first, the distance to the next and the number of a which.

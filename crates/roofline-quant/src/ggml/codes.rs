@@ -4,15 +4,15 @@
 //! for a whole row, weighed by the importance of its inputs, as with an importance matrix. Codes are then chosen under what is stored of
 //! them, and put in the place of the search's.
 
-use roofline_core::format::gguf::{Affine, Codec, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+use roofline_core::format::gguf::{Codec, Codes, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 
 use super::{Type, encode_weighted};
 use crate::coding::Grid;
 
 /// Calls `$body` with `$codec` standing for the codec of the type `$ty`; `$else` for types of no such codes.
-macro_rules! affine {
+macro_rules! coded {
     ($ty:expr, $codec:ident => $body:expr, $else:expr) => {
-        affine!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K)
+        coded!(@each $ty, $codec => $body, $else, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Iq4Nl Iq4Xs Q2K Q3K Q4K Q5K Q6K)
     };
     (@each $ty:expr, $codec:ident => $body:expr, $else:expr, $($name:ident)*) => {
         match $ty {
@@ -25,29 +25,32 @@ macro_rules! affine {
     };
 }
 
-/// Codes of a type with evenly spaced values.
-pub(super) struct AffineGrid {
+/// Codes of a type that has one for each weight.
+pub(super) struct BlockGrid {
     ty: Type,
     group: usize,
     least: f32,
     largest: f32,
     middle: f32,
+    /// What codes stand for, where that is not evenly spaced.
+    values: Option<&'static [i8; 16]>,
 }
 
-impl AffineGrid {
-    /// The grid of a type; none where its values are not evenly spaced.
+impl BlockGrid {
+    /// The grid of a type; none where codes are of several weights, or there are none.
     pub(super) fn of(ty: Type) -> Option<Self> {
-        affine!(ty, C => Some(Self {
+        coded!(ty, C => Some(Self {
             ty,
             group: C::GROUP,
             least: f32::from(C::LEAST),
             largest: f32::from(C::LARGEST),
             middle: f32::from(C::MIDDLE),
+            values: C::VALUES,
         }), None)
     }
 }
 
-impl Grid for AffineGrid {
+impl Grid for BlockGrid {
     fn group(&self, _columns: usize) -> usize {
         self.group
     }
@@ -64,20 +67,28 @@ impl Grid for AffineGrid {
 
     fn round(&self, weight: f32, scale: f32, minimum: f32) -> (u8, f32) {
         let steps = if scale == 0.0 { 0.0 } else { (weight + minimum) / scale };
+        if let Some(values) = self.values {
+            // Half way between two, the larger, as ggml has it.
+            let above = |pair: &[i8]| steps >= f32::midpoint(f32::from(pair[0]), f32::from(pair[1]));
+            let code = values.windows(2).filter(|pair| above(pair)).count();
+            return (code as u8, scale * f32::from(values[code]) - minimum);
+        }
         let code = (steps.round_ties_even() + self.middle).clamp(self.least, self.largest);
         (code as u8, scale * (code - self.middle) - minimum)
     }
 
     fn values(&self, codes: &[u8], scale: f32, minimum: f32, values: &mut [f32]) {
         for (value, code) in values.iter_mut().zip(codes) {
-            *value = scale * (f32::from(*code) - self.middle) - minimum;
+            let even = f32::from(*code) - self.middle;
+            let level = self.values.map_or(even, |values| f32::from(values[usize::from(*code) & 15]));
+            *value = scale * level - minimum;
         }
     }
 }
 
 /// The scale and the minimum of every group of some blocks.
 pub(super) fn steps(ty: Type, bytes: &[u8], scales: &mut [f32], minima: &mut [f32]) {
-    affine!(ty, C => {
+    coded!(ty, C => {
         let each = C::ELEMENTS / C::GROUP;
         let steps = bytes.chunks_exact(C::BYTES).flat_map(|block| (0..each).map(move |group| C::steps(block, group)));
         for ((scale, minimum), found) in scales.iter_mut().zip(minima).zip(steps) {
@@ -88,7 +99,7 @@ pub(super) fn steps(ty: Type, bytes: &[u8], scales: &mut [f32], minima: &mut [f3
 
 /// Puts codes in the place of those of some blocks, which keep their scales.
 pub(super) fn put(ty: Type, codes: &[u8], bytes: &mut [u8]) {
-    affine!(ty, C => {
+    coded!(ty, C => {
         for (codes, block) in codes.chunks_exact(C::ELEMENTS).zip(bytes.chunks_exact_mut(C::BYTES)) {
             C::put(codes, block);
         }
@@ -108,7 +119,7 @@ mod tests {
         (0..count).map(|at| (((at + seed) * 7919 % 1009) as f32 / 504.5 - 1.0) * (1.0 + (at % 7) as f32)).collect()
     }
 
-    const TYPES: [Type; 10] = [
+    const TYPES: [Type; 12] = [
         Type::Q4_0,
         Type::Q4_1,
         Type::Q5_0,
@@ -119,6 +130,8 @@ mod tests {
         Type::Q4K,
         Type::Q5K,
         Type::Q6K,
+        Type::Iq4Nl,
+        Type::Iq4Xs,
     ];
 
     /// What is written decodes to what was chosen, to the last bit, and the scales are those of the type with that importance.
@@ -172,15 +185,18 @@ mod tests {
 
     #[test]
     fn rounding_is_to_the_nearest_code() {
-        let grid = AffineGrid::of(Type::Q4K).unwrap();
+        let grid = BlockGrid::of(Type::Q4K).unwrap();
         assert_eq!(grid.round(2.4, 0.5, 1.0), (7, 2.5));
         assert_eq!((grid.round(-9.0, 0.5, 1.0), grid.round(90.0, 0.5, 1.0)), ((0, -1.0), (15, 6.5)));
         // Without a scale there is nothing but the minimum.
         assert_eq!(grid.round(3.0, 0.0, 1.0), (0, -1.0));
         // A scale may be negative, and the codes of -128 stay out of use.
-        let grid = AffineGrid::of(Type::Q4_0).unwrap();
+        let grid = BlockGrid::of(Type::Q4_0).unwrap();
         assert_eq!(grid.round(1.0, -0.25, 0.0), (4, 1.0));
-        assert_eq!(AffineGrid::of(Type::Q8_0).unwrap().round(-900.0, 1.0, 0.0), (1, -127.0));
-        assert!(AffineGrid::of(Type::Iq4Nl).is_none() && AffineGrid::of(Type::Mxfp4).is_none());
+        assert_eq!(BlockGrid::of(Type::Q8_0).unwrap().round(-900.0, 1.0, 0.0), (1, -127.0));
+        // Half way between 1 and 13 it is 13, and -10 and 1 are 11 apart.
+        let grid = BlockGrid::of(Type::Iq4Nl).unwrap();
+        assert_eq!((grid.round(3.5, 0.5, 0.0), grid.round(-2.26, 0.5, 0.0)), ((9, 6.5), (7, -5.0)));
+        assert!(BlockGrid::of(Type::Iq3S).is_none() && BlockGrid::of(Type::Mxfp4).is_none());
     }
 }

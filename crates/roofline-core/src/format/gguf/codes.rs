@@ -1,16 +1,16 @@
 //! Codes apart from the scales they stand under: what a method needs that chooses codes itself.
 //!
-//! In these types a weight is `scale (q - MIDDLE) - minimum`, with the scale and the minimum of its group as the block has them stored.
-//! Where a type has two levels of scales, those of a group are their product. The points of `IQ3` and the uneven values of `IQ4` are none
-//! of these.
+//! In these types a weight is `scale (q - MIDDLE) - minimum`, with the scale and the minimum of its group as the block has them stored;
+//! `IQ4` has a table of values for `q`. Where a type has two levels of scales, those of a group are their product. The points of `IQ3`
+//! are of several weights at once, and none of these.
 
 use super::{
-    Codec, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, half, q2k, q3k, q6k, q45k,
+    Codec, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, half, iq4, q2k, q3k, q6k, q45k,
     simple::{pack_five, pack_four},
 };
 
-/// A block type of evenly spaced codes.
-pub trait Affine: Codec {
+/// A block type with a code for each weight.
+pub trait Codes: Codec {
     /// Weights that share a scale.
     const GROUP: usize;
     /// The least code.
@@ -19,6 +19,8 @@ pub trait Affine: Codec {
     const LARGEST: u8;
     /// The code of zero; zero where there are minima.
     const MIDDLE: u8;
+    /// What codes stand for before their scale, where that is not evenly spaced.
+    const VALUES: Option<&'static [i8; 16]> = None;
 
     /// The scale and the minimum of a group of a block.
     fn steps(block: &[u8], group: usize) -> (f32, f32);
@@ -36,7 +38,7 @@ fn whole<const N: usize>(codes: &[u8]) -> &[u8; N] {
 
 macro_rules! simple {
     ($name:ident, $largest:literal, $middle:literal, $minimum:expr, $pack:ident at $from:literal) => {
-        impl Affine for $name {
+        impl Codes for $name {
             const GROUP: usize = Self::ELEMENTS;
             const LARGEST: u8 = $largest;
             const MIDDLE: u8 = $middle;
@@ -61,7 +63,7 @@ simple!(Q5_0, 31, 16, |_| 0.0, pack_five at 2);
 simple!(Q4_1, 15, 0, |block| -half::read(&block[2..]), pack_four at 4);
 simple!(Q5_1, 31, 0, |block| -half::read(&block[2..]), pack_five at 4);
 
-impl Affine for Q8_0 {
+impl Codes for Q8_0 {
     const GROUP: usize = Self::ELEMENTS;
     /// -128 has no counterpart, and no quantizer of ggml's writes it.
     const LEAST: u8 = 1;
@@ -81,7 +83,7 @@ impl Affine for Q8_0 {
     }
 }
 
-impl Affine for Q2K {
+impl Codes for Q2K {
     const GROUP: usize = 16;
     const LARGEST: u8 = 3;
     const MIDDLE: u8 = 0;
@@ -97,7 +99,7 @@ impl Affine for Q2K {
     }
 }
 
-impl Affine for Q3K {
+impl Codes for Q3K {
     const GROUP: usize = 16;
     const LARGEST: u8 = 7;
     const MIDDLE: u8 = 4;
@@ -113,7 +115,7 @@ impl Affine for Q3K {
     }
 }
 
-impl Affine for Q6K {
+impl Codes for Q6K {
     const GROUP: usize = 16;
     const LARGEST: u8 = 63;
     const MIDDLE: u8 = 32;
@@ -131,7 +133,7 @@ impl Affine for Q6K {
 
 macro_rules! with_minima {
     ($name:ident, $largest:literal) => {
-        impl Affine for $name {
+        impl Codes for $name {
             const GROUP: usize = q45k::SUB;
             const LARGEST: u8 = $largest;
             const MIDDLE: u8 = 0;
@@ -156,6 +158,42 @@ macro_rules! with_minima {
 with_minima!(Q4K, 15);
 with_minima!(Q5K, 31);
 
+impl Codes for Iq4Nl {
+    const GROUP: usize = Self::ELEMENTS;
+    const LARGEST: u8 = 15;
+    const MIDDLE: u8 = 0;
+    const VALUES: Option<&'static [i8; 16]> = Some(&iq4::UNEVEN);
+
+    #[inline(always)]
+    fn steps(block: &[u8], _group: usize) -> (f32, f32) {
+        (half::read(block), 0.0)
+    }
+
+    #[inline(always)]
+    fn put(codes: &[u8], block: &mut [u8]) {
+        pack_four(whole(codes), &mut block[2..]);
+    }
+}
+
+impl Codes for Iq4Xs {
+    const GROUP: usize = iq4::SUB;
+    const LARGEST: u8 = 15;
+    const MIDDLE: u8 = 0;
+    const VALUES: Option<&'static [i8; 16]> = Some(&iq4::UNEVEN);
+
+    #[inline(always)]
+    fn steps(block: &[u8], group: usize) -> (f32, f32) {
+        (iq4::step(block, group), 0.0)
+    }
+
+    #[inline(always)]
+    fn put(codes: &[u8], block: &mut [u8]) {
+        for (codes, block) in codes.as_chunks().0.iter().zip(block[iq4::CODES..].chunks_exact_mut(iq4::SUB / 2)) {
+            pack_four(codes, block);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -163,7 +201,7 @@ mod tests {
     use super::*;
 
     /// Any codes come back as what the stored scales make of them, and nothing but them changes.
-    fn codes_are_put<C: Affine>(values: &[f32], random: &[u8]) {
+    fn codes_are_put<C: Codes>(values: &[f32], random: &[u8]) {
         let mut block = vec![0; C::BYTES];
         C::encode(&values[..C::ELEMENTS], &mut block);
         let codes: Vec<u8> = random[..C::ELEMENTS]
@@ -177,7 +215,9 @@ mod tests {
         C::decode(&block, &mut decoded);
         for (at, (x, code)) in decoded.iter().zip(&codes).enumerate() {
             let (scale, minimum) = steps[at / C::GROUP];
-            assert_eq!(*x, scale * (f32::from(*code) - f32::from(C::MIDDLE)) - minimum, "{at} of {code}");
+            let even = f32::from(*code) - f32::from(C::MIDDLE);
+            let level = C::VALUES.map_or(even, |values| f32::from(values[usize::from(*code)]));
+            assert_eq!(*x, scale * level - minimum, "{at} of {code}");
         }
     }
 
@@ -196,6 +236,8 @@ mod tests {
             codes_are_put::<Q4K>(&values, &random);
             codes_are_put::<Q5K>(&values, &random);
             codes_are_put::<Q6K>(&values, &random);
+            codes_are_put::<Iq4Nl>(&values, &random);
+            codes_are_put::<Iq4Xs>(&values, &random);
         }
     }
 }
