@@ -1,5 +1,6 @@
 //! How well a model predicts a text, and what it lost against the one it was made of.
 
+mod card;
 mod figures;
 mod models;
 pub mod pictures;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::figures::{Evaluated, LayerError, PositionError, TokenError, WeightError};
 use self::{
+    card::Card,
     models::{Models, Run},
     text::Source,
 };
@@ -70,6 +72,9 @@ pub struct Request {
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub html: Option<PathBuf>,
+    /// Write what was found into the checkpoint's model card, README.md
+    #[arg(long, requires = "against")]
+    pub card: bool,
     /// Replace a page that is there
     #[arg(long, requires = "html")]
     pub force: bool,
@@ -93,6 +98,7 @@ Examples:
   roofline evaluate ./Llama-3.2-1B --text wiki.test.raw
   roofline evaluate ./Llama-3.2-1B-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw
   roofline evaluate llama-q4_k_m.gguf --against ./Llama-3.2-1B --text wiki.test.raw --html lost.html
+  roofline evaluate ./Llama-3.2-1B-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw --card
   roofline evaluate ./Llama-3.2-1B --text wiki.test.raw --plan w8a16,w4a16 --method rtn,mse
   roofline evaluate demo --plan int8,w4a16,q4_k_m,int3,int2 --json
   roofline evaluate ./Llama-W4A16 --against ./Llama-3.2-1B --text wiki.test.raw --backend cuda
@@ -148,6 +154,15 @@ pub fn evaluate(context: &Context, request: &Request) -> Result<Answer> {
             path: path.clone(), hint: "name another page by ⟨html⟩, or replace it by ⟨force⟩"
         });
     }
+    if request.card && request.against.is_none() {
+        let what = "a card says what a model has lost, and there is nothing that it is held against";
+        return Err(Error::request(what, "name the model that it was made of by `⟨against⟩`"));
+    }
+    if request.card && demo::is_meant(&request.model) {
+        let hint = "name a checkpoint that was made of it";
+        return Err(Error::request("the demo comes with the program, and so does its card", hint));
+    }
+    let card = request.card.then(|| Card::open(&request.model)).transpose()?;
     let source = Source::of(request)?;
     let start = Instant::now();
     let model = demo::checkpoint(context, &request.model)?;
@@ -191,6 +206,10 @@ pub fn evaluate(context: &Context, request: &Request) -> Result<Answer> {
         }
     }
     answer.evaluated.seconds = start.elapsed().as_secs_f64();
+    if let Some(card) = card {
+        context.note(format!("{} says what was found", card.tell(&answer)?.display()));
+        answer.notes = context.notes();
+    }
     Ok(answer)
 }
 

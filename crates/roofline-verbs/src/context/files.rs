@@ -54,6 +54,11 @@ pub fn read_points(path: &Path) -> Result<String> {
     read_short(path, "points are read from a file of 1 MiB at most; split one that is longer")
 }
 
+/// The same of a model card.
+pub fn read_card(path: &Path) -> Result<String> {
+    read_short(path, "a model card is a text of 1 MiB at most")
+}
+
 /// The text of a regular file of sensible length, without the mark that spreadsheets start it with; a pipe or a device
 /// could go on for ever. `hint` says what is expected instead.
 fn read_short(path: &Path, hint: &str) -> Result<String> {

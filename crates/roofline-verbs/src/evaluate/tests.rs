@@ -121,6 +121,34 @@ fn a_model_against_its_original() {
     assert!(same.layers.iter().all(|layer| layer.snr_db.is_none()));
 }
 
+/// The card of what was quantized tells what was found, once, and keeps what it said before.
+#[test]
+fn a_card_tells_what_was_found() {
+    let scratch = Scratch::new("card");
+    let (text, quantized) = (scratch.text(), scratch.0.join("w8a16"));
+    let asked = json!({ "model": model(), "plan": "w8a16", "to": quantized, "threads": 1 });
+    crate::quantize::quantize(&context(), &from_json(asked).unwrap()).unwrap();
+    let path = quantized.join("README.md");
+    let before = fs::read_to_string(&path).unwrap();
+    let asked = json!({ "model": quantized, "against": model(), "text": text, "tokens": 300, "card": true });
+    let told = ask(&asked).unwrap();
+    assert!(told.notes.iter().any(|note| note.text.contains("README.md")), "{:?}", told.notes);
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(after.starts_with(before.trim_end()));
+    let own = &told.evaluated;
+    for figure in [format!("{:.3}", own.perplexity), format!("{:.5}", own.kl_divergence.unwrap()), told.text.hash] {
+        assert!(after.contains(&figure), "{figure}: {after}");
+    }
+    ask(&asked).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), after);
+    // There is nothing to tell without an original, and no card beside a single file.
+    let (said, hint) = refused(&json!({ "text": text, "card": true }));
+    assert!(said.contains("nothing that it is held against") && hint.contains("against"), "{said} {hint}");
+    let file = quantized.join("model.safetensors");
+    let (said, _) = refused(&json!({ "model": file, "against": model(), "text": text, "card": true }));
+    assert!(said.contains("is a file"), "{said}");
+}
+
 /// Fewer bits lose more. What a plan cannot be is said and left out; the model's own figures stand at the top.
 #[test]
 fn plans_are_tried_and_nothing_is_left_behind() {

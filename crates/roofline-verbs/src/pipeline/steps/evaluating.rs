@@ -30,8 +30,11 @@ impl Work<'_, '_> {
         let made = self.state.found.quantized.as_ref().map(|made| made.checkpoint.clone());
         let few = asked.quick || self.asked.demo;
         let text = self.text()?;
+        let made = made.ok_or_else(|| Error::request("nothing was written", ""))?;
         let request = evaluate::Request {
-            model: made.ok_or_else(|| Error::request("nothing was written", ""))?,
+            // A single file has no card.
+            card: made.is_dir(),
+            model: made,
             against: Some(self.asked.path.clone()),
             text,
             tokens: asked.tokens.or(if few { Some(Dim::new("tokens", FEW)?) } else { None }),
