@@ -142,6 +142,10 @@ pub struct TextFacts {
     pub tokens: usize,
     /// Its 64-bit FNV-1a, so that figures can be told to be of one text.
     pub hash: String,
+    /// Its letters, which say how well a tokenizer knows it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub letters: u64,
 }
 
 /// Evaluates a model. Where its page would go is in the answer; whoever shows it writes it.

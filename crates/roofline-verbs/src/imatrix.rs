@@ -15,7 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Context, Error, Note, Result, demo,
-    evaluate::{TextFacts, text::Source},
+    evaluate::{
+        TextFacts,
+        text::{Source, stranger},
+    },
     running::{Numbers, Opened, within},
     text::{number, size},
 };
@@ -103,7 +106,7 @@ pub fn imatrix(context: &Context, request: &Request) -> Result<Answer> {
     let opened = Opened::open(context, &request.model)?;
     let threads = Numbers { threads: request.threads, ..Numbers::default() }.threads()?;
     let text = text_of(&request.model, request.data.as_deref())?;
-    let (facts, samples) = samples(&opened, &text, request.length, request.samples)?;
+    let (facts, samples) = samples(context, &opened, &text, request.length, request.samples)?;
     context.watcher().heeds();
     let (count, length) = (samples.len(), samples.first().map_or(0, Vec::len));
     let found = of_samples(context, &opened.checkpoint, samples, &facts.name, threads)?;
@@ -139,6 +142,7 @@ pub(crate) fn text_of(model: &Path, data: Option<&Path>) -> Result<Source> {
 /// A text in samples of tokens, as llama.cpp cuts it: one behind the other, the token that begins a text in the place of each one's
 /// first.
 pub(crate) fn samples(
+    context: &Context,
     opened: &Opened,
     text: &Source,
     length: Option<Dim>,
@@ -154,6 +158,9 @@ pub(crate) fn samples(
     let most = most.map_or(usize::MAX, |most| most.get() as usize);
     let first = tokenizer.beginning()?;
     let (tokens, facts) = text.read(&tokenizer, first, None)?;
+    if let Some(why) = stranger(&tokens, &facts) {
+        context.warn(why);
+    }
     let mut samples: Vec<Vec<u32>> = tokens.chunks_exact(length).take(most).map(<[u32]>::to_vec).collect();
     if samples.is_empty() {
         let message = format!("{} has {} tokens, and a sample {length}", facts.name, tokens.len());

@@ -1,6 +1,7 @@
 //! The text: read once, piece by piece, whatever its length.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
@@ -52,9 +53,10 @@ impl Source {
         most: Option<usize>,
     ) -> Result<(Vec<u32>, TextFacts)> {
         let mut pieces = Pieces::new(tokenizer, first, most);
-        let (mut bytes, mut hash) = (0, Fnv1a::default());
+        let (mut bytes, mut letters, mut hash) = (0, 0, Fnv1a::default());
         let mut each = |text: &str| {
             bytes += text.len() as u64;
+            letters += text.chars().count() as u64;
             hash.add(text.as_bytes());
             Ok(pieces.push(text)?)
         };
@@ -67,8 +69,34 @@ impl Source {
         }
         let tokens = pieces.finish()?;
         let hash = format!("{:016x}", hash.value());
-        Ok((tokens.clone(), TextFacts { name: self.name(), bytes, tokens: tokens.len(), hash }))
+        Ok((tokens.clone(), TextFacts { name: self.name(), bytes, tokens: tokens.len(), hash, letters }))
     }
+}
+
+/// Letters to a token below which a tokenizer does not know a text's language: it spells what it knows, a letter or more to a
+/// token, and cuts what it does not into bytes.
+const SPELLED: f64 = 0.9;
+/// The share of one token above which a text says next to nothing: a tokenizer without bytes has one for all that it does
+/// not know.
+const SAME: f64 = 0.5;
+
+/// Why what a model makes of a text says little about the model; nothing where its tokenizer knows the text.
+pub(crate) fn stranger(tokens: &[u32], facts: &TextFacts) -> Option<String> {
+    let (count, name) = (tokens.len().max(1) as f64, &facts.name);
+    let why = "is the text in a language that the model was made for?";
+    let each = facts.letters as f64 / count;
+    if each < SPELLED {
+        return Some(format!(
+            "the tokenizer cuts {name} into {:.1} tokens for each letter: {why}",
+            1.0 / each.max(0.01)
+        ));
+    }
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    tokens.iter().for_each(|token| *counts.entry(*token).or_default() += 1);
+    let (token, most) = counts.into_iter().max_by_key(|(token, count)| (*count, *token))?;
+    let share = most as f64 / count;
+    (share > SAME)
+        .then(|| format!("{:.0} % of {name} are one and the same token, number {token}: {why}", 100.0 * share))
 }
 
 /// Whether a path is the word for the model that comes along.
@@ -140,5 +168,19 @@ mod tests {
         let error = collected("cut", cut).unwrap_err();
         assert!(error.to_string().ends_with(&format!("byte {} is 0xc3", BLOCK + 5)), "{error}");
         assert!(error.is_input() && error.hint().unwrap().contains("iconv"));
+    }
+
+    #[test]
+    fn texts_that_a_tokenizer_does_not_know() {
+        let of = |letters: u64, tokens: &[u32]| {
+            stranger(tokens, &TextFacts { name: "a.txt".to_owned(), letters, ..TextFacts::default() })
+        };
+        let all: Vec<u32> = (0..100).collect();
+        // Words, and letters one by one; 40 letters of three bytes each, most of them two or three tokens.
+        assert_eq!((of(420, &all), of(100, &all)), (None, None));
+        assert!(of(40, &all).unwrap().starts_with("the tokenizer cuts a.txt into 2.5 tokens for each letter"));
+        // Nothing but what is not known, with some spaces.
+        let same: Vec<u32> = (0..100).map(|at| if at % 4 == 0 { at } else { 7 }).collect();
+        assert!(of(400, &same).unwrap().starts_with("75 % of a.txt are one and the same token, number 7"));
     }
 }

@@ -14,7 +14,11 @@ use roofline_quant::{
 use roofline_run::cpu::machine::Machine;
 
 use super::Request;
-use crate::{Context, Error, Result, demo, evaluate::text::Source, text::size};
+use crate::{
+    Context, Error, Result, demo,
+    evaluate::text::{Source, stranger},
+    text::size,
+};
 
 /// Samples that are taken, where nobody says.
 const SAMPLES: u32 = 128;
@@ -80,6 +84,9 @@ fn text(context: &Context, request: &Request, checkpoint: &Checkpoint) -> Result
         return Err(Error::request(message, format!("`⟨length⟩` is {longest} at most")));
     }
     let (tokens, facts) = source.read(&tokenizer, None, None)?;
+    if let Some(why) = stranger(&tokens, &facts) {
+        context.warn(why);
+    }
     let wanted = request.samples.unwrap_or(SAMPLES) as usize;
     let pieces = samples(&tokens, tokenizer.beginning()?, wanted, length, request.seed);
     if pieces.is_empty() {

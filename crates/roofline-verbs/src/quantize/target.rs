@@ -65,11 +65,11 @@ impl Request {
         let text = imatrix::text_of(model, self.data.as_deref())?;
         let mut found = self.imatrix.as_deref().map(Imatrix::read).transpose()?;
         if found.is_none() && layout == Layout::Gguf {
-            let (facts, samples) = imatrix::samples(opened, &text, None, None)?;
+            let (facts, samples) = imatrix::samples(context, opened, &text, None, None)?;
             found = Some(imatrix::of_samples(context, &opened.checkpoint, samples, &facts.name, threads)?);
         }
         let window = Dim::new("window", WINDOW.min(opened.model.max_context.map_or(WINDOW, Dim::get)))?;
-        let (facts, all) = imatrix::samples(opened, &text, Some(window), None)?;
+        let (facts, all) = imatrix::samples(context, opened, &text, Some(window), None)?;
         let count = TOKENS / window.get() as usize;
         // Spread over the text, so that none of it is the whole measure.
         let samples: Vec<Vec<u32>> = all.iter().step_by(all.len().div_ceil(count).max(1)).cloned().collect();
