@@ -92,7 +92,9 @@ pub(crate) fn stranger(tokens: &[u32], facts: &TextFacts) -> Option<String> {
         ));
     }
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    tokens.iter().for_each(|token| *counts.entry(*token).or_default() += 1);
+    for token in tokens {
+        *counts.entry(*token).or_default() += 1;
+    }
     let (token, most) = counts.into_iter().max_by_key(|(token, count)| (*count, *token))?;
     let share = most as f64 / count;
     (share > SAME)
