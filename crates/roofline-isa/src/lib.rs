@@ -6,6 +6,7 @@
 //! * [`Vector`], [`Dot`]: FP32 lanes, the bytes of a register, and sums of integer products; [`launch`] and [`launch_dot`]
 //!   run a kernel with the widest of them.
 //! * [`widest!`]: a plain loop, compiled once for each width.
+//! * [`tile`]: sums of products that stay in registers.
 //! * [`number`]: FP16, BF16 and FP8 to FP32 and back, as the core has them.
 //!
 //! Why not a crate made for it: `wide` takes its width when it is compiled, and one binary must serve every processor;
@@ -32,6 +33,7 @@ macro_rules! with_contract {
 
 mod dot;
 mod isa;
+pub mod tile;
 mod vector;
 mod widest;
 

@@ -1,60 +1,34 @@
 //! Sums of products in tiles that stay in registers, of operands cut into panels: what moments, factors and errors that are
 //! made up for are all computed with.
 //!
-//! A tile is four rows by as many columns as a cache line holds: eight registers of AVX2 or four of AVX-512, each a sum of its
-//! own, so that neither loads nor the latency of sums hold the others up. A panel has the columns of a tile side by side, one
-//! line for each number of the sum: both operands are read from front to back whatever the width of their matrices.
-//!
-//! Products are rounded before they are added, one after the other: the same bits on every processor.
+//! A [tile](roofline_isa::tile) is four rows by as many columns as a cache line holds. A panel has the columns of a tile side by
+//! side, one line for each number of the sum: both operands are read from front to back whatever the width of their matrices.
 
-use std::ops::{AddAssign, Mul};
-
+pub(super) use roofline_isa::tile::{ROWS, WIDTH, add};
 use roofline_isa::widest;
 
-/// Rows of a tile.
-pub(super) const ROWS: usize = 4;
-/// Columns of a tile in FP32.
-pub(super) const WIDTH: usize = 16;
 /// Columns of a tile in FP64.
 pub(super) const WIDTH_F64: usize = 8;
 
 /// `sums += factor * numbers`.
 #[inline(always)]
-fn line<T: Copy + Mul<Output = T> + AddAssign, const W: usize>(sums: &mut [T; W], factor: T, numbers: &[T; W]) {
+fn line(sums: &mut [f64; WIDTH_F64], factor: f64, numbers: &[f64; WIDTH_F64]) {
     for (sum, number) in sums.iter_mut().zip(numbers) {
-        *sum += factor * *number;
-    }
-}
-
-/// `sums[row][column] += left[t][row] * right[t][column]`, one `t` after the other. Rows have names of their own: as an array of
-/// arrays the compiler moves them between registers for AVX-512, fifty times slower.
-#[inline(always)]
-fn tile<T: Copy + Mul<Output = T> + AddAssign, const W: usize>(
-    sums: &mut [[T; W]; ROWS],
-    left: &[[T; ROWS]],
-    right: &[[T; W]],
-) {
-    let [mut first, mut second, mut third, mut fourth] = *sums;
-    for (left, right) in left.iter().zip(right) {
-        line(&mut first, left[0], right);
-        line(&mut second, left[1], right);
-        line(&mut third, left[2], right);
-        line(&mut fourth, left[3], right);
-    }
-    *sums = [first, second, third, fourth];
-}
-
-widest! {
-    /// `sums[row][column] += left[t][row] * right[t][column]`, one `t` after the other.
-    pub(super) fn add(sums: &mut [[f32; WIDTH]; ROWS], left: &[[f32; ROWS]], right: &[[f32; WIDTH]]) {
-        tile(sums, left, right);
+        *sum += factor * number;
     }
 }
 
 widest! {
-    /// As [`add`], in FP64.
+    /// As [`add`], in FP64. Rows have names of their own: an array of arrays would not stay in registers.
     pub(super) fn add_f64(sums: &mut [[f64; WIDTH_F64]; ROWS], left: &[[f64; ROWS]], right: &[[f64; WIDTH_F64]]) {
-        tile(sums, left, right);
+        let [mut first, mut second, mut third, mut fourth] = *sums;
+        for (left, right) in left.iter().zip(right) {
+            line(&mut first, left[0], right);
+            line(&mut second, left[1], right);
+            line(&mut third, left[2], right);
+            line(&mut fourth, left[3], right);
+        }
+        *sums = [first, second, third, fourth];
     }
 }
 
