@@ -8,7 +8,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Output,
-    sync::OnceLock,
 };
 
 use common::{command, said, temporary};
@@ -17,21 +16,17 @@ use serde_json::Value;
 /// A Llama of 131 tokens with a tokenizer.
 const LLAMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../roofline-engine/tests/data/llama");
 
-/// One home for all: this machine is measured once.
-fn home() -> &'static Path {
-    static HOME: OnceLock<PathBuf> = OnceLock::new();
-    HOME.get_or_init(|| temporary("home"))
-}
-
+/// A run with a home beside its folder: tests are processes of their own, and none may take another's home away.
 fn run(folder: &Path, more: &[&str]) -> Output {
     let mut asked = vec!["pipeline", LLAMA, "--plan", "w8a16", "--prompt", "8", "--generate", "2", "--quick", "--json"];
     asked.extend(more);
-    command(&asked).env("ROOFLINE_CONFIG_DIR", home()).arg("--to").arg(folder).output().unwrap()
+    command(&asked).env("ROOFLINE_CONFIG_DIR", folder.with_file_name("home")).arg("--to").arg(folder).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", said(output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{told}", said(output));
+    serde_json::from_str(&told).unwrap()
 }
 
 fn states(told: &Value) -> Vec<(&str, &str)> {
