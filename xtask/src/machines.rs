@@ -21,7 +21,11 @@ pub(crate) const EMULATOR: [(&str, &str); 3] = [
     ("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
 ];
 
-/// Unit tests once more on what older processors have. They are built already.
+/// Packages whose unit tests run the processor's kernels.
+const KERNELS: &str =
+    "package(roofline-isa) + package(roofline-run) + package(roofline-quant) + package(roofline-engine)";
+
+/// Unit tests of kernels once more on what older processors have. They are built already.
 pub(crate) fn instruction_sets() -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(());
@@ -34,7 +38,17 @@ pub(crate) fn instruction_sets() -> Result<(), String> {
         }
         step(&format!("kernels with ROOFLINE_ISA={isa}"));
         // Of the whole workspace: packages by name would have other features of what they use, and be built again.
-        run(cargo(&["test", "--quiet", "--locked", "--workspace", "--lib"]).env("ROOFLINE_ISA", isa))?;
+        let whole = ["--locked", "--workspace", "--lib"];
+        let mut command = if works(&mut cargo(&["nextest", "--version"])) {
+            let mut command = cargo(&["nextest", "run", "--status-level", "fail", "-E", KERNELS]);
+            command.args(whole);
+            command
+        } else {
+            let mut command = cargo(&["test", "--quiet"]);
+            command.args(whole);
+            command
+        };
+        run(command.env("ROOFLINE_ISA", isa))?;
     }
     Ok(())
 }

@@ -16,6 +16,8 @@ use std::{
     env,
     path::PathBuf,
     process::{Command, ExitCode},
+    sync::OnceLock,
+    time::Instant,
 };
 
 const USAGE: &str = "\
@@ -56,7 +58,10 @@ fn main() -> ExitCode {
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            step("done");
+            ExitCode::SUCCESS
+        }
         Err(message) => {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE
@@ -87,7 +92,9 @@ fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A part of a chore, announced.
+/// A part of a chore, announced with the minutes and seconds that those before it took.
 fn step(name: &str) {
-    println!("\n== {name}");
+    static START: OnceLock<Instant> = OnceLock::new();
+    let seconds = START.get_or_init(Instant::now).elapsed().as_secs();
+    println!("\n== {}:{:02} {name}", seconds / 60, seconds % 60);
 }

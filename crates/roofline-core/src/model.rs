@@ -239,9 +239,12 @@ impl Model {
     /// The same, and the ending of the name that said how the checkpoint stores its weights (`-GGUF`, `-AWQ`), which is not
     /// part of a model.
     pub fn named(name: &str) -> Result<(Model, Option<&'static str>)> {
+        Self::by_any_spelling(name).ok_or_else(|| Self::unknown(name))
+    }
+
+    fn by_any_spelling(name: &str) -> Option<(Model, Option<&'static str>)> {
         let mut spellings = name::spellings(name).into_iter();
-        let found = spellings.find_map(|spelling| Some((Self::by_key(&spelling.key)?, spelling.stored)));
-        found.ok_or_else(|| Self::unknown(name))
+        spellings.find_map(|spelling| Some((Self::by_key(&spelling.key)?, spelling.stored)))
     }
 
     /// The model with exactly this key or alias.
