@@ -256,6 +256,7 @@ class ModelAdvice(Answer):
 
 class MeasureAnswer(Answer):
     backend: BackendName
+    broken: Optional[Broken]
     device: str
     device_name: str
     measurements: List[MeasuredKernel]
@@ -451,6 +452,12 @@ class MeasuredOperator(Answer):
     ratio: Optional[float]
     site: str
 
+class Broken(Answer):
+    during: str
+    hint: Optional[str]
+    kind: str
+    message: str
+
 class Skipped(Answer):
     hint: Optional[str]
     op: Op
@@ -478,6 +485,7 @@ class BackendCeiling(Answer):
 
 class CompareAnswer(Answer):
     backend: Optional[BackendName]
+    broken: Optional[Broken]
     calibration: Optional[CalibrationBasis]
     comparisons: List[ComparedKernel]
     demonstration: Optional[str]

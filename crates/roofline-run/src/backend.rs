@@ -40,6 +40,11 @@ pub trait Backend {
     /// The code that would run `subject`; [`crate::Error::Unsupported`] says why there is none.
     fn supports(&self, subject: &Subject) -> Result<Kernel>;
 
+    /// Why nothing runs on it any more, where that is so. It is asked after a failure, which may have been the last of all.
+    fn lost(&self) -> Option<Error> {
+        None
+    }
+
     /// Operands in memory, as many copies as `residency` asks for.
     fn prepare(&mut self, subject: &Subject, residency: Residency) -> Result<Box<dyn Case + '_>>;
 }

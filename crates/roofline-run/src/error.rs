@@ -170,9 +170,11 @@ impl Error {
             }
             Self::Manifest { hint, .. } => Some(hint.clone()).filter(|hint| !hint.is_empty()),
             Self::Gpu { hint, .. } => hint.clone(),
-            Self::GpuLost { .. } => {
-                Some("this is a defect of the last kernel, or of the GPU: `⟨resume⟩` goes on with what is left".into())
-            }
+            Self::GpuLost { .. } => Some(
+                "this is a defect of the last kernel, or of the GPU, and `nvidia-smi` says whether that is still there; what \
+                 was finished is kept, and `⟨resume⟩` goes on with a run of kernels"
+                    .into(),
+            ),
             Self::Memory { .. } => Some("take a smaller shape, or `⟨warm⟩`, which needs one copy only".into()),
             Self::GpuMemory(shortage) => Some(shortage.hint()),
             Self::NoSamples { .. } => Some("close other programs, or give it more time by `⟨seconds⟩`".into()),

@@ -29,6 +29,14 @@ const ABOVE: f64 = 1.05;
 
 /// Measures `subject`. Nothing is reported that was not right.
 pub fn measure(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
+    attempt(backend, subject, protocol).map_err(|error| match error {
+        // A library has words of its own for a GPU that is gone.
+        Error::Gpu { .. } => backend.lost().unwrap_or(error),
+        error => error,
+    })
+}
+
+fn attempt(backend: &mut dyn Backend, subject: &Subject, protocol: &Protocol) -> Result<Measurement> {
     let (name, device) = (backend.name(), backend.device().clone());
     let power = protocol.watch.map(|_| backend.power()).transpose()?;
     let case = backend.prepare(subject, protocol.residency)?;

@@ -41,7 +41,9 @@ use self::{
     whole::whole,
 };
 use crate::{
-    Context, Error, Note, Result, calibrate,
+    Context, Error, Note, Result,
+    broken::Broken,
+    calibrate,
     context::files::writable,
     gpu, machine,
     measure::{MeasuredPass, Passes, device_of},
@@ -239,6 +241,9 @@ pub struct Answer {
     /// Whether somebody had enough before all of them were through.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// What ended it before all passes were through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Broken>,
     pub speedups: Vec<SpeedupPair>,
     /// Each format against 16 bit, for one row and for many.
     pub gains: Vec<Gains>,
@@ -456,6 +461,7 @@ impl Answer {
             whole: Vec::new(),
             trace: None,
             stopped: false,
+            broken: None,
             speedups,
             gains,
             losses,

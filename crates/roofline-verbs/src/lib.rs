@@ -23,6 +23,8 @@ pub mod analyze;
 pub mod analyzer;
 pub mod batch;
 #[cfg(feature = "hardware")]
+pub mod broken;
+#[cfg(feature = "hardware")]
 pub mod calibrate;
 pub mod chart;
 #[cfg(feature = "hardware")]

@@ -24,6 +24,7 @@ pub(crate) use self::subject::Asked;
 pub use self::subject::{KernelFile, Subject};
 use crate::{
     Context, Error, Note, Result,
+    broken::Broken,
     machine::{Varies, is_native, plans},
     own::{self, OwnKernel},
     predict::{self, ModelPass},
@@ -107,6 +108,9 @@ pub struct Answer {
     /// Whether somebody had enough before all passes were through.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// What ended it before all passes were through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Broken>,
     pub skipped: Vec<Skipped>,
     /// The highest rates, where those were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -212,6 +216,7 @@ pub fn measure(context: &Context, request: &Request) -> Result<Answer> {
         own: Vec::new(),
         passes: Vec::new(),
         stopped: false,
+        broken: None,
         skipped: outcome.skipped,
         saturation,
         written_device,
@@ -236,6 +241,7 @@ fn whole(context: &Context, request: &Request, asked: &ModelPass) -> Result<Answ
         own: Vec::new(),
         passes: outcome.passes,
         stopped: outcome.stopped,
+        broken: outcome.broken,
         skipped: Vec::new(),
         saturation: None,
         written_device: None,

@@ -352,6 +352,7 @@ fn answer(
         own,
         passes: Vec::new(),
         stopped: false,
+        broken: None,
         skipped: Vec::new(),
         saturation: None,
         written_device: None,

@@ -182,7 +182,15 @@ impl<'a> Runner<'a> {
                 Ok(Ok(measured))
             }
             // What this machine cannot do is a result; a file that cannot be written, or a GPU that stopped, is the end.
-            Err(error @ (roofline_run::Error::File { .. } | roofline_run::Error::GpuLost { .. })) => Err(error.into()),
+            Err(error @ roofline_run::Error::File { .. }) => Err(error.into()),
+            Err(error @ roofline_run::Error::GpuLost { .. }) => {
+                // Where a server keeps its files is its own affair.
+                if self.context.command().is_some() && !self.measured.is_empty() {
+                    let (count, path) = (self.measured.len(), self.path.display());
+                    self.context.note(format!("{count} finished measurements are kept in {path}"));
+                }
+                Err(error.into())
+            }
             Err(error) => {
                 let (site, precision, op) = (subject.site.clone(), subject.precision.clone(), subject.op);
                 // A library that is missing is missing for all of them, and what to do about it is half of the answer.

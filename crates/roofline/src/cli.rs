@@ -1,6 +1,7 @@
 //! The command line as typed. Everything here parses; `commands` gives it meaning.
 
 mod export;
+mod flowing;
 mod remote;
 mod serve;
 
@@ -8,7 +9,7 @@ pub(crate) use export::ExportArgs;
 pub(crate) use remote::RemoteArgs;
 pub(crate) use serve::ServeArgs;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::report;
 
@@ -20,6 +21,20 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// The command line, for what reads it whole: help, manuals, completions.
+pub(crate) fn command() -> clap::Command {
+    flowing::flowing(Cli::command())
+}
+
+impl Cli {
+    /// What was typed.
+    pub(crate) fn typed() -> Result<Self, clap::Error> {
+        let mut command = command();
+        let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -166,7 +181,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -3,7 +3,7 @@
 use std::{io, process::ExitCode};
 
 use roofline_core::wording;
-use roofline_verbs::Error;
+use roofline_verbs::{Error, broken::Broken};
 use serde_json::json;
 
 use crate::{
@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Check { failed: usize, of: usize },
     /// Ctrl-C ended it; what there was is told.
     Interrupted,
+    /// What there was before something failed is told.
+    Broken(Broken),
     /// Something failed, and the answer says what.
     Told {
         /// Whether the input was wrong.
@@ -59,6 +61,7 @@ impl Failure {
             Self::Usage { message, .. } => message.clone(),
             Self::Check { failed, of } => format!("{failed} of {of} checks failed"),
             Self::Interrupted => "interrupted".to_owned(),
+            Self::Broken(broken) => wording::flags(&broken.sentence()).into_owned(),
             Self::Told { .. } => "failed".to_owned(),
             Self::Output(error) => error.to_string(),
         }
@@ -81,6 +84,7 @@ impl Failure {
             Self::Check { .. } => ("check", Some(Self::UNSOUND.to_owned()), 1),
             Self::Usage { hint, .. } => ("usage", hint, 2),
             Self::Verb(error) => (error.kind(), error.hint(), if error.is_input() { 2 } else { 1 }),
+            Self::Broken(broken) => (broken.kind, broken.hint, if broken.is_input { 2 } else { 1 }),
         };
         let hint = hint.map(|hint| wording::flags(&hint).into_owned());
         if format == Format::Json {

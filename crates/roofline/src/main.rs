@@ -12,13 +12,12 @@ mod terminal;
 
 use std::{process::ExitCode, sync::Arc};
 
-use clap::Parser;
 use roofline_verbs::{Context, context::Home};
 
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::typed() {
         Ok(cli) => cli,
         // What clap says is made for people; who asked for JSON gets the same words as JSON.
         Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {

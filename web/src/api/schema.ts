@@ -3427,6 +3427,8 @@ export interface components {
             readonly trace?: components["schemas"]["TraceAnswer"] | null;
             /** @description Whether somebody had enough before all of them were through. */
             readonly stopped?: boolean;
+            /** @description What ended it before all passes were through. */
+            readonly broken?: components["schemas"]["Broken"] | null;
             readonly speedups: readonly components["schemas"]["SpeedupPair"][];
             /** @description Each format against 16 bit, for one row and for many. */
             readonly gains: readonly components["schemas"]["PrecisionGains"][];
@@ -3751,6 +3753,14 @@ export interface components {
             readonly gaps: number;
             /** Format: double */
             readonly longest_gap_us: number;
+        };
+        /** @description Why the rest of what was asked for is not there: a GPU that vanished, memory that somebody else took. */
+        readonly Broken: {
+            /** @description What was under way. */
+            readonly during: string;
+            readonly kind: string;
+            readonly message: string;
+            readonly hint?: string | null;
         };
         /** @description A speed-up between two precisions of one operator. */
         readonly SpeedupPair: {
@@ -4251,6 +4261,8 @@ export interface components {
             readonly passes?: readonly components["schemas"]["MeasuredPass"][];
             /** @description Whether somebody had enough before all passes were through. */
             readonly stopped?: boolean;
+            /** @description What ended it before all passes were through. */
+            readonly broken?: components["schemas"]["Broken"] | null;
             readonly skipped: readonly components["schemas"]["Skipped"][];
             /** @description The highest rates, where those were asked for. */
             readonly saturation?: components["schemas"]["Saturation"] | null;

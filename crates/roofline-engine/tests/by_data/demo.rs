@@ -11,6 +11,8 @@ use super::*;
 
 /// Tokens of a window that is judged.
 const WINDOW: usize = 256;
+/// Windows that are judged: methods differ by more than these do.
+const WINDOWS: usize = 10;
 
 /// How far predictions of a text are from the original's, in nats for each token, as `roofline evaluate` has it.
 fn divergence(model: &Checkpoint, original: &Checkpoint, tokens: &[u32], first: Option<u32>) -> f64 {
@@ -55,7 +57,7 @@ fn gguf_by_gptq_is_nearer_to_the_demo() {
                 } else {
                     quantize(&checkpoint, &asked, &|_: u64| {}).unwrap();
                 }
-                divergence(&Checkpoint::open(&target).unwrap(), &checkpoint, &unseen[..24 * WINDOW], first)
+                divergence(&Checkpoint::open(&target).unwrap(), &checkpoint, &unseen[..WINDOWS * WINDOW], first)
             },
         );
         let [nearest, weighed, gptq, awq] = lost;

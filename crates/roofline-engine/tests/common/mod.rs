@@ -153,7 +153,7 @@ pub fn model(folder: &Path, family: &str) {
         let more = json!({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_local_experts": 4,
             "num_experts_per_tok": 2, "experts_per_token": 2, "sliding_window": 8, "attention_bias": true,
             "layer_types": ["sliding_attention", "full_attention"], "swiglu_limit": 7.0,
-            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
                 "original_max_position_embeddings": 64}});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     }

@@ -256,6 +256,11 @@ fn rope(file: &File, family: &Family, config: &mut Map<String, Json>) -> Result<
         if let Some(context) = whole(header, "rope.scaling.original_context_length") {
             rope.insert("original_max_position_embeddings".to_owned(), context.into());
         }
+        if (family.arch, kind) == ("gpt-oss", "yarn") {
+            // A GGUF file has no word for it; every model of this family turns its dimensions so
+            // (https://huggingface.co/openai/gpt-oss-20b/blob/main/config.json).
+            rope.insert("truncate".to_owned(), false.into());
+        }
         if let Some(tenth) = real("scaling.yarn_log_multiplier") {
             let number = shortest((10.0 * tenth) as f32);
             rope.insert("mscale".to_owned(), number.into());

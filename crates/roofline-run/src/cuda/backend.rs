@@ -86,6 +86,10 @@ impl Backend for Cuda {
         &self.device
     }
 
+    fn lost(&self) -> Option<Error> {
+        self.gpu.lost()
+    }
+
     fn facts(&self) -> Vec<(String, String)> {
         self.gpu.facts()
     }

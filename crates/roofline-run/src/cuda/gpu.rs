@@ -190,6 +190,15 @@ impl Gpu {
         &self.context
     }
 
+    /// Why nothing runs on it any more, where that is so.
+    pub(super) fn lost(&self) -> Option<Error> {
+        match self.wait() {
+            Ok(()) => None,
+            Err(Error::Gpu { reason, .. }) => Some(Error::GpuLost { reason }),
+            Err(error) => Some(error),
+        }
+    }
+
     /// Memory that nobody has taken.
     pub fn free(&self) -> Result<Bytes> {
         // What was dropped is given back when the stream is waited for.
@@ -383,18 +392,29 @@ fn words(error: DriverError) -> String {
     if name.is_empty() { format!("{error:?}") } else { format!("{text} ({name})") }
 }
 
+/// After these every call of the process fails: a kernel broke the context, or the GPU itself is gone. One that falls off
+/// its bus is answered by the last five, whichever call meets it.
+const LOST: [CUresult; 16] = [
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUresult::CUDA_ERROR_INVALID_PC,
+    CUresult::CUDA_ERROR_ASSERT,
+    CUresult::CUDA_ERROR_LAUNCH_FAILED,
+    CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE,
+    CUresult::CUDA_ERROR_DEINITIALIZED,
+    CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUresult::CUDA_ERROR_NO_DEVICE,
+    CUresult::CUDA_ERROR_UNKNOWN,
+];
+
 pub(super) fn failed(error: DriverError) -> Error {
-    // After these every call of the process fails.
-    let lost = matches!(
-        error.0,
-        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
-            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-            | CUresult::CUDA_ERROR_LAUNCH_FAILED
-            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
-            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
-            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
-    );
+    let lost = LOST.contains(&error.0);
     let reason = words(error);
     let hint = full(error).then(|| {
         "the memory of the GPU is full: close what else runs on it (`nvidia-smi` lists it); `⟨backend cpu⟩` measures the \

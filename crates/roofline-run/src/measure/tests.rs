@@ -20,12 +20,24 @@ struct Fake {
     detour: Bytes,
     known: Option<Hertz>,
     clock: Option<Hertz>,
+    end: End,
+}
+
+/// What happens to a call of a library.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Works,
+    /// It says no, and the next may work.
+    Refuses,
+    /// It says no, and so will all that follow.
+    Gone,
 }
 
 impl Fake {
     fn new() -> Self {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
-        Self { device, time: Seconds::from_micros(100.0), detour: Bytes::ZERO, known: None, clock: None }
+        let time = Seconds::from_micros(100.0);
+        Self { device, time, detour: Bytes::ZERO, known: None, clock: None, end: End::Works }
     }
 }
 
@@ -36,6 +48,10 @@ impl Backend for Fake {
 
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn lost(&self) -> Option<Error> {
+        (self.end == End::Gone).then(|| Error::GpuLost { reason: "it fell off its bus".to_owned() })
     }
 
     fn supports(&self, subject: &Subject) -> Result<Kernel> {
@@ -63,7 +79,10 @@ impl Case for FakeCase<'_> {
     }
 
     fn sample(&mut self) -> Result<Seconds> {
-        Ok(self.fake.time)
+        match self.fake.end {
+            End::Works => Ok(self.fake.time),
+            _ => Err(Error::Gpu { reason: "cuBLASLt: status 13".to_owned(), hint: None }),
+        }
     }
 
     fn detour(&self) -> Bytes {
@@ -87,6 +106,17 @@ fn subject(fake: &Fake) -> Subject {
 fn measured(fake: &mut Fake) -> Measurement {
     let subject = subject(fake);
     measure(fake, &subject, &Protocol::default()).unwrap()
+}
+
+/// What a library says may be of one kernel, or of a GPU that is gone: the first is a result, the second is the end.
+#[test]
+fn a_refusal_is_told_from_a_gpu_that_is_gone() {
+    let told = |end| {
+        let mut fake = Fake { end, ..Fake::new() };
+        let subject = subject(&fake);
+        measure(&mut fake, &subject, &Protocol::default()).unwrap_err().kind()
+    };
+    assert_eq!((told(End::Refuses), told(End::Gone)), ("gpu", "gpu_lost"));
 }
 
 /// INT8 weights that are written as 16 bit and read again: 1 + 2 + 2 bytes a weight.

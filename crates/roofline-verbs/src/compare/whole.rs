@@ -20,6 +20,7 @@ pub(super) fn whole(context: &Context, request: &Request, asked: &ModelPass) -> 
     answer.backend = Some(executor.name);
     answer.whole = outcome.passes;
     answer.stopped = outcome.stopped;
+    answer.broken = outcome.broken;
     answer.run.clone_from(&request.run.out);
     answer.report.clone_from(&request.report);
     answer.made_of = executor.facts(context)?;

@@ -34,6 +34,7 @@ use self::{
 };
 use crate::{
     Context, Error, Result,
+    broken::Broken,
     context::files::writable,
     machine::spoken,
     predict::ModelPass,
@@ -127,6 +128,8 @@ pub(crate) struct Outcome {
     pub(crate) observations: Vec<Observation>,
     /// Whether somebody had enough before the last of them.
     pub(crate) stopped: bool,
+    /// What ended it before the last of them.
+    pub(crate) broken: Option<Broken>,
 }
 
 /// Runs every combination that was asked for; what is finished is kept whatever comes next.
@@ -157,17 +160,29 @@ pub(crate) fn run(
         several: shapes.len() > 1,
         shapes,
         file: run.out.as_deref().map(create).transpose()?,
-        outcome: Outcome { words: names.join(" and "), passes: Vec::new(), observations: Vec::new(), stopped: false },
+        during: String::new(),
+        outcome: Outcome {
+            words: names.join(" and "),
+            passes: Vec::new(),
+            observations: Vec::new(),
+            stopped: false,
+            broken: None,
+        },
     };
     context.watcher().heeds();
     for source in &sources {
+        work.during = source.words();
         match work.source(source, passes) {
             Ok(()) => {}
             Err(Error::Cancelled) if !work.outcome.passes.is_empty() => {
                 work.outcome.stopped = true;
                 break;
             }
-            Err(error) => return Err(executor.refused(error)),
+            Err(error) if work.outcome.passes.is_empty() => return Err(executor.refused(error)),
+            Err(error) => {
+                work.outcome.broken = Some(Broken::new(work.during.as_str(), &executor.refused(error)));
+                break;
+            }
         }
         if work.outcome.stopped {
             break;
@@ -199,6 +214,8 @@ struct Work<'a> {
     effort: Effort,
     total: usize,
     file: Option<(PathBuf, File)>,
+    /// What is under way, in words.
+    during: String,
     outcome: Outcome,
 }
 
@@ -246,6 +263,7 @@ impl Work<'_> {
             let at = self.outcome.passes.len();
             let words = format!("{} {}, batch {batch}, prompt {prompt}", engine.model.name, named.precision);
             self.context.watcher().starts(at, self.total, &words);
+            self.during = words;
             let pass =
                 timing::Pass { batch: batch as usize, prompt: prompt as usize, generate: self.generate as usize };
             forget_peak();

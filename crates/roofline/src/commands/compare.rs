@@ -31,7 +31,11 @@ pub(crate) fn run(context: &Context, args: &CompareArgs, form: Format) -> Result
     if let (Some(path), true) = (&answer.report, form != Format::Text) {
         style::talk("note", &format!("report: {}", path.display()));
     }
-    if answer.stopped { Err(Failure::Interrupted) } else { Ok(()) }
+    match answer.broken {
+        Some(broken) => Err(Failure::Broken(broken)),
+        None if answer.stopped => Err(Failure::Interrupted),
+        None => Ok(()),
+    }
 }
 
 impl Report for Shown<'_, Answer> {

@@ -2,18 +2,16 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
-
-use crate::{cli::Cli, failure::Failure};
+use crate::{cli, failure::Failure};
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "roofline", &mut script);
+    clap_complete::generate(shell, &mut cli::command(), "roofline", &mut script);
     io::stdout().write_all(&script).map_err(Failure::Output)
 }
 
 pub(crate) fn manual(name: Option<&str>) -> Result<(), Failure> {
-    let mut root = Cli::command();
+    let mut root = cli::command();
     root.build();
     let mut command = &root;
     for word in name.into_iter().flat_map(|name| name.split('-')) {

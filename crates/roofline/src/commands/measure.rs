@@ -23,7 +23,11 @@ pub(crate) fn run(context: &Context, request: &Request, form: Format) -> Result<
     } else {
         emit(&Shown::all(&answer), form)?;
     }
-    if answer.stopped { Err(Failure::Interrupted) } else { Ok(()) }
+    match answer.broken {
+        Some(broken) => Err(Failure::Broken(broken)),
+        None if answer.stopped => Err(Failure::Interrupted),
+        None => Ok(()),
+    }
 }
 
 /// An answer whose rows are whole passes.

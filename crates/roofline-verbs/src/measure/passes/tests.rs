@@ -180,6 +180,27 @@ fn two_checkpoints_stand_side_by_side() {
     }
 }
 
+/// What fails takes nothing from what was finished before it; where nothing was, it is the answer.
+#[test]
+fn what_is_finished_outlives_what_fails() {
+    let folder = std::env::temp_dir().join(format!("roofline-cut-short-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in std::fs::read_dir(llama()).unwrap().map(|file| file.unwrap().path()) {
+        std::fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+    let weights = folder.join("model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    std::fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+    let told = ran(usize::MAX, &json!({ "beside": [folder], "prompt": "8,16", "generate": 2 })).unwrap();
+    let broken = told.broken.unwrap();
+    assert_eq!((told.passes.len(), told.stopped), (2, false));
+    assert_eq!(broken.during, folder.display().to_string());
+    assert!(broken.message.contains("model.safetensors") && broken.is_input, "{broken:?}");
+    let error = ran(usize::MAX, &json!({ "model": folder, "beside": [llama()], "prompt": 8 })).err().unwrap();
+    assert_eq!(error.to_string(), broken.message);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Weights that are made up have the plan's formats: eight bits take about half of sixteen.
 #[test]
 fn made_up_weights_are_stored_by_the_plan() {

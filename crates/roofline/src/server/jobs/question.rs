@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roofline_verbs::{Context, Error, compare, measure, sweep};
+use roofline_verbs::{Context, Error, broken::Broken, compare, measure, sweep};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -72,24 +72,28 @@ impl Question {
         setting.into_iter().flat_map(|setting| &setting.on).map(String::as_str).chain(on).collect()
     }
 
-    /// Measures, with the run in `out`. The answer does not say where that is: files are the server's own.
-    pub(in crate::server) fn answer(self, context: &Context, out: PathBuf) -> Result<Value, Failure> {
+    /// Measures, with the run in `out`. The answer does not say where that is: files are the server's own. Beside it is
+    /// what ended it before all was done.
+    pub(in crate::server) fn answer(self, context: &Context, out: PathBuf) -> Result<(Value, Option<Broken>), Failure> {
         match self {
             Self::Measure(mut request) => {
                 request.run.out = Some(out);
-                told(measure::Answer { run: None, ..measure::measure(context, &request)? })
+                let answer = measure::Answer { run: None, ..measure::measure(context, &request)? };
+                Ok((told(&answer)?, answer.broken))
             }
             Self::Compare(mut request) => {
                 request.run.out = Some(out);
                 let answer = compare::Answer::with_page(context, &request)?;
-                told(compare::Answer { run: None, report: None, ..answer })
+                let answer = compare::Answer { run: None, report: None, ..answer };
+                Ok((told(&answer)?, answer.broken))
             }
             Self::Sweep(mut request) => {
                 request.run.out = Some(out);
-                match sweep::sweep(context, &request)? {
+                let answer = match sweep::sweep(context, &request)? {
                     sweep::Answer::Shapes(swept) => told(sweep::ShapeSweep { run: None, ..*swept }),
                     sweep::Answer::Models(swept) => told(swept),
-                }
+                };
+                Ok((answer?, None))
             }
         }
     }

@@ -46,6 +46,7 @@ fn next(inner: &Inner) -> Option<(Arc<Job>, Question)> {
 }
 
 fn answer(job: &Arc<Job>, question: Question) -> Result<(), Failure> {
-    let answer = question.answer(&job.context(), store::run(job.folder()))?;
-    Ok(store::keep_result(job.folder(), &answer)?)
+    let (answer, broken) = question.answer(&job.context(), store::run(job.folder()))?;
+    store::keep_result(job.folder(), &answer)?;
+    broken.map_or(Ok(()), |broken| Err(Failure::Broken(broken)))
 }
