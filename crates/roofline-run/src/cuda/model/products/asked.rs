@@ -44,9 +44,9 @@ pub struct Linear {
     pub y: u64,
     /// Whether outputs are FP32.
     pub wide: bool,
-    /// Whether the gate is applied within, where it [can be](Products::gates).
+    /// Whether the gate is applied within, where it [can be](super::Products::gates).
     pub gated: bool,
-    /// What is left of a norm of x; products of [few rows](Products::fuses) only.
+    /// What is left of a norm of x; products of [few rows](super::Products::fuses) only.
     pub unnormed: Option<Unnormed>,
     /// What outputs are added to; likewise.
     pub sum: Option<Sum>,

@@ -68,7 +68,7 @@ impl<'g> Ways<'g> {
     }
 }
 
-/// A product that has several [ways](Products::open).
+/// A product that has several [ways](super::Products::open).
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
     pub(super) key: Key,
