@@ -106,7 +106,7 @@ def test_progress_is_told() -> None:
 
 
 def test_the_interpreter_is_free_meanwhile() -> None:
-    """A thread counts while another measures for most of a second."""
+    """A thread counts while another measures for two seconds, which leaves it some turns on a machine with few cores."""
     import threading
 
     counted = 0
@@ -120,8 +120,7 @@ def test_the_interpreter_is_free_meanwhile() -> None:
 
     thread = threading.Thread(target=count)
     thread.start()
-    roofline.measure("gemv", n=256, k=256, backend="cpu", seconds=0.5, precision="fp32", progress=False)
+    roofline.measure("gemv", n=256, k=256, backend="cpu", seconds=2, precision="fp32", progress=False)
     going = False
     thread.join()
-    # Kernels may take every core, and the thread what is left; it would not get past its first turn if it had to wait for them.
-    assert counted > 3
+    assert counted > 20

@@ -21,9 +21,9 @@ pub(crate) const EMULATOR: [(&str, &str); 3] = [
     ("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
 ];
 
-/// Packages whose unit tests run the processor's kernels.
-const KERNELS: &str =
-    "package(roofline-isa) + package(roofline-run) + package(roofline-quant) + package(roofline-engine)";
+/// Packages whose unit tests run the processor's kernels, or judge what they took.
+const KERNELS: &str = "package(roofline-isa) + package(roofline-run) + package(roofline-quant) + \
+                       package(roofline-engine) + package(roofline-verbs)";
 
 /// Unit tests of kernels once more on what older processors have. They are built already.
 pub(crate) fn instruction_sets() -> Result<(), String> {

@@ -25,6 +25,7 @@ pub(super) fn work(inner: &Inner) {
                 (Stage::Failed, Some(format!("a file of the server could not be read or written: {error}")))
             }
             Err(Failure::Verb(error)) => (Stage::Failed, Some(wording::fields(&error.to_string()).into_owned())),
+            Err(Failure::Broken(broken)) => (Stage::Failed, Some(wording::fields(&broken.sentence()).into_owned())),
             Err(failure) => (Stage::Failed, Some(failure.message())),
         };
         let _ = job.end(state, error);
