@@ -1,9 +1,9 @@
 """Attention of prompts and of one new token against PyTorch in the same run, on the GPU that is there.
 
-    python3 docs/results/h200_attention.py path/to/roofline OUT_FOLDER
+    python3 docs/results/h200_attention.py path/to/roofline OUT_FOLDER [--decode]
 
 Prompts of 2k, 8k and 32k tokens with the heads of Llama 3 8B (32 of 128 features, 8 of keys and values), short chunks after
-long contexts, other widths; then one new token per sequence over caches in BF16 and FP8. PyTorch's
+long contexts, other widths; then (with --decode, only) one new token per sequence over caches in BF16 and FP8. PyTorch's
 scaled_dot_product_attention runs by cuDNN and by its own flash kernel, which takes keys repeated for every query head and no
 chunks. Both sides replay CUDA graphs; medians. Every one of ours is checked against float64 by the program before it is
 timed. PyTorch is timed before and after ours, and the faster of the two counts. Operations of a causal prompt count by half.
@@ -107,7 +107,7 @@ def asked(good, *words):
     print("met   " if good else "MISSED", *words)
 
 
-for batch, heads, kv_heads, size, new, before in PROMPTS:
+for batch, heads, kv_heads, size, new, before in [] if "--decode" in sys.argv else PROMPTS:
     q = numbers(batch, heads, new, size)
     # Keys for every query head: not all of PyTorch's kernels take fewer. Their own mask for chunks is another shape.
     k, v = (numbers(batch, kv_heads, new, size).repeat_interleave(heads // kv_heads, 1) for _ in range(2))

@@ -40,34 +40,42 @@ struct Work {
     }
 };
 
-// Adds up the sums of all clusters that share a field, always in the same order. Each leaves its own in `partial`, and true
-// is only for the last that does, with all sums. A cluster shares at most two fields: the one it ends and the one it begins.
-static __device__ __forceinline__ bool gather(Sum (&sums)[TILES * ROWS / 2], const Work& work, Sum* partial, u32* counters) {
+// Adds up the sums of all clusters that share a field, always in the same order. True is only for the one that has the field's
+// first stages, with all sums: the others leave theirs in `partial` and raise a flag. A cluster begins with the field that others
+// have begun, and ends with the one that it begins, so that whoever waits here mostly finds what it waits for. A cluster leaves
+// sums once at most, before it waits for anybody, so that all come to their end however many of them run at a time.
+static __device__ __forceinline__ bool gather(Sum (&sums)[TILES * ROWS / 2], const Work& work, Sum* partial, u32* flags) {
     if (work.last - work.first == work.per_field) return true;
     constexpr int quads = TILES * ROWS / 8;
     struct alignas(16) Quad {
         Sum sums[4];
     };
-    __shared__ u32 arrived;
     u32 me = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
     u32 start = work.field * work.per_field;
     u32 from = work.owner(start), to = work.owner(start + work.per_field - 1);
     Quad* parts = (Quad*)partial + threadIdx.x;
-    auto part = [&](u32 cluster) { return parts + (u64)((2 * cluster + (cluster == from)) * CLUSTER + rank) * quads * CONSUMERS; };
-    Quad* own = part(me);
-#pragma unroll
-    for (int i = 0; i < quads; i++) own[i * CONSUMERS] = *(const Quad*)(sums + 4 * i);
-    __threadfence();
-    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
-    // Counts back to zero, for the next launch.
-    if (threadIdx.x == 0) arrived = atomicInc(counters + work.field * CLUSTER + rank, to - from);
-    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
+    auto part = [&](u32 cluster) { return parts + (u64)(cluster * CLUSTER + rank) * quads * CONSUMERS; };
     // By a vote, so that the compiler sees that all lanes go the same way and keeps using uniform registers.
-    if (!__any_sync(0xffffffff, arrived == to - from)) return false;
-    __threadfence();
+    if (__any_sync(0xffffffff, me != from)) {
+        Quad* own = part(me);
 #pragma unroll
-    for (int i = 0; i < TILES * ROWS / 2; i++) sums[i] = 0;
-    for (u32 cluster = from; cluster <= to; cluster++) {
+        for (int i = 0; i < quads; i++) own[i * CONSUMERS] = *(const Quad*)(sums + 4 * i);
+        __threadfence();
+        asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
+        if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flags + blockIdx.x), "r"(1) : "memory");
+        return false;
+    }
+    // All at once: one by one they would be waited for as often as there are others.
+    for (u32 other = from + 1 + threadIdx.x; other <= to; other += CONSUMERS) {
+        u32* flag = flags + other * CLUSTER + rank;
+        u32 raised = 0;
+        while (!raised) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+        // Lowered for the next launch.
+        *flag = 0;
+    }
+    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory");
+#pragma unroll 4
+    for (u32 cluster = from + 1; cluster <= to; cluster++) {
         const Quad* other = part(cluster);
 #pragma unroll
         for (int i = 0; i < quads; i++) {

@@ -72,7 +72,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 __launch_bounds__(CONSUMERS + COPIERS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
                 const __grid_constant__ Map map, const u8* __restrict__, const u16* x_scales, u16* __restrict__ y,
-                Sum* __restrict__ partial, u32* __restrict__ counters, int rows, int units, int x_units, int m, int whole, float tensor,
+                Sum* __restrict__ partial, u32* __restrict__ flags, int rows, int units, int x_units, int m, int whole, float tensor,
                 float lift
 #if GROUPED
                 , const int* starts, int matrices, u64 matrix_bytes
@@ -205,7 +205,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
             wgmma_wait(0);
             release(empty + 8 * before, lane);
             Sum(&flat)[TILES * ROWS / 2] = *(Sum(*)[TILES * ROWS / 2]) sums;
-            if (gather(flat, work, partial, counters)) {
+            if (gather(flat, work, partial, flags)) {
                 Tile tile = tile_of(work.field);
                 write(flat, ring + STAGES * STAGE_BYTES, scales + (u64)tile.matrix * rows * 2, x_scales, y, tile.first, w_first(work.field), rows,
                       tile.end, tensor);

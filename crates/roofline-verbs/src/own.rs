@@ -22,7 +22,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    Context, Error, Result, gpu,
+    Context, Error, Result,
+    broken::Broken,
+    gpu,
     machine::{machine, plans},
     measure::{Answer, Asked, KernelFile, Request, Subject as Named, shown},
     predict::{shape, varies},
@@ -266,14 +268,22 @@ pub(crate) fn from_file(context: &Context, request: &Request, asked: &KernelFile
     let mut cuda = gpu::backend(context, run.gpu).map_err(elsewhere)?;
     let protocol = run.protocol();
     let work = Work { context, manifest: &manifest, source: &source, plan: &plan, protocol: &protocol };
-    let (mut measurements, mut own, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut measurements, mut own, mut skipped, mut broken) = (Vec::new(), Vec::new(), Vec::new(), None);
     let machine = machine(context, roofline_run::Backend::device(&cuda).clone(), BackendName::Cuda.stack());
     let count = manifest.shapes().len();
     for at in 0..count {
         if context.watcher().cancelled() {
             return Err(Error::Cancelled);
         }
-        let (yours, ours) = work.shape(&mut cuda, at)?;
+        let (yours, ours) = match work.shape(&mut cuda, at) {
+            Ok(both) => both,
+            // A kernel that breaks the GPU takes nothing with it that was measured before.
+            Err(error) if at > 0 && !matches!(error, Error::Cancelled) => {
+                broken = Some(Broken::new(format!("shape {} of {count}", at + 1), &error));
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         own.push(OwnKernel::new(&yours, &ours, Timer::CudaGraph, &machine)?);
         measurements.push(shown(&yours, &machine.device));
         match ours {
@@ -291,7 +301,7 @@ pub(crate) fn from_file(context: &Context, request: &Request, asked: &KernelFile
     context.watcher().ends();
     let words = format!("{} ({}), {name}", manifest.name, manifest.kind.name());
     let told = answer(context, words, &machine.device, BackendName::Cuda, &protocol, measurements, own);
-    Ok(Answer { skipped, ..told })
+    Ok(Answer { skipped, broken, ..told })
 }
 
 /// What to do without a GPU: the processor runs no CUDA kernel.

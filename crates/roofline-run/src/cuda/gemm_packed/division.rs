@@ -282,15 +282,19 @@ impl Tiled {
             Shares::Columns(1) => 0,
             Shares::Columns(_) => self.blocks(division),
             Shares::Fields { clusters, whole } if clusters * whole == self.fields(division) => 0,
-            // Of the field that a block ends and of the one that it begins.
-            Shares::Fields { .. } => 2 * self.blocks(division),
+            // Of the field that others have begun.
+            Shares::Fields { .. } => self.blocks(division),
         };
         (left * division.height() * division.rows * 4).max(16)
     }
 
-    /// Bytes of the counters of those that have left theirs: zeros before the first call, and again after each.
+    /// Bytes of what says who has left theirs, a number per block of rows or a flag per block: zeros before the first call, and
+    /// again after each.
     pub(in crate::cuda) fn counter_bytes(&self, division: Division) -> usize {
-        4 * self.fields(division) * division.cluster
+        match division.shares {
+            Shares::Columns(_) => 4 * self.fields(division),
+            Shares::Fields { .. } => 4 * self.blocks(division),
+        }
     }
 
     pub(in crate::cuda) fn recipe(&self, division: Division, shared: u32) -> Recipe {
@@ -356,9 +360,10 @@ mod tests {
                 assert!(whole * clusters <= fields, "{division:?} of {m} x {n} x {k}");
                 let shared = (fields - whole * clusters) * stages;
                 assert!(shared == 0 || shared >= clusters, "{division:?} of {m} x {n} x {k}");
-                // The last block's two places are there.
-                let least = if shared == 0 { 16 } else { 2 * tiled.blocks(division) * division.rows * 4 };
-                assert!(tiled.partial_bytes(division) >= least);
+                // Every block has a place for what it leaves to others, and a flag.
+                let sums = if shared == 0 { 0 } else { division.height() * division.rows };
+                assert!(tiled.partial_bytes(division) >= tiled.blocks(division) * sums * 4);
+                assert!(tiled.counter_bytes(division) >= tiled.blocks(division) * 4);
             }
         }
     }
