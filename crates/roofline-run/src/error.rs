@@ -30,6 +30,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A kernel of somebody else's broke the GPU's context.
+    #[error("{kernel} stopped the GPU, and nothing runs on it any more in this process: {reason}")]
+    BrokeGpu {
+        /// The kernel.
+        kernel: String,
+        /// In the driver's words.
+        reason: String,
+    },
     /// Somebody's function failed when it was called; whoever called it knows how.
     #[error("{kernel} failed: {reason}")]
     Failed {
@@ -134,7 +142,7 @@ impl Error {
             Self::Compile { .. } => "compile",
             Self::Manifest { .. } => "manifest",
             Self::Gpu { .. } => "gpu",
-            Self::GpuLost { .. } => "gpu_lost",
+            Self::GpuLost { .. } | Self::BrokeGpu { .. } => "gpu_lost",
             Self::Memory { .. } | Self::GpuMemory(_) => "memory",
             Self::NoSamples { .. } => "no_samples",
             Self::NoDriver { .. } => "no_driver",
@@ -147,7 +155,14 @@ impl Error {
 
     /// Whether whoever asked can ask otherwise: what they wrote is wrong, not the machine.
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::Core(_) | Self::WrongOwn { .. } | Self::Compile { .. } | Self::Manifest { .. })
+        matches!(
+            self,
+            Self::Core(_)
+                | Self::WrongOwn { .. }
+                | Self::BrokeGpu { .. }
+                | Self::Compile { .. }
+                | Self::Manifest { .. }
+        )
     }
 
     /// What to do about it.
@@ -162,6 +177,11 @@ impl Error {
             Self::WrongOwn { .. } => Some(
                 "nothing was timed: products are y = x W^T, attention is softmax(q k^T / sqrt(d)) v, and arrays lie as \
                  `docs/guide/measure.md` has them"
+                    .into(),
+            ),
+            Self::BrokeGpu { .. } => Some(
+                "it reads or writes where there is nothing, or does not end: `compute-sanitizer` before this command names the \
+                 line of the kernel"
                     .into(),
             ),
             Self::Failed { .. } => Some("nothing was kept".into()),

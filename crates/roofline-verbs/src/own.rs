@@ -301,7 +301,7 @@ pub(crate) fn from_file(context: &Context, request: &Request, asked: &KernelFile
     context.watcher().ends();
     let words = format!("{} ({}), {name}", manifest.name, manifest.kind.name());
     let told = answer(context, words, &machine.device, BackendName::Cuda, &protocol, measurements, own);
-    Ok(Answer { skipped, broken, ..told })
+    Ok(Answer { broken, skipped, ..told })
 }
 
 /// What to do without a GPU: the processor runs no CUDA kernel.

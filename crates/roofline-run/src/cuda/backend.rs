@@ -66,12 +66,7 @@ impl Cuda {
         let case = own::prepare(&self.gpu, kernel, operands, subject, protocol.residency)?;
         measure_case(case, self.name(), &self.device, subject, protocol, power).map_err(|error| match error {
             Error::Wrong { kernel, reason } => Error::WrongOwn { kernel, reason },
-            Error::GpuLost { reason } => Error::WrongOwn {
-                kernel: kernel.name.clone(),
-                reason: format!(
-                    "the GPU stopped while it ran, and nothing runs on it any more in this process: {reason}"
-                ),
-            },
+            Error::GpuLost { reason } => Error::BrokeGpu { kernel: kernel.name.clone(), reason },
             error => error,
         })
     }

@@ -280,10 +280,9 @@ impl Tiled {
     pub(in crate::cuda) fn partial_bytes(&self, division: Division) -> usize {
         let left = match division.shares {
             Shares::Columns(1) => 0,
-            Shares::Columns(_) => self.blocks(division),
             Shares::Fields { clusters, whole } if clusters * whole == self.fields(division) => 0,
-            // Of the field that others have begun.
-            Shares::Fields { .. } => self.blocks(division),
+            // Of a field's part: that of the columns, or of those that others have begun.
+            _ => self.blocks(division),
         };
         (left * division.height() * division.rows * 4).max(16)
     }
