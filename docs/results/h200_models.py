@@ -28,7 +28,7 @@ SHAPES = {
     "llama-2-13b": (40, 5120, 40, 40, 128, 13824, 32000),
 }
 # What one step of Llama-3 8B may take, in milliseconds.
-FLOORS = {"bf16": 4.0, "w8a16": 2.4, "fp8": 2.4, "w4a16": 1.75, "w4a16,head=w4a16": 1.5}
+FLOORS = {"bf16": 4.0, "w8a16": 2.4, "fp8a16": 2.4, "fp8": 2.4, "w4a16": 1.75, "w4a16,head=w4a16": 1.5}
 torch.manual_seed(0)
 config = tempfile.mkdtemp()
 

@@ -196,13 +196,15 @@ fn sorted_experts_agree_with_the_processor() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Steps of as many sequences as kernels of few rows take, and of one more: what is fused differs between them.
+/// Steps of as many sequences as kernels of few rows take, as kernels of more rows do a part of their neighbours' work for, and of
+/// one more of both: what is fused differs between them.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn every_batch_agrees_with_the_processor() {
     let model = small();
-    for (name, batch) in
-        ["bf16", "w4a16", "w8a16", "fp8"].into_iter().flat_map(|name| [1, 3, 9, 16, 17, 40].map(|batch| (name, batch)))
+    for (name, batch) in ["bf16", "w4a16", "w8a16", "fp8"]
+        .into_iter()
+        .flat_map(|name| [1, 3, 9, 16, 17, 32, 33, 64].map(|batch| (name, batch)))
     {
         let plan: Plan = name.parse().unwrap();
         let logits = |settings: Settings| {

@@ -26,6 +26,9 @@
 #define STAGE_BYTES ((X_BYTES + W_BYTES + 1023) / 1024 * 1024)
 // Scales of groups multiply weights, which rounds them to 16 bit once; where APART, they multiply sums, in FP32.
 #define SCALED (GROUP != 0 && STORED != NVFP4 && !APART)
+// With the subtraction of what symmetric codes are counted from in the same instruction.
+#undef JOINED
+#define JOINED (SCALED && STORED == INT4 && !HALF)
 // Or there is one per row of W.
 #define ROW_SCALES (GROUP == 0 && STORED != SIXTEEN)
 // What is multiplied is what is stored.
@@ -126,13 +129,18 @@ static __device__ __forceinline__ void factors(const Scale& from, int half, floa
 #endif
 }
 
+// Codes of four bits as bfloat16: bits as they are ([`LOWERED`]), 2^133 times too small for the tile's first eight rows and 2^129 for the
+// others, whose codes lie four bits higher. What they are counted from, 8 or a zero point, is taken off exactly.
+static __device__ __forceinline__ void codes(u32 word, const u32 (&by)[2], const u32 (&from_zero)[2], u32 (&w)[4]) {
+    u32 high = word >> 8;
+    w[0] = fma2(word & 0x000f000f, by[0], from_zero[0]), w[1] = fma2(word & 0x00f000f0, by[1], from_zero[1]);
+    w[2] = fma2(high & 0x000f000f, by[0], from_zero[0]), w[3] = fma2(high & 0x00f000f0, by[1], from_zero[1]);
+}
+
 // A unit's four fragments as they are multiplied.
 static __device__ __forceinline__ void prepare(const uint4 (&packed)[WORDS], const Scale& from, float lift, u32 (&w)[4][4]) {
-#if BYTES
-#pragma unroll
-    for (int at = 0; at < 4; at++) w[at][0] = packed[at].x, w[at][1] = packed[at].y, w[at][2] = packed[at].z, w[at][3] = packed[at].w;
-#else
-    u32 scale[2] = {RAISED, RAISED}, factor[2][2];
+    const u32 none = BOTH(0x8000);
+    u32 factor[2][2];
 #if SCALED
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -148,23 +156,38 @@ static __device__ __forceinline__ void prepare(const uint4 (&packed)[WORDS], con
 #endif
 #pragma unroll
     for (int at = 0; at < 4; at++) {
-        u32 zero[2] = {HALF ? BOTH(0xe408) : BOTH(0xc308), HALF ? BOTH(0xe408) : BOTH(0xc308)};
-        if (STORED == INT4_ZERO) {
-            u32 both = from.zero >> (GROUP == 32 ? 8 * (at / 2) : 0);
-            zero[0] = BOTH(both & 15 | (HALF ? 0xe400 : 0xc300));
-            zero[1] = BOTH(both >> 4 & 15 | (HALF ? 0xe400 : 0xc300));
-        }
+#if BYTES
+        w[at][0] = packed[at].x, w[at][1] = packed[at].y, w[at][2] = packed[at].z, w[at][3] = packed[at].w;
+#elif STORED == INT4 || STORED == INT4_ZERO
+        u32 word = at == 0 ? packed[0].x : at == 1 ? packed[0].y : at == 2 ? packed[0].z : packed[0].w;
+        u32 both = STORED == INT4 ? 0x88 : from.zero >> (GROUP == 32 ? 8 * (at / 2) : 0), zero[2] = {both & 15, both >> 4 & 15};
+#if JOINED
+        // With their scales 2^84 and 2^80 times larger, and so 2^49 times smaller than they should be.
+        const u32(&own)[2] = factor[at / 2];
+        u32 by[2] = {fma2(own[0], BOTH(0x6980), none), fma2(own[1], BOTH(0x6780), none)};
+        u32 from_zero[2] = {fma2(own[0], BOTH(0xa880), none), fma2(own[1], BOTH(0xa880), none)};
+        codes(word, by, from_zero, w[at]);
+#elif !HALF
+        u32 by[2] = {BOTH(0x7f00), BOTH(0x7d00)};
+        u32 from_zero[2] = {fma2(BOTH(zero[0]), BOTH(0xff00), none), fma2(BOTH(zero[1]), BOTH(0xff00), none)};
+        codes(word, by, from_zero, w[at]);
+#else
+        u32 from_zero[2] = {BOTH(zero[0] | 0xe400), BOTH(zero[1] | 0xe400)};
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[at][i] = fma2(word >> 4 * i & 0x000f000f | KEPT(0x64006400), ONE, from_zero[i % 2]);
+#endif
+#else
+        u32 unused[2] = {0, 0}, scale[2] = {RAISED, RAISED};
 #if STORED == NVFP4
         scales_nvfp4((from.first >> 8 * at & 255) | (from.second >> 8 * at & 255) << 8, scale);
 #endif
-        widen(packed, at, zero, scale, w[at]);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (STORED == INT4) w[at][i] = fma2(w[at][i], ONE, zero[i % 2]);
-            if (SCALED) w[at][i] = fma2(w[at][i], factor[at / 2][i % 2], BOTH(0x8000));
-        }
-    }
+        widen(packed, at, unused, scale, w[at]);
 #endif
+#if SCALED && !JOINED
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[at][i] = fma2(w[at][i], factor[at / 2][i % 2], none);
+#endif
+    }
 }
 
 // Sums in shared memory, LINE apart from one row of x to the next: scaled, and out. Where `split` blocks share the columns,
@@ -203,7 +226,7 @@ static __device__ __forceinline__ void finish(const Sum* out, Sum* partial, u32*
         float results[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float scale = tensor;
+            float scale = tensor * LOWERED;
             if (ROW_SCALES) scale *= from_bf16(((const u16*)scales)[min(first + i, rows - 1)]);
             if (BYTES) scale *= from_bf16(x_scales[x_first + column]);
             results[i] = (float)sum.sums[i] * scale;

@@ -13,7 +13,10 @@
 //   ROWS    rows of x per block, what wgmma takes at once        TILES     blocks of 64 rows of W per warpgroup
 //   GROUPS  warpgroups that multiply                             STEPS     units per stage
 //   STAGES  stages of the ring                                   CLUSTER   blocks that share x
+//   AHEAD   stages whose weights are asked for before x may be: all that is asked for before it has to come before it, too
+//   SPLIT   blocks, and SIDES warpgroups of each, that share a field: gemm_share.cuh
 //   `whole` rounds of fields that are not shared: gemm_share.cuh; GROUPED products find their number themselves
+//   GATED   y = silu(x G^T) * (x W^T), of a gate's rows and behind them as many others, whole 64s; both are rounded to 16 bit first
 
 // Threads that copy. A warp of them is enough, but only a warpgroup can leave its registers to those that multiply.
 #define COPIERS 128
@@ -66,8 +69,8 @@ static __device__ __forceinline__ void release(u32 barrier, int lane) {
 }
 
 extern "C" __global__ void
-#if CLUSTER > 1
-__cluster_dims__(CLUSTER, 1, 1)
+#if CLUSTER * SPLIT > 1
+__cluster_dims__(CLUSTER * SPLIT, 1, 1)
 #endif
 __launch_bounds__(CONSUMERS + COPIERS, 1)
     gemm_packed(const u8* __restrict__ weights, const char* __restrict__ scales,
@@ -79,7 +82,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
 #endif
     ) {
     extern __shared__ u8 dynamic[];
-    __shared__ u64 barriers[2 * STAGES];
+    __shared__ u64 barriers[2 * STAGES + NEAR];
     u8* ring = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
     u32 full = shared_address(barriers), empty = full + 8 * STAGES, base = shared_address(ring);
 
@@ -101,6 +104,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS * CLUSTER);
+        if (NEAR) barrier_init(full + 16 * STAGES, SPLIT > 1 ? 1 : (SIDES - 1) * 4 * GROUPS / SIDES);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
     }
@@ -110,6 +114,11 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
     fill_nf4(threadIdx.x % 128, 128);
 #endif
     cluster_sync();
+#if SPLIT > 1
+    if (threadIdx.x == 0 && blockIdx.x % SPLIT == 0) barrier_expect(full + 16 * STAGES, (SPLIT * SIDES - 1) * HEIGHT * ROWS * 4);
+    // Waited for where the others are written to.
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
 
     if (threadIdx.x >= CONSUMERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PER_COPIER));
@@ -120,17 +129,18 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
                 if (lane == 0) barrier_expect(full + 8 * slot, BLOCKS * bytes + X_BYTES);
                 __syncwarp();
                 if (lane < BLOCKS) {
-                    u64 own = min(w_first(field) / 16 / BLOCK + lane, (tiles - 1) / BLOCK);
+                    u64 own = min(w_row(w_first(field), lane, rows) / 16 / BLOCK, (tiles - 1) / BLOCK);
                     bulk_copy(base + slot * STAGE_BYTES + X_BYTES + lane * bytes,
                               weights + matrix * matrix_bytes + (own * units + stage * STEPS) / PAIR * CHUNK, bytes, full + 8 * slot);
                 }
             };
             Work ahead = work;
-            for (int piece = 0, count = 0; piece < ahead.pieces && count < STAGES; piece++) {
+            int asked = 0;
+            for (int piece = 0; piece < ahead.pieces && asked < AHEAD; piece++) {
                 ahead.next();
                 int matrix = tile_of(ahead.field).matrix;
 #pragma unroll 1
-                for (int stage = ahead.first; stage < ahead.last && count < STAGES; stage++) fetch_weights(count++, ahead.field, matrix, stage);
+                for (int stage = ahead.first; stage < ahead.last && asked < AHEAD; stage++) fetch_weights(asked++, ahead.field, matrix, stage);
             }
             asm volatile("griddepcontrol.wait;" ::: "memory");
             u32 slot = 0, turn = 0;
@@ -139,10 +149,8 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
                 Tile tile = tile_of(work.field);
 #pragma unroll 1
                 for (int stage = work.first; stage < work.last; stage++) {
-                    if (turn > 0) {
-                        barrier_wait(empty + 8 * slot, (turn - 1) % 2);
-                        fetch_weights(slot, work.field, tile.matrix, stage);
-                    }
+                    if (turn > 0) barrier_wait(empty + 8 * slot, (turn - 1) % 2);
+                    if (asked-- <= 0) fetch_weights(slot, work.field, tile.matrix, stage);
                     if (lane == 0) fetch_x(base + slot * STAGE_BYTES, full + 8 * slot, &map, tile.first, stage * STEPS);
                     if (++slot == STAGES) slot = 0, turn++;
                 }
@@ -153,7 +161,8 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(PER_CONSUMER));
         asm volatile("griddepcontrol.wait;" ::: "memory");
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = lane / 4;
-        int mine = threadIdx.x / 128 * TILES * 4 + warp;  // First tile of 16 rows of this warp in its block; then every fourth.
+        // First tile of 16 rows of this warp in its block; then every fourth. Its first unit of a stage; then every SIDES'th.
+        int team = threadIdx.x / 128, mine = team / SIDES * TILES * 4 + warp, side = SIDES > 1 ? __shfl_sync(0xffffffff, team % SIDES, 0) : 0;
         // SBO: 1024 bytes from one 8 rows to the next; swizzled over 128 bytes.
         u64 layout = (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16;
         u32 slot = 0, turn = 0;
@@ -168,14 +177,15 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
             uint4 packed[2][WORDS];
             Scale scale[2];
             u32 w[2][4][4];
-            constexpr int turns = STEPS * TILES;
+            constexpr int turns = STEPS / SIDES * TILES;
             auto multiply = [&](int begin, int stage) {
                 barrier_wait(full + 8 * slot, turn % 2);
                 const u8* here = ring + slot * STAGE_BYTES;
-                u64 inputs = layout | (base + slot * STAGE_BYTES) >> 4;
+                u64 inputs = (layout | (base + slot * STAGE_BYTES) >> 4) + side * (ROWS * 8);
                 auto unpack = [&](int at) {
-                    load_packed(here, mine + 4 * (at % TILES), at / TILES, lane, packed[(at + begin) % 2]);
-                    scale[(at + begin) % 2] = load_scale(here, mine + 4 * (at % TILES), at / TILES, group);
+                    int unit = at / TILES * SIDES + side;
+                    load_packed(here, mine + 4 * (at % TILES), unit, lane, packed[(at + begin) % 2]);
+                    scale[(at + begin) % 2] = load_scale(here, mine + 4 * (at % TILES), unit, group);
                 };
                 unpack(0);
 #pragma unroll
@@ -185,7 +195,7 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
                     prepare(packed[set], scale[set], lift, w[set]);
                     wgmma_fence();
 #pragma unroll
-                    for (int at = 0; at < 4; at++) wgmma(sums[tile], w[set][at], inputs + step * (ROWS * 8) + at * 2, 1);
+                    for (int at = 0; at < 4; at++) wgmma(sums[tile], w[set][at], inputs + step * SIDES * (ROWS * 8) + at * 2, 1);
                     wgmma_commit();
                     wgmma_wait(1);
                     // All of the stage before has been multiplied.
@@ -197,15 +207,26 @@ __launch_bounds__(CONSUMERS + COPIERS, 1)
                 before = slot;
                 if (++slot == STAGES) slot = 0, turn++;
             };
-            // Where a stage has an odd number of turns, the next begins with the other set.
+            // A piece has a stage at least, and the compiler has to know: where sums may be those of no stage, it copied them out of
+            // the registers that products still under way were writing. Where a stage has an odd number of turns, the next begins
+            // with the other set.
             int stage = work.first;
-            if (turns % 2 == 1)
+            if (turns % 2 == 1) {
                 for (; stage + 1 < work.last; stage += 2) multiply(0, stage), multiply(1, stage + 1);
-            for (; stage < work.last; stage++) multiply(0, stage);
+                for (; stage < work.last; stage++) multiply(0, stage);
+            } else {
+                do multiply(0, stage);
+                while (++stage < work.last);
+            }
             wgmma_wait(0);
             release(empty + 8 * before, lane);
             Sum(&flat)[TILES * ROWS / 2] = *(Sum(*)[TILES * ROWS / 2]) sums;
-            if (gather(flat, work, partial, flags)) {
+#if NEAR
+            bool all = gather_near(flat, base + STAGES * STAGE_BYTES + OUT_BYTES, full + 16 * STAGES);
+#else
+            bool all = gather(flat, work, partial, flags);
+#endif
+            if (all) {
                 Tile tile = tile_of(work.field);
                 write(flat, ring + STAGES * STAGE_BYTES, scales + (u64)tile.matrix * rows * 2, x_scales, y, tile.first, w_first(work.field), rows,
                       tile.end, tensor);

@@ -359,7 +359,7 @@ extern "C" __global__ void
         for (int i = 0; i < (SPLIT > 1 && all ? SPLIT : WARPS); i++)
             sum += SPLIT > 1 && all ? shared_of(&shares[0][value][owner], i) : shares[i][value][owner];
         if (SPLIT > 1 && !all) shares[0][value][owner] = sum;
-        float scale = tensor;
+        float scale = tensor * LOWERED;
         if (STORED == INT8 || STORED == E4M3 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
         if (BYTES) scale *= from_bf16(x_scales[column]);
 #if FACTORED

@@ -114,6 +114,14 @@ static __constant__ float nf4[16] = {-1.0f, -0.6961928009986877f, -0.52507305145
 #endif
 #define LIFTED (STORED == MXFP4 && !HALF && TENSOR_16 && !TILED)
 
+// What sums of bfloat16 are multiplied with because weights were kept too small: an integer of up to eight bits is the bits of a
+// bfloat16 that is 2^133 times smaller (its lowest exponent has no hidden bit, and is as dense as the next), but one factor mends
+// 2^127 at most.
+#define LOWERED (HALF ? 1.0f : STORED == INT8 ? 64.0f : JOINED ? 0x1p49f : TILED && (STORED == INT4 || STORED == INT4_ZERO) ? 64.0f : 1.0f)
+#ifndef JOINED
+#define JOINED 0
+#endif
+
 // Fragment `at` of a step: the four pairs (row, +8, both again 2 columns on) that a lane multiplies.
 static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int at, const u32 (&zero)[2],
                                              const u32 (&scale)[2], u32 (&w)[4]) {
@@ -133,10 +141,9 @@ static __device__ __forceinline__ void widen(const uint4 (&packed)[VECTORS], int
         w[2 * i] = fma2(bits & 0x00ff00ff | KEPT(0x64006400), ONE, BOTH(0xe480));
         w[2 * i + 1] = fma2(bits >> 8 & 0x00ff00ff | KEPT(0x64006400), ONE, BOTH(0xe480));
 #elif STORED == INT8
-        // 128 + the low seven bits, less 128 or 256 as the sign bit says; each exact in eight bits.
-        u32 high = word >> 8;
-        w[2 * i] = fma2(word & 0x007f007f | KEPT(0x43004300), ONE, word & 0x00800080 | KEPT(0xc300c300));
-        w[2 * i + 1] = fma2(high & 0x007f007f | KEPT(0x43004300), ONE, high & 0x00800080 | KEPT(0xc300c300));
+        // 128 + value, as the bits of a bfloat16, is 2^133 times too small, and none of its eight bits is lost.
+        w[2 * i] = fma2(word & 0x00ff00ff ^ KEPT(0x00800080), BOTH(0x7f00), BOTH(0xc000));
+        w[2 * i + 1] = fma2(word >> 8 & 0x00ff00ff ^ KEPT(0x00800080), BOTH(0x7f00), BOTH(0xc000));
 #else
         // Sign, exponent and mantissa where bfloat16 has them; the bias is mended by a multiplication. Per half word the
         // first pair's seven bits are 10 to 4 under the sign in 15; the second's are 14 to 12 and 3 to 0, its sign in 11.

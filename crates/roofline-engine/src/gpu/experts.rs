@@ -5,7 +5,7 @@ use roofline_core::{
     op::{self, ExpertSide},
     program::Step,
 };
-use roofline_run::cuda::model::{Activated, Choice, Matrix, Memory, Products};
+use roofline_run::cuda::model::{Activated, Choice, Matrix, Memory};
 
 use super::{GpuHeld, GpuMatrix, pass::Steps, products::function};
 use crate::{Error, Result};
@@ -66,7 +66,7 @@ impl Steps<'_, '_> {
         if let [one] = &matrices[..]
             && gated
             && !sorted
-            && Products::gates(&one.matrix, 1)
+            && self.session.products.gates(&one.matrix, 1)
         {
             let choice = self.choice(visits, visits.active);
             let peers = held.peers(step.weights, 0);

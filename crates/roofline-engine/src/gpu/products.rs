@@ -6,7 +6,7 @@ use roofline_core::{
     op::ElementwiseKind,
     program::{Step, Value, Weight},
 };
-use roofline_run::cuda::model::{Activated, Function, Linear, Memory, Products, Sum, Unnormed};
+use roofline_run::cuda::model::{Activated, Function, Linear, Memory, Sum, Unnormed};
 
 use super::{
     GpuMatrix,
@@ -148,7 +148,7 @@ impl Steps<'_, '_> {
         let wide = session.room.wide.address();
         let mut places = Vec::new();
         match matrices {
-            [one] if gated && Products::gates(&one.matrix, rows) => {
+            [one] if gated && session.products.gates(&one.matrix, rows) => {
                 let peers = held.peers(step.weights, 0);
                 return Ok(session.products.run(&one.matrix, &peers, &Linear { gated: true, ..*linear })?);
             }

@@ -165,11 +165,19 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     for m in [16, 128, 256] {
         tiled.hopper(m).into_iter().for_each(|division| add(Tiled { m, ..tiled }, division));
     }
+    // Clusters that share a field.
+    let near = Tiled { m: 16, n: 8192, k: 8192, ..tiled };
+    let hopper = Architecture { major: 9, minor: 0 };
+    near.divisions(hopper, 132, SHARED).into_iter().for_each(|division| add(near, division));
     for stored in [Stored::Sixteen, Stored::Mxfp4] {
         let grouped = Tiled { stored, matrices: 32, ..tiled };
         add(grouped, Division::mma([64, 2, 4, 2], false));
         add(grouped, grouped.hopper(64)[0]);
     }
+    let gate = Tiled { stored: Stored::Sixteen, m: 32, ..tiled };
+    let mut gated = gate.recipe(gate.hopper(32)[0], SHARED);
+    gated.defines.push(("GATED", 1));
+    all.push(("tiled gate".to_owned(), gated));
     all
 }
 

@@ -12,7 +12,7 @@ mod small;
 mod thin;
 
 pub use attention::{Attending, Attentions, Cached};
-pub(super) use launch::{Grid, chained};
+pub(super) use launch::{Grid, chained, chains};
 pub use matrix::{Matrix, Orders, Source};
 pub use memory::Memory;
 pub use products::{Choice, Linear, Open, Products, Sum, Unnormed};

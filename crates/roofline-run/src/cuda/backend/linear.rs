@@ -13,9 +13,10 @@ use super::{
         gemm_packed::{self, Tiled},
         gemv_packed::{Activation, Division, Stored, THIN_ROWS, Thin},
         gpu::{Gpu, Recipe, failed},
+        model::chains,
         operand::{Copies, Operand, Part, address},
     },
-    Argument, GpuCase, Launch, Work, candidate, fp4, gemm_cublaslt, launch, tiled, unsupported,
+    Argument, GpuCase, Launch, Work, candidate, fp4, gemm_cublaslt, launch, launch_early, tiled, unsupported,
 };
 use crate::{
     Case, Result, reference,
@@ -291,6 +292,8 @@ pub(super) struct Single {
     pub(super) _held: Vec<CudaSlice<u8>>,
     pub(super) function: CudaFunction,
     pub(super) geometry: Launch,
+    /// Whether it waits for the kernel before it by itself, and may start while that ends.
+    pub(super) early: bool,
     pub(super) parts: usize,
     pub(super) arguments: Vec<Argument>,
     pub(super) check: Box<Judge>,
@@ -315,7 +318,8 @@ impl Work for Single {
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
         let parts = (0..self.parts).map(|part| Argument::Address(self.copies.at(gpu, copy, part)));
         let arguments: Vec<Argument> = parts.chain(self.arguments.iter().copied()).collect();
-        launch(gpu, &self.function, self.geometry, &arguments)
+        let ask = if self.early { launch_early } else { launch };
+        ask(gpu, &self.function, self.geometry, &arguments)
     }
 
     fn poison(&mut self, gpu: &Gpu) -> Result<()> {
@@ -338,7 +342,13 @@ pub(super) fn thin_work(
     check: Box<Judge>,
 ) -> Result<Single> {
     let divisions = thin.divisions(gpu.multiprocessors, gpu.architecture.major >= 9);
-    let recipes: Vec<Recipe> = divisions.iter().map(|division| thin.recipe(*division)).collect();
+    let early = chains(gpu);
+    let recipe = |division: &Division| {
+        let mut recipe = thin.recipe(*division);
+        recipe.defines.push(("CHAINED", i64::from(early)));
+        recipe
+    };
+    let recipes: Vec<Recipe> = divisions.iter().map(recipe).collect();
     let functions = gpu.functions(&recipes)?;
     let copies = Copies::new(gpu, &thin.pack(weights), residency)?;
     // Fewer rows than the operand has distinct ones, so that none repeats.
@@ -356,7 +366,8 @@ pub(super) fn thin_work(
     };
     let (function, first) = (functions[0].clone(), geometry(divisions[0]));
     let held = vec![x, x_scales];
-    let mut work = Single { kernel, copies, y, _held: held, function, geometry: first, parts: 3, arguments, check };
+    let mut work =
+        Single { kernel, copies, y, _held: held, function, geometry: first, early, parts: 3, arguments, check };
     let mut best = f64::INFINITY;
     let mut chosen = 0;
     for (at, (division, function)) in divisions.iter().zip(&functions).enumerate() {
@@ -390,5 +401,5 @@ fn gemv_fp32(gpu: &Gpu, kernel: Kernel, checked: Checked, residency: Residency) 
     arguments.extend([integer(n), integer(width), integer(m)]);
     let geometry = Launch { blocks: n.div_ceil(outputs as usize) as u32, threads: 32 * warps as u32, shared: 0 };
     let check = Box::new(move |gpu: &Gpu, y: &CudaSlice<u8>| checked.compare(gpu, y));
-    Ok(Single { kernel, copies, y, _held: vec![x], function, geometry, parts: 1, arguments, check })
+    Ok(Single { kernel, copies, y, _held: vec![x], function, geometry, early: false, parts: 1, arguments, check })
 }

@@ -35,8 +35,9 @@ pub(super) struct TiledWork {
     /// BF16 scales per row of W and of x, where there are such.
     scales: [CudaSlice<u8>; 2],
     y: CudaSlice<u8>,
-    /// Sums that blocks leave for each other, and how many have.
+    /// Sums that blocks leave for each other, those that say that they have come, and how many have.
     partial: CudaSlice<u8>,
+    marked: CudaSlice<u8>,
     counters: CudaSlice<u8>,
     product: Product,
     checked: Checked,
@@ -51,7 +52,7 @@ pub(super) fn work(
     residency: Residency,
 ) -> Result<TiledWork> {
     let (weights, inputs) = (&checked.weights, &checked.inputs);
-    let products = Product::candidates(gpu, tiled, tiled.factors(weights))?;
+    let products = Product::candidates(gpu, tiled, tiled.factors(weights), false)?;
     let first = products.first().ok_or_else(|| unsupported("this GPU has too little shared memory".to_owned()))?;
     let copies = Copies::new(gpu, &[tiled.pack(weights)], residency)?;
     let units = tiled.x_units();
@@ -65,6 +66,7 @@ pub(super) fn work(
         scales: [gpu.upload(&w_scales)?, gpu.upload(&x_scales)?],
         y: gpu.memory(tiled.m * tiled.n * 2)?,
         partial: gpu.memory(most(Product::partial_bytes))?,
+        marked: gpu.memory(most(Product::marked_bytes))?,
         counters: gpu.upload(&vec![0; most(Product::counter_bytes)])?,
         product: first.clone(),
         kernel,
@@ -72,6 +74,7 @@ pub(super) fn work(
         x,
         checked,
     };
+    poison(gpu, &mut work.marked)?;
     let mut best = (f64::INFINITY, work.product.clone());
     for product in products {
         work.product = product;
@@ -110,6 +113,7 @@ impl Work for TiledWork {
             x_scales: at(&self.scales[1]),
             y: at(&self.y),
             partial: at(&self.partial),
+            marked: at(&self.marked),
             counters: at(&self.counters),
             starts: 0,
         };

@@ -30,6 +30,10 @@ const STAGES: usize = 16;
 /// Most blocks that share columns, where they share them evenly.
 const MOST: usize = 8;
 
+/// Most blocks of a cluster that share a field. Clusters of three, four and eight were slower than sums through memory on an H200:
+/// not all of them run at once.
+const NEAR: usize = 2;
+
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -46,6 +50,8 @@ enum Shares {
     Columns(usize),
     /// So many clusters each have as many of all stages, but for so many rounds in which each has a field of its own.
     Fields { clusters: usize, whole: usize },
+    /// Every field has a cluster of this many blocks, each with as many of the columns, which add up in shared memory.
+    Near(usize),
 }
 
 /// How a kernel divides its work.
@@ -64,13 +70,15 @@ pub(in crate::cuda) struct Division {
     apart: bool,
     /// Blocks that fetch x for each other.
     cluster: usize,
+    /// Warpgroups that have the same rows of W and take units in turns.
+    sides: usize,
     shares: Shares,
 }
 
 impl Division {
     const fn new(unit: Unit, [rows, tiles, teams, steps]: [usize; 4]) -> Self {
         let shares = Shares::Columns(1);
-        Self { unit, rows, tiles, teams, steps, apart: false, cluster: 1, shares }
+        Self { unit, rows, tiles, teams, steps, apart: false, cluster: 1, sides: 1, shares }
     }
 
     const fn wgmma(shape: [usize; 4]) -> Self {
@@ -81,13 +89,40 @@ impl Division {
         Self { cluster: 2, ..self }
     }
 
+    /// Two warpgroups have the same rows of W.
+    const fn sided(self) -> Self {
+        Self { sides: 2, ..self }
+    }
+
+    /// Stages whose weights are asked for before x may be. What is asked for first comes first, so that the first product waits for
+    /// all of them: few where widening takes longer than memory does, more where memory is what takes long. Of 16 rows and 4 bits
+    /// the first stage alone is 12 % faster than all on an H200, of 8 bits three are 2 to 6 %; of 256 rows it makes no difference.
+    fn ahead(self, stored: Stored) -> usize {
+        match (self.rows, stored.bits()) {
+            (256, _) => STAGES,
+            (_, 4) => 1,
+            (16, _) => 3,
+            _ => 2,
+        }
+    }
+
+    /// Whether sums that are left for others say by themselves that they have come: `MARKED` in the kernel.
+    pub(super) fn marks(self) -> bool {
+        self.unit == Unit::Wgmma && self.rows <= 32
+    }
+
     pub(super) fn mma(shape: [usize; 4], apart: bool) -> Self {
         Self { apart, ..Self::new(Unit::Mma, shape) }
     }
 
     /// Rows of W per block.
     fn height(self) -> usize {
-        self.tiles * self.teams * if self.unit == Unit::Mma { TILE } else { 4 * TILE }
+        self.tiles * self.teams / self.sides * if self.unit == Unit::Mma { TILE } else { 4 * TILE }
+    }
+
+    /// Whether blocks have as many whole warpgroups for a gate as for what it multiplies.
+    pub(super) fn gates(self) -> bool {
+        self.unit == Unit::Wgmma && self.sides == 1 && self.height().is_multiple_of(128)
     }
 
     /// Threads of a block: those that multiply, and those that copy where an engine does that.
@@ -117,7 +152,13 @@ impl Division {
         match self.shares {
             Shares::Columns(split) => split,
             Shares::Fields { whole, .. } => whole,
+            Shares::Near(_) => 1,
         }
+    }
+
+    /// Blocks of a cluster that have the same field.
+    fn near(self) -> usize {
+        if let Shares::Near(split) = self.shares { split } else { 1 }
     }
 
     /// For a kernel's name.
@@ -130,8 +171,10 @@ impl Division {
         let shares = match self.shares {
             Shares::Columns(split) => format!("{split}s"),
             Shares::Fields { clusters, whole } => format!("{clusters}b{whole}w"),
+            Shares::Near(split) => format!("{split}n"),
         };
-        format!(" {unit} {rows}x{}x{steps}u{cluster}c {shares}", self.height())
+        let sides = if self.sides > 1 { format!("{}s", self.sides) } else { String::new() };
+        format!(" {unit} {rows}x{}x{steps}u{cluster}c{sides} {shares}", self.height())
     }
 }
 
@@ -150,8 +193,8 @@ impl Tiled {
                 // Some matrices have more rows than others, and a second tile of a matrix costs as much as the first.
                 hopper.extend(self.hopper(2 * self.typical()));
             }
-            let hopper = hopper.into_iter().filter(fits);
-            return hopper.flat_map(|division| self.shared_out(division, multiprocessors as usize)).collect();
+            let all = hopper.into_iter().flat_map(|division| self.shared_out(division, multiprocessors as usize));
+            return all.filter(fits).collect();
         }
         let steps = if self.stored.bytes() { 1 } else { 2 };
         let rows = self.typical().next_power_of_two().clamp(16, 64);
@@ -187,9 +230,18 @@ impl Tiled {
             (64, true) => vec![wgmma([64, 1, 2, 1])],
             (128, true) => vec![wgmma([128, 1, 2, 1])],
             (_, true) => vec![wgmma([256, 1, 2, 1]).clusters(), wgmma([128, 2, 2, 1]).clusters()],
-            (16 | 32, _) => vec![wgmma([rows, 1, 2, 4]), wgmma([rows, 1, 4, steps(2)])],
-            (64, _) if four => vec![wgmma([64, 1, 2, 4]), wgmma([64, 2, 2, 2])],
-            (64, _) => vec![wgmma([64, 1, 2, 4]), wgmma([64, 1, 2, 2]), wgmma([64, 1, 4, 2])],
+            (16 | 32, _) => {
+                let mut all =
+                    vec![wgmma([rows, 1, 2, 4]), wgmma([rows, 1, 4, steps(2)]), wgmma([rows, 1, 2, 4]).sided()];
+                if four {
+                    all.push(wgmma([rows, 1, 4, 4]).sided());
+                }
+                all
+            }
+            (64, _) if four => vec![wgmma([64, 1, 2, 4]), wgmma([64, 2, 2, 2]), wgmma([64, 1, 2, 4]).sided()],
+            (64, _) => {
+                vec![wgmma([64, 1, 2, 4]), wgmma([64, 1, 2, 2]), wgmma([64, 1, 4, 2]), wgmma([64, 1, 2, 4]).sided()]
+            }
             (128, _) => vec![wgmma([128, 1, 2, 2]), wgmma([128, 2, 2, steps(1)])],
             _ => vec![wgmma([256, 1, 2, steps(1)]), wgmma([256, 1, 2, steps(1)]).clusters()],
         }
@@ -202,6 +254,13 @@ impl Tiled {
         let most = (multiprocessors / division.cluster).min(fields * stages);
         let shares =
             |clusters: usize, whole: usize| Division { shares: Shares::Fields { clusters, whole }, ..division };
+        if division.sides > 1 {
+            // As many blocks near each other as fill most of the GPU, or none.
+            let each = most / fields;
+            let fills = self.matrices == 1 && (1..=NEAR).contains(&each) && each * fields * 4 >= multiprocessors * 3;
+            let near = Division { shares: Shares::Near(each), ..division };
+            return if fills && each <= stages { vec![near] } else { Vec::new() };
+        }
         if self.matrices > 1 {
             // Only the GPU knows how many fields there are.
             return vec![shares(most, 0)];
@@ -212,6 +271,10 @@ impl Tiled {
             let mut all = vec![shares(fields * each, usize::from(each == 1))];
             if each * fields * 8 < most * 7 {
                 all.push(shares(most, 0));
+            }
+            // Of stages with one unit the compiler makes products that wait for each other, if their sums are left near.
+            if (2..=NEAR).contains(&each) && division.cluster == 1 && division.steps > 1 {
+                all.push(Division { shares: Shares::Near(each), ..division });
             }
             return all;
         }
@@ -250,9 +313,12 @@ impl Tiled {
         if self.stored == Stored::Nf4 { 32 << 10 } else { 0 }
     }
 
-    /// Bytes of results on their way out: `OUT_BYTES` in the kernel.
+    /// Bytes of results on their way out, and of sums of others: `OUT_BYTES` in the kernel, and `left`.
     fn results(division: Division) -> usize {
-        if division.unit == Unit::Mma { 0 } else { division.teams * 16 * 144 }
+        if division.unit == Unit::Mma {
+            return 0;
+        }
+        division.teams * 16 * 144 + (division.near() * division.sides - 1) * division.height() * division.rows * 4
     }
 
     fn stage_bytes(&self, division: Division) -> usize {
@@ -273,13 +339,14 @@ impl Tiled {
         match division.shares {
             Shares::Columns(split) => self.fields(division) * split,
             Shares::Fields { clusters, .. } => clusters * division.cluster,
+            Shares::Near(split) => self.fields(division) * split,
         }
     }
 
     /// Bytes of the sums that blocks leave for each other.
-    pub(in crate::cuda) fn partial_bytes(&self, division: Division) -> usize {
+    pub(super) fn left_bytes(&self, division: Division) -> usize {
         let left = match division.shares {
-            Shares::Columns(1) => 0,
+            Shares::Columns(1) | Shares::Near(_) => 0,
             Shares::Fields { clusters, whole } if clusters * whole == self.fields(division) => 0,
             // Of a field's part: that of the columns, or of those that others have begun.
             _ => self.blocks(division),
@@ -292,7 +359,7 @@ impl Tiled {
     pub(in crate::cuda) fn counter_bytes(&self, division: Division) -> usize {
         match division.shares {
             Shares::Columns(_) => 4 * self.fields(division),
-            Shares::Fields { .. } => 4 * self.blocks(division),
+            Shares::Fields { .. } | Shares::Near(_) => 4 * self.blocks(division),
         }
     }
 
@@ -320,7 +387,12 @@ impl Tiled {
             let shared = (ring.max(sums) + ALIGNED) as u32;
             return Recipe { source: MMA, function: "gemm_packed", defines, shared };
         }
-        defines.extend([("CLUSTER", number(division.cluster))]);
+        defines.extend([
+            ("CLUSTER", number(division.cluster)),
+            ("SPLIT", number(division.near())),
+            ("SIDES", number(division.sides)),
+        ]);
+        defines.push(("AHEAD", number(division.ahead(self.stored).min(stages))));
         let shared = (ring + Self::results(division) + ALIGNED) as u32;
         Recipe { source: HOPPER, function: "gemm_packed", defines, shared }
     }
@@ -340,7 +412,7 @@ mod tests {
             {
                 let tiled = Tiled { stored, half: false, m, n: 4096, k: 4096, matrices: 1 };
                 let divisions = tiled.divisions(Architecture { major, minor }, 108, kilobytes << 10);
-                assert!((1..=6).contains(&divisions.len()), "{stored:?} with {m} rows on {major}.{minor}");
+                assert!((1..=8).contains(&divisions.len()), "{stored:?} with {m} rows on {major}.{minor}");
                 for division in divisions {
                     assert!(tiled.recipe(division, kilobytes << 10).is_for(Architecture { major, minor }));
                 }
@@ -350,10 +422,20 @@ mod tests {
 
     #[test]
     fn every_stage_is_somebodys() {
-        for (m, n, k) in [(16, 28672, 4096), (64, 200, 520), (256, 5120, 13824), (1024, 14336, 4096), (17, 64, 64)] {
+        for (m, n, k) in
+            [(16, 28672, 4096), (16, 8192, 8192), (64, 200, 520), (256, 5120, 13824), (1024, 14336, 4096), (17, 64, 64)]
+        {
             let tiled = Tiled { stored: Stored::Int4(128), half: false, m, n, k, matrices: 1 };
             for division in tiled.divisions(Architecture { major: 9, minor: 0 }, 132, 227 << 10) {
-                let Shares::Fields { clusters, whole } = division.shares else { panic!("{division:?}") };
+                let (clusters, whole) = match division.shares {
+                    Shares::Fields { clusters, whole } => (clusters, whole),
+                    // Every block has a stage, and all run at once.
+                    Shares::Near(split) => {
+                        assert!(split <= tiled.units() / division.steps && tiled.blocks(division) <= 132);
+                        continue;
+                    }
+                    Shares::Columns(_) => panic!("{division:?}"),
+                };
                 let (fields, stages) = (tiled.fields(division), tiled.units() / division.steps);
                 // No whole rounds beyond the fields, and no cluster without a stage among those that share.
                 assert!(whole * clusters <= fields, "{division:?} of {m} x {n} x {k}");
@@ -361,7 +443,7 @@ mod tests {
                 assert!(shared == 0 || shared >= clusters, "{division:?} of {m} x {n} x {k}");
                 // Every block has a place for what it leaves to others, and a flag.
                 let sums = if shared == 0 { 0 } else { division.height() * division.rows };
-                assert!(tiled.partial_bytes(division) >= tiled.blocks(division) * sums * 4);
+                assert!(tiled.left_bytes(division) >= tiled.blocks(division) * sums * 4);
                 assert!(tiled.counter_bytes(division) >= tiled.blocks(division) * 4);
             }
         }

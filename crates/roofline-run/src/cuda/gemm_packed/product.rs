@@ -27,6 +27,8 @@ pub(in crate::cuda) struct Addresses {
     pub(in crate::cuda) y: u64,
     /// [`Product::partial_bytes`], of any value; products that run one after the other may share them.
     pub(in crate::cuda) partial: u64,
+    /// [`Product::marked_bytes`], all bits set; so they are again after every product, and may be shared as well.
+    pub(in crate::cuda) marked: u64,
     /// [`Product::counter_bytes`], zeros; so they are again after every product, and may be shared as well.
     pub(in crate::cuda) counters: u64,
     /// Of several matrices, the first row of x of each, and behind them the end of the last; any address otherwise.
@@ -45,11 +47,18 @@ pub(in crate::cuda) struct Product {
 }
 
 impl Product {
-    /// One for every division that is worth trying; none where the GPU has too little shared memory.
-    pub(in crate::cuda) fn candidates(gpu: &Gpu, tiled: Tiled, factors: [f32; 2]) -> Result<Vec<Self>> {
+    /// One for every division that is worth trying; none where the GPU has too little shared memory. `gated`: the first half of
+    /// W's rows is a gate of the second.
+    pub(in crate::cuda) fn candidates(gpu: &Gpu, tiled: Tiled, factors: [f32; 2], gated: bool) -> Result<Vec<Self>> {
         let shared = gpu.block_shared()?;
-        let divisions = tiled.divisions(gpu.architecture, gpu.multiprocessors, shared);
-        let recipes: Vec<Recipe> = divisions.iter().map(|division| tiled.recipe(*division, shared)).collect();
+        let mut divisions = tiled.divisions(gpu.architecture, gpu.multiprocessors, shared);
+        divisions.retain(|division| !gated || division.gates());
+        let recipe = |division: &Division| {
+            let mut recipe = tiled.recipe(*division, shared);
+            recipe.defines.push(("GATED", i64::from(gated)));
+            recipe
+        };
+        let recipes: Vec<Recipe> = divisions.iter().map(recipe).collect();
         let product = |((division, function), recipe): ((&Division, CudaFunction), &Recipe)| {
             let geometry = Launch {
                 blocks: tiled.blocks(*division) as u32,
@@ -66,8 +75,14 @@ impl Product {
         self.division.words()
     }
 
+    /// Bytes of the sums that blocks leave for each other.
     pub(in crate::cuda) fn partial_bytes(&self) -> usize {
-        self.tiled.partial_bytes(self.division)
+        if self.division.marks() { 16 } else { self.tiled.left_bytes(self.division) }
+    }
+
+    /// The same of sums that say by themselves that they have come.
+    pub(in crate::cuda) fn marked_bytes(&self) -> usize {
+        if self.division.marks() { self.tiled.left_bytes(self.division) } else { 16 }
     }
 
     pub(in crate::cuda) fn counter_bytes(&self) -> usize {
@@ -87,7 +102,7 @@ impl Product {
             Argument::Address(at.x),
             Argument::Address(at.x_scales),
             Argument::Address(at.y),
-            Argument::Address(at.partial),
+            Argument::Address(if division.marks() { at.marked } else { at.partial }),
             Argument::Address(at.counters),
             integer(tiled.n),
             integer(tiled.units()),

@@ -16,7 +16,7 @@ use crate::{
 const OLDEST: (u32, u32) = (12, 3);
 
 /// Whether kernels of this GPU start ahead.
-pub(super) fn chains(gpu: &Gpu) -> bool {
+pub(in crate::cuda) fn chains(gpu: &Gpu) -> bool {
     let mut parts = gpu.driver.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let driver = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     gpu.architecture.major >= 9 && driver >= OLDEST

@@ -32,6 +32,16 @@ impl Memory {
         Ok(made)
     }
 
+    /// All bits set.
+    pub fn filled(gpu: &Gpu, bytes: usize) -> Result<Self> {
+        let block = vec![0xff; bytes.min(1 << 22)];
+        let mut made = Self::new(gpu, bytes)?;
+        for at in (0..bytes).step_by(block.len().max(1)) {
+            made.write(gpu, at, &block[..block.len().min(bytes - at)])?;
+        }
+        Ok(made)
+    }
+
     /// A copy of `bytes`.
     pub fn of(gpu: &Gpu, bytes: &[u8]) -> Result<Self> {
         let mut made = Self::new(gpu, bytes.len())?;

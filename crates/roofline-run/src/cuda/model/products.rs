@@ -15,10 +15,17 @@ pub use self::{
 };
 use super::{
     Kernels, Matrix, Memory,
-    matrix::unsupported,
+    matrix::{Tiles, unsupported},
     thin::{self, Shape, Way},
 };
-use crate::{Result, cuda::THIN_ROWS};
+use crate::{
+    Result,
+    cuda::{THIN_ROWS, compiler::Architecture, gemv_packed::Stored},
+};
+
+/// Most rows of products of more than few that apply a gate; of 16-bit weights, which cuBLASLt multiplies faster beyond.
+const GATED_ROWS: usize = 64;
+const GATED_SIXTEEN: usize = 32;
 
 /// Rows of chosen experts that one kernel takes.
 const MOST_VISITS: usize = 32 << 10;
@@ -33,8 +40,9 @@ pub struct Products<'g> {
     codes: Memory,
     scales: [Memory; 2],
     sums: Memory,
-    /// Sums that blocks leave for each other, and how many have.
+    /// Sums that blocks leave for each other, those that say that they have come, and how many have.
     partial: Memory,
+    marked: Memory,
     counters: Memory,
     /// Whether any of these was replaced by a larger one.
     grew: bool,
@@ -54,14 +62,20 @@ impl<'g> Products<'g> {
             scales,
             sums: none()?,
             partial,
+            marked: none()?,
             counters: Memory::zeroed(kernels.gpu, 16)?,
             grew: false,
         })
     }
 
     /// Whether a gate is applied within the product.
-    pub fn gates(matrix: &Matrix, m: usize) -> bool {
-        matrix.turns && matrix.packed.is_some() && m <= THIN_ROWS
+    pub fn gates(&self, matrix: &Matrix, m: usize) -> bool {
+        let few = matrix.packed.is_some() && m <= THIN_ROWS;
+        let hopper = self.kernels.gpu.architecture == Architecture { major: 9, minor: 0 };
+        let most = |own: &Tiles| if own.stored == Stored::Sixteen { GATED_SIXTEEN } else { GATED_ROWS };
+        let more = m > THIN_ROWS && matrix.tiled.as_ref().is_some_and(|own| m <= most(own));
+        let whole = hopper && matrix.experts == 1 && !matrix.narrows() && matrix.n.is_multiple_of(128);
+        matrix.turns && (few || more && whole)
     }
 
     /// Whether a product may do a part of the norms before and behind it.
@@ -200,8 +214,11 @@ impl<'g> Products<'g> {
             let ranked = ranked(ways, time)?;
             return Ok(Ways::near(ranked.into_iter().map(|(took, way)| (took, Plan::Thin(way))).collect()));
         }
-        if linear.gated || linear.unnormed.is_some() || linear.sum.is_some() {
-            return Err(unsupported("a gate or a norm within a product of many rows".to_owned()));
+        if linear.unnormed.is_some() || linear.sum.is_some() {
+            return Err(unsupported("a norm within a product of many rows".to_owned()));
+        }
+        if linear.gated {
+            return self.gated(matrix, &peers, linear);
         }
         if matrix.narrows() {
             return self.narrow_blas(matrix, linear).map(Ways::only);

@@ -3,7 +3,8 @@
 //! A block has as many tokens as there are, up to the next power of two, because what is widened has to serve all of them. Blocks
 //! are as many as there are multiprocessors, and each has the same number of the stages of all fields (a field is a tile of
 //! the output): no wave is half empty, but a field that several blocks share is added up through the L2, and a block whose
-//! stages end one field and begin another leaves sums of both. Where fields are enough, each may be one block's alone.
+//! stages end one field and begin another leaves sums of both. Where fields are enough, each may be one block's alone; where two
+//! blocks a field nearly fill the machine, they may be neighbours that add up without the L2, and fields may be half as high.
 
 use super::{Cut, Tile, tile};
 
@@ -13,6 +14,10 @@ const TOKENS: (f64, f64) = (16.0, 256.0);
 const TOKENS_OF_BYTES: f64 = 64.0;
 /// Features of a tile, and sums that two warpgroups have registers for.
 const FEATURES: [f64; 2] = [128.0, 256.0];
+/// Features of a tile whose columns two warpgroups share; blocks that may be neighbours; and the most tokens of either.
+const SIDED: f64 = 64.0;
+const NEAR: f64 = 2.0;
+const NEAR_TOKENS: f64 = 64.0;
 const SUMS: f64 = 256.0 * 128.0;
 /// Tokens from which two blocks fetch them for each other.
 const CLUSTERED: f64 = 256.0;
@@ -22,6 +27,8 @@ const FEW: f64 = 64.0;
 const PADDED: f64 = 256.0;
 /// A machine that is emptier than this with a whole number of blocks to a field has its stages shared by all.
 const NEARLY_FULL: f64 = 7.0 / 8.0;
+/// One that is emptier than this with neighbours is not tried with them.
+const MOSTLY_FULL: f64 = 3.0 / 4.0;
 
 /// What is multiplied, per element where it is bytes.
 pub(super) struct Product {
@@ -47,7 +54,12 @@ pub(super) fn cuts(product: &Product, units: f64) -> Vec<Cut> {
     let clusters: &[f64] = if tokens >= CLUSTERED { &[1.0, 2.0] } else { &[1.0] };
     let each =
         |tile: &Tile| clusters.iter().flat_map(|cluster| product.shared(*tile, *cluster, units)).collect::<Vec<_>>();
-    tiles.iter().flat_map(each).collect()
+    let mut all: Vec<Cut> = tiles.iter().flat_map(each).collect();
+    if !product.bytes && tokens <= NEAR_TOKENS {
+        all.extend(product.near(tile(tokens, FEATURES[0]), NEAR, units));
+        all.extend([1.0, NEAR].into_iter().filter_map(|each| product.near(tile(tokens, SIDED), each, units)));
+    }
+    all
 }
 
 impl Product {
@@ -68,6 +80,18 @@ impl Product {
             all.push(cut(room));
         }
         all
+    }
+
+    /// `each` neighbours to a field, where there is room for as many; half a field only where they fill most of the machine.
+    fn near(&self, tile: Tile, each: f64, units: f64) -> Option<Cut> {
+        let fields = (self.m / tile.tokens).ceil() * (self.n / tile.features).ceil();
+        let stages = ((self.k / PADDED).ceil() * PADDED / self.stage(tile)).ceil();
+        let blocks = fields * each;
+        let full = tile.features > SIDED || blocks >= MOSTLY_FULL * units;
+        let fits = each == (units / fields).floor() && each <= stages && full;
+        // What is left to the first of them stays in its shared memory.
+        let cut = Cut { partial: 0.0, gathered: 0.0, split: false, ..self.cut(tile, 1.0, fields, stages, blocks) };
+        fits.then_some(cut)
     }
 
     /// Columns of a stage.

@@ -106,6 +106,18 @@ impl<'g> Products<'g> {
         Ok(Plan::Narrow(Box::new(product), algorithm))
     }
 
+    /// The fastest ways of a gate and what it multiplies.
+    pub(super) fn gated(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
+        let products = self.tiled(matrix, Shape::of(linear, 0))?;
+        let time = |way: &Plan<'g>| {
+            fastest(self.kernels, peers.len(), &mut |at| match way {
+                Plan::Tiled(product) => self.run_tiled(product, peers[at], linear, 0),
+                _ => Err(unsupported("another way of a gate".to_owned())),
+            })
+        };
+        Ok(Ways::near(ranked(products, time)?))
+    }
+
     /// The fastest of all ways of a product of many rows.
     pub(super) fn many(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
         let shape = Shape::of(linear, 0);
@@ -155,15 +167,16 @@ impl<'g> Products<'g> {
         let Some(own) = &matrix.tiled else { return Ok(Vec::new()) };
         let Matrix { n, k, experts, .. } = *matrix;
         let tiled = Tiled { stored: own.stored, half: self.kernels.half, m: shape.m, n, k, matrices: experts };
-        let Ok(products) = gemm_packed::Product::candidates(gpu, tiled, [own.tensor, 1.0]) else {
+        let Ok(products) = gemm_packed::Product::candidates(gpu, tiled, [own.tensor, 1.0], shape.gated) else {
             return Ok(Vec::new());
         };
         let most = |bytes: fn(&gemm_packed::Product) -> usize| products.iter().map(bytes).max().unwrap_or(0);
-        let (partial, counters) =
-            (most(gemm_packed::Product::partial_bytes), most(gemm_packed::Product::counter_bytes));
-        if self.partial.bytes() < partial || self.counters.bytes() < counters {
+        let partial = most(gemm_packed::Product::partial_bytes);
+        let (marked, counters) = (most(gemm_packed::Product::marked_bytes), most(gemm_packed::Product::counter_bytes));
+        if self.partial.bytes() < partial || self.marked.bytes() < marked || self.counters.bytes() < counters {
             gpu.wait()?;
             self.partial = Memory::new(gpu, partial.max(self.partial.bytes()))?;
+            self.marked = Memory::filled(gpu, marked.max(self.marked.bytes()))?;
             self.counters = Memory::zeroed(gpu, counters.max(self.counters.bytes()))?;
             self.grew = true;
         }
@@ -180,10 +193,11 @@ impl<'g> Products<'g> {
         let Some(own) = &matrix.tiled else {
             return Err(unsupported("a matrix without tiles".to_owned()));
         };
-        let [weights, scales, partial, counters] =
-            [&own.weights, &own.scales, &self.partial, &self.counters].map(Memory::address);
+        let [weights, scales, partial, marked, counters] =
+            [&own.weights, &own.scales, &self.partial, &self.marked, &self.counters].map(Memory::address);
         let (x, y) = (linear.x, linear.y);
-        product.enqueue(self.kernels.gpu, &Addresses { weights, scales, x, x_scales: 0, y, partial, counters, starts })
+        let addresses = Addresses { weights, scales, x, x_scales: 0, y, partial, marked, counters, starts };
+        product.enqueue(self.kernels.gpu, &addresses)
     }
 
     fn blas(&self, w: u64, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
