@@ -29,7 +29,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::terms::Parts;
-use crate::{Error, Op, Precision, Result, format::Sizes, machine::Stack, predict::Causes, units::Seconds};
+use crate::{
+    Dim, Error, Format, Op, Precision, Result,
+    format::Sizes,
+    machine::Stack,
+    op::{Elementwise, ElementwiseKind},
+    predict::Causes,
+    units::Seconds,
+};
 
 /// Fitted terms with where they come from and how good they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,6 +109,23 @@ impl Calibration {
     pub(crate) fn beside(&self, op: &Op) -> Seconds {
         let own = self.gap.as_ref().filter(|_| self.has_gaps()).and_then(|gap| gap.prompts.as_ref());
         own.map_or(Seconds::ZERO, |prompts| prompts.time(gap::beside(op)))
+    }
+
+    /// What rounding the inputs of a product to 8 bit takes in a whole pass: a kernel of its own, which looks for the largest number of
+    /// a row as a norm adds up its squares. A kernel that stands alone is given rounded inputs.
+    pub(crate) fn rounding(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Seconds {
+        let linear = match op {
+            Op::Linear(linear) => linear,
+            Op::ActivatedLinear(activated) => &activated.linear,
+            _ => return Seconds::ZERO,
+        };
+        let (weights, inputs) = (precision.weights, precision.activations);
+        if !self.has_gaps() || weights != inputs || ![Format::FP8, Format::INT8].contains(&inputs) {
+            return Seconds::ZERO;
+        }
+        let (tokens, width) = (u128::from(linear.m.get()), linear.k);
+        let rows = Op::Elementwise(Elementwise { kind: ElementwiseKind::Norm, tokens, vectors: Dim::ONE, width });
+        self.causes(&rows, precision, sizes).map_or(Seconds::ZERO, |causes| causes.time + self.between())
     }
 
     /// Whether a term covers a kernel.
