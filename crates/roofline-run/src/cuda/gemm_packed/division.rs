@@ -337,9 +337,8 @@ impl Tiled {
     /// Blocks of a launch.
     pub(in crate::cuda) fn blocks(&self, division: Division) -> usize {
         match division.shares {
-            Shares::Columns(split) => self.fields(division) * split,
+            Shares::Columns(split) | Shares::Near(split) => self.fields(division) * split,
             Shares::Fields { clusters, .. } => clusters * division.cluster,
-            Shares::Near(split) => self.fields(division) * split,
         }
     }
 
