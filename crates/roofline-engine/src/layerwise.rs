@@ -4,6 +4,8 @@
 //! each sample hands on. Numbers between kernels are FP32: what is observed is then the model's own, without a narrower
 //! type's rounding.
 
+use std::path::Path;
+
 use roofline_core::{
     Format, Model, Program,
     model::{FeedForward, Lowering, Workload},
@@ -20,6 +22,7 @@ use crate::{
     matrix::{Loading, Tensors},
     processor::{Input, ProcessorSession, Stretch},
     products,
+    streams::{Stream, Streams},
     turns::in_turns,
     weights::Weights,
 };
@@ -32,7 +35,7 @@ pub struct Layerwise<'a> {
     tensors: Tensors<'a>,
     samples: Vec<Vec<u32>>,
     /// What each sample hands to the layer that is next.
-    streams: Vec<Vec<f32>>,
+    streams: Streams,
     /// The layer that is next.
     next: usize,
     /// Whether samples have reached the first layer.
@@ -56,13 +59,27 @@ impl<'a> Layerwise<'a> {
         }
         let program = model.program(Workload::decode(1, 1)?, Lowering::default())?;
         let tensors = Tensors::new(checkpoint, false)?;
-        let streams = vec![Vec::new(); samples.len()];
+        let streams = Streams::new(samples.len());
         Ok(Self { model, settings, program, tensors, samples, streams, next: 0, started: false })
     }
 
-    /// What each sample hands to the layer that is next: a row for each token, and nothing before the first has run.
-    pub fn streams(&self) -> &[Vec<f32>] {
-        &self.streams
+    /// Keeps what samples hand on in a file in `folder` instead of in memory. Nothing may have run yet.
+    pub fn offloaded(self, folder: &Path) -> Result<Self> {
+        debug_assert!(!self.started);
+        let hidden = self.model.hidden.get() as usize;
+        let lengths = self.samples.iter().map(|sample| sample.len() * hidden).collect();
+        Ok(Self { streams: Streams::offloaded(folder, lengths)?, ..self })
+    }
+
+    /// Bytes of what all samples hand from one layer to the next.
+    pub fn handed_on(&self) -> u64 {
+        let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
+        4 * tokens * self.model.hidden.get()
+    }
+
+    /// What a sample hands to the layer that is next: a row for each token, and nothing before the first has run.
+    pub fn stream(&mut self, sample: usize) -> Result<Vec<f32>> {
+        self.streams.each()[sample].read()
     }
 
     fn loading(&self) -> Result<Loading> {
@@ -95,18 +112,16 @@ impl<'a> Layerwise<'a> {
         let (engine, stretch) = (&engine, &stretch);
         let runner = || {
             let mut session = ProcessorSession::alone(engine, longest)?;
-            Ok(move |(tokens, stream): (&Vec<u32>, &mut Vec<f32>)| {
-                let mut kept;
-                let stream = if moves_on {
-                    stream
-                } else {
-                    kept = stream.clone();
-                    &mut kept
-                };
-                session.run_stretch(stretch, tokens, stream, wanted)
+            Ok(move |(tokens, mut stream): (&Vec<u32>, Stream<'_>)| {
+                let mut rows = stream.read()?;
+                let inputs = session.run_stretch(stretch, tokens, &mut rows, wanted)?;
+                if moves_on {
+                    stream.write(rows)?;
+                }
+                Ok(inputs)
             })
         };
-        let samples = self.samples.iter().zip(&mut self.streams).collect();
+        let samples = self.samples.iter().zip(self.streams.each()).collect();
         in_turns(samples, runners, runner, &mut |_, inputs: Vec<Input>| inputs.into_iter().try_for_each(&mut *each))
     }
 
@@ -153,11 +168,10 @@ impl Observed for Layerwise<'_> {
         self.samples.iter().map(Vec::len).collect()
     }
 
-    /// What samples hand on, the weights of a layer as numbers, and what a sample takes within a layer, twice for each thread:
-    /// one is looked at while the next runs.
+    /// What samples hand on where that stays in memory, the weights of a layer as numbers, and what a sample takes within a
+    /// layer, twice for each thread: one is looked at while the next runs.
     fn memory(&self) -> u64 {
         let hidden = self.model.hidden.get();
-        let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
         let (longest, runners) = (self.longest() as u64, self.runners() as u64);
         let widest = self.model.layers.iter().map(|layer| match layer.feed_forward {
             FeedForward::Dense { inner, .. } => 4 * inner.get(),
@@ -165,7 +179,8 @@ impl Observed for Layerwise<'_> {
         });
         let within = 4 * longest * (12 * hidden + widest.max().unwrap_or(0));
         let layers = self.model.anatomy.order.len().max(1) as u128;
-        4 * tokens * hidden + 4 * (self.model.parameters() / layers) as u64 + 2 * runners * within
+        let streams = if self.streams.in_memory() { self.handed_on() } else { 0 };
+        streams + 4 * (self.model.parameters() / layers) as u64 + 2 * runners * within
     }
 
     fn run(

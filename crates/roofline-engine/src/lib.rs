@@ -24,6 +24,7 @@ mod routing;
 mod samples;
 pub mod sampling;
 mod session;
+mod streams;
 mod substitution;
 pub mod tokenizer;
 mod turns;

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use common::{Fixture, deviation};
 use roofline_core::Format;
@@ -19,9 +19,12 @@ use roofline_quant::{
 };
 
 /// What products of every layer were given, by the first module of each, and what left the last layer.
-fn observed(fixture: &Fixture, threads: usize) -> (BTreeMap<String, Vec<f32>>, Vec<f32>) {
+fn observed(fixture: &Fixture, threads: usize, folder: Option<&Path>) -> (BTreeMap<String, Vec<f32>>, Vec<f32>) {
     let settings = Settings { threads, ..Settings::with(Format::FP32) };
-    let mut samples = Layerwise::new(&fixture.checkpoint, fixture.tokens[..1].to_vec(), &settings).unwrap();
+    let mut samples = Layerwise::new(&fixture.checkpoint, fixture.tokens.clone(), &settings).unwrap();
+    if let Some(folder) = folder {
+        samples = samples.offloaded(folder).unwrap();
+    }
     let mut all: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for layer in 0..samples.layers() {
         let pass = Pass { layer, replaced: &Replaced::new(), moves_on: true };
@@ -32,7 +35,7 @@ fn observed(fixture: &Fixture, threads: usize) -> (BTreeMap<String, Vec<f32>>, V
         });
         told.unwrap();
     }
-    let stream = samples.streams()[0].clone();
+    let stream = samples.stream(0).unwrap();
     (all, stream)
 }
 
@@ -48,21 +51,22 @@ fn layers_one_by_one_are_the_model() {
         session.feed(0..1, &fixture.tokens[..1], Wanted::Last).unwrap();
         let whole = session.take_layers();
         drop(session);
-        let (_, stream) = observed(&fixture, 2);
+        let (_, stream) = observed(&fixture, 2, None);
         let error = deviation(&stream, &whole.last().unwrap().values);
         assert!(error <= 1e-6, "{family}: {error:.2e}");
     }
 }
 
-/// Whatever the number of threads, the same bits.
+/// Whatever the number of threads, and wherever samples wait, the same bits.
 #[test]
 fn threads_change_nothing() {
     for family in ["llama", "mixtral"] {
         let fixture = Fixture::open(family);
-        let one = observed(&fixture, 1);
+        let one = observed(&fixture, 1, None);
         for threads in [2, 3, 5] {
-            assert!(observed(&fixture, threads) == one, "{family} with {threads} threads");
+            assert!(observed(&fixture, threads, None) == one, "{family} with {threads} threads");
         }
+        assert!(observed(&fixture, 2, Some(&std::env::temp_dir())) == one, "{family} with samples on disk");
     }
 }
 
@@ -104,11 +108,11 @@ fn replaced_weights_run() {
     let mut samples = Layerwise::new(&fixture.checkpoint, fixture.tokens[..1].to_vec(), &settings).unwrap();
     let looks = Pass { layer: 0, replaced: &Replaced::new(), moves_on: false };
     samples.run(looks, &mut |_| Ok(())).unwrap();
-    let before = samples.streams()[0].clone();
+    let before = samples.stream(0).unwrap();
     samples.run(looks, &mut |_| Ok(())).unwrap();
-    assert!(samples.streams()[0] == before, "it only looked");
+    assert!(samples.stream(0).unwrap() == before, "it only looked");
     samples.run(Pass { layer: 0, replaced: &silent, moves_on: true }, &mut |_| Ok(())).unwrap();
-    assert!(samples.streams()[0] == before);
+    assert!(samples.stream(0).unwrap() == before);
     let error =
         samples.run(Pass { layer: 0, replaced: &Replaced::new(), moves_on: true }, &mut |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("reached layer 1"), "{error}");

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::{
     Container, Error, Result,
+    disk::read_exact_at,
     gguf::source::Source,
     lora::{Change, Changes, Merge},
     pytorch,
@@ -128,27 +129,6 @@ impl Shard {
             Some(changes) => Change::apply_to_bytes(changes, entry, offset, bytes),
         }
     }
-}
-
-/// Positioned reads leave no mapped pages behind, so memory stays bounded whatever the size of the file, and a file that
-/// another process cuts short is an error instead of a signal.
-#[cfg(unix)]
-pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-#[cfg(windows)]
-pub(crate) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, at)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                bytes = &mut bytes[read..];
-                at += read as u64;
-            }
-        }
-    }
-    Ok(())
 }
 
 #[derive(Deserialize)]

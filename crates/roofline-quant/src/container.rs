@@ -2,7 +2,7 @@
 
 use std::{fmt, fs::File, path::Path};
 
-use crate::{Error, Result, checkpoint::read_exact_at};
+use crate::{Error, Result, disk::read_exact_at};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

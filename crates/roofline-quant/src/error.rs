@@ -116,7 +116,7 @@ pub enum Error {
 
 impl Error {
     /// A closure that turns an [`io::Error`] into an error that says where it happened.
-    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::File { action, path: path.to_owned(), error }
     }
 

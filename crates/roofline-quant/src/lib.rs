@@ -17,6 +17,7 @@ pub mod checkpoint;
 pub mod coding;
 pub mod container;
 pub mod data;
+pub mod disk;
 pub mod dtype;
 mod error;
 mod error_stats;

@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     Error, Result,
-    checkpoint::read_exact_at,
+    disk::read_exact_at,
     safetensors::{Entry, Header},
 };
 use pickle::{Pickle, Tensor};

@@ -10,7 +10,7 @@ mod crew;
 mod files;
 
 pub(crate) use crew::{Crew, Task};
-pub(crate) use files::{Files, create, write_all_at};
+pub(crate) use files::{Files, create};
 
 use std::{sync::mpsc, thread};
 

@@ -25,8 +25,12 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Error, ErrorStats, Result, part::Part};
-use disk::{enough_space, exchange, free_space, is_at, occupied, put, sync_folder};
+use crate::{
+    Error, ErrorStats, Result,
+    disk::{enough_space, free_space},
+    part::Part,
+};
+use disk::{exchange, is_at, occupied, put, sync_folder};
 use journal::{begin, finished, same};
 
 /// The file of a run's journal.

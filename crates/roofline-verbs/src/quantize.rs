@@ -87,6 +87,10 @@ pub struct Request {
     /// Which samples are taken: the same number takes the same
     #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "Methods by data")]
     pub seed: u64,
+    /// Where samples wait between layers, instead of in memory: a folder, for what has no name and is gone afterwards
+    #[arg(long, value_name = "FOLDER", help_heading = "Methods by data")]
+    #[schemars(extend("x-local" = true))]
+    pub offload: Option<PathBuf>,
     /// gptq: whether inputs that matter most are rounded first, which changes no file's layout; true when left out
     #[arg(long, value_name = "BOOL", help_heading = "Methods by data")]
     pub act_order: Option<bool>,
@@ -195,6 +199,7 @@ impl Default for Request {
             data: None,
             samples: None,
             length: None,
+            offload: None,
             seed: 0,
             act_order: None,
             damping: None,
@@ -411,9 +416,10 @@ impl Request {
 
     /// How a method goes by data; an error where one is told of data that goes by none.
     fn tuning(&self, method: Method) -> Result<Tuning> {
-        let Self { data, samples, length, seed, act_order, damping, alpha, .. } = self;
+        let Self { data, samples, length, seed, offload, act_order, damping, alpha, .. } = self;
         // A size to aim at goes by a text, too, whatever the method.
-        let told = data.is_some() && !self.aims() || samples.is_some() || length.is_some() || *seed != 0;
+        let told =
+            data.is_some() && !self.aims() || samples.is_some() || length.is_some() || *seed != 0 || offload.is_some();
         let own = |wanted: Method, told: bool, name: &str| {
             if !told || method == wanted {
                 return Ok(());
@@ -422,7 +428,7 @@ impl Request {
             Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
         };
         if told && !method.needs_data() {
-            let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩` and `⟨seed⟩` out, or say `⟨method gptq⟩`";
+            let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩`, `⟨seed⟩` and `⟨offload⟩` out, or say `⟨method gptq⟩`";
             return Err(Error::request(format!("the method `{method}` goes by no data"), hint));
         }
         own(Method::Gptq, act_order.is_some(), "act_order")?;

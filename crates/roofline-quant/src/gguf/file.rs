@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Header, Tensor};
-use crate::{Error, Result, checkpoint::read_exact_at, ggml, ggml::Type};
+use crate::{Error, Result, disk::read_exact_at, ggml, ggml::Type};
 
 /// A GGUF file. Nothing but its head has been read.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use std::{
 use super::{Part, Share};
 use crate::{
     Checkpoint, Error, ErrorStats, Manner, QuantizeJob, Request, Result, Workspace,
-    checkpoint::read_exact_at,
+    disk::{read_exact_at, write_all_at},
     job::Output,
     quantize::{Report, conclude, fingerprint, prepare, without_data},
-    stream::{Progress, create, write_all_at},
+    stream::{Progress, create},
     workspace::{Found, Unfit},
 };
 

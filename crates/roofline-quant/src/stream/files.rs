@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error, Result, Workspace,
+    disk::write_all_at,
     job::{Output, Place, QuantizeJob},
     part::Share,
 };
@@ -44,19 +45,4 @@ pub(crate) fn create(output: &Output, folder: &Path) -> Result<(PathBuf, File)> 
     file.set_len(output.bytes).map_err(Error::file("write", &path))?;
     write_all_at(&file, &output.head.bytes(), 0).map_err(Error::file("write", &path))?;
     Ok((path, file))
-}
-
-#[cfg(unix)]
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
-}
-
-#[cfg(windows)]
-pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
-        bytes = &bytes[written..];
-        at += written as u64;
-    }
-    Ok(())
 }

@@ -35,32 +35,6 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Refuses a disk that is too small.
-pub(super) fn enough_space(folder: &Path, needed: u64) -> Result<()> {
-    match free_space(folder)? {
-        Some(free) if free < needed => Err(Error::Space { path: folder.to_owned(), free, needed }),
-        _ => Ok(()),
-    }
-}
-
-/// Bytes that are free, where the system tells.
-#[cfg(unix)]
-pub(super) fn free_space(folder: &Path) -> Result<Option<u64>> {
-    let error = |error: rustix::io::Errno| Error::File {
-        action: "ask for the space of",
-        path: folder.to_owned(),
-        error: error.into(),
-    };
-    let disk = rustix::fs::statvfs(folder).map_err(error)?;
-    Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
-}
-
-/// Other systems are asked by writing.
-#[cfg(not(unix))]
-pub(super) fn free_space(_folder: &Path) -> Result<Option<u64>> {
-    Ok(None)
-}
-
 /// A rename is safe only once the folder that holds the name is on disk.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {

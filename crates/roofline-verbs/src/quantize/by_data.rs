@@ -41,17 +41,30 @@ pub(super) fn run(
         ..Settings::for_checkpoint(checkpoint)
     };
     let mut observed = Layerwise::new(checkpoint, pieces, &settings)?;
+    let mut waiting = String::new();
+    if let Some(folder) = &request.offload {
+        waiting = format!(" and {} in {}", size(observed.handed_on()), folder.display());
+        observed = observed.offloaded(folder)?;
+    }
     order.data = Some(text.clone());
     let needed = observed.memory() + memory_of(checkpoint, order)?;
     let Text { name, samples, length, .. } = &text;
     context.note(format!(
-        "{} runs through the model in {samples} samples of {length} tokens, layer by layer, with about {} of memory",
+        "{} runs through the model in {samples} samples of {length} tokens, layer by layer, with about {} of memory{waiting}",
         name,
         size(needed)
     ));
     if let Some(available) = Machine::detect().available.filter(|available| *available < Bytes::new(needed as f64)) {
         let message = format!("{} of memory are needed, and {available} are available", size(needed));
-        return Err(Error::request(message, "take fewer or shorter samples with `⟨samples⟩` and `⟨length⟩`"));
+        let fewer = "take fewer or shorter samples with `⟨samples⟩` and `⟨length⟩`";
+        let hint = match &request.offload {
+            Some(_) => fewer.to_owned(),
+            None => format!(
+                "{fewer}, or let what they hand from layer to layer, {}, wait on disk with `⟨offload FOLDER⟩`",
+                size(observed.handed_on())
+            ),
+        };
+        return Err(Error::request(message, hint));
     }
     Ok(quantize_observed(checkpoint, order, &mut observed, watch)?)
 }

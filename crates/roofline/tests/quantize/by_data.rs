@@ -63,17 +63,23 @@ fn what_is_said_of_the_text() {
             "{card}"
         );
     }
-    // Another seed takes other samples, the same seed the same bytes.
-    let made = |seed: &str, name: &str| {
+    // Another seed takes other samples, the same seed the same bytes, wherever samples wait between layers.
+    let made = |seed: &str, name: &str, more: &[&str]| {
         let to = folder.join(name);
         let asked = ["quantize", source, "--plan", "w4a16", "--method", "gptq", "--data", text, "--samples", "8"];
         let output =
-            roofline(&[&asked[..], &["--length", "64", "--seed", seed, "--to", to.to_str().unwrap()]].concat());
+            roofline(&[&asked[..], &["--length", "64", "--seed", seed, "--to", to.to_str().unwrap()], more].concat());
         assert!(output.status.success(), "{}", shown(&output, &folder));
+        let waits = said(&output).contains(" of memory and ");
+        assert_eq!(waits, !more.is_empty(), "{}", said(&output));
         fs::read(to.join("model.safetensors")).unwrap()
     };
-    let one = made("1", "one");
-    assert!(one == made("1", "again") && one != made("2", "two"));
+    let one = made("1", "one", &[]);
+    assert!(one == made("1", "again", &[]) && one != made("2", "two", &[]));
+    let wait = folder.join("wait");
+    fs::create_dir(&wait).unwrap();
+    assert!(one == made("1", "waited", &["--offload", wait.to_str().unwrap()]));
+    assert!(names(&wait).is_empty());
 }
 
 #[test]
@@ -100,9 +106,12 @@ fn refusals() {
         &["--samples", "too small"],
     );
     refused(&["--method", "gptq", "--data", &path(&text), "--length", "600"], &["600 tokens", "512", "--length"]);
+    let none = path(&folder.join("none"));
+    refused(&["--method", "gptq", "--data", &path(&text), "--offload", &none], &[&none]);
     fs::write(&text, "abc").unwrap();
     refused(&["--method", "gptq", "--data", &path(&text)], &["text.txt has 3 tokens, and a sample 512", "--length"]);
     refused(&["--data", &path(&text)], &["the method `rtn` goes by no data", "--method gptq"]);
+    refused(&["--offload", &path(&folder)], &["goes by no data", "--offload"]);
     refused(&["--method", "awq", "--damping", "0.1"], &["--damping", "gptq's"]);
     refused(&["--method", "gptq", "--damping", "7"], &["--damping", "from 0 to 1"]);
     refused(&["--method", "gptq", "--part", "1/2"], &["the method `gptq` goes by a text"]);
