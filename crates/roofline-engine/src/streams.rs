@@ -133,6 +133,6 @@ mod tests {
         let error = Streams::offloaded(none, vec![1]).err().unwrap().to_string();
         assert!(error.contains("/proc/nowhere"), "{error}");
         let full = Streams::offloaded(&std::env::temp_dir(), vec![1 << 58]).err().unwrap().to_string();
-        assert!(full.contains("are free"), "{full}");
+        assert!(full.contains("bytes free"), "{full}");
     }
 }

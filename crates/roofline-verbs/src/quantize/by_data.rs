@@ -43,6 +43,10 @@ pub(super) fn run(
     let mut observed = Layerwise::new(checkpoint, pieces, &settings)?;
     let mut waiting = String::new();
     if let Some(folder) = &request.offload {
+        if !folder.is_dir() {
+            let message = format!("{} is no folder", folder.display());
+            return Err(Error::request(message, "name one that is there with `⟨offload FOLDER⟩`"));
+        }
         waiting = format!(" and {} in {}", size(observed.handed_on()), folder.display());
         observed = observed.offloaded(folder)?;
     }
