@@ -29,6 +29,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::terms::Parts;
+pub(crate) use self::terms::Stands;
 use crate::{
     Dim, Error, Format, Op, Precision, Result,
     format::Sizes,
@@ -77,11 +78,11 @@ impl Calibration {
     }
 
     /// The time of one kernel by cause, and how sure it is; none where no term covers it.
-    pub(crate) fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<(Causes, f64)> {
+    pub(crate) fn expect(&self, op: &Op, precision: &Precision, sizes: Sizes, stands: Stands) -> Option<(Causes, f64)> {
         let (Parts { launch, memory, compute, time, .. }, interval) = match &self.terms {
             Terms::Timed(terms) => terms.parts(op, precision)?,
             terms => {
-                let parts = terms.parts(op, precision, sizes)?;
+                let parts = terms.parts(op, precision, sizes, stands)?;
                 (parts, self.quality.interval_of(parts.family))
             }
         };
@@ -89,9 +90,9 @@ impl Calibration {
         Some((Causes { time, launch, memory, compute, network: Seconds::ZERO }, interval))
     }
 
-    /// The time of one kernel by cause; none where no term covers it.
+    /// The time of one kernel that stands alone, by cause; none where no term covers it.
     pub fn causes(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Causes> {
-        self.expect(op, precision, sizes).map(|(causes, _)| causes)
+        self.expect(op, precision, sizes, Stands::Alone).map(|(causes, _)| causes)
     }
 
     /// Whether it is of kernels whose gaps in a pass are of interest: our own on a GPU, which a graph starts.
@@ -130,6 +131,6 @@ impl Calibration {
 
     /// Whether a term covers a kernel.
     pub fn covers(&self, op: &Op, precision: &Precision) -> bool {
-        self.terms.parts(op, precision, Sizes::Exact).is_some()
+        self.terms.parts(op, precision, Sizes::Exact, Stands::Alone).is_some()
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::{
     Device, Graph, Math, Op, Precision, Result,
-    calibration::{Calibration, Terms},
+    calibration::{Calibration, Stands, Terms},
     format::Sizes,
     plan::Assignment,
     predict::{Causes, Estimate, Expected, Prediction},
@@ -180,6 +180,7 @@ impl Machine {
         let least = if start > Seconds::ZERO { libm::log(self.reach.factor(among.regime)) } else { 0.0 };
         // Our own kernels stand in a graph, where the next may begin before the last has ended.
         let own = among.whole && !self.moved;
+        let stands = if own { Stands::InPass } else { Stands::Alone };
         let start = if own { start + calibration.between() } else { start };
         // What runs beside products of many rows moves bytes of its own, in kernels of its own: it says nothing of what bounds
         // the product.
@@ -193,12 +194,12 @@ impl Machine {
             let compute = if fed { causes.compute.max(causes.memory) } else { causes.compute };
             Causes { time: time + beside, launch, memory, compute, ..causes }
         };
-        if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes) {
+        if let Some((causes, interval)) = calibration.expect(op, precision, self.sizes, stands) {
             let (interval, basis) =
                 if self.moved { (MOVED * interval, Basis::Transferred) } else { (interval, Basis::Calibrated) };
             return (Expected::new(started(causes), interval.max(least).exp(), ideal), basis);
         }
-        if let Some((causes, interval)) = self.sibling(calibration, op, precision, ideal) {
+        if let Some((causes, interval)) = self.sibling(calibration, op, precision, ideal, stands) {
             return (Expected::new(started(causes), interval.max(least).exp(), ideal), Basis::Transferred);
         }
         self.reached(op, precision, among, ideal)

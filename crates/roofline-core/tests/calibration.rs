@@ -98,7 +98,7 @@ fn norms() -> Vec<Sample> {
         let norm = Elementwise { kind: ElementwiseKind::Norm, tokens: u128::from(tokens), vectors, width };
         let (op, precision) = (Graph::elementwise(norm).nodes[0].op, precision(name));
         let time = truth().causes(&op, &precision, Sizes::Exact).unwrap().time;
-        Sample { op, precision, math: Math::Fp32, time }
+        Sample { op, precision, math: Math::Fp32, time, ran: None }
     };
     [1, 4, 16, 64, 256, 1024].into_iter().flat_map(|tokens| ["fp32", "bf16"].map(|name| norm(tokens, name))).collect()
 }
@@ -122,7 +122,7 @@ fn samples(noise: f64) -> Vec<Sample> {
                 let precision = precision(name);
                 let time = truth().causes(&op, &precision, Sizes::Exact).unwrap().time;
                 let wobble = 1.0 + noise * ((samples.len() * 7919 % 101) as f64 / 50.0 - 1.0);
-                samples.push(Sample { op, precision, math: unit(m, name), time: time * wobble });
+                samples.push(Sample { op, precision, math: unit(m, name), time: time * wobble, ran: None });
             }
         }
     }

@@ -97,7 +97,7 @@ fn samples(truth: &Calibration, skip: usize) -> Vec<Sample> {
         for (m, name) in [(thin, "bf16"), (thin, "w4a16"), (tiled, "bf16"), (tiled, "int8")] {
             let (op, precision) = (product(m, n, k), precision(name));
             let time = truth.causes(&op, &precision, Sizes::Exact).unwrap().time;
-            all.push(Sample { op, precision, math: op.math(&precision), time });
+            all.push(Sample { op, precision, math: op.math(&precision), time, ran: None });
         }
     }
     all
@@ -106,8 +106,13 @@ fn samples(truth: &Calibration, skip: usize) -> Vec<Sample> {
 /// Something to copy the quality from; the terms are replaced.
 fn any() -> Calibration {
     let op = |index: u64| product(1 + index % 40, 1024 + 128 * index, 2048);
-    let sample =
-        |index| Sample { op: op(index), precision: precision("bf16"), math: Math::Bf16, time: Seconds::new(1e-5) };
+    let sample = |index| Sample {
+        op: op(index),
+        precision: precision("bf16"),
+        math: Math::Bf16,
+        time: Seconds::new(1e-5),
+        ran: None,
+    };
     calibrated(&(0..30).map(sample).collect::<Vec<_>>())
 }
 
@@ -233,7 +238,8 @@ fn rows(text: &str) -> Vec<Vec<f64>> {
 #[test]
 fn public_timings_are_predicted() {
     let bf16 = precision("bf16");
-    let sample = |op, us: f64| Sample { op, precision: bf16, math: Math::Bf16, time: Seconds::new(us * 1e-6) };
+    let sample =
+        |op, us: f64| Sample { op, precision: bf16, math: Math::Bf16, time: Seconds::new(us * 1e-6), ran: None };
     let products = rows(include_str!("data/h200_linear_bf16.csv"));
     let products: Vec<Sample> =
         products.iter().map(|row| sample(product(row[0] as u64, row[1] as u64, row[2] as u64), row[3])).collect();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Dim, Graph, Machine, Op, Precision, Registry,
+    Device, Dim, Graph, Machine, Model, Op, Plan, Precision, Registry,
     calibration::{
         Calibration, Family, FamilyQuality, FamilyTerms, GpuTerms, Lane, LaneTerms, Sample, Spread, Terms, ThinRows,
         fit,
@@ -15,8 +15,10 @@ use roofline_core::{
     format::Sizes,
     graph::Ffn,
     machine::{Basis, Stack},
+    model::{Lowering, Workload},
     op::{Attention, Cache},
     precision::PrecisionSpec,
+    predict::forecast,
     units::{ByteRate, FlopRate, Seconds},
 };
 
@@ -51,7 +53,7 @@ fn attention(batch: u64, heads: u64, width: u64, queries: u64, context: u64) -> 
 }
 
 fn sample(op: Op, precision: Precision, time: Seconds) -> Sample {
-    Sample { op, precision, math: op.math(&precision), time }
+    Sample { op, precision, math: op.math(&precision), time, ran: None }
 }
 
 fn calibrated(samples: &[Sample]) -> Calibration {
@@ -270,6 +272,81 @@ fn a_function_behind_a_product_may_have_terms_of_its_own() {
     };
     let (few, many) = (with(&[64, 1024]), with(&[64, 300, 1024, 1800]));
     assert!(many.abs() < 0.06 && few < -0.06, "{few} {many}");
+}
+
+/// Kernels for few rows and those for more, of which the faster one runs from nine rows on.
+fn contested() -> Calibration {
+    let mut calibration = truth();
+    let Terms::Gpu(terms) = &mut calibration.terms else { panic!("a GPU has the terms of one") };
+    let (mut family, mut lane) = (terms.families[0], terms.lanes[0].clone());
+    (family.family, family.launch) = (Family::Thin, Seconds::new(2e-6));
+    // Cheap to start, and slow at every number that it widens.
+    (lane.lane.family, lane.unpack) = (Family::Thin, Seconds::new(2.5e-13));
+    terms.families.insert(0, family);
+    terms.lanes.insert(0, lane);
+    terms.thin_rows = ROWS.contested(9);
+    calibration
+}
+
+/// The same kernels where another number of rows is the border between them.
+fn bordered(calibration: &Calibration, rows: ThinRows) -> Calibration {
+    let Terms::Gpu(terms) = &calibration.terms else { panic!("a GPU has the terms of one") };
+    Calibration { terms: Terms::Gpu(GpuTerms { thin_rows: rows, ..terms.clone() }), ..calibration.clone() }
+}
+
+#[test]
+fn of_two_kernels_the_faster_one_is_foretold() {
+    let (both, w4a16) = (contested(), precision("w4a16"));
+    let (thin, packed) = (bordered(&both, ROWS), bordered(&both, ThinRows { widened: 8, ..ROWS }));
+    let mut won = [0, 0];
+    for (n, k) in [(256, 512), (1024, 1024), (4096, 4096), (14336, 4096), (4096, 14336), (28672, 8192)] {
+        let [few, many, more] = [8, 16, 17].map(|m| product(m, n, k));
+        let [one, other] = [&thin, &packed].map(|kernels| time(kernels, &many, &w4a16));
+        assert_eq!(time(&both, &many, &w4a16), if one < other { one } else { other });
+        won[usize::from(other < one)] += 1;
+        assert_eq!(time(&both, &few, &w4a16), time(&thin, &few, &w4a16));
+        assert_eq!(time(&both, &more, &w4a16), time(&packed, &more, &w4a16));
+    }
+    assert!(won[0] > 0 && won[1] > 0, "{won:?}");
+    // In a pass of one's own what stands before and behind a thin product is a part of it.
+    let model = Model::find("llama-3-8b").unwrap();
+    let graph = model.graph(Workload::decode(16, 512).unwrap(), Lowering::default()).unwrap();
+    let assignment = "w4a16".parse::<Plan>().unwrap().on(&device(), Some(&model.anatomy)).unwrap();
+    let whole = |calibration: &Calibration| {
+        let machine = Machine::new(device(), Stack::Roofline).calibrated(Some(Cow::Owned(calibration.clone())));
+        forecast(&graph, &assignment, &machine).unwrap().total.expected.time
+    };
+    assert_eq!(whole(&both), whole(&thin));
+    assert_ne!(whole(&both), whole(&packed));
+}
+
+/// A measurement says of the kernel that ran what it takes, and of the other one that it takes no less.
+#[test]
+fn the_slower_kernel_teaches_only_that() {
+    let (both, w4a16) = (contested(), precision("w4a16"));
+    let (thin, packed) = (bordered(&both, ROWS), bordered(&both, ThinRows { widened: 8, ..ROWS }));
+    let one = |index: u32| {
+        let part = |power: i32| (0.5 + f64::from(index) / 1.2207_f64.powi(power)).fract();
+        let side = |at: f64| ((256.0 * 112_f64.powf(at)) / 128.0).round() as u64 * 128;
+        let op = product((1.0 + 64_f64.powf(part(1))) as u64, side(part(2)), side(part(3)));
+        let slower = |one: &Calibration, other| time(one, &op, &w4a16) > time(other, &op, &w4a16);
+        let ran = if slower(&thin, &packed) { Family::Packed } else { Family::Thin };
+        Sample { ran: Some(ran), ..sample(op, w4a16, time(&both, &op, &w4a16)) }
+    };
+    let seen: Vec<Sample> = (0..90).map(one).collect();
+    let rows = ROWS.contested(9);
+    let found = fit(&seen, &device(), "roofline", "a test".to_owned(), rows, Spread::default()).unwrap();
+    let far = |found: &Calibration| {
+        let fresh = (1000..1200)
+            .map(one)
+            .filter(|one| matches!(one.op, Op::Linear(linear) if (9..=16).contains(&linear.m.get())));
+        let off = fresh.map(|one| (time(found, &one.op, &w4a16) / one.time - 1.0).abs()).collect::<Vec<_>>();
+        off.iter().sum::<f64>() / off.len() as f64
+    };
+    // Of one form for both kernels that is not to be had.
+    let blind: Vec<Sample> = seen.iter().map(|one| Sample { ran: None, ..*one }).collect();
+    let (known, unknown) = (far(&found), far(&calibrated(&blind)));
+    assert!(known < 0.04 && unknown > 2.0 * known, "{known} {unknown}");
 }
 
 proptest! {

@@ -58,7 +58,7 @@ pub fn thin_rows(device: &Device) -> ThinRows {
     let rows = ThinRows::all(cuda::THIN_ROWS as u64);
     let capability = device.compute_capability.as_deref().and_then(|text| text.split_once('.')?.0.parse::<u32>().ok());
     match capability {
-        Some(9) => rows.packing(cuda::PACKED_BYTES_ROWS as u64),
+        Some(9) => rows.packing(cuda::PACKED_BYTES_ROWS as u64).contested(cuda::CONTESTED_ROWS as u64),
         // Both operands in FP8 are the library's there.
         Some(8..) => rows.packing(0),
         _ => rows,

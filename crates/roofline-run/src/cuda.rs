@@ -24,7 +24,7 @@ mod replay;
 mod row_format;
 mod widen;
 
-pub(crate) use backend::PACKED_BYTES_ROWS;
+pub(crate) use backend::{CONTESTED_ROWS, PACKED_BYTES_ROWS};
 pub use gemv_packed::THIN_ROWS;
 
 pub use backend::Cuda;

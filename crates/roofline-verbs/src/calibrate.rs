@@ -359,7 +359,7 @@ fn fitted(
     let sample = |measured: &Measurement| {
         let first = measured.time();
         let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
-        Sample { op: measured.op, precision: measured.formats, math: measured.kernel.math, time }
+        Sample { time, ..Sample::of(measured) }
     };
     // The expected tier is of operands in memory, and of kernels that nobody would call naive.
     let usual = |one: &&Measurement| one.kernel.path != Path::CastEmulated && one.residency == Residency::Cold;

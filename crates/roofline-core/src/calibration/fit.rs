@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use super::{
     Calibration, Quality, Spread, cpu, gpu,
-    terms::{Family, Terms, ThinRows},
+    terms::{Family, Stands, Terms, ThinRows},
 };
 use crate::{
-    Device, Error, Math, Op, Precision, Result, device::Kind, format::Sizes, hash::fnv1a, predict::Estimate,
-    units::Seconds,
+    Device, Error, Math, Op, Precision, Result, device::Kind, format::Sizes, hash::fnv1a, measurement::Measurement,
+    predict::Estimate, units::Seconds,
 };
 
 /// One measured kernel.
@@ -25,6 +25,17 @@ pub struct Sample {
     pub math: Math,
     /// The median.
     pub time: Seconds,
+    /// Which of the stack's kernels for products ran, where that is known.
+    pub ran: Option<Family>,
+}
+
+impl Sample {
+    /// What was measured, by its median.
+    pub fn of(measured: &Measurement) -> Self {
+        let Measurement { op, formats, kernel, .. } = measured;
+        let ran = Family::of_kernel(&kernel.name);
+        Self { op: *op, precision: *formats, math: kernel.math, time: measured.time(), ran }
+    }
 }
 
 /// Fewest samples that say anything about so many terms.
@@ -56,7 +67,7 @@ pub fn fit(
     let terms = search(&seen, device, thin_rows);
     // What no seen shape has a term for cannot be predicted, nor counted: a gate whose product was never seen has none.
     for samples in [&mut unseen, &mut seen] {
-        samples.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes).is_some());
+        samples.retain(|sample| terms.parts(&sample.op, &sample.precision, sizes, Stands::Alone).is_some());
     }
     if unseen.len() < 4 {
         return Err(refuse("too few shapes to hold some out".to_owned()));
@@ -85,7 +96,7 @@ fn shape(op: &Op) -> String {
 fn held_out(samples: &[Sample], thin_rows: ThinRows) -> Vec<String> {
     let mut families: BTreeMap<Family, BTreeMap<u64, String>> = BTreeMap::new();
     for sample in samples {
-        let Some(family) = Family::of(&sample.op, &sample.precision, thin_rows) else { continue };
+        let Some(family) = Family::of_sample(sample, thin_rows) else { continue };
         let shape = shape(&sample.op);
         families.entry(family).or_default().insert(fnv1a(shape.as_bytes()), shape);
     }

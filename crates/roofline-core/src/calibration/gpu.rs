@@ -8,13 +8,14 @@
 //! compute = share * (flops / (rate / units) + elements * unpack * units)
 //! stream  = share * (bytes / stream + steps * step + block)
 //! memory  = bytes the kernel reads / read
-//! finish  = bytes written / write + partial sums / sums + share * outputs * output * units
+//! finish  = bytes written / write + partial sums / sums + late / stream + share * outputs * output * units
 //! time    = launches + (compute^4 + stream^4 + memory^4)^(1/4) + finish + split
 //! ```
 //!
 //! `flops`, `bytes`, `elements`, `steps` and `outputs` are those of one block, edges included: a block that is half outside
 //! the matrix costs a whole one. `launches` are the family's and what the lane needs on top, where it takes a second kernel.
-//! `step` is what a block waits for at each of its steps, whatever they hold: where no sum is shared, a long sum is a long
+//! `late` is what a block asks for when all else has come: x, where a kernel fetches its weights while the one before it still runs,
+//! and the sums of others that it adds up. `step` is what a block waits for at each of its steps, whatever they hold: where no sum is shared, a long sum is a long
 //! chain of waits. `output` is what a lane does to each result after the sum: sums that are first stored as INT32 and then
 //! scaled by another kernel are read and written once more. `stream` is what one multiprocessor takes from the L2, where
 //! blocks read their operands again and again; `memory` is what has to come from DRAM once. The fourth power is a maximum with
@@ -37,7 +38,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::cut::{Cut, Task};
-use super::terms::{Family, Parts, ThinRows};
+use super::terms::{Family, Parts, Stands, ThinRows};
 use crate::{
     Op, Precision,
     format::Sizes,
@@ -182,7 +183,7 @@ impl Costs {
         let memory = task.read * self.byte_read;
         let finish = task.write * self.byte_written
             + cut.partial * self.byte_summed
-            + cut.gathered * self.byte_streamed
+            + cut.late * self.byte_streamed
             + share * self.units * cut.outputs * self.output;
         let launch = self.launch + if cut.split { self.split } else { 0.0 };
         // The rounded maximum below is no less than the sharp one, but for the last bits.
@@ -200,8 +201,18 @@ impl Costs {
 }
 
 impl GpuTerms {
-    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
-        let task = Task::of(op, precision, sizes, self.thin_rows, self.units)?;
+    /// By the kernels that run: where two are tried, the faster ones.
+    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes, stands: Stands) -> Option<Parts> {
+        let kernels = match stands {
+            Stands::Alone => [Family::of, Family::other].map(|family| family(op, precision, self.thin_rows)),
+            Stands::InPass => [Family::in_pass(op, precision, self.thin_rows), None],
+        };
+        let by = |family| self.parts_by(op, precision, sizes, family);
+        kernels.into_iter().flatten().filter_map(by).min_by(|a, b| a.time.total_cmp(&b.time))
+    }
+
+    fn parts_by(&self, op: &Op, precision: &Precision, sizes: Sizes, family: Family) -> Option<Parts> {
+        let task = Task::of(op, precision, sizes, family, self.units);
         let shared = self.families.iter().find(|shared| shared.family == task.lane.family)?;
         let lane = |lane: Lane| self.lanes.iter().find(|terms| terms.lane == lane);
         // A product whose activation function was never measured takes what the product itself takes.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     fit::Sample,
-    terms::{Family, Terms},
+    terms::{Family, Stands, Terms},
     timed::six_digits,
 };
 use crate::{Device, Error, Result, format::Sizes, measurement::quantile, predict::Estimate};
@@ -99,7 +99,7 @@ impl Quality {
         spread: Spread,
     ) -> Result<Self> {
         let ratio = |sample: &Sample| {
-            let parts = terms.parts(&sample.op, &sample.precision, Sizes::Exact);
+            let parts = terms.parts(&sample.op, &sample.precision, Sizes::Exact, Stands::Alone);
             parts.map(|parts| (parts.family, parts.time / sample.time.value())).ok_or_else(|| Error::Calibration {
                 device: device.key.clone(),
                 reason: "a sample that its terms do not cover".to_owned(),

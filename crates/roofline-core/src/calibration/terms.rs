@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{cpu::CpuTerms, gpu::GpuTerms, timed::TimedTerms};
+use super::{cpu::CpuTerms, fit::Sample, gpu::GpuTerms, timed::TimedTerms};
 use crate::{Format, Math, Op, Precision, format::Sizes};
 
 /// Kernels that share their code, and so their efficiency.
@@ -39,6 +39,45 @@ impl std::fmt::Display for Family {
 }
 
 impl Family {
+    /// The kernels of a product, by the first word of what ran: our own have the family's, or the library's.
+    pub(super) fn of_kernel(name: &str) -> Option<Self> {
+        match name.split(' ').next()? {
+            "thin" => Some(Self::Thin),
+            "tiled" => Some(Self::Packed),
+            _ => None,
+        }
+    }
+
+    /// Whose kernels a sample is of: those that ran, where two were tried.
+    pub(super) fn of_sample(sample: &Sample, thin_rows: ThinRows) -> Option<Self> {
+        let usual = Self::of(&sample.op, &sample.precision, thin_rows)?;
+        let other = Self::other(&sample.op, &sample.precision, thin_rows);
+        Some(other.filter(|_| sample.ran == other).unwrap_or(usual))
+    }
+
+    /// Those that were tried as well and were slower.
+    pub(super) fn lost(sample: &Sample, thin_rows: ThinRows) -> Option<Self> {
+        let usual = Self::of(&sample.op, &sample.precision, thin_rows)?;
+        let other = Self::other(&sample.op, &sample.precision, thin_rows)?;
+        let ran = sample.ran?;
+        Some(if ran == other { usual } else { other })
+    }
+
+    /// The kernels that are tried beside those of [`Family::of`], where a product stands alone.
+    pub(super) fn other(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
+        let Op::Linear(linear) = op else { return None };
+        let contested = thin_rows.contested.is_some_and(|least| (least..=thin_rows.widened).contains(&linear.m.get()));
+        (contested && is_widened(precision)).then_some(Self::Packed)
+    }
+
+    /// Those of [`Family::of`] in a pass of the stack's own, where bytes times bytes are the library's.
+    pub(super) fn in_pass(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
+        Self::of(op, precision, thin_rows).map(|family| match family {
+            Self::Packed if !is_widened(precision) => Self::Tiled,
+            family => family,
+        })
+    }
+
     /// None for an operator that neither form describes.
     pub(super) fn of(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
         let product = |rows: u64| match rows {
@@ -68,18 +107,28 @@ pub struct ThinRows {
     /// (FP8, INT8) that multiply as they are stored. None where a library takes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<u64>,
+    /// Rows from which those are tried beside the kernel for thin products, where a product stands alone: the faster one runs.
+    /// In a pass of the stack's own, what comes before and behind a thin product is a part of it, and it always runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contested: Option<u64>,
 }
 
 impl ThinRows {
     /// The same for all weights.
     pub const fn all(rows: u64) -> Self {
-        Self { native: rows, widened: rows, packed: None }
+        Self { native: rows, widened: rows, packed: None, contested: None }
     }
 
     /// The same with kernels of the stack's own for more rows of packed weights, and of bytes times bytes up to `native` rows.
     #[must_use]
     pub const fn packing(self, native: u64) -> Self {
         Self { packed: Some(native), ..self }
+    }
+
+    /// The same with kernels for more rows of packed weights that are tried from `least` rows on.
+    #[must_use]
+    pub const fn contested(self, least: u64) -> Self {
+        Self { contested: Some(least), ..self }
     }
 
     /// TF32 has no kernel for few rows: they are the library's at any number.
@@ -102,6 +151,15 @@ impl ThinRows {
 /// Whether weights are stored narrower than what they multiply.
 pub(super) fn is_widened(precision: &Precision) -> bool {
     precision.weights.nominal_bits() < precision.activations.nominal_bits()
+}
+
+/// Where a kernel stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    /// By itself.
+    Alone,
+    /// Among the others of a pass of the stack's own.
+    InPass,
 }
 
 /// Fitted terms. A file with the fields of either form is read as that form.
@@ -129,10 +187,11 @@ pub(super) struct Parts {
 }
 
 impl Terms {
-    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Option<Parts> {
+    /// Of a kernel that stands alone, or in a pass.
+    pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes, stands: Stands) -> Option<Parts> {
         match self {
             Self::Cpu(terms) => terms.parts(op, precision, sizes),
-            Self::Gpu(terms) => terms.parts(op, precision, sizes),
+            Self::Gpu(terms) => terms.parts(op, precision, sizes, stands),
             Self::Timed(terms) => terms.parts(op, precision).map(|(parts, _)| parts),
         }
     }

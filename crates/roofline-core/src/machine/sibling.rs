@@ -7,7 +7,7 @@
 use super::Machine;
 use crate::{
     Format, Math, Op, Precision,
-    calibration::Calibration,
+    calibration::{Calibration, Stands},
     op::{ActivatedLinear, ExpertSide, Experts, Linear},
     precision::PrecisionSpec,
     predict::{Causes, Estimate},
@@ -25,6 +25,7 @@ impl Machine {
         op: &Op,
         precision: &Precision,
         ideal: &Estimate,
+        stands: Stands,
     ) -> Option<(Causes, f64)> {
         let alike = match op {
             Op::Experts(experts) => together(experts)?,
@@ -38,7 +39,7 @@ impl Machine {
             PrecisionSpec::sixteen().on(&self.device).ok(),
         ];
         nearest.iter().flatten().find_map(|other| {
-            let (causes, interval) = calibration.expect(&alike, other, self.sizes)?;
+            let (causes, interval) = calibration.expect(&alike, other, self.sizes, stands)?;
             let floor = Estimate::of(&alike, other, self.sizes, &self.device).ok()?.time();
             // Experts are expected to be chosen evenly, which their floor does not count on.
             let likely = Estimate::likely(op, precision, self.sizes, &self.device).ok()?.time();

@@ -11,6 +11,7 @@ mod prefill;
 mod tiled;
 
 pub(crate) use linear::PACKED_BYTES_ROWS;
+pub(crate) use tiled::CONTESTED_ROWS;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Format, Math, Op, Precision,
-    calibration::terms::{Family, ThinRows, is_widened},
+    calibration::terms::{Family, is_widened},
     format::{Shape, Sizes},
     op::{Attention, Elementwise, ElementwiseKind, Linear},
 };
@@ -57,8 +57,9 @@ pub(super) struct Cut {
     pub(super) outputs: f64,
     /// Bytes of partial sums of all blocks.
     pub(super) partial: f64,
-    /// Bytes of partial sums that the block which adds them up reads.
-    pub(super) gathered: f64,
+    /// Bytes that a block asks for when all of the others have come: inputs that wait for the kernel before, partial sums that it
+    /// adds up.
+    pub(super) late: f64,
     pub(super) split: bool,
     /// The longest block, where they differ, as a multiple of the mean: what a machine that is not full waits for.
     pub(super) longest: f64,
@@ -123,9 +124,8 @@ const DECODE_QUERIES: f64 = 16.0;
 const CHUNK: f64 = 8192.0;
 
 impl Task {
-    /// None for an operator that this form does not describe.
-    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, thin_rows: ThinRows, units: u32) -> Option<Self> {
-        let family = Family::of(op, precision, thin_rows)?;
+    /// By kernels of a family.
+    pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, family: Family, units: u32) -> Self {
         let work = op.work(precision, sizes);
         let (read, write, math) = (work.read.value(), work.write.value(), op.math(precision));
         let lane = |format, kind| Lane { family, math, format, kind };
@@ -140,7 +140,7 @@ impl Task {
             let lane = lane(Some(precision.weights), function.filter(|_| family != Family::Thin));
             task(lane, is_widened(precision), [m, n, k, 1.0], cuts)
         };
-        Some(match op {
+        match op {
             Op::Linear(linear) => product(linear, 1.0, None),
             Op::ActivatedLinear(activated) => {
                 let both = (2.0, Some(ElementwiseKind::GatedActivation));
@@ -168,7 +168,7 @@ impl Task {
                 task(lane(None, Some(elementwise.kind)), false, at, vec![streaming(rows, read + write)])
             }
             _ => task(lane(None, None), false, [read + write, 1.0, 1.0, 1.0], vec![streaming(None, read + write)]),
-        })
+        }
     }
 }
 
@@ -208,6 +208,8 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family
         (TILES.to_vec(), 1.0)
     };
     let sums = if vector { VECTOR_THREADS } else { 1.0 };
+    // Weights are asked for while the kernel before still runs, and x when it has ended.
+    let ahead = thin && !vector;
     let splits: &[u32] = match (vector, thin) {
         (true, _) => &[1],
         (_, true) => &THIN_SPLITS,
@@ -222,15 +224,16 @@ fn products(linear: &Linear, n: f64, precision: &Precision, sizes: Sizes, family
                 break;
             }
             let depth = (k / split / STEP).ceil() * STEP;
+            let x = depth * tokens.min(m) * input;
             cuts.push(Cut {
                 blocks: (m / tokens).ceil() * (n / features).ceil() * split,
                 flops: 2.0 * tokens * features * depth,
-                bytes: depth * (tokens.min(m) * input * again + features * weight),
+                bytes: depth * features * weight + if ahead { 0.0 } else { x * again },
                 elements: depth * features,
                 steps: depth / STEP,
                 outputs: if thin { tokens } else { tokens.min(m) } * features * sums,
                 partial: if split > 1.0 { 4.0 * m * n * split } else { 0.0 },
-                gathered: 0.0,
+                late: if ahead { x } else { 0.0 },
                 split: split > 1.0,
                 longest: 1.0,
             });
@@ -254,7 +257,7 @@ fn decode(attention: &Attention, read: f64, group: f64, keys: f64) -> Vec<Cut> {
         steps: (keys / split / STEP).ceil(),
         outputs: 0.0,
         partial: if split > 1.0 { 4.0 * caches * group * value * split } else { 0.0 },
-        gathered: 0.0,
+        late: 0.0,
         split: split > 1.0,
         longest: 1.0,
     };
@@ -273,7 +276,7 @@ fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
         steps: 0.0,
         outputs: 0.0,
         partial: 0.0,
-        gathered: 0.0,
+        late: 0.0,
         split: false,
         longest: 1.0,
     }
@@ -282,23 +285,25 @@ fn streaming(rows: Option<f64>, bytes: f64) -> Cut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Graph, Registry, precision::PrecisionSpec};
+    use crate::{Graph, Registry, calibration::terms::ThinRows, precision::PrecisionSpec};
 
     fn task(m: u64, n: u64, k: u64, precision: &str) -> Task {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
         let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
         let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
-        Task::of(&op, &precision, Sizes::Exact, ThinRows { native: 16, widened: 64, packed: None }, 132).unwrap()
+        let thin_rows = ThinRows { native: 16, widened: 64, packed: None, contested: None };
+        let family = Family::of(&op, &precision, thin_rows).unwrap();
+        Task::of(&op, &precision, Sizes::Exact, family, 132)
     }
 
     #[test]
     fn a_thin_product_has_a_block_per_16_features() {
         let task = task(9, 4096, 1024, "bf16");
         assert_eq!(task.lane.family, Family::Thin);
-        // 4096 / 16 blocks; nine tokens take two instructions of eight; 16 rows of 1024 weights and nine tokens.
+        // 4096 / 16 blocks; nine tokens take two instructions of eight; 16 rows of 1024 weights, and behind them nine tokens.
         let cut = task.cuts[0];
         assert_eq!((cut.blocks, cut.flops), (256.0, 2.0 * 16.0 * 16.0 * 1024.0));
-        assert_eq!(cut.bytes, 1024.0 * (16.0 + 9.0) * 2.0);
+        assert_eq!((cut.bytes, cut.late), (1024.0 * 16.0 * 2.0, 1024.0 * 9.0 * 2.0));
         assert!(!cut.split && cut.partial == 0.0);
     }
 

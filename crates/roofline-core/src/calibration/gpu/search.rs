@@ -26,7 +26,7 @@ const NOISE: f64 = 0.02;
 const PRIOR: f64 = 0.004;
 /// The same for a term that a lane may do without, `OWN * ln(1 + value / scale)^2`: nothing where it is far below the scale
 /// at which it begins to matter.
-const OWN: f64 = 0.05;
+const OWN: f64 = 0.15;
 /// What a lane costs whose waves are all waited for while the family's are not, in errors of one sample.
 const OWN_WAVE: f64 = 0.2;
 /// What a lane without shared sums has to be better by, in errors of one sample.
@@ -35,30 +35,66 @@ const ALONE: f64 = 0.05;
 /// be above the one that a peak is rated at.
 const SLACK: f64 = 1.08;
 
-/// A measured kernel.
+/// A measured kernel, or one that was tried and lost to it.
 struct Asked {
     task: Task,
-    time: f64,
+    told: Told,
     lane: usize,
+}
+
+/// What a measurement says of the time of a kernel.
+#[derive(Clone, Copy)]
+enum Told {
+    /// It ran, and took so long.
+    Takes(f64),
+    /// Another was faster and took so long: this one takes no less.
+    NoLess(f64),
+}
+
+impl Told {
+    /// By how much a forecast is off, as a logarithm.
+    fn off(self, forecast: f64) -> f64 {
+        match self {
+            Self::Takes(time) => (forecast / time).ln(),
+            Self::NoLess(time) => (forecast / time).ln().min(0.0),
+        }
+    }
+
+    /// The time, where it ran.
+    fn time(self) -> Option<f64> {
+        match self {
+            Self::Takes(time) => Some(time),
+            Self::NoLess(_) => None,
+        }
+    }
 }
 
 /// The terms that explain `samples` best.
 pub(in crate::calibration) fn search(samples: &[Sample], device: &Device, units: u32, thin_rows: ThinRows) -> GpuTerms {
-    let tasks = samples.iter().filter_map(|sample| {
-        let task = Task::of(&sample.op, &sample.precision, Sizes::Exact, thin_rows, units)?;
-        Some((task, sample.time.value()))
+    let tasks = samples.iter().flat_map(|sample| {
+        let task = |family| Task::of(&sample.op, &sample.precision, Sizes::Exact, family, units);
+        let ran = Family::of_sample(sample, thin_rows).map(|family| (task(family), Told::Takes(sample.time.value())));
+        let lost = Family::lost(sample, thin_rows).map(|family| (task(family), Told::NoLess(sample.time.value())));
+        ran.into_iter().chain(lost)
     });
-    let mut by_family: Vec<(Family, Vec<(Task, f64)>)> = Vec::new();
-    for (task, time) in tasks {
+    let mut by_family: Vec<(Family, Vec<(Task, Told)>)> = Vec::new();
+    for (task, told) in tasks {
         match by_family.iter_mut().find(|(family, _)| *family == task.lane.family) {
-            Some((_, all)) => all.push((task, time)),
-            None => by_family.push((task.lane.family, vec![(task, time)])),
+            Some((_, all)) => all.push((task, told)),
+            None => by_family.push((task.lane.family, vec![(task, told)])),
         }
+    }
+    // Of a lane whose kernels always lost nothing is known but that.
+    for (_, tasks) in &mut by_family {
+        let ran: Vec<Lane> =
+            tasks.iter().filter(|(_, told)| told.time().is_some()).map(|(task, _)| task.lane).collect();
+        tasks.retain(|(task, _)| ran.contains(&task.lane));
     }
     by_family.sort_by_key(|(family, _)| *family);
     let (mut families, mut lanes) = (Vec::new(), Vec::new());
     for (family, tasks) in by_family {
         let (after, tasks): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(task, _)| is_followed(&task.lane));
+        let after: Vec<(Task, f64)> = after.into_iter().filter_map(|(task, told)| Some((task, told.time()?))).collect();
         if tasks.is_empty() {
             continue;
         }
@@ -102,21 +138,21 @@ struct Search {
 }
 
 impl Search {
-    fn new(tasks: Vec<(Task, f64)>, device: &Device, units: u32) -> Self {
+    fn new(tasks: Vec<(Task, Told)>, device: &Device, units: u32) -> Self {
         let mut lanes: Vec<Lane> = Vec::new();
         let mut widened = Vec::new();
         let mut asked = Vec::with_capacity(tasks.len());
-        for (task, time) in tasks {
+        for (task, told) in tasks {
             let lane = lanes.iter().position(|lane| *lane == task.lane).unwrap_or_else(|| {
                 lanes.push(task.lane);
                 widened.push(task.widened);
                 lanes.len() - 1
             });
-            asked.push(Asked { task, time, lane });
+            asked.push(Asked { task, told, lane });
         }
         let units = f64::from(units);
         let byte = 1.0 / device.memory.bandwidth.value();
-        let fastest = asked.iter().map(|one| one.time).fold(f64::INFINITY, f64::min);
+        let fastest = asked.iter().filter_map(|one| one.told.time()).fold(f64::INFINITY, f64::min);
         // Seconds per call, byte read, byte written, block and split; two shares; seconds per byte of a partial sum.
         let mut start = vec![0.6 * fastest, 1.15 * byte, 0.8 * byte, 0.2e-6, 1.5e-6, 0.1, 0.05, 1.5 * byte];
         let mut least = vec![1e-8, byte / SLACK, byte / 8.0, 1e-9, 1e-8, 0.0, 0.0, byte / 8.0];
@@ -167,9 +203,9 @@ impl Search {
         let lane = |(at, lane): (usize, &Lane)| {
             let own = |term: usize| terms[FIRST + EACH * at + term];
             let near = self.asked.iter().filter(|one| one.lane == at);
-            let remainder = near.map(|one| {
-                let log = (one.time / costs(at).parts(&one.task).time).ln();
-                Remainder::new(one.task.at, log)
+            let remainder = near.filter_map(|one| {
+                let log = (one.told.time()? / costs(at).parts(&one.task).time).ln();
+                Some(Remainder::new(one.task.at, log))
             });
             let multiplies =
                 self.asked.iter().any(|one| one.lane == at && one.task.cuts.iter().any(|cut| cut.flops > 0.0));
@@ -227,7 +263,7 @@ impl Search {
     fn lane_error(&self, terms: &[f64], splits: &[bool], lane: usize) -> f64 {
         let costs = self.costs(terms, splits, lane);
         let one = |asked: &Asked| {
-            let off = (costs.parts(&asked.task).time / asked.time).ln();
+            let off = asked.told.off(costs.parts(&asked.task).time);
             (off * off + NOISE * NOISE).sqrt() - NOISE
         };
         self.asked.iter().filter(|asked| asked.lane == lane).map(one).sum()

@@ -18,14 +18,14 @@ use super::{
 use crate::Result;
 
 /// Rows from which these kernels may be faster on Hopper than those of few rows.
-const ROWS: usize = 9;
+pub(crate) const CONTESTED_ROWS: usize = 9;
 
 /// The product that may be faster than a kernel of few rows, where nothing follows it.
 pub(super) fn instead_of(thin: Thin, architecture: Architecture) -> Option<Tiled> {
     let Thin { stored, half, m, n, k, .. } = thin;
     let hopper = (architecture.major, architecture.minor) == (9, 0);
     let packed = !stored.bytes() && stored != Stored::Sixteen;
-    (hopper && packed && m >= ROWS).then_some(Tiled { stored, half, m, n, k, matrices: 1 })
+    (hopper && packed && m >= CONTESTED_ROWS).then_some(Tiled { stored, half, m, n, k, matrices: 1 })
 }
 
 pub(super) struct TiledWork {

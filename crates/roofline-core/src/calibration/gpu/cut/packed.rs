@@ -90,7 +90,7 @@ impl Product {
         let full = tile.features > SIDED || blocks >= MOSTLY_FULL * units;
         let fits = each == (units / fields).floor() && each <= stages && full;
         // What is left to the first of them stays in its shared memory.
-        let cut = Cut { partial: 0.0, gathered: 0.0, split: false, ..self.cut(tile, 1.0, fields, stages, blocks) };
+        let cut = Cut { partial: 0.0, late: 0.0, split: false, ..self.cut(tile, 1.0, fields, stages, blocks) };
         fits.then_some(cut)
     }
 
@@ -127,7 +127,7 @@ impl Product {
             steps: depth / super::STEP,
             outputs: tokens.min(self.m) * features * (fields / blocks).max(1.0),
             partial: 4.0 * sums * shares * blocks * cluster,
-            gathered: if whole { 0.0 } else { 4.0 * sums * ((blocks / fields).ceil().max(1.0) + shares - 1.0) },
+            late: if whole { 0.0 } else { 4.0 * sums * ((blocks / fields).ceil().max(1.0) + shares - 1.0) },
             split: shares > 0.0,
             longest: each.ceil() / each,
         }

@@ -42,7 +42,7 @@ pub(super) fn cuts(attention: &Attention, read: f64, query: f64) -> Vec<Cut> {
                 steps: each / split * rows / f64::from(QUERIES[0]),
                 outputs: rows * attention.value_dim.float(),
                 partial: if split > 1.0 { 4.0 * outputs * split } else { 0.0 },
-                gathered: 0.0,
+                late: 0.0,
                 split: split > 1.0,
                 longest: longest / each,
             });
