@@ -1,7 +1,5 @@
 //! Whole passes of four models in four precisions on an H200 (`docs/results/2026-11-18-h200-passes`): what ships foretells them.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 
 use roofline_core::{
