@@ -103,7 +103,13 @@ fn fuzz_targets() -> Result<(), String> {
         command.args(["--locked", "--manifest-path", "fuzz/Cargo.toml"]);
         command
     };
-    if !works(&mut fuzz(&["fetch"])) {
+    let fetched = fuzz(&["fetch"]).output().map_err(|error| format!("cargo fetch: {error}"))?;
+    if String::from_utf8_lossy(&fetched.stderr).contains("cannot update the lock file") {
+        return Err(
+            "fuzz/Cargo.lock is behind the workspace: cargo update --workspace --manifest-path fuzz/Cargo.toml".into(),
+        );
+    }
+    if !fetched.status.success() {
         step(
             "SKIPPED the fuzz targets: their dependencies cannot be had (cargo fetch --manifest-path fuzz/Cargo.toml)",
         );
