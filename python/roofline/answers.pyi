@@ -810,6 +810,7 @@ class GpuTerms(Answer):
     units: int
 
 class ThinRows(Answer):
+    contested: Optional[int]
     native: int
     packed: Optional[int]
     widened: int
@@ -1404,11 +1405,13 @@ class QuantizeAnswer(Answer):
     data: Optional[CalibrationText]
     files: List[List[Any]]
     folder: str
+    imatrix: Optional[str]
     layout: str
     left: List[LeftTensors]
     memory_bytes: int
     method: str
     model: str
+    nearest: List[str]
     notes: List[str]
     part: str
     perplexity_change: Optional[PerplexityChange]
@@ -1421,6 +1424,7 @@ class QuantizeAnswer(Answer):
     tensors: int
     tensors_of_all: int
     time: QuantizeTime
+    tuning: Optional[str]
     verified: bool
     weights: List[QuantizedWeight]
 
@@ -1430,14 +1434,17 @@ class QuantizeReport(Answer):
     bytes_after: int
     bytes_before: int
     data: Optional[CalibrationText]
+    imatrix: Optional[str]
     layout: str
     method: str
     model: str
+    nearest: List[str]
     notes: List[str]
     perplexity_change: Optional[PerplexityChange]
     plan: Plan
     relative_squared_error: float
     target: str
+    tuning: Optional[str]
     verified: bool
     weights: List[QuantizedWeight]
 
@@ -1447,6 +1454,7 @@ class CalibrationText(Answer):
     name: str
     samples: int
     seed: int
+    tokens: str
 
 class MergedAdapter(Answer):
     adapter: str

@@ -23,14 +23,17 @@ mod smooth;
 
 pub use chosen::{Chosen, ChosenRows};
 pub use layer::KeptChosen;
-pub(crate) use sequential::{Sequence, memory};
+pub(crate) use sequential::{Sequence, kept, memory};
+
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     Checkpoint, Error, Layout, Method, QuantizeJob, Result,
-    job::{Item, Work},
+    job::{Code, Item, Work},
+    layout::Scheme,
 };
 
 /// The text that a method went by.
@@ -41,12 +44,21 @@ pub struct Text {
     pub name: String,
     /// The 64-bit FNV-1a hash of all of it, in hexadecimal.
     pub hash: String,
+    /// The same of the numbers of the tokens that were taken: another tokenizer takes others.
+    pub tokens: String,
     /// Pieces that were taken of it.
     pub samples: usize,
     /// Tokens of each.
     pub length: usize,
     /// Which pieces those are: the same number takes the same.
     pub seed: u64,
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, hash, samples, length, seed, .. } = self;
+        write!(f, "{name} (FNV-1a {hash}): {samples} samples of {length} tokens, seed {seed}")
+    }
 }
 
 /// How methods go by data.
@@ -60,6 +72,18 @@ pub struct Tuning {
     pub alpha: f64,
 }
 
+impl Tuning {
+    /// What of it a method goes by, in words; nothing where it is told nothing.
+    pub fn words(&self, method: Method) -> Option<String> {
+        let order = if self.act_order { "inputs that matter most first" } else { "inputs as they lie" };
+        match method {
+            Method::Gptq => Some(format!("{order}, damping {}", self.damping)),
+            Method::SmoothQuant => Some(format!("alpha {}", self.alpha)),
+            _ => None,
+        }
+    }
+}
+
 impl Default for Tuning {
     fn default() -> Self {
         Self { act_order: true, damping: 0.01, alpha: 0.5 }
@@ -70,9 +94,12 @@ impl Default for Tuning {
 pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: Method, layout: Layout) -> Result<()> {
     if method == Method::SmoothQuant && layout != Layout::CompressedTensors {
         return Err(Error::unsupported(
-            format!("{layout} rounds no inputs of products, and `{method}` makes them easy to round"),
+            format!("`{method}` makes inputs easy to round, and is written as compressed-tensors, not as {layout}"),
             "use `⟨as compressed-tensors⟩` with `int8` or `fp8`, or the method `awq` for weights alone",
         ));
+    }
+    if method == Method::SmoothQuant {
+        return check_inputs(job);
     }
     if !matches!(method, Method::Gptq | Method::Awq) {
         return Ok(());
@@ -124,6 +151,44 @@ pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: 
     };
     job.notes.push(note);
     Ok(())
+}
+
+/// Refuses a method for inputs where none are rounded, and where their scales are stored: those are of inputs as they were.
+fn check_inputs(job: &QuantizeJob<'_>) -> Result<()> {
+    let products = job.items.iter().filter(|item| item.site.is_layer_product());
+    let codes = products.filter_map(|item| match &item.work {
+        Work::Code(code) => Some((item, code)),
+        _ => None,
+    });
+    let rounded: Vec<_> = codes.filter(|(_, code)| rounds_inputs(code)).collect();
+    if rounded.is_empty() {
+        return Err(Error::unsupported(
+            format!("this plan rounds no inputs of layers, and `{}` makes them easy to round", Method::SmoothQuant),
+            "choose one that does, as `int8` or `fp8`, or the method `awq` for weights alone",
+        ));
+    }
+    match rounded.iter().find(|(_, code)| scheme_of(code).is_some_and(Scheme::needs_ranges)) {
+        None => Ok(()),
+        Some((item, code)) => Err(Error::unsupported(
+            format!(
+                "`{}` would be {}, whose scales of inputs are stored, and `{}` changes the inputs",
+                item.name,
+                code.scheme,
+                Method::SmoothQuant
+            ),
+            "choose `int8` or `fp8`, whose inputs are scaled while the model runs",
+        )),
+    }
+}
+
+/// The scheme of a matrix that is written as compressed-tensors.
+fn scheme_of(code: &Code<'_>) -> Option<&'static Scheme> {
+    Layout::CompressedTensors.schemes().iter().find(|scheme| scheme.name == code.scheme)
+}
+
+/// Whether the inputs of a matrix that is written as compressed-tensors are rounded, too.
+fn rounds_inputs(code: &Code<'_>) -> bool {
+    code.lossy && scheme_of(code).is_some_and(|scheme| scheme.activations.is_some())
 }
 
 /// That a method does not round to what an item would be.

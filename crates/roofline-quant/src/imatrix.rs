@@ -12,16 +12,16 @@ mod weighed;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::Read,
-    path::Path,
+    io::{Read, Write},
+    path::{Path, PathBuf},
 };
 
 use crate::{
     Error, Result,
     checkpoint::open_regular,
-    coding::Matrix,
     ggml::Type,
     gguf::{self, Array, Value},
+    workspace::put,
 };
 
 pub use collect::collect;
@@ -31,6 +31,8 @@ pub(crate) use weighed::{check, importance_of, weigh};
 const FORMAT: &str = "importance matrix";
 /// The largest file that is read: more than the largest model's.
 const LONGEST: u64 = 4 << 30;
+/// What to do about a file that does not fit.
+const OF_ANOTHER_MODEL: &str = "it is of another model: make one of this model with `⟨roofline imatrix⟩`";
 /// The ends of the names of tensors.
 const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
@@ -84,6 +86,13 @@ impl Entry {
             None => Ok(()),
         }
     }
+}
+
+/// Where a file is written before it gets its name.
+fn draft(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
 }
 
 impl Imatrix {
@@ -172,16 +181,32 @@ impl Imatrix {
         Ok(bytes)
     }
 
+    /// Refuses a place that no file can be written to, before there is one; leaves nothing there.
+    pub fn admits(path: &Path, replace: bool) -> Result<()> {
+        let taken = |state, hint| Err(Error::Exists { path: path.to_owned(), state, hint });
+        if path.is_dir() {
+            return taken("is a folder", "name a file");
+        }
+        if path.exists() && !replace {
+            return taken("is there already", "replace it with `⟨force⟩`, or choose another name");
+        }
+        let beside = draft(path);
+        let made = File::create_new(&beside).and_then(|_| fs::remove_file(&beside));
+        made.map_err(Error::file("create", &beside))
+    }
+
     /// Writes the file; one that is there only where it may be replaced.
     pub fn write(&self, path: &Path, replace: bool) -> Result<()> {
-        if path.exists() && !replace {
-            let hint = "replace it with `⟨force⟩`, or choose another name";
-            return Err(Error::Exists { path: path.to_owned(), state: "is there already", hint });
-        }
-        let beside = path.with_extension("part");
-        fs::write(&beside, self.bytes()?).map_err(Error::file("write", &beside))?;
-        File::open(&beside).and_then(|file| file.sync_all()).map_err(Error::file("write", &beside))?;
-        fs::rename(&beside, path).map_err(Error::file("write", path))
+        Self::admits(path, replace)?;
+        let beside = draft(path);
+        let bytes = self.bytes()?;
+        let mut file = File::create_new(&beside).map_err(Error::file("create", &beside))?;
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(Error::file("write", &beside));
+        let named =
+            || if replace { fs::rename(&beside, path).map_err(Error::file("write", path)) } else { put(&beside, path) };
+        written.and_then(|()| named()).inspect_err(|_| {
+            let _ = fs::remove_file(&beside);
+        })
     }
 
     /// How many matrices it speaks of.
@@ -199,21 +224,20 @@ impl Imatrix {
         self.entries.contains_key(name)
     }
 
-    /// How much each input channel of a matrix matters: once, or once for each of a stack of experts. Nothing where it does not speak
-    /// of it; an error where it speaks of one of another shape.
-    pub(crate) fn importance(&self, name: &str, matrix: Matrix) -> Result<Option<Vec<f32>>> {
+    /// How much each input channel of a matrix, or of a stack of so many, matters: once, or once for each of the stack. Nothing where
+    /// it does not speak of it; an error where it speaks of one of another shape.
+    pub(crate) fn importance(&self, name: &str, columns: usize, stack: usize) -> Result<Option<Vec<f32>>> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         let means = entry.means();
-        let stacked = means.len() / matrix.columns.max(1);
-        if stacked == 0 || !means.len().is_multiple_of(matrix.columns) || !matrix.rows.is_multiple_of(stacked) {
+        // The older form counts the tokens of a stack together.
+        let (all, counts) = (means.len(), entry.counts.len());
+        let fits = |times: usize| all == times * columns && (counts == times || counts == 1);
+        if !fits(1) && !fits(stack) {
+            let of = if stack > 1 { format!("{stack} experts of {columns}") } else { columns.to_string() };
             return Err(Error::Weight {
                 name: name.to_owned(),
-                reason: format!(
-                    "has {} input channels, and the importance matrix speaks of {}",
-                    matrix.columns,
-                    means.len()
-                ),
-                hint: Some("it is of another model: make one of this model with `⟨write_imatrix⟩`".to_owned()),
+                reason: format!("has {of} input channels, and the importance matrix speaks of {all}"),
+                hint: Some(OF_ANOTHER_MODEL.to_owned()),
             });
         }
         Ok(Some(means))
@@ -223,16 +247,22 @@ impl Imatrix {
     pub(crate) fn importance_of_expert(
         &self,
         name: &str,
-        matrix: Matrix,
+        columns: usize,
         expert: usize,
         experts: usize,
     ) -> Result<Option<Vec<f32>>> {
-        let stack = Matrix { rows: matrix.rows * experts, ..matrix };
-        let all = self.importance(name, stack)?;
+        let all = self.importance(name, columns, experts)?;
         Ok(all.map(|all| {
-            let from = if all.len() > matrix.columns { expert * matrix.columns } else { 0 };
-            all[from..from + matrix.columns].to_vec()
+            let from = if all.len() > columns { expert * columns } else { 0 };
+            all[from..from + columns].to_vec()
         }))
+    }
+
+    /// What it is of, in words.
+    pub(crate) fn words(&self) -> String {
+        let file = self.file.as_deref().map_or_else(String::new, |file| format!("{file}, "));
+        let of = if self.datasets.is_empty() { "a text".to_owned() } else { self.datasets.join(", ") };
+        format!("{file}an importance matrix of {of} ({} pieces, {} matrices)", self.chunks, self.entries.len())
     }
 
     /// What it holds, as a number: two with the same weigh alike.

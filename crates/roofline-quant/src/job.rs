@@ -23,6 +23,8 @@ pub struct QuantizeJob<'a> {
     pub companions: Vec<(String, Companion)>,
     /// What a user should know.
     pub notes: Vec<String>,
+    /// Matrices that a method that goes by data has left to rounding to nearest, because the text says too little of them.
+    pub nearest: Vec<String>,
 }
 
 /// A file to be written.

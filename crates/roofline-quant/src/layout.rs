@@ -102,7 +102,7 @@ impl Layout {
 
     /// What writing `checkpoint` as it is asked for takes.
     pub fn job<'a>(self, checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
-        let Request { plan, target, ranges, .. } = request;
+        let Request { plan, ranges, .. } = request;
         let method = request.method.without_data();
         let runtimes = self.wanted_by(request.runtime)?;
         if ranges.is_some() && self != Self::CompressedTensors {
@@ -119,7 +119,7 @@ impl Layout {
         }
         let mut job = match self {
             Self::CompressedTensors => compressed_tensors::job(checkpoint, request, &runtimes),
-            Self::Gguf => gguf::job(checkpoint, plan, method, request.imatrix.as_ref(), target),
+            Self::Gguf => gguf::job(checkpoint, request),
             Self::Torchao => torchao::job(checkpoint, plan, method),
             Self::Plain => plain::job(checkpoint, plan),
             Self::Bitsandbytes => bitsandbytes::job(checkpoint, plan, method),
@@ -133,6 +133,7 @@ impl Layout {
                 weigh(checkpoint, &mut job, imatrix, method)?;
             }
             imatrix::check(&mut job)?;
+            job.notes.extend(gguf::unweighed(&job).filter(|_| self == Self::Gguf));
         }
         job.notes.extend(left::notes(checkpoint, plan, &job));
         Ok(job)

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, fmt::Write, fs};
 use crate::{
     Checkpoint,
     checkpoint::read_bounded,
-    data::Text,
     lora::Merge,
     quantize::{Line, Report},
 };
@@ -115,10 +114,18 @@ pub(crate) fn model_card(report: &Report, origin: &Origin) -> String {
         bits = report.bits_per_weight,
         error = report.relative_squared_error.sqrt(),
     );
-    if let Some(Text { name, hash, samples, length, seed }) = &report.data {
-        let name = name.replace(['`', '|', '\n'], "");
-        let _ =
-            writeln!(text, "| data | `{name}` (FNV-1a {hash}): {samples} samples of {length} tokens, seed {seed} |");
+    let cell = |text: String| text.replace(['`', '|', '\n'], "");
+    if let Some(data) = &report.data {
+        let _ = writeln!(text, "| data | {} |", cell(data.to_string()));
+    }
+    if let Some(tuning) = &report.tuning {
+        let _ = writeln!(text, "| {} | {tuning} |", report.method);
+    }
+    if let Some(imatrix) = &report.imatrix {
+        let _ = writeln!(text, "| errors weighed by | {} |", cell(imatrix.clone()));
+    }
+    if !report.nearest.is_empty() {
+        let _ = writeln!(text, "| rounded to nearest, for want of data | {} matrices |", report.nearest.len());
     }
     if let Some(change) = report.perplexity_change {
         let _ = writeln!(

@@ -14,7 +14,7 @@ use crate::{
     Checkpoint, QuantizeJob, Result, Workspace,
     job::{Item, Work},
     layout::{Left, left},
-    quantize::{Request, bits_per_weight, fingerprint, memory, prepare},
+    quantize::{Request, bits_per_weight, fingerprint, memory, prepare, room},
     stream::{Crew, Files, Task},
 };
 
@@ -90,7 +90,7 @@ pub struct Time {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "DiskRoom")]
 pub struct Room {
-    /// Bytes the result takes.
+    /// Bytes that the run takes: the result, and what a method that goes by data keeps of layers until then.
     pub needed: u64,
     /// Bytes that are free; none where the system does not tell.
     pub free: Option<u64>,
@@ -110,9 +110,9 @@ pub fn preview(checkpoint: &Checkpoint, request: &Request) -> Result<Preview> {
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let single = request.layout.single_file(&job, &request.target).is_some();
     let free = Workspace::check(&request.target, &fingerprint, single, request.manner)?;
-    let needed = job.bytes();
+    let needed = room(&job, request);
     if request.method.needs_data() {
-        let note = "time is that of writing alone, and memory that beside the layer that the text runs through";
+        let note = "time is that of writing alone: how long the text takes on its way through the model is not known";
         job.notes.push(note.to_owned());
     }
     let parameters: u64 = job.items.iter().map(Item::weights).sum();

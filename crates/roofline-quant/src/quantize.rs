@@ -91,6 +91,12 @@ pub struct Report {
     /// The text that it went by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Text>,
+    /// How it did, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<String>,
+    /// The importance matrix that errors were weighed by, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imatrix: Option<String>,
     /// Where it is.
     pub target: PathBuf,
     /// Bytes of the source's tensors.
@@ -110,6 +116,9 @@ pub struct Report {
     pub weights: Vec<Line>,
     /// Whether all of it was read back and found to be what was reported.
     pub verified: bool,
+    /// Matrices that a method that goes by data has left to rounding to nearest, because the text says too little of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nearest: Vec<String>,
     /// What a user should know.
     pub notes: Vec<String>,
 }
@@ -144,13 +153,24 @@ pub struct Line {
 
 /// Everything that will be written, or why nothing is.
 pub(crate) fn prepare<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
-    // A GGUF file is all there is of its model; what lies beside it is something else.
-    let source = checkpoint.shards.first().filter(|_| checkpoint.gguf.is_some());
-    apart(source.map_or(&checkpoint.folder, |shard| &shard.path), &request.target)?;
+    apart(checkpoint, &request.target)?;
     let mut job = request.layout.job(checkpoint, request)?;
     request.shards.spread(request.layout, &mut job)?;
     data::check(checkpoint, &mut job, request.method, request.layout)?;
     Ok(job)
+}
+
+/// Refuses what no plan could make, before there is one: a target that is there or cannot be, a runtime that reads no such files.
+pub fn admits(
+    checkpoint: &Checkpoint,
+    target: &Path,
+    layout: Layout,
+    runtime: Option<Runtime>,
+    manner: Manner,
+) -> Result<()> {
+    apart(checkpoint, target)?;
+    layout.wanted_by(runtime)?;
+    manner.admits(target)
 }
 
 /// Refuses a method that goes by data where there are none.
@@ -170,13 +190,19 @@ pub(crate) fn memory(job: &QuantizeJob<'_>, request: &Request) -> u64 {
     method.max(stream::memory(job, request.threads))
 }
 
+/// Bytes of disk that a run takes at most: what it writes, and what a method that goes by data keeps of layers until then.
+pub(crate) fn room(job: &QuantizeJob<'_>, request: &Request) -> u64 {
+    job.bytes() + if request.method.needs_data() { data::kept(job, request.method) } else { 0 }
+}
+
 /// The same of what is asked for, from headers alone.
 pub fn memory_of(checkpoint: &Checkpoint, request: &Request) -> Result<u64> {
     Ok(memory(&prepare(checkpoint, request)?, request))
 }
 
 /// Quantizes; `watch` hears of input bytes that are done, twice of each where the result is verified. A run that fails leaves
-/// nothing behind, except what an interrupted run before it had finished; one that is stopped leaves what it takes to go on.
+/// nothing behind, except what an interrupted run before it had finished, and layers of a method that goes by data where a disk
+/// failed; one that is stopped leaves what it takes to go on.
 pub fn quantize(checkpoint: &Checkpoint, request: &Request, watch: &dyn Progress) -> Result<Report> {
     without_data(request)?;
     write(checkpoint, request, None, watch)
@@ -202,7 +228,8 @@ fn write(
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let files: Vec<(&str, u64)> = job.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
     let single = request.layout.single_file(&job, &request.target).is_some();
-    let space = Workspace::open(&request.target, None, &fingerprint, &files, single, job.bytes(), request.manner)?;
+    let needed = room(&job, request);
+    let space = Workspace::open(&request.target, None, &fingerprint, &files, single, needed, request.manner)?;
     let chosen = observed.map_or(Ok(()), |observed| {
         let Request { method, tuning, threads, .. } = request.clone();
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
@@ -264,7 +291,10 @@ fn keep(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The source is never touched: the target lies neither in it nor around it.
-fn apart(source: &Path, target: &Path) -> Result<()> {
+fn apart(checkpoint: &Checkpoint, target: &Path) -> Result<()> {
+    // A GGUF file is all there is of its model; what lies beside it is something else.
+    let source = checkpoint.shards.first().filter(|_| checkpoint.gguf.is_some());
+    let source = source.map_or(&checkpoint.folder, |shard| &shard.path);
     let source = fs::canonicalize(source).map_err(Error::file("open", source))?;
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A parent that is not there is refused with its own words later.
@@ -305,7 +335,7 @@ pub(crate) fn fingerprint(
         "data": request.data,
         "tuning": request.tuning,
         "ranges": request.ranges,
-        "imatrix": request.imatrix.as_ref().map(|imatrix| format!("{:016x}", imatrix.hash())),
+        "imatrix": request.imatrix.as_ref().map(|imatrix| (format!("{:016x}", imatrix.hash()), imatrix.words())),
         "head of a file": files.collect::<Vec<_>>(),
     }))
 }
@@ -331,6 +361,11 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, out
         plan: request.plan.clone(),
         method: request.method.to_string(),
         data: request.data.clone(),
+        tuning: request.data.as_ref().and_then(|_| request.tuning.words(request.method)),
+        imatrix: request.imatrix.as_ref().map(|imatrix| match &request.data {
+            Some(_) => format!("{}, where the text tells nothing", imatrix.words()),
+            None => imatrix.words(),
+        }),
         target: request.target.clone(),
         bytes_before: checkpoint.bytes(),
         bytes_after: job.files.iter().map(|file| file.bytes).sum(),
@@ -341,6 +376,7 @@ fn report(checkpoint: &Checkpoint, request: &Request, job: &QuantizeJob<'_>, out
         adapters: checkpoint.merged.clone(),
         weights: lines(job, outcome),
         verified: false,
+        nearest: job.nearest.clone(),
         notes: job.notes.clone(),
     }
 }

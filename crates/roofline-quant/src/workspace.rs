@@ -30,7 +30,8 @@ use crate::{
     disk::{enough_space, free_space},
     part::Part,
 };
-use disk::{exchange, is_at, occupied, put, sync_folder};
+pub(crate) use disk::put;
+use disk::{exchange, is_at, occupied, sync_folder};
 use journal::{begin, finished, same};
 
 /// The file of a run's journal.
@@ -45,6 +46,21 @@ pub struct Manner {
     pub force: bool,
     /// Go on with a run that was interrupted.
     pub resume: bool,
+}
+
+impl Manner {
+    /// Refuses a target that is there already and may not be replaced, or that nothing can be made beside, before anything is known
+    /// of what becomes of it.
+    pub(crate) fn admits(self, target: &Path) -> Result<()> {
+        let (parent, name) = split(target)?;
+        free(&parent, target, self)?;
+        let partial = parent.join(folder(&name));
+        if partial.exists() {
+            return goes_on(&partial, None, self).map(|_| ());
+        }
+        let made = fs::create_dir(&partial).and_then(|()| fs::remove_dir(&partial));
+        made.map_err(Error::file("create", &partial))
+    }
 }
 
 /// A target in the making.
@@ -93,8 +109,9 @@ impl Workspace {
                 // Layers were made before the first tensor was written.
                 clear(&partial, if goes_on { &[LAYERS] } else { &[] })?;
             }
-            let space = if done.is_empty() { needed } else { needed.saturating_sub(occupied(&partial.join("out"))) };
-            enough_space(&parent, space)?;
+            let there = if done.is_empty() { 0 } else { occupied(&partial.join("out")) };
+            let there = there + if goes_on { occupied(&partial.join(LAYERS)) } else { 0 };
+            enough_space(&parent, needed.saturating_sub(there))?;
             let journal = begin(&partial, job)?;
             let (target, partial, force) = (target.to_owned(), partial.clone(), manner.force);
             Ok(Self { target, partial, force, journal, lock, done })
@@ -165,12 +182,12 @@ impl Workspace {
         Ok(())
     }
 
-    /// What is left of a run that failed: nothing, except what took an earlier run its time where a disk is full now, and
-    /// everything where whoever asked stopped it, who may want to go on.
+    /// What is left of a run that failed: nothing, except what took an earlier run or a method that goes by data its time where a
+    /// disk is full now, and everything where whoever asked stopped it, who may want to go on.
     pub(crate) fn fail(self, error: Error) -> Error {
         let kept = match &error {
             Error::Cancelled => true,
-            Error::File { .. } | Error::Space { .. } => !self.done.is_empty(),
+            Error::File { .. } | Error::Space { .. } => !self.done.is_empty() || has_layers(&self.layers()),
             _ => false,
         };
         if !kept {
@@ -196,15 +213,25 @@ impl Workspace {
 /// The folder that a target goes into, and the one it is made in; an error where it may not be.
 fn admitted(target: &Path, part: Option<Part>, single: bool, manner: Manner) -> Result<(PathBuf, PathBuf)> {
     let (parent, name) = split(target)?;
-    fs::read_dir(&parent).map_err(Error::file("write into", &parent))?;
+    free(&parent, target, manner)?;
+    of_one_kind(target, single)?;
+    let partial = part.map_or_else(|| folder(&name), |part| part.folder(&name));
+    let partial = parent.join(partial);
+    Ok((parent, partial))
+}
+
+/// The folder that a target of this name is made in.
+fn folder(name: &str) -> String {
+    format!(".{name}.partial")
+}
+
+/// Refuses a target that may not be made, or be replaced.
+fn free(parent: &Path, target: &Path, manner: Manner) -> Result<()> {
+    fs::read_dir(parent).map_err(Error::file("write into", parent))?;
     if target.symlink_metadata().is_ok() && !manner.force {
         return Err(taken(target));
     }
-    replaceable(target)?;
-    of_one_kind(target, single)?;
-    let partial = part.map_or_else(|| format!(".{name}.partial"), |part| part.folder(&name));
-    let partial = parent.join(partial);
-    Ok((parent, partial))
+    replaceable(target)
 }
 
 /// A folder that another run has the lock of.
@@ -222,6 +249,13 @@ fn taken(target: &Path) -> Error {
     Error::Exists { path: target.to_owned(), state: "is there already", hint }
 }
 
+/// Whether a method that goes by data has finished a layer.
+fn has_layers(folder: &Path) -> bool {
+    let layer =
+        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| extension(&entry.path()) == "safetensors");
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.any(layer))
+}
+
 /// What an interrupted run of the same job finished.
 fn earlier(partial: &Path, files: &[(&str, u64)]) -> Result<BTreeMap<usize, Option<ErrorStats>>> {
     // A journal speaks of files: without them it says nothing.
@@ -235,6 +269,15 @@ fn whole(partial: &Path, (name, length): &(&str, u64)) -> bool {
 
 /// Whether there is an interrupted run of the same job to go on with; an error where one is in the way.
 fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) -> Result<bool> {
+    let goes_on = goes_on(partial, part, manner)?;
+    if goes_on {
+        same(partial, job)?;
+    }
+    Ok(goes_on)
+}
+
+/// Whether there is an interrupted run, of whatever job, to go on with; an error where one is in the way.
+fn goes_on(partial: &Path, part: Option<Part>, manner: Manner) -> Result<bool> {
     if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
         return Ok(false);
     }
@@ -244,9 +287,6 @@ fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) ->
             Some(_) => ("is there already", "keep and complete it with `⟨resume⟩`, or make it again with `⟨force⟩`"),
         };
         return Err(Error::Exists { path: partial.to_owned(), state, hint });
-    }
-    if manner.resume {
-        same(partial, job)?;
     }
     Ok(manner.resume)
 }

@@ -2,29 +2,23 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     time::Instant,
 };
 
 use clap::Args;
 use roofline_core::Dim;
-use roofline_engine::{Error as Refusal, Layerwise, Settings, Tokenizer};
 use roofline_quant::{Checkpoint, Imatrix, gguf::model::Names, imatrix::collect, stored::StoredTensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Error, Note, Result, demo,
-    evaluate::{
-        TextFacts,
-        text::{Source, stranger},
-    },
-    running::{Numbers, Opened, within},
+    Context, Error, Note, Result,
+    context::files::folder_of,
+    evaluate::TextFacts,
+    observed::{Beginning, Cut, Samples, admit, layerwise},
+    running::{Numbers, Opened},
     text::{number, size},
 };
-
-/// Tokens of a sample, where nobody says: llama.cpp's.
-const LENGTH: usize = 512;
 
 /// A model, a text, and where what is found goes.
 #[derive(Args, Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -36,7 +30,7 @@ pub struct Request {
     #[arg(value_name = "MODEL")]
     #[schemars(extend("x-local" = true))]
     pub model: PathBuf,
-    /// The text, in UTF-8; the demo has one of its own
+    /// The text, in UTF-8; the demo's own when left out
     #[arg(long, value_name = "FILE")]
     #[schemars(extend("x-local" = true))]
     pub data: Option<PathBuf>,
@@ -50,6 +44,10 @@ pub struct Request {
     /// Tokens of a sample; 512, or what the model was made for, when left out
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     pub length: Option<Dim>,
+    /// Where samples wait between layers, instead of in memory: a folder, for what has no name and is gone afterwards
+    #[arg(long, value_name = "FOLDER")]
+    #[schemars(extend("x-local" = true))]
+    pub offload: Option<PathBuf>,
     /// Replace a file that is there
     #[arg(long)]
     pub force: bool,
@@ -105,12 +103,16 @@ pub fn imatrix(context: &Context, request: &Request) -> Result<Answer> {
     let start = Instant::now();
     let opened = Opened::open(context, &request.model)?;
     let threads = Numbers { threads: request.threads, ..Numbers::default() }.threads()?;
-    let text = text_of(&request.model, request.data.as_deref())?;
-    let (facts, samples) = samples(context, &opened, &text, request.length, request.samples)?;
+    let length = (Samples::Asked, request.length.map(Dim::get));
+    let (cut, samples) = samples(context, &opened, request.data.as_deref(), length, request.samples)?;
+    // What cannot be written to is said before anything runs.
+    folder_of(&request.to)?;
+    Imatrix::admits(&request.to, request.force)?;
     context.watcher().heeds();
-    let (count, length) = (samples.len(), samples.first().map_or(0, Vec::len));
-    let found = of_samples(context, &opened.checkpoint, samples, &facts.name, threads)?;
+    let (count, length) = (samples.len(), cut.length);
+    let found = of_samples(context, &opened.checkpoint, (samples, &cut), threads, request.offload.as_deref())?;
     found.write(&request.to, request.force)?;
+    let facts = cut.facts;
     let bytes = std::fs::metadata(&request.to).map_err(Error::file(&request.to))?.len();
     let seconds = start.elapsed().as_secs_f64();
     context.note(format!("{} tokens in {} s; {}", count * length, number(seconds), size(bytes)));
@@ -127,70 +129,41 @@ pub fn imatrix(context: &Context, request: &Request) -> Result<Answer> {
     })
 }
 
-/// The text that a model is observed on: a file, or for the demo its own.
-pub(crate) fn text_of(model: &Path, data: Option<&Path>) -> Result<Source> {
-    match data {
-        Some(path) => Ok(Source::File(path.to_owned())),
-        None if demo::is_meant(model) => Ok(Source::Own(demo::text())),
-        None => Err(Error::request(
-            "there is no text to go by",
-            "say `⟨data FILE⟩`, any text in UTF-8; only `demo` has one of its own",
-        )),
-    }
-}
-
 /// A text in samples of tokens, as llama.cpp cuts it: one behind the other, the token that begins a text in the place of each one's
 /// first.
 pub(crate) fn samples(
     context: &Context,
     opened: &Opened,
-    text: &Source,
-    length: Option<Dim>,
+    data: Option<&Path>,
+    length: (Samples, Option<u64>),
     most: Option<Dim>,
-) -> Result<(TextFacts, Vec<Vec<u32>>)> {
-    let Some(tokenizer): Option<Tokenizer> = opened.tokenizer(&opened.files()?)? else {
-        let message = format!("{} has no tokenizer: there is no tokenizer.json", opened.model.name);
-        return Err(Error::request(message, "put the model's tokenizer.json beside its weights"));
-    };
-    let longest = opened.model.max_context.map_or(LENGTH, |most| most.get() as usize);
-    let length = length.map_or(LENGTH.min(longest), |length| length.get() as usize);
-    within(&opened.model, length)?;
+) -> Result<(Cut, Vec<Vec<u32>>)> {
+    let model = (&opened.checkpoint, &opened.model);
+    let cut = Cut::of(context, model, data, length, Beginning::OfText)?;
     let most = most.map_or(usize::MAX, |most| most.get() as usize);
-    let first = tokenizer.beginning()?;
-    let (tokens, facts) = text.read(&tokenizer, first, None)?;
-    if let Some(why) = stranger(&tokens, &facts) {
-        context.warn(why);
-    }
-    let mut samples: Vec<Vec<u32>> = tokens.chunks_exact(length).take(most).map(<[u32]>::to_vec).collect();
-    if samples.is_empty() {
-        let message = format!("{} has {} tokens, and a sample {length}", facts.name, tokens.len());
-        return Err(Error::request(message, "give a longer text, or shorter samples with `⟨length⟩`"));
-    }
-    if let Some(first) = first {
+    let mut samples = cut.some(cut.tokens.chunks_exact(cut.length).take(most).map(<[u32]>::to_vec).collect())?;
+    if let Some(first) = cut.first {
         for sample in &mut samples {
             sample[0] = first;
         }
     }
-    Ok((facts, samples))
+    Ok((cut, samples))
 }
 
 /// The importance matrix of samples.
 pub(crate) fn of_samples(
     context: &Context,
     checkpoint: &Checkpoint,
-    samples: Vec<Vec<u32>>,
-    dataset: &str,
+    (samples, cut): (Vec<Vec<u32>>, &Cut),
     threads: usize,
+    offload: Option<&Path>,
 ) -> Result<Imatrix> {
     let head = StoredTensor::all(checkpoint)?.iter().any(|stored| stored.name.ends_with("lm_head.weight"));
     let names = Names::new(&checkpoint.config, head)?;
-    let watcher = context.shared_watcher();
-    let settings = Settings {
-        threads,
-        stop: Arc::new(move || if watcher.cancelled() { Err(Refusal::Stopped) } else { Ok(()) }),
-        ..Settings::for_checkpoint(checkpoint)
-    };
-    let mut observed = Layerwise::new(checkpoint, samples, &settings)?;
+    let dataset = cut.facts.name.as_str();
+    let mut observed = layerwise(context, checkpoint, samples, threads, offload)?;
+    // Sums of channels are little beside it.
+    admit(context, &observed, (dataset, cut.samples), 0, offload)?;
     let watcher = context.watcher();
     let found = collect(&mut observed, &names, dataset, &mut |done, layers| {
         watcher.starts(done, layers, &format!("{dataset} through layer {done}"));

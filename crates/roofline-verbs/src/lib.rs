@@ -54,6 +54,8 @@ pub mod models;
 pub mod monitor;
 pub mod note;
 #[cfg(feature = "hardware")]
+mod observed;
+#[cfg(feature = "hardware")]
 pub mod own;
 mod passes;
 pub mod picture;

@@ -21,7 +21,7 @@ use roofline_quant::{
     layout::{Listed, Shards},
     part::{PartReport, join, quantize_part},
     preview::{Preview, preview},
-    quantize::{Report, quantize as run},
+    quantize::{Report, admits, quantize as run},
     stream::Progress,
 };
 use schemars::JsonSchema;
@@ -254,8 +254,17 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
         return request.schemes();
     }
     let (checkpoint, mut order, notes) = request.order(context)?;
+    #[cfg(feature = "hardware")]
+    let by_data = order.method.needs_data();
     if request.dry_run {
+        #[cfg(feature = "hardware")]
+        let begun = by_data.then(|| by_data::begin(context, request, &checkpoint, &mut order)).transpose()?;
         let mut told = preview(&checkpoint, &order)?;
+        #[cfg(feature = "hardware")]
+        if let Some(by_data::Begun { memory, warnings, .. }) = begun {
+            told.memory_bytes = memory;
+            told.notes.extend(warnings);
+        }
         told.notes.extend(notes);
         return Ok(Answer::Previewed(Box::new(told)));
     }
@@ -263,15 +272,14 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     let watched = Watched(context.watcher());
     let start = Instant::now();
     let done = match part {
-        Some(part) => quantize_part(&checkpoint, &order, part, &watched).map(|done| Answer::Part(Box::new(done))),
-        None if request.join => join(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
-        #[cfg(feature = "hardware")]
-        None if order.method.needs_data() => {
-            let done = by_data::run(context, request, &checkpoint, &mut order, &watched);
-            context.watcher().ends();
-            return done.map(|done| Answer::Written(Box::new(done)));
+        Some(part) => {
+            let done = quantize_part(&checkpoint, &order, part, &watched);
+            done.map(|done| Answer::Part(Box::new(done))).map_err(Error::from)
         }
-        None => run(&checkpoint, &order, &watched).map(|done| Answer::Written(Box::new(done))),
+        None if request.join => join(&checkpoint, &order, &watched).map(written).map_err(Error::from),
+        #[cfg(feature = "hardware")]
+        None if by_data => by_data::run(context, request, &checkpoint, &mut order, &watched).map(written),
+        None => run(&checkpoint, &order, &watched).map(written).map_err(Error::from),
     };
     context.watcher().ends();
     let mut done = done?;
@@ -287,6 +295,10 @@ pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
     let rate = bytes as f64 / seconds / 1e9;
     context.note(format!("{verb}{} in {} s, {} GB/s", size(bytes), number(seconds), number(rate)));
     Ok(done)
+}
+
+fn written(report: Report) -> Answer {
+    Answer::Written(Box::new(report))
 }
 
 /// Whoever watches a verb, as the quantizer knows it.
@@ -340,17 +352,26 @@ impl Request {
             |plan: Plan, pattern: &String| plan.with(Selector::Modules(pattern.clone()), PrecisionSpec::sixteen());
         let runtime = self.runtime.as_deref().map(str::parse::<Runtime>).transpose()?;
         let named = self.plan.as_deref().map(plan).transpose()?;
+        // What is refused is refused before formats are tried, which takes its time.
+        let manner = Manner { force: self.force, resume: self.resume };
+        let tuning = self.tuning(method)?;
+        let ranges = self.ranges.as_deref().map(Ranges::read).transpose()?;
+        let shards = self.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?;
         let layout = match (&self.layout, &named) {
             (Some(name), _) => name.parse::<Layout>()?,
             (None, _) if target.extension().is_some_and(|extension| extension == "gguf") => Layout::Gguf,
             (None, Some(plan)) => Layout::of_plan(plan),
             (None, None) if runtime == Some(Runtime::LlamaCpp) => Layout::Gguf,
+            (None, None) if runtime == Some(Runtime::Mlx) => Layout::Mlx,
             (None, None) => Layout::CompressedTensors,
         };
         let mut checkpoint = Checkpoint::open(&demo::checkpoint(context, model)?)?;
         for asked in &self.lora {
             let (folder, scale) = adapter(asked)?;
             checkpoint.merge(folder, scale)?;
+        }
+        if self.aims() {
+            admits(&checkpoint, target, layout, runtime, manner)?;
         }
         let (checkpoint, plan, imatrix, notes) = match named {
             Some(plan) => (checkpoint, plan, self.imatrix.as_deref().map(Imatrix::read).transpose()?, Vec::new()),
@@ -361,10 +382,10 @@ impl Request {
             method,
             runtime,
             imatrix,
-            tuning: self.tuning(method)?,
-            ranges: self.ranges.as_deref().map(Ranges::read).transpose()?,
-            manner: Manner { force: self.force, resume: self.resume },
-            shards: self.max_shard_size.as_deref().map_or(Ok(Shards::AsSource), str::parse::<Shards>)?,
+            tuning,
+            ranges,
+            manner,
+            shards,
             verify: self.verify,
             threads,
             ..Order::new(plan, layout, target.clone())
@@ -427,6 +448,10 @@ impl Request {
             let message = format!("`⟨{name}⟩` is {wanted}'s, and the method is `{method}`");
             Err(Error::request(message, format!("leave it out, or say `⟨method {wanted}⟩`")))
         };
+        if told && self.aims() {
+            let hint = "leave `⟨samples⟩`, `⟨length⟩`, `⟨seed⟩` and `⟨offload⟩` out; `⟨data⟩` names the text";
+            return Err(Error::request("a size is aimed at with samples of its own", hint));
+        }
         if told && !method.needs_data() {
             let hint = "leave `⟨data⟩`, `⟨samples⟩`, `⟨length⟩`, `⟨seed⟩` and `⟨offload⟩` out, or say `⟨method gptq⟩`";
             return Err(Error::request(format!("the method `{method}` goes by no data"), hint));

@@ -136,16 +136,12 @@ impl Opened {
 
     /// The files that say how it speaks.
     pub(crate) fn files(&self) -> Result<Vec<NamedFile>> {
-        let mut files = self.checkpoint.tokenizer_files()?;
-        // A GGUF file has its configuration made of its metadata; a folder has it beside its weights.
-        files.push(("config.json".to_owned(), self.checkpoint.config.to_string().into_bytes()));
-        Ok(files)
+        files_of(&self.checkpoint)
     }
 
     /// The tokenizer among those files, if there is one.
     pub(crate) fn tokenizer(&self, files: &[NamedFile]) -> Result<Option<Tokenizer>> {
-        let vocabulary = self.model.vocabulary.get() as usize;
-        Ok(Tokenizer::from_files(files)?.map(|one| one.for_vocabulary(vocabulary)).transpose()?)
+        tokenizer_of(&self.model, files)
     }
 
     /// How it runs, where nobody says.
@@ -182,6 +178,20 @@ impl Opened {
         watcher.ends();
         Ok(engine?)
     }
+}
+
+/// The files that say how a checkpoint speaks.
+pub(crate) fn files_of(checkpoint: &Checkpoint) -> Result<Vec<NamedFile>> {
+    let mut files = checkpoint.tokenizer_files()?;
+    // A GGUF file has its configuration made of its metadata; a folder has it beside its weights.
+    files.push(("config.json".to_owned(), checkpoint.config.to_string().into_bytes()));
+    Ok(files)
+}
+
+/// A model's tokenizer among those files, if there is one.
+pub(crate) fn tokenizer_of(model: &Model, files: &[NamedFile]) -> Result<Option<Tokenizer>> {
+    let vocabulary = model.vocabulary.get() as usize;
+    Ok(Tokenizer::from_files(files)?.map(|one| one.for_vocabulary(vocabulary)).transpose()?)
 }
 
 /// How most bytes of a model's weights are stored. What its checkpoint wants otherwise is said; those that no kernel reads as they are stored are said: they cost time.

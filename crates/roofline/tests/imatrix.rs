@@ -114,8 +114,7 @@ fn a_matrix_is_made_once_and_the_same_by_any_number_of_threads() {
     let file = folder.join("imatrix.gguf");
     let told = answer(&made(llama, &text, &file));
     assert_eq!(told["length"], 32);
-    // Seven matrices of each layer.
-    assert_eq!(told["entries"].as_u64().unwrap() % 7, 0);
+    assert_eq!(told["entries"], 14, "seven matrices of each layer");
     assert_eq!(told["bytes"].as_u64().unwrap(), fs::metadata(&file).unwrap().len());
     refused(&made(llama, &text, &file), "is there already");
     let bytes = fs::read(&file).unwrap();
@@ -200,7 +199,35 @@ fn experts_are_weighed_by_their_own_tokens() {
         "--verify",
         "--json",
     ]);
-    assert_eq!(answer(&told)["verified"], true);
+    let told = answer(&told);
+    assert_eq!(told["verified"], true);
+    assert!(
+        told["imatrix"].as_str().unwrap().starts_with("imatrix.gguf, an importance matrix of text.txt ("),
+        "{told}"
+    );
+    // Without it every stack of experts is coded otherwise.
+    let blind = folder.join("blind.gguf");
+    let blind = answer(&roofline(&["quantize", mixtral, "--plan", "q4_0", "--to", blind.to_str().unwrap(), "--json"]));
+    let experts = |told: &Value| {
+        let weights = told["weights"].as_array().unwrap().clone();
+        weights
+            .into_iter()
+            .filter(|weight| weight["role"] == "experts" || weight["rows"] == 4 * WIDTH)
+            .collect::<Vec<_>>()
+    };
+    let pairs: Vec<_> = experts(&told).into_iter().zip(experts(&blind)).collect();
+    assert_eq!(pairs.len(), 6, "{told}");
+    assert!(pairs.iter().all(|(one, other)| one["relative_error"] != other["relative_error"]), "{pairs:?}");
+    // One of a model with other experts is of another model, wherever it is used.
+    for experts in [2, 8] {
+        let other = folder.join(format!("other-{experts}.gguf"));
+        answer(&made(&model(&folder, experts), &text, &other));
+        for more in [["--plan", "q4_0", "--as", "gguf"], ["--plan", "int4-g32", "--method", "mse"]] {
+            let to = folder.join("refused");
+            let asked = ["quantize", mixtral, "--to", to.to_str().unwrap(), "--imatrix", other.to_str().unwrap()];
+            refused(&roofline(&[&asked[..], &more].concat()), "4 experts of 64 input channels");
+        }
+    }
 }
 
 #[test]
@@ -209,7 +236,12 @@ fn texts_and_sizes_that_are_none_are_said() {
     let llama = &model(&folder, 0);
     let to = folder.join("out.gguf");
     let to = to.to_str().unwrap();
-    refused(&roofline(&["imatrix", llama, "-o", to]), "there is no text to go by");
+    // The demo's own text stands in for one that is not named, and is said to.
+    let own = roofline(&["imatrix", llama, "-o", to, "--samples", "2", "--json"]);
+    assert!(said(&own).contains("the demo's own text") && said(&own).contains("--data FILE"), "{}", said(&own));
+    assert!(answer(&own)["notes"].to_string().contains("the demo's own text"));
+    fs::remove_file(to).unwrap();
+    refused(&roofline(&["imatrix", llama, "-o", to, "--offload", "/nowhere"]), "/nowhere is no folder");
     let short = folder.join("short.txt");
     fs::write(&short, "a").unwrap();
     refused(&roofline(&["imatrix", llama, "--data", short.to_str().unwrap(), "-o", to]), "and a sample");
@@ -217,6 +249,11 @@ fn texts_and_sizes_that_are_none_are_said() {
     refused(&aimed(&["--target-size", "lots"]), "size to aim at");
     refused(&aimed(&["--target-bits=-1"]), "-1 bits for each weight are not possible");
     refused(&aimed(&["--target-bits", "4", "--method", "gptq"]), "aimed at with formats alone");
+    refused(&aimed(&["--target-bits", "4", "--seed", "1"]), "samples of its own");
+    refused(&aimed(&["--target-bits", "4", "--runtime", "vllm", "--as", "gguf"]), "vLLM");
+    fs::write(to, "GGUF").unwrap();
+    refused(&aimed(&["--target-bits", "4"]), "is there already");
+    fs::remove_file(to).unwrap();
     let less = aimed(&["--target-size", "10kB"]);
     refused(&less, "at least");
     assert!(said(&less).contains(" B at least, and 10000 B are asked for"), "{}", said(&less));

@@ -21,8 +21,9 @@ use common::{Fixture, model};
 use roofline_core::Format;
 use roofline_engine::{Engine, Layerwise, Settings, Wanted};
 use roofline_quant::{
-    Checkpoint, Layout, Manner, Method, Request,
+    Checkpoint, Error, Layout, Manner, Method, Request, Runtime,
     data::Tuning,
+    observed::{Observed, Pass, Seen},
     quantize::{Report, quantize, quantize_observed},
     stream::Progress,
 };
@@ -118,7 +119,11 @@ fn factors_leave_models_what_they_are() {
         let mut nearest = None;
         for method in [Method::Rtn, Method::Awq, Method::SmoothQuant, Method::Gptq] {
             let target = place.0.join(method.name());
-            made(&fixture.checkpoint, &order(method, "w8a16", Layout::CompressedTensors, &target));
+            // Experts whose inputs are rounded are loaded by vLLM alone.
+            let (plan, runtime) =
+                if method == Method::SmoothQuant { ("int8", Some(Runtime::Vllm)) } else { ("w8a16", None) };
+            let order = Request { runtime, ..order(method, plan, Layout::CompressedTensors, &target) };
+            made(&fixture.checkpoint, &order);
             let found = logits(&Checkpoint::open(&target).unwrap(), &samples);
             let lost = distance(&found, &original);
             // A token that goes to another expert because of a last bit makes a difference, whatever the method.
@@ -197,6 +202,8 @@ fn layouts_of_integers() {
     assert!(error.contains("fp8") && error.contains("gptq"), "{error}");
     let error = refused(&order(Method::SmoothQuant, "int4-g32", Layout::Gptq, &target));
     assert!(error.contains("smoothquant"), "{error}");
+    let error = refused(&order(Method::SmoothQuant, "w8a16", Layout::CompressedTensors, &target));
+    assert!(error.contains("rounds no inputs") && error.contains("smoothquant"), "{error}");
     let error = quantize(&checkpoint, &order(Method::Awq, "int4-g32-zp", Layout::Awq, &target), &|_: u64| {});
     assert!(error.unwrap_err().to_string().contains("goes by a text"));
 }
@@ -215,8 +222,8 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn interrupted_runs_and_threads_make_the_same_bytes() {
     let Fixture { checkpoint, .. } = Fixture::open("llama");
-    for method in [Method::Gptq, Method::Awq, Method::SmoothQuant] {
-        resumed(&checkpoint, method, "w8a16", Layout::CompressedTensors);
+    for (method, plan) in [(Method::Gptq, "w8a16"), (Method::Awq, "w8a16"), (Method::SmoothQuant, "int8")] {
+        resumed(&checkpoint, method, plan, Layout::CompressedTensors);
     }
 }
 
@@ -240,4 +247,61 @@ fn resumed(checkpoint: &Checkpoint, method: Method, plan: &str, layout: Layout) 
     quantize_observed(checkpoint, &asked, &mut observed(), &|_: u64| {}).unwrap();
     assert!(files(&whole) == files(&target), "{method}");
     assert!(!layers.exists());
+}
+
+/// A model that runs to a layer, and fails there.
+struct Failing<'a> {
+    inner: Layerwise<'a>,
+    at: usize,
+    why: fn() -> Error,
+}
+
+impl Observed for Failing<'_> {
+    fn layers(&self) -> usize {
+        self.inner.layers()
+    }
+
+    fn samples(&self) -> Vec<usize> {
+        self.inner.samples()
+    }
+
+    fn memory(&self) -> u64 {
+        self.inner.memory()
+    }
+
+    fn run(
+        &mut self,
+        pass: Pass<'_>,
+        each: &mut dyn FnMut(Seen<'_>) -> roofline_quant::Result<()>,
+    ) -> roofline_quant::Result<()> {
+        if pass.layer == self.at { Err((self.why)()) } else { self.inner.run(pass, each) }
+    }
+}
+
+/// A disk that fills up at the second layer leaves the first; the run goes on from there, with samples that wait on disk, to the
+/// bytes of one that never failed.
+#[test]
+fn a_full_disk_costs_no_finished_layer() {
+    let Fixture { checkpoint, .. } = Fixture::open("llama");
+    let place = Place::new("full");
+    let (whole, target) = (place.0.join("whole"), place.0.join("target"));
+    made(&checkpoint, &order(Method::Gptq, "w8a16", Layout::CompressedTensors, &whole));
+    let mut asked = order(Method::Gptq, "w8a16", Layout::CompressedTensors, &target);
+    let observed = || {
+        let inner = Layerwise::new(&checkpoint, samples(&checkpoint), &Settings::with(Format::FP32)).unwrap();
+        inner.offloaded(&place.0).unwrap()
+    };
+    let run = |asked: &Request, why| {
+        let mut failing = Failing { inner: observed(), at: 1, why };
+        quantize_observed(&checkpoint, asked, &mut failing, &|_: u64| {}).unwrap_err()
+    };
+    let layers = place.0.join(".target.partial/layers");
+    let damaged = run(&asked, || Error::Model { reason: "NaN".to_owned(), hint: None });
+    assert!(damaged.to_string() == "NaN" && !layers.exists());
+    let full = run(&asked, || Error::Space { path: PathBuf::from("disk"), free: 0, needed: 1 });
+    assert_eq!(full.kind(), "space");
+    assert_eq!(fs::read_dir(&layers).unwrap().count(), 1);
+    asked.manner = Manner { resume: true, force: false };
+    quantize_observed(&checkpoint, &asked, &mut observed(), &|_: u64| {}).unwrap();
+    assert!(files(&whole) == files(&target) && !layers.exists());
 }

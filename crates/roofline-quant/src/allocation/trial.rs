@@ -1,6 +1,6 @@
 //! One portion of a model in one format: what it takes, and what its weights become.
 
-use std::sync::Arc;
+use std::{result::Result as Either, sync::Arc};
 
 use roofline_core::Plan;
 
@@ -85,7 +85,17 @@ impl<'a> Trial<'a> {
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
         let names = request.imatrix.as_ref().map(|_| Names::new(&checkpoint.config, true)).transpose()?;
         let mut trial = Self { checkpoint, request, tensors, portions, ways: Vec::new(), names };
-        trial.ways = trial.formats().into_iter().map(|format| trial.way(format)).collect::<Result<_>>()?;
+        let mut refusals = Vec::new();
+        for format in trial.formats() {
+            let (way, refusal) = trial.way(format)?;
+            trial.ways.push(way);
+            refusals.extend(refusal);
+        }
+        if trial.ways.iter().all(|way| way.jobs.iter().all(Option::is_none))
+            && let Some(refusal) = refusals.into_iter().next()
+        {
+            return Err(refusal);
+        }
         let kept = trial.kept()?;
         trial.ways.push(kept);
         Ok(trial)
@@ -124,32 +134,32 @@ impl<'a> Trial<'a> {
         prepare(self.checkpoint, &Request { plan, ..self.request.clone() })
     }
 
-    /// The job of a plan that gives some portions a format and keeps the others; nothing where the layout refuses it. A portion that a
+    /// The job of a plan that gives some portions a format and keeps the others, or why the layout refuses it. A portion that a
     /// plan does not name is not kept by that: what is said of most layers is said of all.
-    fn possible(&self, format: &str, has: impl Fn(usize) -> bool) -> Result<Option<Arc<QuantizeJob<'a>>>> {
+    fn possible(&self, format: &str, has: impl Fn(usize) -> bool) -> Result<Either<Arc<QuantizeJob<'a>>, Error>> {
         let all = self.portions.iter().enumerate();
         let chosen: Vec<_> = all.map(|(at, portion)| (portion, if has(at) { format } else { KEPT })).collect();
         match self.job(compose::plan(&chosen)?) {
-            Ok(job) => Ok(Some(Arc::new(job))),
-            Err(error) if error.is_input() => Ok(None),
+            Ok(job) => Ok(Ok(Arc::new(job))),
+            Err(error) if error.is_input() => Ok(Err(error)),
             Err(error) => Err(error),
         }
     }
 
-    fn way(&self, format: &'static str) -> Result<Way<'a>> {
+    /// A format for every portion that can have it, and why the layers cannot where they cannot.
+    fn way(&self, format: &'static str) -> Result<(Way<'a>, Option<Error>)> {
         let count = self.portions.len();
-        let jobs = if let Some(job) = self.possible(format, |_| true)? {
-            vec![Some(job); count]
-        } else {
-            // What the ends of a model cannot have its layers may: some types ask how much inputs matter.
-            let layers = self.possible(format, |at| self.portions[at].layers.is_some())?;
-            let one = |at: usize| match &layers {
-                Some(job) if self.portions[at].layers.is_some() => Ok(Some(Arc::clone(job))),
-                _ => self.possible(format, |other| other == at),
-            };
-            (0..count).map(one).collect::<Result<_>>()?
+        if let Ok(job) = self.possible(format, |_| true)? {
+            return Ok((Way { format, jobs: vec![Some(job); count] }, None));
+        }
+        // What the ends of a model cannot have its layers may: some types ask how much inputs matter.
+        let layers = self.possible(format, |at| self.portions[at].layers.is_some())?;
+        let one = |at: usize| match &layers {
+            Ok(job) if self.portions[at].layers.is_some() => Ok(Some(Arc::clone(job))),
+            _ => Ok(self.possible(format, |other| other == at)?.ok()),
         };
-        Ok(Way { format, jobs })
+        let jobs = (0..count).map(one).collect::<Result<_>>()?;
+        Ok((Way { format, jobs }, layers.err()))
     }
 
     /// That portions stay as they are. A plan that keeps all is none, so something else is narrow: one portion, and for that
@@ -158,7 +168,7 @@ impl<'a> Trial<'a> {
         let mut jobs = vec![None; self.portions.len()];
         for at in 0..self.portions.len() {
             let Some(way) = self.ways.iter().find(|way| way.jobs[at].is_some()) else { continue };
-            let Some(job) = self.possible(way.format, |other| other == at)? else { continue };
+            let Ok(job) = self.possible(way.format, |other| other == at)? else { continue };
             let done = jobs.iter().any(Option::is_some);
             jobs.iter_mut().enumerate().filter(|(other, known)| *other != at && known.is_none()).for_each(
                 |(_, known)| {
@@ -258,7 +268,9 @@ impl<'a> Trial<'a> {
                 None => InMemory::of(&**rows)?,
             };
             let importance = match (&self.request.imatrix, &self.names) {
-                (Some(imatrix), Some(names)) => imatrix::importance_of(imatrix, names, name, rows.matrix())?,
+                (Some(imatrix), Some(names)) => {
+                    imatrix::importance_of(imatrix, names, name, rows.matrix().columns, None)?
+                }
                 _ => None,
             };
             let numbers = coded(&*code.coding, original.matrix(), original.numbers(), importance.as_deref())

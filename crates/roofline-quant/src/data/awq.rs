@@ -5,7 +5,10 @@
 //! outputs of all products that read them lose least; then every group is clipped where that loses less. What outputs lose is
 //! computed from `X^T X`, as exactly as from the inputs themselves: `sum |d x|^2 = d X^T X d^T` for a row of errors `d`.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    ptr,
+    sync::{Mutex, PoisonError},
+};
 
 use super::{
     chosen::Chosen,
@@ -30,7 +33,13 @@ struct Judged<'m> {
     grid: Box<dyn Grid>,
     moments: &'m Moments,
     /// `X^T X`, all of it.
-    products: Panels<WIDTH>,
+    products: &'m Panels<WIDTH>,
+}
+
+/// Bytes that judging a product takes: `X^T X`, twice while it is put in panels, and the rows that are judged by.
+pub(super) fn bytes(columns: usize) -> u64 {
+    let columns = columns as u64;
+    4 * columns * (2 * columns + 2 * JUDGED as u64)
 }
 
 /// The factors of a place for them that lower the error of outputs most; none where no power lowers it.
@@ -38,35 +47,39 @@ pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, threads: usize) ->
     let mut judged = Vec::new();
     for Reader { module, expert, moments } in &fold.readers {
         let Some(moments) = moments else { continue };
-        for piece in tensors.pieces(module, *expert) {
-            let Some(grid) = tensors.grid(piece) else { continue };
-            let Some(all) = tensors.numbers(piece, threads)? else { continue };
-            let columns = moments.columns;
-            let by = (piece.origin.rows.len() / JUDGED).max(1);
-            let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
-            let products = moments.all_products();
-            judged.push(Judged { weights, grid, moments, products });
-        }
+        let rounded = tensors.pieces(module, *expert).filter(|piece| tensors.grid(piece).is_some());
+        judged.extend(rounded.map(|piece| (piece, *moments)));
     }
-    let Some(first) = judged.first() else { return Ok(None) };
-    let columns = first.moments.columns;
-    let tokens: f64 = judged.iter().map(|own| own.moments.tokens as f64).sum();
+    let Some((_, first)) = judged.first() else { return Ok(None) };
+    let columns = first.columns;
+    let tokens: f64 = judged.iter().map(|(_, moments)| moments.tokens as f64).sum();
     let mut magnitudes = vec![0.0; columns];
-    for own in &judged {
-        let part = own.moments.tokens as f64 / tokens;
-        for (sum, magnitude) in magnitudes.iter_mut().zip(own.moments.mean_magnitudes()) {
+    for (_, moments) in &judged {
+        let part = moments.tokens as f64 / tokens;
+        for (sum, magnitude) in magnitudes.iter_mut().zip(moments.mean_magnitudes()) {
             *sum += part * magnitude;
         }
     }
-    let (mut best, mut least) = (None, lost(&judged, &vec![1.0; columns], threads));
-    for power in 1..POWERS {
-        let candidate = powers(&magnitudes, power as f64 / POWERS as f64);
-        let own = lost(&judged, &candidate, threads);
-        if own < least {
-            (best, least) = (Some(candidate), own);
+    let candidate = |power: usize| powers(&magnitudes, power as f64 / POWERS as f64);
+    let candidates: Vec<Vec<f32>> = (0..POWERS).map(candidate).collect();
+    let mut losses = [0.0; POWERS];
+    // One product after the other, since those of many experts would not fit; neighbours read the same inputs.
+    let mut seen: Option<(&Moments, Panels<WIDTH>)> = None;
+    for (piece, moments) in judged {
+        let (Some(grid), Some(all)) = (tensors.grid(piece), tensors.numbers(piece, threads)?) else { continue };
+        let by = (piece.origin.rows.len() / JUDGED).max(1);
+        let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
+        if seen.as_ref().is_none_or(|(own, _)| !ptr::eq(*own, moments)) {
+            seen = None;
+        }
+        let (_, products) = seen.get_or_insert_with(|| (moments, moments.all_products()));
+        let judged = Judged { weights, grid, moments, products };
+        for (loss, candidate) in losses.iter_mut().zip(&candidates) {
+            *loss += judged.lost(candidate, threads);
         }
     }
-    Ok(best)
+    let best = (1..POWERS).fold(0, |best, power| if losses[power] < losses[best] { power } else { best });
+    Ok((best > 0).then(|| candidate(best)))
 }
 
 /// Magnitudes to a power, about one: the geometric mean of the largest and the least is one.
@@ -78,12 +91,8 @@ fn powers(magnitudes: &[f64], power: f64) -> Vec<f32> {
     raised.iter().map(|own| (own / middle) as f32).collect()
 }
 
-/// What outputs lose with these factors, of all products together: a sum of squares over tokens.
-fn lost(judged: &[Judged<'_>], factors: &[f32], threads: usize) -> f64 {
-    judged.iter().map(|own| own.moments.tokens as f64 * own.lost(factors, threads)).sum()
-}
-
 impl Judged<'_> {
+    /// What outputs lose with these factors: a sum of squares over tokens.
     fn lost(&self, factors: &[f32], threads: usize) -> f64 {
         let columns = self.moments.columns;
         let importance = scaled_back(self.moments.importance_for_scales(), factors);
@@ -95,7 +104,7 @@ impl Judged<'_> {
             let sum: f64 = rows.chunks(ROWS * columns).map(lost).sum();
             sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
         });
-        sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum()
+        self.moments.tokens as f64 * sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum::<f64>()
     }
 
     /// The sum of `d X^T X d^T` for the errors `d` of a tile's rows; `importance` is that of their inputs over the factors.
@@ -196,9 +205,9 @@ mod tests {
         let weights: Vec<f32> = (0..columns * 6).map(weight).collect();
         let moments = moments(columns, &x);
         let products = moments.all_products();
-        let judged = [Judged { weights: weights.clone(), grid: grid(), moments: &moments, products }];
+        let judged = Judged { weights: weights.clone(), grid: grid(), moments: &moments, products: &products };
         let ones = vec![1.0; columns];
-        let plain = lost(&judged, &ones, 1);
+        let plain = judged.lost(&ones, 1);
         let mut direct = 0.0;
         for row in weights.chunks_exact(columns) {
             let rounded: Vec<f32> = row
@@ -217,8 +226,8 @@ mod tests {
         }
         assert!((plain / direct - 1.0).abs() < 1e-3, "{plain} {direct}");
         let finer = powers(&moments.mean_magnitudes(), 0.5);
-        let less = lost(&judged, &finer, 1) / plain;
+        let less = judged.lost(&finer, 1) / plain;
         assert!(less < 0.1, "{less}");
-        assert_eq!(lost(&judged, &finer, 3), lost(&judged, &finer, 1));
+        assert_eq!(judged.lost(&finer, 3), judged.lost(&finer, 1));
     }
 }

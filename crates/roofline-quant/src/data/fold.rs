@@ -10,6 +10,7 @@ use super::{
     layer::{Made, read_all},
     moments::Moments,
     pieces::{Piece, Products},
+    rounds_inputs,
     sequential::Input,
 };
 use crate::{
@@ -80,6 +81,12 @@ impl<'j> Tensors<'j> {
         piece.code(self.job).filter(|code| code.lossy)?.coding.grid()
     }
 
+    /// Whether any of the products there rounds its inputs, too.
+    pub(super) fn rounds_inputs(&self, fold: &Fold<'_>) -> bool {
+        let mut pieces = fold.readers.iter().flat_map(|reader| self.pieces(&reader.module, reader.expert));
+        pieces.any(|piece| piece.code(self.job).is_some_and(rounds_inputs))
+    }
+
     /// All numbers of a matrix, coded or not.
     pub(super) fn numbers(&self, piece: &Piece, threads: usize) -> Result<Option<Vec<f32>>> {
         match &piece.item(self.job).work {
@@ -130,6 +137,10 @@ impl<'j> Tensors<'j> {
                 "w2" => format!("{parent}w3"),
                 _ => continue,
             };
+            // A cache's scale is of values as they were.
+            if self.job.items.iter().any(|item| item.name == format!("{parent}v_scale")) {
+                continue;
+            }
             // Heads that share their values have inputs of their own.
             if self.rows(&before) == Some(moments.columns) {
                 let readers = vec![Reader { module: module.clone(), expert: *expert, moments: Some(moments) }];

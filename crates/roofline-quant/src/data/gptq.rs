@@ -23,8 +23,9 @@ use crate::coding::Grid;
 
 /// Rows that a thread takes at once, which read `U` together.
 const BAND: usize = 32;
-/// How often damping is raised tenfold where a factorization fails.
+/// How often a factorization that fails is tried with damping raised tenfold, and from what at least.
 const TRIES: i32 = 3;
+const LEAST: f64 = 1e-3;
 
 /// In which order channels are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Compensation {
         }
         let dead = importance.iter().filter(|own| **own == 0.0).count();
         (0..TRIES).find_map(|step| {
-            let damping = damping * 10f64.powi(step);
+            let damping = if step == 0 { damping } else { damping.max(LEAST) * 10f64.powi(step) };
             let at = |i: usize, j: usize| {
                 let (own, other) = (channels[i], channels[j]);
                 let on = if i == j { damping * mean } else { 0.0 };

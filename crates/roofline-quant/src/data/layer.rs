@@ -31,6 +31,8 @@ pub(crate) struct Made {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Layer {
     pub(crate) tensors: BTreeMap<String, Made>,
+    /// Matrices that are left to rounding to nearest.
+    pub(crate) nearest: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -42,6 +44,9 @@ const COLUMNS: &str = "columns";
 const ROWS: &str = "rows";
 const OFFSET: &str = "offset";
 const IMPORTANCE: &str = "importance";
+/// The names of what is kept of a layer.
+const NEAREST: &str = "nearest";
+const NOTES: &str = "notes";
 
 /// The bytes of numbers.
 fn bytes(numbers: &[f32]) -> Vec<u8> {
@@ -77,8 +82,8 @@ impl Layer {
                 add(name, OFFSET, Dtype::F32, bytes(&[*offset]));
             }
         }
-        let notes = serde_json::to_string(&self.notes).unwrap_or_default();
-        let head = Header::bytes(&[("notes".to_owned(), notes)], &entries);
+        let list = |name: &str, all: &[String]| (name.to_owned(), serde_json::to_string(all).unwrap_or_default());
+        let head = Header::bytes(&[list(NEAREST, &self.nearest), list(NOTES, &self.notes)], &entries);
         let draft = path.with_extension("draft");
         let mut file = File::create(&draft).map_err(Error::file("create", &draft))?;
         let written = file.write_all(&head).and_then(|()| file.write_all(&data)).and_then(|()| file.sync_all());
@@ -90,15 +95,19 @@ impl Layer {
 /// A layer where it is kept.
 pub(crate) struct KeptLayer {
     shard: Arc<Shard>,
+    pub(crate) nearest: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
 impl KeptLayer {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let shard = Arc::new(Shard::open(path)?);
-        let notes = shard.header.metadata.iter().find(|(key, _)| key == "notes");
-        let notes = notes.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
-        Ok(Self { shard, notes })
+        let list = |name: &str| {
+            let found = shard.header.metadata.iter().find(|(key, _)| key == name);
+            found.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default()
+        };
+        let (nearest, notes) = (list(NEAREST), list(NOTES));
+        Ok(Self { shard, nearest, notes })
     }
 
     fn entry(&self, tensor: &str, part: &str) -> Option<&Entry> {
@@ -232,9 +241,13 @@ mod tests {
             ("b.weight".to_owned(), Made { factors: Some(factors.clone()), ..Made::default() }),
         ]);
         let path = folder.path().join("layer-0000.safetensors");
-        Layer { tensors, notes: vec!["two of them".to_owned()] }.write(&path).unwrap();
+        let (nearest, notes) = (vec!["d.weight".to_owned()], vec!["two of them".to_owned()]);
+        Layer { tensors, nearest, notes }.write(&path).unwrap();
         let kept = KeptLayer::open(&path).unwrap();
-        assert_eq!(kept.notes, ["two of them"]);
+        assert_eq!(
+            (&kept.nearest[..], &kept.notes[..]),
+            (&["d.weight".to_owned()][..], &["two of them".to_owned()][..])
+        );
         assert_eq!(kept.factors("b.weight").unwrap(), Some(factors));
         assert_eq!(kept.factors("a.weight").unwrap(), None);
         let matrix = Matrix { rows: 2, columns: 16 };

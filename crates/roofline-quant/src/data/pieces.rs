@@ -41,7 +41,7 @@ impl Piece {
     }
 
     /// What it is called in words.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self.origin.expert {
             Some(expert) => format!("expert {expert} of `{}`", self.origin.module()),
             None => format!("`{}`", self.origin.module()),

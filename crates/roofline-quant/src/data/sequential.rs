@@ -13,7 +13,7 @@ use super::{
     gptq::{Compensation, Order},
     layer::{KeptLayer, Layer, read_all},
     moments::Moments,
-    pieces::{Products, keys},
+    pieces::{Piece, Products, keys},
     smooth,
 };
 use crate::{
@@ -69,12 +69,13 @@ impl Sequence<'_> {
                 observed.run(Pass { layer, replaced: &replaced, moves_on: true }, &mut |_| Ok(()))?;
             }
             notes.extend(own.notes.iter().cloned());
+            job.nearest.extend(own.nearest.iter().cloned());
             apply(job, &own, layer)?;
         }
         let more = notes.len().saturating_sub(MOST_NOTES);
         notes.truncate(MOST_NOTES);
         if more > 0 {
-            notes.push(format!("and {more} more layers of which the like is to be said"));
+            notes.push(format!("and {more} more notes on layers after these"));
         }
         job.notes.extend(notes);
         Ok(())
@@ -104,9 +105,20 @@ impl Sequence<'_> {
             };
             inputs.entry(key).or_insert_with(fresh).add(seen, self.threads)
         })?;
+        let rare = forget_rare(&products, &mut inputs);
         let mut made = Layer::default();
-        let few = forget_rare(&products, &mut inputs, layer);
-        made.notes.extend(few);
+        if let [first, others @ ..] = &rare[..] {
+            let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            // SmoothQuant rounds all to nearest; what differs is the inputs.
+            let so = match self.method {
+                Method::SmoothQuant => "their inputs are not looked at",
+                _ => "they are rounded to nearest",
+            };
+            made.notes.push(format!("layer {layer}: too few tokens reach {first}{others}: {so}"));
+        }
+        if self.method != Method::SmoothQuant {
+            made.nearest = rare;
+        }
         match self.method {
             Method::Awq | Method::SmoothQuant => self.rescale(job, layer, &inputs, &mut made)?,
             _ => self.round(job, layer, &products, &inputs, &mut made)?,
@@ -124,7 +136,9 @@ impl Sequence<'_> {
     ) -> Result<()> {
         let Some(tensors) = Tensors::of(job, layer, self.plus_one) else { return Ok(()) };
         let awq = self.method == Method::Awq;
-        for fold in tensors.folds(inputs, awq) {
+        let folds = tensors.folds(inputs, awq).into_iter();
+        // Inputs that stay as they are need not be easy to round.
+        for fold in folds.filter(|fold| awq || tensors.rounds_inputs(fold)) {
             let factors = if awq {
                 awq::factors(&fold, &tensors, self.threads)?
             } else {
@@ -171,7 +185,9 @@ impl Sequence<'_> {
         for ((modules, expert), moments) in inputs {
             let of = || format!("layer {layer}: the inputs of `{}`", modules[0]);
             let Some(compensation) = Compensation::new(moments, order, damping, self.threads) else {
-                made.notes.push(format!("{} cannot be factored: it is rounded to nearest", of()));
+                made.notes.push(format!("{} cannot be factored: what reads them is rounded to nearest", of()));
+                let readers = modules.iter().flat_map(|module| products.of(module, *expert));
+                made.nearest.extend(readers.map(Piece::name));
                 continue;
             };
             if compensation.dead > 0 {
@@ -271,14 +287,11 @@ fn apply(job: &mut QuantizeJob<'_>, kept: &KeptLayer, layer: usize) -> Result<()
 }
 
 /// Takes away what too few tokens have reached, and says which that is: experts, as a rule.
-fn forget_rare(products: &Products, inputs: &mut BTreeMap<Input, Moments>, layer: usize) -> Option<String> {
+fn forget_rare(products: &Products, inputs: &mut BTreeMap<Input, Moments>) -> Vec<String> {
     inputs.retain(|_, moments| moments.tokens * INPUTS_PER_TOKEN >= moments.columns as u64);
     let seen: HashSet<(&str, Option<usize>)> =
         inputs.keys().flat_map(|(modules, expert)| modules.iter().map(|module| (module.as_str(), *expert))).collect();
-    let rare = products.unseen(&seen);
-    let first = rare.first()?;
-    let others = if rare.len() > 1 { format!(" and {} more", rare.len() - 1) } else { String::new() };
-    Some(format!("layer {layer}: too few tokens reach {first}{others}: they are rounded to nearest"))
+    products.unseen(&seen)
 }
 
 /// From now on a tensor is read times its factors, those of each matrix in it; one that would be copied is coded in its own type.
@@ -332,10 +345,27 @@ pub(crate) fn memory(job: &QuantizeJob<'_>, method: Method) -> u64 {
                 let input = (site.fused().into_iter().next().unwrap_or_default(), origin.expert);
                 layers.entry(layer).or_default().insert(input, kept);
             }
-            widest = widest.max(if method == Method::Gptq { Compensation::bytes(columns) } else { kept });
+            widest = widest.max(match method {
+                Method::Gptq => Compensation::bytes(columns),
+                Method::Awq => awq::bytes(columns),
+                _ => kept,
+            });
             largest = largest.max(item.weights());
         }
     }
     let inputs = layers.values().map(|layer| layer.values().sum::<u64>()).max().unwrap_or(0);
     inputs + widest + 3 * 4 * largest
+}
+
+/// Bytes of disk that the files of all layers take: a byte for each code, a scale and a zero point for each group, and how much
+/// inputs matter.
+pub(crate) fn kept(job: &QuantizeJob<'_>, method: Method) -> u64 {
+    let of_item = |item: &Item<'_>| {
+        let (Work::Code(code), Some(_)) = (&item.work, item.site.layer) else { return 0 };
+        let (weights, columns) = (item.weights(), code.matrix().columns);
+        let choice = code.coding.grid().filter(|_| code.lossy && method != Method::SmoothQuant);
+        let choice = choice.map_or(0, |grid| weights + 8 * weights / grid.group(columns).max(1) as u64);
+        choice + (4 * columns * item.origins().len()) as u64
+    };
+    job.items.iter().map(of_item).sum()
 }

@@ -76,8 +76,8 @@ impl Coding for GgmlCoding {
     }
 
     fn weighs(&self) -> bool {
-        // Of the types that are written, those of single numbers and of FP4 have no search.
-        !matches!(self.0, Type::F32 | Type::F16 | Type::Bf16 | Type::Mxfp4 | Type::Nvfp4)
+        // Of the types that are written, those of single numbers, of eight bits and of FP4 have no search.
+        !matches!(self.0, Type::F32 | Type::F16 | Type::Bf16 | Type::Q8_0 | Type::Mxfp4 | Type::Nvfp4)
     }
 
     fn constants(&self, _matrix: Matrix, peak: f32) -> Vec<Vec<u8>> {

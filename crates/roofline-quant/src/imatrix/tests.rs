@@ -46,11 +46,10 @@ fn both_forms_are_read() {
     let scratch = Scratch::new("imatrix-forms");
     let read = Imatrix::read(&written(&scratch, "old.dat", &legacy())).unwrap();
     assert_eq!((read.len(), read.chunks, read.datasets.as_slice()), (2, 7, &["wiki".to_owned()][..]));
-    let importance =
-        |of: &Imatrix, name: &str, rows| of.importance(name, Matrix { rows, columns: 2 }).unwrap().unwrap();
+    let importance = |of: &Imatrix, name: &str, stack| of.importance(name, 2, stack).unwrap().unwrap();
     // Numbers are means times pieces; those of no pieces are taken as they are.
-    assert_eq!(importance(&read, "blk.0.attn_q.weight", 5), [2.0, 0.5]);
-    assert_eq!(importance(&read, "blk.0.ffn_up.weight", 5), [3.0, 1.0]);
+    assert_eq!(importance(&read, "blk.0.attn_q.weight", 1), [2.0, 0.5]);
+    assert_eq!(importance(&read, "blk.0.ffn_up.weight", 1), [3.0, 1.0]);
     // Of three experts, the second saw nothing: all of its channels count alike.
     let stacked = matrix(&[("blk.1.ffn_up_exps.weight", &[2.0, 4.0, 0.0, 0.0, 9.0, 3.0], &[2.0, 0.0, 3.0])]);
     let path = scratch.path().join("new.gguf");
@@ -58,10 +57,10 @@ fn both_forms_are_read() {
     let back = Imatrix::read(&path).unwrap();
     assert_eq!(back.file.as_deref(), Some("new.gguf"));
     assert_eq!(Imatrix { file: None, ..back.clone() }, stacked);
-    assert_eq!(importance(&back, "blk.1.ffn_up_exps.weight", 6), [1.0, 2.0, 1.0, 1.0, 3.0, 1.0]);
-    let one = back.importance_of_expert("blk.1.ffn_up_exps.weight", Matrix { rows: 2, columns: 2 }, 2, 3);
+    assert_eq!(importance(&back, "blk.1.ffn_up_exps.weight", 3), [1.0, 2.0, 1.0, 1.0, 3.0, 1.0]);
+    let one = back.importance_of_expert("blk.1.ffn_up_exps.weight", 2, 2, 3);
     assert_eq!(one.unwrap().unwrap(), [3.0, 1.0]);
-    assert!(back.importance("blk.9.attn_q.weight", Matrix { rows: 1, columns: 2 }).unwrap().is_none());
+    assert!(back.importance("blk.9.attn_q.weight", 2, 1).unwrap().is_none());
     // What is there is not replaced unasked.
     assert_eq!(stacked.write(&path, false).unwrap_err().kind(), "exists");
     stacked.write(&path, true).unwrap();
@@ -120,12 +119,40 @@ fn what_is_no_importance_matrix_is_refused_in_words() {
 #[test]
 fn one_of_another_shape_is_of_another_model() {
     let made = matrix(&[("blk.0.attn_q.weight", &[1.0; 8], &[1.0])]);
-    let error = made.importance("blk.0.attn_q.weight", Matrix { rows: 4, columns: 6 }).unwrap_err();
+    let error = made.importance("blk.0.attn_q.weight", 6, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "weight `blk.0.attn_q.weight`: has 6 input channels, and the importance matrix speaks of 8"
     );
     assert!(error.hint().unwrap().contains("another model"));
+    // Of a model with fewer or with more experts, whether their tokens are counted apart, as of now, or together, as before.
+    for (sums, counts) in [(8, 4), (32, 16), (8, 1), (32, 1)] {
+        let made = matrix(&[("blk.0.ffn_up_exps.weight", &vec![1.0; sums], &vec![1.0; counts])]);
+        let error = made.importance_of_expert("blk.0.ffn_up_exps.weight", 2, 7, 8).unwrap_err().to_string();
+        assert!(error.contains("8 experts of 2 input channels") && error.ends_with(&sums.to_string()), "{error}");
+        assert!(made.importance("blk.0.ffn_up_exps.weight", 2, 8).is_err());
+    }
+    // Three experts of four channels are no matrix of twelve.
+    let made = matrix(&[("blk.0.attn_q.weight", &[1.0; 12], &[1.0; 3])]);
+    assert!(made.importance("blk.0.attn_q.weight", 12, 1).is_err());
+    let made = matrix(&[("blk.0.ffn_up_exps.weight", &[1.0, 2.0, 3.0, 4.0], &[1.0])]);
+    assert_eq!(made.importance_of_expert("blk.0.ffn_up_exps.weight", 2, 1, 2).unwrap().unwrap(), [3.0, 4.0]);
+    assert_eq!(made.importance_of_expert("blk.0.ffn_up_exps.weight", 4, 1, 2).unwrap().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+}
+
+/// A folder that cannot be written to is left as it is, and so is a file of somebody else's beside.
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let scratch = Scratch::new("imatrix-places");
+    let made = matrix(&[("a", &[1.0], &[1.0])]);
+    let path = scratch.path().join("new.gguf");
+    fs::write(scratch.path().join("new.part"), "dear").unwrap();
+    made.write(&path, false).unwrap();
+    assert_eq!(fs::read_to_string(scratch.path().join("new.part")).unwrap(), "dear");
+    fs::create_dir(scratch.path().join("folder")).unwrap();
+    assert!(made.write(&scratch.path().join("folder"), true).is_err());
+    assert!(made.write(&scratch.path().join("none/new.gguf"), false).is_err());
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3, "no draft is left");
 }
 
 /// Two layers of a Mixtral of two experts, one of which is sent every other token.

@@ -2,12 +2,16 @@
 
 use roofline_core::Role;
 
-use super::Imatrix;
+use super::{Imatrix, OF_ANOTHER_MODEL};
 use crate::{
     Error, QuantizeJob, Result,
     coding::Matrix,
-    gguf::model::Names,
+    gguf::{
+        family::Conversion,
+        model::{Names, Target},
+    },
     job::{Code, Item, Work},
+    origin::Origin,
 };
 
 /// A matrix that loses by being coded, and that data say something of: embeddings multiply nothing, and what makes the output is not
@@ -19,26 +23,48 @@ fn weighable<'i, 'a>(item: &'i Item<'a>) -> Option<&'i Code<'a>> {
     }
 }
 
-/// How much the inputs of a matrix of the checkpoint matter, by its name there.
-pub(crate) fn importance_of(imatrix: &Imatrix, names: &Names, name: &str, matrix: Matrix) -> Result<Option<Vec<f32>>> {
-    let targets = names.tensor(name)?;
-    let Some(target) = targets.first() else { return Ok(None) };
-    match target.expert {
-        Some(expert) => imatrix.importance_of_expert(&target.name, matrix, expert, names.experts),
-        None => imatrix.importance(&target.name, matrix),
+/// How much the inputs of a matrix of the checkpoint matter, or of one expert of a stack, by its name there.
+pub(crate) fn importance_of(
+    imatrix: &Imatrix,
+    names: &Names,
+    name: &str,
+    columns: usize,
+    expert: Option<usize>,
+) -> Result<Option<Vec<f32>>> {
+    // Of what llama.cpp has no name for it says nothing, nor of what it takes apart by head.
+    let targets = names.tensor(name).unwrap_or_default();
+    let whole = |target: &&Target| !matches!(target.conversion, Conversion::LatentKey | Conversion::LatentValue);
+    let Some(target) = targets.first().filter(whole) else { return Ok(None) };
+    match expert.or(target.expert) {
+        Some(expert) => imatrix.importance_of_expert(&target.name, columns, expert, names.experts),
+        None => imatrix.importance(&target.name, columns, 1),
     }
 }
 
-/// Weighs the matrices of a job that is written in the names of Hugging Face's.
+/// Weighs the matrices of a job, by the matrices of the source that they are made of.
 pub(crate) fn weigh(job: &mut QuantizeJob<'_>, imatrix: &Imatrix, names: &Names) -> Result<()> {
     for item in &mut job.items {
-        let Some(matrix) = weighable(item).map(Code::matrix) else { continue };
-        let importance = importance_of(imatrix, names, &item.name, matrix)?;
+        let Some(Matrix { columns, .. }) = weighable(item).map(Code::matrix) else { continue };
+        let origins = item.origins();
+        let each = origins.iter().map(|origin| importance_of(imatrix, names, &origin.tensor, columns, origin.expert));
+        let each = each.collect::<Result<Vec<_>>>()?;
         if let Work::Code(code) = &mut item.work {
-            code.importance = importance;
+            code.importance = together(&origins, each, columns);
         }
     }
     Ok(())
+}
+
+/// What is known of matrices that are written as one: once where all of them read the same, else one below the other. Nothing where
+/// that would not tell whose it is, or none is known.
+fn together(origins: &[Origin], each: Vec<Option<Vec<f32>>>, columns: usize) -> Option<Vec<f32>> {
+    let first = each.iter().flatten().next()?;
+    if each.iter().all(|own| own.as_ref() == Some(first)) {
+        return Some(first.clone());
+    }
+    let alike = origins.iter().all(|origin| origin.rows.len() == origins[0].rows.len());
+    let known = |own: Option<Vec<f32>>| own.unwrap_or_else(|| vec![1.0; columns]);
+    alike.then(|| each.into_iter().flat_map(known).collect())
 }
 
 /// Refuses an importance matrix that speaks of nothing in the job; says what it does not speak of.
@@ -51,7 +77,7 @@ pub(crate) fn check(job: &mut QuantizeJob<'_>) -> Result<()> {
     if silent.len() == all.len() {
         return Err(Error::unsupported(
             format!("the importance matrix speaks of none of the {} matrices that are quantized", all.len()),
-            "it is of another model: make one of this model with `⟨write_imatrix⟩`",
+            OF_ANOTHER_MODEL,
         ));
     }
     let note = format!(

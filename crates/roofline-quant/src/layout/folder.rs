@@ -110,7 +110,7 @@ pub(super) fn job<'a>(
         Some(Item { site: Site::of(&name, 1), work: Work::Literal { bytes, to }, name })
     }));
     let companions = companions(checkpoint, config, laid_out.index)?;
-    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes, nearest: Vec::new() })
 }
 
 /// JSON as the transformers library writes it.

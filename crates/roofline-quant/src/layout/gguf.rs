@@ -9,14 +9,14 @@ mod views;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use roofline_core::{Format, Plan, Role};
+use roofline_core::{Format, Role};
 use serde_json::Value;
 
 use super::{Scheme, Target, asked, quantized_already, sites};
 use crate::{
-    Checkpoint, Dtype, Error, Imatrix, Method, QuantizeJob, Result,
+    Checkpoint, Dtype, Error, Imatrix, Method, QuantizeJob, Request, Result,
     checkpoint::read_bounded,
-    coding::{Coding, Matrix},
+    coding::Coding,
     ggml::{self, Type},
     gguf::{
         self, Files,
@@ -104,18 +104,13 @@ struct Source<'a> {
     expert: Option<usize>,
 }
 
-/// What writing the checkpoint to `target` takes.
-pub(super) fn job<'a>(
-    checkpoint: &'a Checkpoint,
-    plan: &Plan,
-    method: Method,
-    imatrix: Option<&Imatrix>,
-    target: &Path,
-) -> Result<QuantizeJob<'a>> {
-    method.among(&[Method::Rtn], "a GGUF type")?;
+/// What writing the checkpoint takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, request: &Request) -> Result<QuantizeJob<'a>> {
+    request.method.without_data().among(&[Method::Rtn], "a GGUF type")?;
     if let Some(source) = &checkpoint.gguf {
-        return again::job(checkpoint, source, plan, imatrix, target);
+        return again::job(checkpoint, source, request);
     }
+    let (plan, imatrix, target) = (&request.plan, request.imatrix.as_ref(), &request.target);
     let all = sites(checkpoint)?;
     let (asked, mut notes) = asked(plan, checkpoint, &all);
     let family = Model::family(&checkpoint.config)?;
@@ -162,8 +157,9 @@ pub(super) fn job<'a>(
     let count = model.shape.experts.max(1) as u64;
     let mut metadata = model.metadata(number, &model::size_label(shared, experts / count, model.shape.experts));
     metadata.extend(imatrix.into_iter().flat_map(Imatrix::metadata));
+    metadata.extend(provenance(request));
     let (files, items) = lay_out(drafts, &model, &metadata, imatrix, name)?;
-    Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
+    Ok(QuantizeJob { files, items, companions: Vec::new(), notes, nearest: Vec::new() })
 }
 
 /// Whether llama.cpp would multiply by the scale after it has added a bias, and therefore stops.
@@ -326,7 +322,7 @@ fn item<'a>(
     imatrix: Option<&Imatrix>,
     place: impl Fn(&str) -> Place,
 ) -> Result<Item<'a>> {
-    let Draft { target, ty, sources, .. } = draft;
+    let Draft { target, ty, dims, sources } = draft;
     let (site, source) = (sources[0].site.clone(), sources[0].name.clone());
     let mut origins: Vec<Origin> = Vec::new();
     for source in &sources {
@@ -345,7 +341,7 @@ fn item<'a>(
     let family = site.fused().into_iter().filter_map(|module| at.get(&module));
     let fused = family.filter(|(_, other)| *other == ty).map(|(at, _)| *at).collect();
     let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
-    let importance = importance(ty, &target.name, rows.matrix(), imatrix)?;
+    let importance = importance(ty, &target.name, &dims, imatrix)?;
     let scheme = ty.name().to_lowercase();
     let code = Code { rows, coding, scheme, lossy, fused, importance, chosen: None, origins, parts };
     Ok(Item { name: source, site, work: Work::Code(code) })
@@ -353,8 +349,9 @@ fn item<'a>(
 
 /// How much the inputs of a tensor matter, where that is known. Some types are no good without, says llama.cpp, but for what data say
 /// nothing of; and some it cannot write at all then.
-fn importance(ty: Type, name: &str, matrix: Matrix, imatrix: Option<&Imatrix>) -> Result<Option<Vec<f32>>> {
-    let found = imatrix.map(|imatrix| imatrix.importance(name, matrix)).transpose()?.flatten();
+fn importance(ty: Type, name: &str, dims: &[u64], imatrix: Option<&Imatrix>) -> Result<Option<Vec<f32>>> {
+    let dim = |at: usize| dims.get(at).map_or(1, |dim| *dim as usize);
+    let found = imatrix.map(|imatrix| imatrix.importance(name, dim(0), dim(2))).transpose()?.flatten();
     let end = matches!(name, "token_embd.weight" | "output.weight");
     if found.is_none() && ty.depends_on_importance() && end {
         return Err(Error::Weight {
@@ -370,12 +367,39 @@ fn importance(ty: Type, name: &str, matrix: Matrix, imatrix: Option<&Imatrix>) -
             name: name.to_owned(),
             reason: format!("would be {ty}, which is poor without an importance matrix, and there is none for it"),
             hint: Some(
-                "say `⟨imatrix FILE⟩` with one that `⟨roofline imatrix⟩` made, or `⟨data FILE⟩`; `iq3_s` and `q2_k` need none"
-                    .to_owned(),
+                "say `⟨imatrix FILE⟩` with one that `⟨roofline imatrix⟩` made; `iq3_s` and `q2_k` need none".to_owned(),
             ),
         });
     }
     Ok(found)
+}
+
+/// The keys of what a method that goes by data went by.
+const METHOD: &str = "quantize.method";
+const DATA: &str = "quantize.data";
+
+/// What a method that goes by data went by, for whoever finds the file later: it has no card beside it.
+fn provenance(request: &Request) -> Vec<(String, gguf::Value)> {
+    let Some(data) = &request.data else { return Vec::new() };
+    [(METHOD, request.method.to_string()), (DATA, data.to_string())]
+        .map(|(key, value)| (key.to_owned(), gguf::Value::from(value.as_str())))
+        .into()
+}
+
+/// That types without a search are written as without an importance matrix.
+pub(super) fn unweighed(job: &QuantizeJob<'_>) -> Option<String> {
+    let deaf = |item: &Item<'_>| match &item.work {
+        Work::Code(code) if code.lossy && code.importance.is_some() && !code.coding.weighs() => {
+            Some(code.scheme.clone())
+        }
+        _ => None,
+    };
+    let deaf: Vec<String> = job.items.iter().filter_map(deaf).collect();
+    let first = deaf.first()?;
+    Some(format!(
+        "the importance matrix changes nothing of {} matrices: {first} has no search that it could weigh",
+        deaf.len()
+    ))
 }
 
 /// What the file of a model is called where only a folder was named.

@@ -371,7 +371,7 @@ fn write<'a>(
         add(tensor, &places, &mut items)?;
     }
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes, nearest: Vec::new() })
 }
 
 /// The items of a tensor whose parts have these places.

@@ -105,6 +105,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan) -> Result<Quantiz
         items,
         companions: folder::companions(checkpoint, &config, laid_out.index)?,
         notes,
+        nearest: Vec::new(),
     })
 }
 

@@ -152,7 +152,7 @@ pub(super) fn job<'a>(checkpoint: &'a Checkpoint, plan: &Plan, method: Method) -
     let config = folder::with_quantization(&checkpoint.config, quantization);
     let items = items(decisions, &laid_out.places, |_, site, part| flattened(site, part.name))?;
     let companions = folder::companions(checkpoint, &config, laid_out.index)?;
-    Ok(QuantizeJob { files: laid_out.files, items, companions, notes })
+    Ok(QuantizeJob { files: laid_out.files, items, companions, notes, nearest: Vec::new() })
 }
 
 /// `M.weight` flattened: `M._weight_scale`.

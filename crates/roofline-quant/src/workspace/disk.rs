@@ -48,7 +48,7 @@ pub(super) fn sync_folder(_folder: &Path) -> Result<()> {
 
 /// Renames where nothing is: what appeared there since the run began is not ours.
 #[cfg(target_os = "linux")]
-pub(super) fn put(made: &Path, target: &Path) -> Result<()> {
+pub(crate) fn put(made: &Path, target: &Path) -> Result<()> {
     use rustix::{
         fs::{CWD, RenameFlags, renameat_with},
         io::Errno,
@@ -63,7 +63,7 @@ pub(super) fn put(made: &Path, target: &Path) -> Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn put(made: &Path, target: &Path) -> Result<()> {
+pub(crate) fn put(made: &Path, target: &Path) -> Result<()> {
     put_if_free(made, target)
 }
 

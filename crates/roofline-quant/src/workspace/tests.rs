@@ -176,6 +176,29 @@ fn a_disk_that_is_too_small_is_known_beforehand() {
     assert!(nowhere.to_string().starts_with("cannot write into"), "{nowhere}");
 }
 
+/// A disk that is full takes none of the layers that a method has made, which took their time; what is wrong with the input does.
+#[test]
+fn layers_outlive_a_full_disk() {
+    let scratch = Scratch::new("layers");
+    let target = scratch.path().join("model");
+    let layers = scratch.path().join(".model.partial/layers");
+    let full = || Error::Space { path: target.clone(), free: 1, needed: 2 };
+    let space = open(&target, Manner::default()).unwrap();
+    fs::create_dir(space.layers()).unwrap();
+    fs::write(space.layers().join("layer-0000.draft"), "half").unwrap();
+    space.fail(full());
+    assert!(!layers.exists(), "nothing was finished");
+    let space = open(&target, Manner::default()).unwrap();
+    fs::create_dir(space.layers()).unwrap();
+    fs::write(space.layers().join("layer-0000.safetensors"), "whole").unwrap();
+    space.fail(Error::file("write", &target)(std::io::ErrorKind::StorageFull.into()));
+    assert!(layers.join("layer-0000.safetensors").exists());
+    let space = open(&target, RESUME).unwrap();
+    assert!(space.layers().join("layer-0000.safetensors").exists());
+    space.fail(Error::Model { reason: "NaN".to_owned(), hint: None });
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
 /// Between looking and making there is time for another: whoever comes second is told so, in whatever moment it comes.
 #[test]
 fn runs_that_start_at_once_are_told_of_each_other() {

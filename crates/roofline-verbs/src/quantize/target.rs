@@ -16,8 +16,8 @@ use roofline_quant::{
 };
 
 use self::measure::Measure;
-use super::Request;
-use crate::{Context, Error, Result, imatrix, running::Opened, text::size};
+use super::{Request, by_data::SAMPLES};
+use crate::{Context, Error, Result, imatrix, observed::Samples, running::Opened, text::size};
 
 /// Tokens that predictions are compared on, and of a window of them.
 const TOKENS: usize = 2048;
@@ -61,16 +61,16 @@ impl Request {
     pub(super) fn aimed(&self, context: &Context, opened: &Opened, layout: Layout, to: PathBuf) -> Result<Aimed> {
         let goal = self.goal()?;
         let threads = self.threads()?;
-        let model = self.model.as_deref().unwrap_or(&opened.checkpoint.folder);
-        let text = imatrix::text_of(model, self.data.as_deref())?;
+        let data = self.data.as_deref();
         let mut found = self.imatrix.as_deref().map(Imatrix::read).transpose()?;
         if found.is_none() && layout == Layout::Gguf {
-            let (facts, samples) = imatrix::samples(context, opened, &text, None, None)?;
-            found = Some(imatrix::of_samples(context, &opened.checkpoint, samples, &facts.name, threads)?);
+            let most = Dim::new("samples", SAMPLES.into())?;
+            let (cut, samples) = imatrix::samples(context, opened, data, (Samples::Own, None), Some(most))?;
+            found = Some(imatrix::of_samples(context, &opened.checkpoint, (samples, &cut), threads, None)?);
         }
-        let window = Dim::new("window", WINDOW.min(opened.model.max_context.map_or(WINDOW, Dim::get)))?;
-        let (facts, all) = imatrix::samples(context, opened, &text, Some(window), None)?;
-        let count = TOKENS / window.get() as usize;
+        let window = WINDOW.min(opened.model.max_context.map_or(WINDOW, Dim::get));
+        let (cut, all) = imatrix::samples(context, opened, data, (Samples::Own, Some(window)), None)?;
+        let count = TOKENS / window as usize;
         // Spread over the text, so that none of it is the whole measure.
         let samples: Vec<Vec<u32>> = all.iter().step_by(all.len().div_ceil(count).max(1)).cloned().collect();
         let tokens = samples.iter().map(Vec::len).sum::<usize>();
@@ -87,14 +87,15 @@ impl Request {
         let measure = Measure::open(context, opened, samples, self.threads)?;
         let mut search = Search { context, trial, measure };
         let (plan, told) = search.run(goal)?;
-        let mut notes = vec![format!("{told}, measured on {tokens} tokens of {}", facts.name)];
+        let name = &cut.facts.name;
+        let mut notes = vec![format!("{told}, measured on {tokens} tokens of {name}")];
         if self.imatrix.is_none() && found.is_some() {
             notes.push(format!(
-                "errors are weighed by an importance matrix of {}: `⟨roofline imatrix⟩` writes the same for another run of \
-                 this plan",
-                facts.name
+                "errors are weighed by an importance matrix of {name}: `⟨roofline imatrix⟩` with `⟨samples {SAMPLES}⟩` writes \
+                 the same for another run of this plan"
             ));
         }
+        notes.extend(cut.warnings);
         Ok(Aimed { plan, imatrix: found, notes })
     }
 }

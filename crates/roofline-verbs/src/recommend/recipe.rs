@@ -5,7 +5,7 @@ use roofline_core::{
     precision::{Formats, PrecisionSpec},
     recommend::{Offload, Outcome, Quality},
 };
-use roofline_quant::{Layout, torchao::get_quantize_config};
+use roofline_quant::{Layout, Runtime, torchao::get_quantize_config};
 
 use super::Limits;
 
@@ -94,7 +94,15 @@ pub(crate) fn aimed(limits: &Limits, folder: &str) -> Option<String> {
         (None, Some(bits)) => format!("--target-bits {bits}"),
         (None, None) => return None,
     };
-    Some(format!("roofline quantize {folder} {aim} --data TEXT --to model.gguf    # formats that lose least within it"))
+    let runtimes = limits.runtime.iter().map(|name| name.parse::<Runtime>());
+    let runtimes: Vec<Runtime> = runtimes.filter_map(std::result::Result::ok).collect();
+    let to = match runtimes.first() {
+        // One that reads files reads most formats.
+        None => "--to model.gguf".to_owned(),
+        Some(_) if runtimes.contains(&Runtime::LlamaCpp) => "--to model.gguf".to_owned(),
+        Some(runtime) => format!("--runtime {runtime} --to OUT"),
+    };
+    Some(format!("roofline quantize {folder} {aim} --data TEXT {to}    # formats that lose least within it"))
 }
 
 fn vllm(outcome: &Outcome, model: &str) -> Vec<String> {
@@ -158,6 +166,17 @@ mod tests {
         let bits = Limits { target_bits: Some(4.3), ..Limits::default() };
         assert!(aimed(&bits, "./M").unwrap().contains(" --target-bits 4.3 "));
         assert_eq!(aimed(&Limits::default(), "./M"), None);
+        for (runtimes, end) in [
+            (vec![], "--to model.gguf"),
+            (vec!["llama.cpp"], "--to model.gguf"),
+            (vec!["vLLM", "llama.cpp"], "--to model.gguf"),
+            (vec!["vllm"], "--runtime vLLM --to OUT"),
+            (vec!["mlx-lm"], "--runtime mlx-lm --to OUT"),
+        ] {
+            let runtime = runtimes.into_iter().map(str::to_owned).collect();
+            let line = aimed(&Limits { runtime, target_bits: Some(4.3), ..Limits::default() }, "./M").unwrap();
+            assert!(line.contains(&format!("{end}    #")), "{line}");
+        }
     }
 
     /// What `roofline quantize` would be told by the commands of every plan is the plan itself, and every layout has its

@@ -56,7 +56,7 @@ fn what_is_said_of_the_text() {
         let told = &answer["data"];
         assert_eq!((&told["name"], &told["samples"]), (&json!("text.txt"), &json!(8)));
         assert_eq!((&told["length"], &told["seed"]), (&json!(64), &json!(3)));
-        assert!(said(&output).contains("8 samples of 64 tokens, layer by layer, with about"), "{}", said(&output));
+        assert!(said(&output).contains("text.txt in 8 samples of 64 tokens takes about"), "{}", said(&output));
         let card = fs::read_to_string(target.join("README.md")).unwrap();
         assert!(
             card.contains(&format!("method `{method}`")) && card.contains("8 samples of 64 tokens, seed 3"),
@@ -80,6 +80,41 @@ fn what_is_said_of_the_text() {
     fs::create_dir(&wait).unwrap();
     assert!(one == made("1", "waited", &["--offload", wait.to_str().unwrap()]));
     assert!(names(&wait).is_empty());
+}
+
+/// What a dry run says of a method that goes by data is what the run says, and what is wrong with the text is said in both; so is what
+/// the text lacks, in the answer, too.
+#[test]
+fn dry_runs_look_at_the_text() {
+    let folder = temporary("by-data-dry");
+    let (source, text) = spelling(&folder, 1);
+    let source = source.to_str().unwrap();
+    let (same, empty) = (folder.join("same.txt"), folder.join("empty.txt"));
+    fs::write(&same, "a".repeat(300)).unwrap();
+    fs::write(&empty, "").unwrap();
+    let run = |data: &Path, more: &[&str]| {
+        let target = folder.join("out");
+        let asked = ["quantize", source, "--plan", "w4a16", "--method", "gptq", "--to", target.to_str().unwrap()];
+        let data = ["--data", data.to_str().unwrap(), "--length", "32", "--json"];
+        roofline(&[&asked[..], &data, more].concat())
+    };
+    let told = |data: &Path, more: &[&str]| -> Value {
+        let output = run(data, more);
+        assert!(output.status.success(), "{}", shown(&output, &folder));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let refused = run(&empty, &["--dry-run"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("is empty"), "{}", said(&refused));
+    let dry = told(&text, &["--dry-run"]);
+    let small = told(&text, &["--dry-run", "--samples", "1"]);
+    assert!(dry["memory_bytes"].as_u64() > small["memory_bytes"].as_u64(), "samples are in memory");
+    assert!(dry["room"]["needed"].as_u64() > dry["bytes_after"].as_u64(), "layers are kept until the end");
+    for more in [&["--dry-run"][..], &[]] {
+        let notes = told(&same, more)["notes"].to_string();
+        assert!(notes.contains("one and the same token"), "{notes}");
+    }
+    assert!(folder.join("out").exists());
 }
 
 #[test]

@@ -66,20 +66,32 @@ fn nearest(weights: &[f32], columns: usize, grid: &dyn Grid) -> Vec<f32> {
     groups.collect()
 }
 
-/// Two channels that always come together: what the first loses the second makes up for, so that their sum is kept.
+/// Two channels that always come together: what the first loses the second makes up for, so that their sum is nearly kept, where
+/// each rounded to nearest would lose its own.
 #[test]
 fn channels_that_come_together_share_their_error() {
-    let inputs: Vec<f32> = random(3, 64).iter().flat_map(|x| [*x, *x + 1e-3 * x * x]).collect();
-    let compensation = Compensation::new(&moments(2, &inputs), Order::Natural, 1e-4, 1).unwrap();
-    // Steps of one: 0.4 and 7 round to 0 and 7, which loses 0.4; 0.4 and 0.4 become 0 and 1.
-    let grid = grid(4, 2, false);
-    let row = [7.5, 0.4];
+    let inputs: Vec<f32> =
+        random(3, 128).chunks_exact(2).flat_map(|x| [x[0], x[1], x[1] + 1e-3 * x[0], 0.5 * x[0]]).collect();
+    let compensation = Compensation::new(&moments(4, &inputs), Order::Activations, 1e-4, 1).unwrap();
+    // Steps of one: 0.4 and 0.4 round to 0 and 0, which loses 0.8; they become 0 and 1.
+    let grid = grid(4, 4, false);
+    let row = [7.0, 0.4, 0.4, -7.5];
     let chosen = compensation.round(&row, &*grid, 1);
-    let values = chosen.values(&*grid, 2);
-    let rtn = nearest(&row, 2, &*grid);
-    let lost = |values: &[f32]| (row[0] + row[1] - values[0] - values[1]).abs();
-    assert!(lost(&values) <= lost(&rtn) + 1e-6, "{values:?} {rtn:?}");
-    assert!(output_error(&row, &values, 2, &inputs) <= output_error(&row, &rtn, 2, &inputs) + 1e-9);
+    let values = chosen.values(&*grid, 4);
+    let rtn = nearest(&row, 4, &*grid);
+    let lost = |values: &[f32]| (row[1] + row[2] - values[1] - values[2]).abs();
+    assert!(lost(&rtn) > 0.7 && lost(&values) < 0.4 * lost(&rtn), "{values:?} {rtn:?}");
+    assert!(output_error(&row, &values, 4, &inputs) < 0.5 * output_error(&row, &rtn, 4, &inputs));
+}
+
+/// Inputs of which one is another's copy have no inverse: without damping they are tried with some.
+#[test]
+fn damping_is_raised_from_nothing() {
+    let inputs: Vec<f32> = random(3, 64).iter().flat_map(|x| [*x, *x]).collect();
+    let compensation = Compensation::new(&moments(2, &inputs), Order::Natural, 0.0, 1).unwrap();
+    assert_eq!(compensation.damping, 10.0 * LEAST);
+    let regular = Compensation::new(&moments(2, &random(3, 64)), Order::Natural, 0.0, 1).unwrap();
+    assert_eq!(regular.damping, 0.0);
 }
 
 /// Beside the best of all codes, which few columns allow to be found by trying: as good as or near it, and better than

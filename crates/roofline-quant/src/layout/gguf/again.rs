@@ -1,13 +1,13 @@
 //! A GGUF file made of another: metadata and tokenizer as they are, and every tensor whose type changes decoded and coded again.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use roofline_core::{Plan, model::Anatomy};
+use roofline_core::model::Anatomy;
 use serde_json::json;
 
-use super::{file_name, importance, scale_name, types::Types, views};
+use super::{DATA, METHOD, file_name, importance, provenance, scale_name, types::Types, views};
 use crate::{
-    Checkpoint, Dtype, Error, Imatrix, QuantizeJob, Result,
+    Checkpoint, Dtype, Error, QuantizeJob, Request, Result,
     coding::Coding,
     ggml::{self, Type},
     gguf::{
@@ -22,14 +22,9 @@ use crate::{
     stored::{self, StoredTensor},
 };
 
-/// What writing the file again to `target` takes.
-pub(super) fn job<'a>(
-    checkpoint: &'a Checkpoint,
-    source: &'a Source,
-    plan: &Plan,
-    imatrix: Option<&Imatrix>,
-    target: &Path,
-) -> Result<QuantizeJob<'a>> {
+/// What writing the file again takes.
+pub(super) fn job<'a>(checkpoint: &'a Checkpoint, source: &'a Source, request: &Request) -> Result<QuantizeJob<'a>> {
+    let (plan, imatrix, target) = (&request.plan, request.imatrix.as_ref(), &request.target);
     let header = &source.header;
     let shard = checkpoint.shards.first().ok_or_else(|| Error::unsupported("a GGUF file without a file", ""))?;
     let sites: Vec<Site> = header.tensors.iter().map(|tensor| Site::of(&tensor.name, tensor.dims.len())).collect();
@@ -70,6 +65,8 @@ pub(super) fn job<'a>(
         metadata.retain(|(key, _)| !key.starts_with("quantize.imatrix."));
         metadata.extend(imatrix.metadata());
     }
+    metadata.retain(|(key, _)| !matches!(key.as_str(), METHOD | DATA));
+    metadata.extend(provenance(request));
     let mut tensors: Vec<(String, Vec<u64>, Type)> = Vec::new();
     for (at, ty) in &kept {
         let tensor = &header.tensors[*at];
@@ -112,14 +109,14 @@ pub(super) fn job<'a>(
         let parts = parts.collect();
         let lossy = !matches!(ty, Type::F32 | Type::F16 | Type::Bf16);
         let fused = vec![items.len()];
-        let importance = importance(ty, &tensor.name, rows.matrix(), imatrix)?;
+        let importance = importance(ty, &tensor.name, &tensor.dims, imatrix)?;
         let (scheme, origins) = (ty.name().to_lowercase(), known.remove(&tensor.name).unwrap_or_default());
         let code = Code { rows, coding, scheme, lossy, fused, importance, chosen: None, origins, parts };
         items.push(Item { name, site, work: Work::Code(code) });
     }
     let name = file_name(target, &checkpoint.name(), &label);
     let files = vec![Output { name, head: Head::Bytes(head.bytes), bytes: head.length }];
-    Ok(QuantizeJob { files, items, companions: Vec::new(), notes })
+    Ok(QuantizeJob { files, items, companions: Vec::new(), notes, nearest: Vec::new() })
 }
 
 /// The matrices of a plain checkpoint that the tensors of the file are, by the names of these: what runs a model knows them so.
