@@ -10,7 +10,6 @@ use roofline_core::{
     calibration::{Sample, Spread, ThinRows, fit},
     compare::{Observation, compare},
     machine::Stack,
-    measurement::Measurement,
     predict::Tier,
 };
 use roofline_run::Run;
@@ -25,8 +24,6 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(comparison.pairs.len(), observations.len());
         }
     }
-    let sample =
-        |one: &Measurement| Sample { op: one.op, precision: one.formats, math: one.kernel.math, time: one.time() };
-    let samples: Vec<Sample> = run.measurements.iter().map(sample).collect();
+    let samples: Vec<Sample> = run.measurements.iter().map(Sample::of).collect();
     let _ = fit(&samples, &device, "fuzz", String::new(), ThinRows::all(16), Spread::default());
 });

@@ -235,7 +235,7 @@ impl<'a> Engine<'a> {
         let bytes = Bytes::new(tensors.bytes() as f64);
         let mut loaded = Loaded::open(&settings, bytes)?;
         let mut take = |key, held| loaded.take(&model, key, held);
-        Weights::read(&model, &program, &tensors, &loading, &|_| true, progress, &mut take)?;
+        Weights::read(&model, &program, &tensors, &loading, &|_, _| true, progress, &mut take)?;
         let mut engine = Self::of(model, settings, loaded)?;
         engine.notes.extend(otherwise(checkpoint, &engine.settings));
         engine.notes.extend(wide);
@@ -425,7 +425,7 @@ fn activation(model: &Model) -> Result<Activation> {
 }
 
 /// Refuses models that have a part for which there is no kernel, by its name.
-fn runs(model: &Model) -> Result<()> {
+pub(crate) fn runs(model: &Model) -> Result<()> {
     activation(model)?;
     if let Some(beyond) = model.arithmetic.beyond {
         return Err(Error::unsupported(&model.name, beyond));

@@ -9,6 +9,7 @@ use std::path::Path;
 use roofline_core::{
     Format, Model, Program,
     model::{FeedForward, Lowering, Workload},
+    program::Weight,
 };
 use roofline_quant::{
     Checkpoint,
@@ -18,7 +19,7 @@ use roofline_quant::{
 use crate::{
     Error, Result,
     arena::Arena,
-    engine::{Engine, Loaded, Settings},
+    engine::{Engine, Loaded, Settings, runs},
     matrix::{Loading, Tensors},
     processor::{Input, ProcessorSession, Stretch},
     products,
@@ -49,6 +50,7 @@ impl<'a> Layerwise<'a> {
         let own = Settings { chunk: Some(longest.max(1)), round_inputs: false, ..Settings::with(Format::FP32) };
         let settings = Settings { threads: settings.threads, isa: settings.isa, stop: settings.stop.clone(), ..own };
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
+        runs(&model)?;
         let vocabulary = model.vocabulary.get() as usize;
         if let Some(id) = samples.iter().flatten().find(|id| **id as usize >= vocabulary) {
             return Err(Error::Token { id: *id, vocabulary });
@@ -87,11 +89,11 @@ impl<'a> Layerwise<'a> {
         Ok(Loading { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
     }
 
-    /// A model of which the weights of one layer are there, or those before the first.
+    /// A model of which the weights of one layer are there, or the embedding: what is behind the last layer is never reached.
     fn part(&self, layer: Option<usize>, replaced: &Replaced) -> Result<Engine<'a>> {
         let tensors = self.tensors.with(replaced)?;
         let mut loaded = Loaded::Processor(Weights::default());
-        let wanted = |own: Option<usize>| own == layer;
+        let wanted = |own: Option<usize>, weights: &[Weight]| own == layer && weights != [Weight::Head];
         let mut take = |key, held| loaded.take(&self.model, key, held);
         let told = &mut |_, _| (self.settings.stop)();
         Weights::read(&self.model, &self.program, &tensors, &self.loading()?, &wanted, told, &mut take)?;
@@ -168,8 +170,8 @@ impl Observed for Layerwise<'_> {
         self.samples.iter().map(Vec::len).collect()
     }
 
-    /// What samples hand on where that stays in memory, the weights of a layer as numbers, and what a sample takes within a
-    /// layer, twice for each thread: one is looked at while the next runs.
+    /// What samples hand on where that stays in memory, the weights of a layer, or the embedding before the first, as numbers, and
+    /// what a sample takes within a layer, twice for each thread: one is looked at while the next runs.
     fn memory(&self) -> u64 {
         let hidden = self.model.hidden.get();
         let (longest, runners) = (self.longest() as u64, self.runners() as u64);
@@ -180,7 +182,9 @@ impl Observed for Layerwise<'_> {
         let within = 4 * longest * (12 * hidden + widest.max().unwrap_or(0));
         let layers = self.model.anatomy.order.len().max(1) as u128;
         let streams = if self.streams.in_memory() { self.handed_on() } else { 0 };
-        streams + 4 * (self.model.parameters() / layers) as u64 + 2 * runners * within
+        let layer = (self.model.parameters() / layers) as u64;
+        let weights = 4 * layer.max(self.model.vocabulary.get() * hidden);
+        streams + weights + 2 * runners * within
     }
 
     fn run(

@@ -7,7 +7,7 @@ use std::{
 
 use roofline_quant::{
     Error as FileError,
-    disk::{enough_space, read_exact_at, write_all_at},
+    disk::{allocate, enough_space, read_exact_at, write_all_at},
 };
 
 use crate::Result;
@@ -47,6 +47,8 @@ impl Streams {
         let bytes = (lengths.iter().sum::<usize>() * BYTES) as u64;
         let file = tempfile::tempfile_in(folder).map_err(FileError::file("write into", folder))?;
         enough_space(folder, bytes)?;
+        // A result that is written to the same disk must not reckon with this room.
+        allocate(&file, bytes).map_err(FileError::file("write into", folder))?;
         let written = vec![false; lengths.len()];
         Ok(Self::File(Offloaded { file, folder: folder.to_owned(), lengths, written }))
     }
@@ -132,7 +134,17 @@ mod tests {
         let none = Path::new("/proc/nowhere");
         let error = Streams::offloaded(none, vec![1]).err().unwrap().to_string();
         assert!(error.contains("/proc/nowhere"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn its_room_is_taken_at_once() {
+        use std::os::unix::fs::MetadataExt;
         let full = Streams::offloaded(&std::env::temp_dir(), vec![1 << 58]).err().unwrap().to_string();
         assert!(full.contains("bytes free"), "{full}");
+        let Streams::File(taken) = Streams::offloaded(&std::env::temp_dir(), vec![1 << 18]).unwrap() else { panic!() };
+        let file = taken.file.metadata().unwrap();
+        assert_eq!(file.len(), 1 << 20);
+        assert!(file.blocks() * 512 >= 1 << 20, "{} blocks", file.blocks());
     }
 }

@@ -52,7 +52,7 @@ impl<'a> Weights<'a> {
         program: &Program,
         tensors: &Tensors<'a>,
         at: &Loading,
-        wanted: &dyn Fn(Option<usize>) -> bool,
+        wanted: &dyn Fn(Option<usize>, &[Weight]) -> bool,
         progress: Progress<'_>,
         take: &mut dyn FnMut(Key, Held<'a>) -> Result<()>,
     ) -> Result<()> {
@@ -66,7 +66,7 @@ impl<'a> Weights<'a> {
             }
         }
         let (mut read, mut done) = (HashSet::new(), 0);
-        for (layer, step) in program.steps().filter(|(layer, _)| wanted(*layer)) {
+        for (layer, step) in program.steps().filter(|(layer, step)| wanted(*layer, step.weights)) {
             for step in step.before.iter().chain([step]).chain(&step.after) {
                 let key = (layer, step.weights);
                 // A tied head is the embedding.

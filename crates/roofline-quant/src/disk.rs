@@ -51,6 +51,26 @@ pub fn enough_space(folder: &Path, needed: u64) -> Result<()> {
     }
 }
 
+/// Gives a file its room on the disk before anything is written to it, so that nobody else reckons with that. A file system that
+/// cannot is left at the promise.
+#[cfg(target_os = "linux")]
+pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    use rustix::{
+        fs::{FallocateFlags, fallocate},
+        io::Errno,
+    };
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => file.set_len(bytes),
+        done => done.map_err(io::Error::from),
+    }
+}
+
+/// Other systems are left at the promise.
+#[cfg(not(target_os = "linux"))]
+pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)
+}
+
 /// Bytes that are free, where the system tells.
 #[cfg(unix)]
 pub fn free_space(folder: &Path) -> Result<Option<u64>> {

@@ -238,7 +238,7 @@ fn stack<'a, T>(name: String, all: Vec<T>, rows: impl Fn(T) -> Result<ExpertRows
 }
 
 /// The experts' name, the number and the part of an expert that lies by itself.
-fn numbered(name: &str) -> Option<(String, usize, &'static str)> {
+pub(crate) fn numbered(name: &str) -> Option<(String, usize, &'static str)> {
     let (before, rest) = name.split_once(".experts.")?;
     let (expert, part) = rest.strip_suffix(".weight")?.split_once('.')?;
     let part = ["gate_proj", "up_proj", "down_proj"].into_iter().find(|own| *own == part)?;

@@ -12,7 +12,7 @@ mod weighed;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -88,11 +88,19 @@ impl Entry {
     }
 }
 
-/// Where a file is written before it gets its name.
-fn draft(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
+/// A file that is written before it gets its name, beside `path`; one that a killed run left is in nobody's way.
+fn draft(path: &Path) -> Result<(PathBuf, File)> {
+    let mut at = 0;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{at}.part"));
+        let beside = path.with_file_name(name);
+        match File::create_new(&beside) {
+            Ok(file) => return Ok((beside, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => at += 1,
+            Err(error) => return Err(Error::File { action: "create", path: beside, error }),
+        }
+    }
 }
 
 impl Imatrix {
@@ -190,17 +198,15 @@ impl Imatrix {
         if path.exists() && !replace {
             return taken("is there already", "replace it with `⟨force⟩`, or choose another name");
         }
-        let beside = draft(path);
-        let made = File::create_new(&beside).and_then(|_| fs::remove_file(&beside));
-        made.map_err(Error::file("create", &beside))
+        let (beside, _) = draft(path)?;
+        fs::remove_file(&beside).map_err(Error::file("create", &beside))
     }
 
     /// Writes the file; one that is there only where it may be replaced.
     pub fn write(&self, path: &Path, replace: bool) -> Result<()> {
         Self::admits(path, replace)?;
-        let beside = draft(path);
         let bytes = self.bytes()?;
-        let mut file = File::create_new(&beside).map_err(Error::file("create", &beside))?;
+        let (beside, mut file) = draft(path)?;
         let written = file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(Error::file("write", &beside));
         let named =
             || if replace { fs::rename(&beside, path).map_err(Error::file("write", path)) } else { put(&beside, path) };

@@ -130,7 +130,7 @@ impl Layout {
         }?;
         if let Some(imatrix) = &request.imatrix {
             if self != Self::Gguf {
-                weigh(checkpoint, &mut job, imatrix, method)?;
+                weigh(checkpoint, &mut job, imatrix, request.method)?;
             }
             imatrix::check(&mut job)?;
             job.notes.extend(gguf::unweighed(&job).filter(|_| self == Self::Gguf));
@@ -157,8 +157,9 @@ impl Layout {
 /// Weighs errors by an importance matrix, where the method looks at errors.
 fn weigh(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, imatrix: &Imatrix, method: Method) -> Result<()> {
     if method != Method::Mse {
+        let looks = if method.needs_data() { "weighs them by its own text" } else { "looks at none" };
         return Err(Error::unsupported(
-            format!("an importance matrix weighs errors, and the method `{method}` looks at none"),
+            format!("an importance matrix weighs errors, and the method `{method}` {looks}"),
             "take `⟨method mse⟩` with it, or `⟨as gguf⟩`, whose types weigh by themselves",
         ));
     }

@@ -16,6 +16,7 @@ use crate::{
     layout::{Left, left},
     quantize::{Request, bits_per_weight, fingerprint, memory, prepare, room},
     stream::{Crew, Files, Task},
+    workspace::DiskSpace,
 };
 
 /// What would be written.
@@ -90,7 +91,8 @@ pub struct Time {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "DiskRoom")]
 pub struct Room {
-    /// Bytes that the run takes: the result, and what a method that goes by data keeps of layers until then.
+    /// Bytes that the run takes: the result, and what a method that goes by data keeps of layers until then, without
+    /// what an interrupted run left.
     pub needed: u64,
     /// Bytes that are free; none where the system does not tell.
     pub free: Option<u64>,
@@ -109,8 +111,8 @@ pub fn preview(checkpoint: &Checkpoint, request: &Request) -> Result<Preview> {
     let mut job = prepare(checkpoint, request)?;
     let fingerprint = fingerprint(checkpoint, request, &job)?;
     let single = request.layout.single_file(&job, &request.target).is_some();
-    let free = Workspace::check(&request.target, &fingerprint, single, request.manner)?;
-    let needed = room(&job, request);
+    let DiskSpace { free, reused } = Workspace::check(&request.target, &fingerprint, single, request.manner)?;
+    let needed = room(&job, request).saturating_sub(reused);
     if request.method.needs_data() {
         let note = "time is that of writing alone: how long the text takes on its way through the model is not known";
         job.notes.push(note.to_owned());

@@ -31,9 +31,12 @@ use crate::{
     part::Part,
 };
 pub(crate) use disk::put;
-use disk::{exchange, is_at, occupied, sync_folder};
+use disk::{exchange, is_at, occupied, sync_folder, writable};
 use journal::{begin, finished, same};
 
+/// What is made, and the same before it has its name.
+const JOB: &str = "job.json";
+const JOB_DRAFT: &str = "job.json.draft";
 /// The file of a run's journal.
 const JOURNAL: &str = "journal.jsonl";
 /// The folder of layers that a method has made.
@@ -56,11 +59,20 @@ impl Manner {
         free(&parent, target, self)?;
         let partial = parent.join(folder(&name));
         if partial.exists() {
-            return goes_on(&partial, None, self).map(|_| ());
+            idle(&partial)?;
+            goes_on(&partial, None, self)?;
         }
-        let made = fs::create_dir(&partial).and_then(|()| fs::remove_dir(&partial));
-        made.map_err(Error::file("create", &partial))
+        Ok(())
     }
+}
+
+/// Room for a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes that are free, where the system tells.
+    pub free: Option<u64>,
+    /// Bytes of an interrupted run, which are gone on with or make room.
+    pub reused: u64,
 }
 
 /// A target in the making.
@@ -105,14 +117,13 @@ impl Workspace {
         let made = recover(&partial, target).and_then(|()| {
             let goes_on = continues(&partial, part, job, manner)?;
             let done = if goes_on { earlier(&partial, files)? } else { BTreeMap::new() };
+            // What a disk refuses costs nothing of what lies there.
+            enough_space(&parent, needed.saturating_sub(reused(&partial)))?;
             if done.is_empty() {
                 // Layers were made before the first tensor was written.
-                clear(&partial, if goes_on { &[LAYERS] } else { &[] })?;
+                clear(&partial, if goes_on { &[JOB, JOURNAL, LAYERS] } else { &[] })?;
             }
-            let there = if done.is_empty() { 0 } else { occupied(&partial.join("out")) };
-            let there = there + if goes_on { occupied(&partial.join(LAYERS)) } else { 0 };
-            enough_space(&parent, needed.saturating_sub(there))?;
-            let journal = begin(&partial, job)?;
+            let journal = begin(&partial, job, done.is_empty())?;
             let (target, partial, force) = (target.to_owned(), partial.clone(), manner.force);
             Ok(Self { target, partial, force, journal, lock, done })
         });
@@ -122,21 +133,16 @@ impl Workspace {
         made
     }
 
-    /// Everything that [`Workspace::open`] would refuse, with nothing written; how many bytes there is room for, where the
-    /// system tells.
-    pub fn check(target: &Path, job: &Value, single: bool, manner: Manner) -> Result<Option<u64>> {
+    /// Everything that [`Workspace::open`] would refuse but for want of room, with nothing written.
+    pub fn check(target: &Path, job: &Value, single: bool, manner: Manner) -> Result<DiskSpace> {
         let (parent, partial) = admitted(target, None, single, manner)?;
+        let mut found = DiskSpace { free: free_space(&parent)?, reused: 0 };
         if partial.exists() {
-            let lock = partial.join("lock");
-            if let Ok(file) = File::open(&lock)
-                && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-            {
-                return Err(in_use(&partial));
-            }
-            only_ours(&partial)?;
+            idle(&partial)?;
             continues(&partial, None, job, manner)?;
+            found.reused = reused(&partial);
         }
-        free_space(&parent)
+        Ok(found)
     }
 
     /// The folder that becomes the target.
@@ -228,10 +234,26 @@ fn folder(name: &str) -> String {
 /// Refuses a target that may not be made, or be replaced.
 fn free(parent: &Path, target: &Path, manner: Manner) -> Result<()> {
     fs::read_dir(parent).map_err(Error::file("write into", parent))?;
+    writable(parent)?;
     if target.symlink_metadata().is_ok() && !manner.force {
         return Err(taken(target));
     }
     replaceable(target)
+}
+
+/// Refuses a folder that another run writes in, or in which others have put something; leaves it as it is.
+fn idle(partial: &Path) -> Result<()> {
+    if let Ok(file) = File::open(partial.join("lock"))
+        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    {
+        return Err(in_use(partial));
+    }
+    only_ours(partial)
+}
+
+/// Bytes that lie in the folder of an interrupted run: what goes on with it has them already, and what begins anew frees them.
+fn reused(partial: &Path) -> u64 {
+    occupied(&partial.join("out")) + occupied(&partial.join(LAYERS))
 }
 
 /// A folder that another run has the lock of.
@@ -278,7 +300,7 @@ fn continues(partial: &Path, part: Option<Part>, job: &Value, manner: Manner) ->
 
 /// Whether there is an interrupted run, of whatever job, to go on with; an error where one is in the way.
 fn goes_on(partial: &Path, part: Option<Part>, manner: Manner) -> Result<bool> {
-    if !partial.join("job.json").exists() || !partial.join("journal.jsonl").exists() {
+    if !partial.join(JOB).exists() || !partial.join(JOURNAL).exists() {
         return Ok(false);
     }
     if !manner.resume && !manner.force {
@@ -292,7 +314,7 @@ fn goes_on(partial: &Path, part: Option<Part>, manner: Manner) -> Result<bool> {
 }
 
 /// What a run puts into its folder, beside the lock.
-const OURS: [&str; 7] = ["job.json", "job.json.draft", JOURNAL, "journal.aside", LAYERS, "out", "out.before"];
+const OURS: [&str; 7] = [JOB, JOB_DRAFT, JOURNAL, "journal.aside", LAYERS, "out", "out.before"];
 
 /// Puts back what an interrupted exchange took away, and refuses a folder in which others have put something.
 fn recover(partial: &Path, target: &Path) -> Result<()> {

@@ -294,6 +294,18 @@ fn forget_rare(products: &Products, inputs: &mut BTreeMap<Input, Moments>) -> Ve
     products.unseen(&seen)
 }
 
+/// How much the inputs of a tensor, or of each of a stack, matter once its weights are multiplied by factors, and they therefore
+/// divided: what nothing is chosen for is weighed by it.
+fn scaled_importance(known: &[f32], columns: usize, factors: &[Option<Factors>]) -> Vec<f32> {
+    let known: Vec<&[f32]> = known.chunks_exact(columns.max(1)).collect();
+    let stack = known.len().max(factors.len());
+    let one = |at: usize| {
+        let factors = factors[at * factors.len() / stack].as_ref().and_then(|own| own.columns.as_deref());
+        awq::scaled_back(known[at * known.len() / stack].to_vec(), factors.unwrap_or_default())
+    };
+    (0..stack).flat_map(one).collect()
+}
+
 /// From now on a tensor is read times its factors, those of each matrix in it; one that would be copied is coded in its own type.
 fn multiply(item: &mut Item<'_>, mut factors: Vec<Option<Factors>>) -> Result<()> {
     match &mut item.work {
@@ -301,6 +313,8 @@ fn multiply(item: &mut Item<'_>, mut factors: Vec<Option<Factors>>) -> Result<()
             let nothing = Box::new(InMemory::new(Matrix { rows: 0, columns: 0 }, Vec::new()));
             let inner = Arc::new(mem::replace(&mut code.rows, nothing));
             let each = inner.matrix().rows / factors.len().max(1);
+            let columns = inner.matrix().columns;
+            code.importance = code.importance.take().map(|known| scaled_importance(&known, columns, &factors));
             let pieces = factors.into_iter().enumerate().map(|(at, factors)| {
                 let inner = Band::new(Arc::clone(&inner), at * each, each);
                 Box::new(Scaled { inner, factors: factors.unwrap_or_default() }) as Box<dyn Rows>
@@ -368,4 +382,23 @@ pub(crate) fn kept(job: &QuantizeJob<'_>, method: Method) -> u64 {
         choice + (4 * columns * item.origins().len()) as u64
     };
     job.items.iter().map(of_item).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a stack of two of which the first is multiplied, and of two channels once and for each.
+    #[test]
+    fn importance_goes_down_as_weights_go_up() {
+        let by = |columns: &[f32]| Some(Factors { columns: Some(columns.to_vec()), ..Factors::default() });
+        let twice = by(&[2.0, 1.0]);
+        assert_eq!(scaled_importance(&[8.0, 3.0], 2, std::slice::from_ref(&twice)), [2.0, 3.0]);
+        assert_eq!(scaled_importance(&[8.0, 3.0], 2, &[twice.clone(), None]), [2.0, 3.0, 8.0, 3.0]);
+        assert_eq!(
+            scaled_importance(&[8.0, 3.0, 4.0, 1.0], 2, &[twice.clone(), by(&[1.0, 0.5])]),
+            [2.0, 3.0, 4.0, 4.0]
+        );
+        assert_eq!(scaled_importance(&[8.0, 3.0, 4.0, 1.0], 2, &[twice]), [2.0, 3.0, 1.0, 1.0]);
+    }
 }

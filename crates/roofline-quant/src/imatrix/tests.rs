@@ -146,9 +146,10 @@ fn what_cannot_be_written_leaves_nothing() {
     let scratch = Scratch::new("imatrix-places");
     let made = matrix(&[("a", &[1.0], &[1.0])]);
     let path = scratch.path().join("new.gguf");
-    fs::write(scratch.path().join("new.part"), "dear").unwrap();
+    let left = scratch.path().join("new.gguf.0.part");
+    fs::write(&left, "dear").unwrap();
     made.write(&path, false).unwrap();
-    assert_eq!(fs::read_to_string(scratch.path().join("new.part")).unwrap(), "dear");
+    assert_eq!(fs::read_to_string(&left).unwrap(), "dear");
     fs::create_dir(scratch.path().join("folder")).unwrap();
     assert!(made.write(&scratch.path().join("folder"), true).is_err());
     assert!(made.write(&scratch.path().join("none/new.gguf"), false).is_err());
@@ -200,6 +201,28 @@ fn sums_are_of_squares_and_experts_have_their_own() {
     assert_eq!((query.sums.as_slice(), query.counts.as_slice()), (&[140.0, 204.0][..], &[8.0][..]));
     let expert = &made.entries["blk.0.ffn_gate_exps.weight"];
     assert_eq!((expert.sums.as_slice(), expert.counts.as_slice()), (&[0.0, 0.0, 14.0, 30.0][..], &[0.0, 4.0][..]));
+}
+
+/// Llama 4 has its experts in stacks, which compressed-tensors writes one by one; llama.cpp knows them by stacks of its own.
+#[test]
+fn experts_taken_apart_are_known_by_their_stacks() {
+    let config = json!({"architectures": ["Llama4ForCausalLM"], "num_hidden_layers": 1, "num_local_experts": 2});
+    let names = Names::new(&config, true).unwrap();
+    let stack = |part: &str| format!("blk.0.ffn_{part}_exps.weight");
+    let (gate, up, down) = (stack("gate"), stack("up"), stack("down"));
+    let made = matrix(&[
+        (&gate, &[1.0, 2.0, 3.0, 4.0], &[1.0, 1.0]),
+        (&up, &[5.0, 6.0, 7.0, 8.0], &[1.0, 1.0]),
+        (&down, &[9.0, 10.0], &[1.0, 1.0]),
+    ]);
+    let of = |name: &str, columns| {
+        let name = format!("model.layers.0.feed_forward.experts.{name}.weight");
+        importance_of(&made, &names, &name, columns, None).unwrap()
+    };
+    assert_eq!(of("1.gate_proj", 2), Some(vec![3.0, 4.0]));
+    assert_eq!(of("0.up_proj", 2), Some(vec![5.0, 6.0]));
+    assert_eq!(of("1.down_proj", 1), Some(vec![10.0]));
+    assert_eq!(of("2.up_proj", 2), None);
 }
 
 proptest! {

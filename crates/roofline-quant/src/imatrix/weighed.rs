@@ -6,6 +6,7 @@ use super::{Imatrix, OF_ANOTHER_MODEL};
 use crate::{
     Error, QuantizeJob, Result,
     coding::Matrix,
+    family::numbered,
     gguf::{
         family::Conversion,
         model::{Names, Target},
@@ -31,14 +32,26 @@ pub(crate) fn importance_of(
     columns: usize,
     expert: Option<usize>,
 ) -> Result<Option<Vec<f32>>> {
-    // Of what llama.cpp has no name for it says nothing, nor of what it takes apart by head.
-    let targets = names.tensor(name).unwrap_or_default();
-    let whole = |target: &&Target| !matches!(target.conversion, Conversion::LatentKey | Conversion::LatentValue);
-    let Some(target) = targets.first().filter(whole) else { return Ok(None) };
+    let Some(target) = target(names, name) else { return Ok(None) };
     match expert.or(target.expert) {
         Some(expert) => imatrix.importance_of_expert(&target.name, columns, expert, names.experts),
         None => imatrix.importance(&target.name, columns, 1),
     }
+}
+
+/// What llama.cpp calls a matrix of the checkpoint; nothing where it has no name for it, or takes it apart by head.
+fn target(names: &Names, name: &str) -> Option<Target> {
+    let whole = |target: &Target| !matches!(target.conversion, Conversion::LatentKey | Conversion::LatentValue);
+    if let Ok(found) = names.tensor(name) {
+        return found.into_iter().next().filter(whole);
+    }
+    // An expert that is written by itself, of a stack in the checkpoint.
+    let (before, expert, part) = numbered(name)?;
+    let stacks =
+        ["gate_up_proj", "down_proj"].map(|stack| names.tensor(&format!("{before}.{stack}")).unwrap_or_default());
+    let called = format!(".ffn_{}_exps.", part.strip_suffix("_proj")?);
+    let stack = stacks.into_iter().flatten().find(|target| target.name.contains(&called))?;
+    (expert < names.experts).then_some(Target { expert: Some(expert), ..stack })
 }
 
 /// Weighs the matrices of a job, by the matrices of the source that they are made of.

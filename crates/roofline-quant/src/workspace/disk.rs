@@ -35,6 +35,19 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
+/// Refuses a folder in which nothing can be made, and makes nothing.
+#[cfg(unix)]
+pub(super) fn writable(folder: &Path) -> Result<()> {
+    let allowed = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(std::io::Error::from);
+    allowed.map_err(Error::file("write into", folder))
+}
+
+/// Other systems are asked by writing.
+#[cfg(not(unix))]
+pub(super) fn writable(_folder: &Path) -> Result<()> {
+    Ok(())
+}
+
 /// A rename is safe only once the folder that holds the name is on disk.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{JOURNAL, Workspace, clear, journal, lock, only_ours, split, whole};
+use super::{JOB, JOURNAL, Workspace, clear, journal, lock, only_ours, split, whole};
 use crate::{Error, ErrorStats, Result, part::Part};
 
 /// A part, held while it is looked at: nobody else writes in it.
@@ -50,7 +50,7 @@ impl Workspace {
     pub(crate) fn find(target: &Path, part: Part, job: &Value, files: &[(&str, u64)]) -> Result<Result<Found, Unfit>> {
         let (parent, name) = split(target)?;
         let partial = parent.join(part.folder(&name));
-        if !partial.join("job.json").exists() || !partial.join(JOURNAL).exists() {
+        if !partial.join(JOB).exists() || !partial.join(JOURNAL).exists() {
             return Ok(Err(Unfit::Missing));
         }
         let lock = match lock(&partial) {

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::JOURNAL;
+use super::{JOB, JOB_DRAFT, JOURNAL};
 use crate::{Error, ErrorStats, Result};
 
 /// A line of the journal.
@@ -22,26 +22,29 @@ struct Line {
     stats: Option<ErrorStats>,
 }
 
-/// Makes the folder one that can be resumed; returns its journal.
-pub(super) fn begin(partial: &Path, job: &Value) -> Result<File> {
+/// Makes the folder one that can be resumed; returns its journal, `empty` where nothing is done.
+pub(super) fn begin(partial: &Path, job: &Value, empty: bool) -> Result<File> {
     let out = partial.join("out");
     fs::create_dir_all(&out).map_err(Error::file("create", &out))?;
-    let path = partial.join("job.json");
+    let path = partial.join(JOB);
     if !path.exists() {
         // Never half a file under this name.
-        let draft = partial.join("job.json.draft");
+        let draft = partial.join(JOB_DRAFT);
         let write = |mut file: File| file.write_all(job.to_string().as_bytes()).and_then(|()| file.sync_all());
         File::create(&draft).and_then(write).map_err(Error::file("write", &draft))?;
         fs::rename(&draft, &path).map_err(Error::file("write", &path))?;
     }
     let journal = partial.join(JOURNAL);
-    let file = OpenOptions::new().create(true).append(true).open(&journal);
-    file.map_err(Error::file("create", &journal))
+    let file = OpenOptions::new().create(true).append(true).open(&journal).map_err(Error::file("create", &journal))?;
+    if empty {
+        file.set_len(0).map_err(Error::file("write", &journal))?;
+    }
+    Ok(file)
 }
 
 /// In which word what was begun there is another job than this; none where it is the same.
 pub(super) fn differing(partial: &Path, job: &Value) -> Result<Option<String>> {
-    let path = partial.join("job.json");
+    let path = partial.join(JOB);
     let earlier: Value = crate::checkpoint::read_json(&path, "job")?;
     let mut each = job.as_object().into_iter().flatten();
     Ok(each.find(|(key, value)| earlier.get(key) != Some(*value)).map(|(key, _)| key.clone()))

@@ -193,6 +193,10 @@ fn layers_outlive_a_full_disk() {
     fs::write(space.layers().join("layer-0000.safetensors"), "whole").unwrap();
     space.fail(Error::file("write", &target)(std::io::ErrorKind::StorageFull.into()));
     assert!(layers.join("layer-0000.safetensors").exists());
+    // Neither are they lost where there is still too little room, and then enough.
+    let narrow = Workspace::open(&target, None, &json!({ "plan": "a" }), &[], false, u64::MAX, RESUME).unwrap_err();
+    assert_eq!(narrow.kind(), "space");
+    assert!(Workspace::check(&target, &json!({ "plan": "a" }), false, RESUME).unwrap().reused > 0);
     let space = open(&target, RESUME).unwrap();
     assert!(space.layers().join("layer-0000.safetensors").exists());
     space.fail(Error::Model { reason: "NaN".to_owned(), hint: None });
@@ -232,19 +236,28 @@ fn a_check_refuses_what_a_run_refuses() {
     let target = scratch.path().join("model");
     let job = json!({ "plan": "a" });
     let check = |manner| Workspace::check(&target, &job, false, manner).map_err(|error| error.to_string());
-    assert!(check(Manner::default()).unwrap().is_none_or(|free| free > 0));
+    let found = check(Manner::default()).unwrap();
+    assert!(found.free.is_none_or(|free| free > 0) && found.reused == 0);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     let space = open(&target, Manner::default()).unwrap();
     space.note(&[(0, None)]).unwrap();
-    assert!(check(RESUME).unwrap_err().ends_with("is being written by another run"));
+    let admits = |manner: Manner| manner.admits(&target).map_err(|error| error.to_string());
+    for busy in [check(RESUME).map(|_| ()), admits(FORCE)] {
+        assert!(busy.unwrap_err().ends_with("is being written by another run"));
+    }
     drop(space);
-    assert!(check(Manner::default()).unwrap_err().ends_with("is left of an interrupted run"));
+    for left in [check(Manner::default()).map(|_| ()), admits(Manner::default())] {
+        assert!(left.unwrap_err().ends_with("is left of an interrupted run"));
+    }
+    assert!(admits(FORCE).is_ok());
     assert!(check(RESUME).is_ok() && check(FORCE).is_ok());
     let other = Workspace::check(&target, &json!({ "plan": "b" }), false, RESUME).unwrap_err();
     assert!(other.to_string().ends_with("was begun with another plan"), "{other}");
     let partial = scratch.path().join(".model.partial");
     fs::write(partial.join("diary.txt"), "dear").unwrap();
-    assert!(check(FORCE).unwrap_err().ends_with("holds files of somebody else's"));
+    for others in [check(FORCE).map(|_| ()), admits(FORCE)] {
+        assert!(others.unwrap_err().ends_with("holds files of somebody else's"));
+    }
     fs::remove_file(partial.join("diary.txt")).unwrap();
     fill(&open(&target, FORCE).unwrap().out(), "new");
     fs::rename(partial.join("out"), &target).unwrap();

@@ -150,6 +150,15 @@ fn refusals() {
     refused(&["--method", "awq", "--damping", "0.1"], &["--damping", "gptq's"]);
     refused(&["--method", "gptq", "--damping", "7"], &["--damping", "from 0 to 1"]);
     refused(&["--method", "gptq", "--part", "1/2"], &["the method `gptq` goes by a text"]);
+    let config = source.join("config.json");
+    let known = fs::read_to_string(&config).unwrap();
+    fs::write(&text, "abc".repeat(40)).unwrap();
+    fs::write(&config, known.replace("\"llama\"", "\"granite\"")).unwrap();
+    for more in [&["--dry-run"][..], &[]] {
+        let asked = ["--method", "gptq", "--data", &path(&text), "--length", "32"];
+        refused(&[&asked[..], more].concat(), &["tiny cannot be run", "multiplies"]);
+    }
+    fs::write(&config, known).unwrap();
     fs::remove_file(source.join("tokenizer.json")).unwrap();
     refused(&["--method", "gptq", "--data", &path(&text)], &["has no tokenizer", "tokenizer.json"]);
 }
