@@ -145,6 +145,9 @@ mod tests {
         let Streams::File(taken) = Streams::offloaded(&std::env::temp_dir(), vec![1 << 18]).unwrap() else { panic!() };
         let file = taken.file.metadata().unwrap();
         assert_eq!(file.len(), 1 << 20);
-        assert!(file.blocks() * 512 >= 1 << 20, "{} blocks", file.blocks());
+        // A file system that cannot give room beforehand has only promised it.
+        if allocate(&taken.file, 1 << 20).unwrap() {
+            assert!(file.blocks() * 512 >= 1 << 20, "{} blocks", file.blocks());
+        }
     }
 }

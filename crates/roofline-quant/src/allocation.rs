@@ -17,7 +17,6 @@ mod parts;
 mod tests;
 mod trial;
 
-use compose::plan;
 pub use fit::{Fitted, Goal};
 use knapsack::{Choice, best, least};
 pub use parts::Portion;

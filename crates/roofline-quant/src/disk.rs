@@ -51,24 +51,28 @@ pub fn enough_space(folder: &Path, needed: u64) -> Result<()> {
     }
 }
 
-/// Gives a file its room on the disk before anything is written to it, so that nobody else reckons with that. A file system that
-/// cannot is left at the promise.
+/// Gives a file its room on the disk before anything is written to it, so that nobody else reckons with that; whether it was
+/// given. A file system that cannot is left at the promise.
 #[cfg(target_os = "linux")]
-pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+pub fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     use rustix::{
         fs::{FallocateFlags, fallocate},
         io::Errno,
     };
-    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => file.set_len(bytes),
-        done => done.map_err(io::Error::from),
+    loop {
+        match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return file.set_len(bytes).map(|()| false),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
 /// Other systems are left at the promise.
 #[cfg(not(target_os = "linux"))]
-pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    file.set_len(bytes)
+pub fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
+    file.set_len(bytes).map(|()| false)
 }
 
 /// Bytes that are free, where the system tells.

@@ -42,6 +42,7 @@ pub mod pytorch;
 pub mod quantize;
 pub mod ranges;
 mod rounding;
+mod roundtrip;
 pub mod rows;
 mod runtime;
 pub mod safetensors;

@@ -40,7 +40,7 @@ pub(crate) struct Asked<'p> {
     pub(crate) plan: &'p Plan,
     layers: u64,
     /// Whether the embedding is the output head, too.
-    tied: bool,
+    pub(crate) tied: bool,
 }
 
 impl<'p> Asked<'p> {

@@ -245,8 +245,8 @@ pub struct Schemes {
     pub schemes: Vec<Listed>,
 }
 
-/// A checkpoint, the plan of the size that was aimed at, what its errors are weighed by, and what to know of it.
-type Aim = (Checkpoint, Plan, Option<Imatrix>, Vec<String>);
+/// A checkpoint, what is to become of it, and what to know of that.
+type Aim = (Checkpoint, Order, Vec<String>);
 
 /// Writes a checkpoint, or says what would be written, or which plans there are.
 pub fn quantize(context: &Context, request: &Request) -> Result<Answer> {
@@ -333,7 +333,7 @@ impl Request {
     }
 
     /// The checkpoint, opened, and what is to become of it.
-    fn order(&self, context: &Context) -> Result<(Checkpoint, Order, Vec<String>)> {
+    fn order(&self, context: &Context) -> Result<Aim> {
         let (Some(model), true, Some(target)) = (&self.model, self.plan.is_some() || self.aims(), &self.to) else {
             let hint = "say `⟨plan w4a16⟩` and `⟨to⟩` a folder, for example; `⟨list⟩` has the plans";
             return Err(Error::request("a model, a plan and a target are needed", hint));
@@ -373,15 +373,12 @@ impl Request {
         if self.aims() {
             admits(&checkpoint, target, layout, runtime, manner)?;
         }
-        let (checkpoint, plan, imatrix, notes) = match named {
-            Some(plan) => (checkpoint, plan, self.imatrix.as_deref().map(Imatrix::read).transpose()?, Vec::new()),
-            None => self.aim(context, checkpoint, layout, target)?,
-        };
-        let plan = self.keep.iter().fold(plan, kept);
+        // What is kept is kept whatever else is chosen.
+        let plan = self.keep.iter().fold(named.unwrap_or_else(Plan::sixteen), kept);
         let order = Order {
             method,
             runtime,
-            imatrix,
+            imatrix: self.imatrix.as_deref().map(Imatrix::read).transpose()?,
             tuning,
             ranges,
             manner,
@@ -390,7 +387,7 @@ impl Request {
             threads,
             ..Order::new(plan, layout, target.clone())
         };
-        Ok((checkpoint, order, notes))
+        if self.aims() { self.aim(context, checkpoint, order) } else { Ok((checkpoint, order, Vec::new())) }
     }
 
     /// Whether a size is aimed at, rather than a plan followed.
@@ -398,17 +395,17 @@ impl Request {
         self.target_size.is_some() || self.target_bits.is_some()
     }
 
-    /// The plan of the size that is aimed at, and what was seen on the way.
+    /// The same with the plan of the size that is aimed at, and what was seen on the way.
     #[cfg(feature = "hardware")]
-    fn aim(&self, context: &Context, checkpoint: Checkpoint, layout: Layout, target: &Path) -> Result<Aim> {
+    fn aim(&self, context: &Context, checkpoint: Checkpoint, order: Order) -> Result<Aim> {
         let model = Model::from_config(&checkpoint.config.to_string(), &checkpoint.name())?;
         let opened = crate::running::Opened { checkpoint, model };
-        let target::Aimed { plan, imatrix, notes } = self.aimed(context, &opened, layout, target.to_owned())?;
-        Ok((opened.checkpoint, plan, imatrix, notes))
+        let (order, notes) = self.aimed(context, &opened, order)?;
+        Ok((opened.checkpoint, order, notes))
     }
 
     #[cfg(not(feature = "hardware"))]
-    fn aim(&self, _: &Context, _: Checkpoint, _: Layout, _: &Path) -> Result<Aim> {
+    fn aim(&self, _: &Context, _: Checkpoint, _: Order) -> Result<Aim> {
         Err(Error::request("a size is aimed at by running the model, which this program cannot", "say `⟨plan⟩`"))
     }
 

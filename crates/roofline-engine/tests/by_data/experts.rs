@@ -1,6 +1,9 @@
 //! Experts that are written as one tensor: each is chosen for by the tokens that it saw.
 
-use super::{gguf::chosen_and_stored, *};
+use super::{
+    gguf::{chosen_and_stored, chosen_by},
+    *,
+};
 
 /// The layouts that have all experts of a layer in one tensor, and from which checkpoints: with experts apart, or in stacks that
 /// lie the other way round with gates and ways up in turns.
@@ -66,6 +69,11 @@ fn rare_experts_are_rounded_to_nearest() {
     let told = report.notes.iter().find(|note| note.starts_with("layer 0: too few tokens reach"));
     let told = told.unwrap_or_else(|| panic!("{:?}", report.notes));
     assert!(told.contains(".experts."), "{told}");
+    // The next layer sees what these became, too.
+    let again = order(Method::Gptq, plan, Layout::Gguf, &place.0.join("again.gguf"));
+    let both = chosen_by(&checkpoint, &again, vec![vec![5; 24]; 8]);
+    assert_eq!(both.iter().filter(|(name, ..)| name.contains(".experts.")).count(), 12);
+    assert!(both.iter().all(|(_, ran, stored)| ran == stored));
     let nearest = place.0.join("nearest.gguf");
     made(&checkpoint, &order(Method::Rtn, plan, Layout::Gguf, &nearest));
     let experts = |path: &Path| {

@@ -88,7 +88,16 @@ impl Observed for Kept<'_> {
 
 /// What stood in the place of each weight while a model was quantized, and what the file holds of it, in the order of the checkpoint.
 pub(super) fn chosen_and_stored(checkpoint: &Checkpoint, order: &Request) -> Vec<(String, Vec<f32>, Vec<f32>)> {
-    let inner = Layerwise::new(checkpoint, samples(checkpoint), &Settings::with(Format::FP32)).unwrap();
+    chosen_by(checkpoint, order, samples(checkpoint))
+}
+
+/// The same by other samples.
+pub(super) fn chosen_by(
+    checkpoint: &Checkpoint,
+    order: &Request,
+    samples: Vec<Vec<u32>>,
+) -> Vec<(String, Vec<f32>, Vec<f32>)> {
+    let inner = Layerwise::new(checkpoint, samples, &Settings::with(Format::FP32)).unwrap();
     let mut observed = Kept { inner, replaced: BTreeMap::new() };
     quantize_observed(checkpoint, order, &mut observed, &|_: u64| {}).unwrap();
     let written = Checkpoint::open(&order.target).unwrap();
@@ -105,7 +114,7 @@ pub(super) fn chosen_and_stored(checkpoint: &Checkpoint, order: &Request) -> Vec
 }
 
 /// llama.cpp has the rows of queries and keys in another order than transformers: what ran in the place of weights while the
-/// next layer was observed is, to the last bit, what a reader makes of the file.
+/// next layer was observed is, to the last bit, what a reader makes of the file, chosen or searched for.
 #[test]
 fn the_file_holds_what_was_chosen() {
     let place = Place::new("gguf-chosen");
@@ -115,7 +124,9 @@ fn the_file_holds_what_was_chosen() {
         .into_iter()
         .map(|stored| (stored.name.clone(), InMemory::of(&*stored.into_rows().unwrap()).unwrap().numbers().to_vec()))
         .collect();
-    for (plan, acting) in [("q4_0", true), ("q4_k_m", false), ("q3_k_m", true)] {
+    for (plan, acting) in
+        [("q4_0", true), ("q4_k_m", false), ("q3_k_m", true), ("q4_k_s,ffn=iq3_s,head=bf16,embedding=bf16", true)]
+    {
         let tuning = Tuning { act_order: acting, ..Tuning::default() };
         let asked = Request { tuning, ..order(Method::Gptq, plan, Layout::Gguf, &file(&place, plan)) };
         let both = chosen_and_stored(&checkpoint, &asked);

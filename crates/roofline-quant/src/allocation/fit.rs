@@ -2,7 +2,7 @@
 
 use roofline_core::Plan;
 
-use super::{Choice, Offer, Trial, best, least, plan};
+use super::{Choice, Offer, Trial, best, least};
 use crate::{Error, Result};
 
 /// How large a result may be.
@@ -91,7 +91,7 @@ impl Trial<'_> {
     fn composed(&self, chosen: Vec<usize>, offers: &[Vec<Offer>]) -> Result<Fitted> {
         let formats = self.portions().iter().zip(offers).zip(&chosen);
         let formats: Vec<_> = formats.map(|((portion, own), at)| (portion, own[*at].format)).collect();
-        let plan = plan(&formats)?;
+        let plan = self.plan(&formats)?;
         let (bytes, tensors) = self.bytes(&plan)?;
         Ok(Fitted { chosen, plan, bytes, tensors })
     }

@@ -1,5 +1,6 @@
 use std::fs;
 
+use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
 use serde_json::json;
 
 use super::*;
@@ -12,6 +13,11 @@ const WORDS: usize = 12;
 
 /// A Llama of three layers whose weights look random, with a tied head.
 fn checkpoint(folder: &Scratch) -> Checkpoint {
+    checkpoint_with(folder, &[])
+}
+
+/// The same with more matrices of the embedding's shape.
+fn checkpoint_with(folder: &Scratch, more: &[&str]) -> Checkpoint {
     let config = json!({ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
         "hidden_size": HIDDEN, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "vocab_size": WORDS, "tie_word_embeddings": true });
@@ -23,6 +29,7 @@ fn checkpoint(folder: &Scratch) -> Checkpoint {
     let matrix = [HIDDEN, HIDDEN];
     let mut tensors =
         vec![("model.embed_tokens".to_owned(), vec![WORDS, HIDDEN]), ("model.norm".to_owned(), vec![HIDDEN])];
+    tensors.extend(more.iter().map(|name| ((*name).to_owned(), vec![WORDS, HIDDEN])));
     for layer in 0..LAYERS {
         let products = ["self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"];
         tensors.extend(products.map(|name| (format!("model.layers.{layer}.{name}_proj"), matrix.to_vec())));
@@ -59,7 +66,10 @@ struct Tried<'a> {
 impl<'a> Tried<'a> {
     fn new(checkpoint: &'a Checkpoint, layout: Layout, threads: usize) -> Self {
         let target = std::env::temp_dir().join("roofline-quant-allocation.gguf");
-        let request = Request { threads, ..Request::new(roofline_core::Plan::sixteen(), layout, target) };
+        Self::of(checkpoint, Request { threads, ..Request::new(Plan::sixteen(), layout, target) })
+    }
+
+    fn of(checkpoint: &'a Checkpoint, request: Request) -> Self {
         let trial = Trial::new(checkpoint, request).unwrap();
         let offers: Vec<Vec<Offer>> = (0..trial.portions().len()).map(|at| trial.offers(at).unwrap()).collect();
         let loss = |at: usize, own: &[Offer], offer: &Offer| {
@@ -141,4 +151,47 @@ fn threads_change_nothing() {
     let (one, two) = (Tried::new(&checkpoint, Layout::Gguf, 1), Tried::new(&checkpoint, Layout::Gguf, 2));
     assert_eq!(one.offers, two.offers);
     assert_eq!(one.fitted(Goal::Bits(4.7)).unwrap(), two.fitted(Goal::Bits(4.7)).unwrap());
+}
+
+/// What is kept is kept whatever is chosen, and the size is met with it: a role, and one matrix of a role.
+#[test]
+fn what_is_kept_counts() {
+    let folder = Scratch::new("allocation-keep");
+    let checkpoint = checkpoint(&folder);
+    for layout in [Layout::Gguf, Layout::CompressedTensors, Layout::Mlx] {
+        let target = std::env::temp_dir().join("roofline-quant-allocation.gguf");
+        let kept =
+            |plan: Plan, pattern: &str| plan.with(Selector::Modules(pattern.to_owned()), PrecisionSpec::sixteen());
+        let plan = kept(kept(Plan::sixteen(), "*.down_proj"), "model.layers.1.self_attn.v_proj");
+        let tried = Tried::of(&checkpoint, Request::new(plan, layout, target));
+        assert!(tried.trial.portions().iter().all(|portion| !portion.roles.contains(&"down")), "{layout}");
+        let found = tried.fitted(Goal::Bits(8.0)).unwrap();
+        let bits = 8.0 * found.tensors as f64 / tried.trial.weights() as f64;
+        assert!(bits <= 8.0 && bits > 7.0, "{layout}: {bits}");
+        let text = found.plan.to_string();
+        assert!(text.ends_with("*.down_proj=16bit,model.layers.1.self_attn.v_proj=16bit"), "{text}");
+        // Beside a quarter of the weights in 16 bits, and with them alone: less than any other choice.
+        let least = tried.fitted(Goal::Bits(1.0)).unwrap_err().to_string();
+        let without = Tried::new(&checkpoint, layout, 1).fitted(Goal::Bits(1.0)).unwrap_err().to_string();
+        let bits = |told: &str| told.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap();
+        assert!(bits(&least) > bits(&without) + 1.0, "{least}; {without}");
+    }
+    let all = Plan::sixteen().with(Selector::Modules("*".repeat(2)), PrecisionSpec::sixteen());
+    let refused = Trial::new(&checkpoint, Request::new(all, Layout::Mlx, "none".into())).err().unwrap().to_string();
+    assert!(refused.contains("every weight of this model is kept"), "{refused}");
+}
+
+/// A copy of the embedding that stands where a head would has no format of its own, and no weights where it is not written.
+#[test]
+fn a_tied_head_is_the_embedding() {
+    let folders = [Scratch::new("allocation-tied"), Scratch::new("allocation-copy")];
+    let plain = checkpoint(&folders[0]);
+    let copied = checkpoint_with(&folders[1], &["lm_head"]);
+    for layout in [Layout::Gguf, Layout::Mlx] {
+        let [plain, copied] = [&plain, &copied].map(|checkpoint| Tried::new(checkpoint, layout, 2));
+        assert_eq!(copied.trial.portions(), plain.trial.portions());
+        assert_eq!(copied.trial.weights(), plain.trial.weights(), "{layout}");
+        let [plain, copied] = [plain, copied].map(|tried| tried.fitted(Goal::Bits(6.0)).unwrap().plan);
+        assert!(copied == plain && !copied.to_string().contains("head"), "{layout}: {copied}");
+    }
 }

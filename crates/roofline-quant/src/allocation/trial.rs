@@ -2,18 +2,20 @@
 
 use std::{result::Result as Either, sync::Arc};
 
-use roofline_core::Plan;
+use roofline_core::{Plan, Role};
 
 use super::{Portion, compose};
 use crate::{
     Checkpoint, Error, Imatrix, Layout, QuantizeJob, Request, Result,
-    coding::{Block, Coding, Matrix},
+    coding::Matrix,
     data::share::shared,
     gguf::model::Names,
     imatrix,
-    job::{Item, Work, part_bytes},
+    job::{Item, Work},
     observed::Replaced,
+    plan::Asked,
     quantize::prepare,
+    roundtrip::roundtrip,
     rows::{InMemory, Rows, Spare},
     site::Site,
     stored::StoredTensor,
@@ -37,7 +39,7 @@ pub struct Offer {
 /// A model that formats are tried on.
 pub struct Trial<'a> {
     checkpoint: &'a Checkpoint,
-    /// What is asked for but the plan, in whose place those come that are tried.
+    /// What is asked for. Rules of its plan stand whatever is chosen; the rest of it is what is tried.
     request: Request,
     tensors: Vec<Tensor<'a>>,
     portions: Vec<Portion>,
@@ -52,6 +54,8 @@ type Told<'t> = dyn FnMut(&str, &InMemory, Option<&[f32]>, Vec<f32>) + 't;
 struct Tensor<'a> {
     name: String,
     site: Site,
+    /// Whether a rule that stands says what becomes of it.
+    settled: bool,
     rows: Box<dyn Rows + 'a>,
 }
 
@@ -64,23 +68,36 @@ struct Way<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Of what `request` asks for, whatever its plan.
+    /// Refuses a model that nothing can be tried on, by what it is made of.
+    pub fn admits(checkpoint: &Checkpoint) -> Result<()> {
+        let all = StoredTensor::all(checkpoint)?;
+        let mut sites = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len()));
+        let Some(stack) = sites.find(Site::is_stack) else { return Ok(()) };
+        let what =
+            format!("`{}` holds experts in a stack, and formats are tried on matrices that lie apart", stack.module);
+        Err(Error::unsupported(what, "say what it becomes with `⟨plan⟩`"))
+    }
+
+    /// Of what `request` asks for. What rules of its plan speak of is no matter of choice.
     pub fn new(checkpoint: &'a Checkpoint, request: Request) -> Result<Self> {
+        Self::admits(checkpoint)?;
         let all = StoredTensor::all(checkpoint)?;
         let sites: Vec<Site> = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len())).collect();
-        if let Some(stack) = sites.iter().find(|site| site.is_stack()) {
+        let asked = Asked::new(&request.plan, &checkpoint.config, sites.iter());
+        // A head that is the embedding is written as that, even where the checkpoint has a copy of it.
+        let settled = |site: &Site| asked.rule(site).is_some() || asked.tied && site.role == Role::Head;
+        let settled: Vec<bool> = sites.iter().map(settled).collect();
+        let open = sites.iter().zip(&settled).filter(|(_, settled)| !**settled);
+        let portions = Portion::all(&open.map(|(site, _)| site.clone()).collect::<Vec<_>>());
+        if portions.is_empty() {
             return Err(Error::unsupported(
-                format!(
-                    "`{}` holds experts in a stack, and formats are tried on matrices that lie apart",
-                    stack.module
-                ),
-                "say what it becomes with `⟨plan⟩`",
+                "every weight of this model is kept, so there is no size to choose",
+                "leave `⟨keep⟩` out, or keep less",
             ));
         }
-        let portions = Portion::all(&sites);
-        let tensors = all.into_iter().zip(sites).map(|(stored, site)| {
+        let tensors = all.into_iter().zip(sites).zip(settled).map(|((stored, site), settled)| {
             let name = stored.name.clone();
-            Ok(Tensor { name, site, rows: stored.into_rows()? })
+            Ok(Tensor { name, site, settled, rows: stored.into_rows()? })
         });
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
         let names = request.imatrix.as_ref().map(|_| Names::new(&checkpoint.config, true)).transpose()?;
@@ -98,6 +115,12 @@ impl<'a> Trial<'a> {
         }
         let kept = trial.kept()?;
         trial.ways.push(kept);
+        // A copy that is not written has no weights.
+        if let Some(job) = trial.ways.iter().flat_map(|way| &way.jobs).flatten().next()
+            && !job.items.iter().any(|item| item.site.role == Role::Head)
+        {
+            trial.tensors.retain(|tensor| tensor.site.role != Role::Head);
+        }
         Ok(trial)
     }
 
@@ -118,8 +141,18 @@ impl<'a> Trial<'a> {
 
     /// How many weights the model has.
     pub fn weights(&self) -> u64 {
+        self.elements(|_| true)
+    }
+
+    /// How many weights the largest portion has.
+    pub fn largest(&self) -> u64 {
+        let of = |portion: &Portion| self.elements(|tensor| portion.has(&tensor.site));
+        self.portions.iter().map(of).max().unwrap_or(0)
+    }
+
+    fn elements(&self, of: impl Fn(&Tensor<'a>) -> bool) -> u64 {
         let elements = |tensor: &Tensor<'_>| tensor.rows.matrix().rows as u64 * tensor.rows.matrix().columns as u64;
-        self.tensors.iter().map(elements).sum()
+        self.tensors.iter().filter(|tensor| of(tensor)).map(elements).sum()
     }
 
     /// The formats that the layout stores weights in. Recipes are no formats, and what has activations in it is no matter of size.
@@ -128,6 +161,12 @@ impl<'a> Trial<'a> {
             scheme.activations.is_none() && scheme.weights.nominal_bits() < 16 && scheme.name != "nvfp4a16"
         });
         narrow.map(|scheme| scheme.name).collect()
+    }
+
+    /// The plan of what was chosen, and of the rules that stand.
+    pub(super) fn plan(&self, chosen: &[(&Portion, &str)]) -> Result<Plan> {
+        let stands = self.request.plan.rules().iter();
+        Ok(stands.fold(compose::plan(chosen)?, |plan, rule| plan.with(rule.selector.clone(), rule.precision.clone())))
     }
 
     fn job(&self, plan: Plan) -> Result<QuantizeJob<'a>> {
@@ -139,7 +178,7 @@ impl<'a> Trial<'a> {
     fn possible(&self, format: &str, has: impl Fn(usize) -> bool) -> Result<Either<Arc<QuantizeJob<'a>>, Error>> {
         let all = self.portions.iter().enumerate();
         let chosen: Vec<_> = all.map(|(at, portion)| (portion, if has(at) { format } else { KEPT })).collect();
-        match self.job(compose::plan(&chosen)?) {
+        match self.job(self.plan(&chosen)?) {
             Ok(job) => Ok(Ok(Arc::new(job))),
             Err(error) if error.is_input() => Ok(Err(error)),
             Err(error) => Err(error),
@@ -201,11 +240,12 @@ impl<'a> Trial<'a> {
     }
 
     /// The formats of a portion that are worth a try, the smallest first: none takes as much as another and is further from the
-    /// weights - on some rows of each matrix, each error counted as much as its input matters.
+    /// weights - on some rows of each matrix, each error counted as much as its input matters - and all can hold them.
     pub fn offers(&self, portion: usize) -> Result<Vec<Offer>> {
         let possible = self.sizes(portion);
         let errors = self.errors(portion, &possible)?;
-        let known: Vec<(Offer, f64)> = possible.into_iter().map(|(offer, _)| offer).zip(errors).collect();
+        let known = possible.into_iter().map(|(offer, _)| offer).zip(errors);
+        let known: Vec<(Offer, f64)> = known.filter(|(_, error)| error.is_finite()).collect();
         let beaten = |(one, error): &(Offer, f64)| {
             known.iter().any(|(other, least)| {
                 let no_worse = other.bytes <= one.bytes && least <= error;
@@ -223,16 +263,21 @@ impl<'a> Trial<'a> {
         shared(self.request.threads, tasks, |(offer, job)| self.error(portion, offer.format, job)).into_iter().collect()
     }
 
+    /// Infinite where a format cannot hold the weights.
     fn error(&self, portion: usize, format: &str, job: &QuantizeJob<'a>) -> Result<f64> {
         let mut sum = 0.0;
-        self.each_coded(portion, format, job, Some(LOOKED_AT), &mut |_, old, importance, new| {
+        let coded = self.each_coded(portion, format, job, (Some(LOOKED_AT), 1), &mut |_, old, importance, new| {
             let columns = old.matrix().columns;
             for (at, (old, new)) in old.numbers().iter().zip(&new).enumerate() {
                 let counts = importance.map_or(1.0, |importance| f64::from(importance[at % columns]));
                 sum += counts * f64::from(old - new).powi(2);
             }
-        })?;
-        Ok(sum)
+        });
+        match coded {
+            Ok(()) => Ok(sum),
+            Err(Error::Weight { .. }) => Ok(f64::INFINITY),
+            Err(error) => Err(error),
+        }
     }
 
     /// The weights of a portion as they are after they were stored in a format that it was offered in.
@@ -243,26 +288,28 @@ impl<'a> Trial<'a> {
             let what = format!("{} stores `{}` in no {format}", self.layout(), self.portions[portion]);
             return Err(Error::unsupported(what, "try what is offered"));
         };
-        self.each_coded(portion, format, job, None, &mut |name, old, _, new| {
+        let manner = (None, self.request.threads);
+        self.each_coded(portion, format, job, manner, &mut |name, old, _, new| {
             replaced.insert(name.to_owned(), Arc::new(InMemory::new(old.matrix(), new)));
         })?;
         Ok(replaced)
     }
 
-    /// Codes every matrix of a portion, or so many of its rows.
+    /// Codes every matrix of a portion, or so many of its rows, by so many threads.
     fn each_coded(
         &self,
         portion: usize,
         format: &str,
         job: &QuantizeJob<'a>,
-        most: Option<usize>,
+        (most, threads): (Option<usize>, usize),
         tell: &mut Told<'_>,
     ) -> Result<()> {
-        let own = |tensor: &&Tensor<'_>| format != KEPT && self.portions[portion].has(&tensor.site);
-        for Tensor { name, site, rows } in self.tensors.iter().filter(own) {
+        let own = |tensor: &&Tensor<'_>| !tensor.settled && self.portions[portion].has(&tensor.site);
+        for Tensor { name, site, rows, .. } in self.tensors.iter().filter(own).filter(|_| format != KEPT) {
             // A layout may write several in one, in another order of rows: how it codes is the same for all of a role.
-            let item = job.items.iter().find(|item| (item.site.role, item.site.layer) == (site.role, site.layer));
-            let Some(Item { work: Work::Code(code), .. }) = item else { continue };
+            let same = job.items.iter().filter(|item| (item.site.role, item.site.layer) == (site.role, site.layer));
+            let mut codes = same.filter_map(|item| if let Work::Code(code) = &item.work { Some(code) } else { None });
+            let Some(code) = codes.next() else { continue };
             let original = match most {
                 Some(most) => some_rows(&**rows, most, code.unit())?,
                 None => InMemory::of(&**rows)?,
@@ -273,7 +320,8 @@ impl<'a> Trial<'a> {
                 }
                 _ => None,
             };
-            let numbers = coded(&*code.coding, original.matrix(), original.numbers(), importance.as_deref())
+            let columns = rows.matrix().columns;
+            let numbers = roundtrip(&*code.coding, columns, original.numbers(), importance.as_deref(), threads)
                 .map_err(|reason| Error::Weight { name: name.clone(), reason, hint: None })?;
             tell(name, &original, importance.as_deref(), numbers);
         }
@@ -299,17 +347,4 @@ fn some_rows(rows: &dyn Rows, most: usize, unit: usize) -> Result<InMemory> {
 /// Bytes that are written for a tensor.
 fn stored(item: &Item<'_>) -> u64 {
     item.spans().iter().map(|(_, bytes)| bytes).sum()
-}
-
-/// What a matrix is after it was coded.
-fn coded(coding: &dyn Coding, matrix: Matrix, numbers: &[f32], importance: Option<&[f32]>) -> Result<Vec<f32>, String> {
-    let largest = numbers.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    let peak = if coding.needs_peak() { coding.conclude(matrix, &[coding.gather(numbers, largest)]) } else { 0.0 };
-    let mut parts: Vec<Vec<u8>> =
-        coding.parts(matrix)?.iter().map(|part| vec![0; part_bytes(part, matrix.rows)]).collect();
-    let mut out: Vec<&mut [u8]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut decoded = vec![0.0; numbers.len()];
-    let block = Block { values: numbers, columns: matrix.columns, peak, importance, chosen: None };
-    coding.encode(block, &mut out, &mut decoded);
-    Ok(decoded)
 }

@@ -30,6 +30,8 @@ const BAND: usize = 8;
 struct Judged<'m> {
     /// Some of its rows.
     weights: Vec<f32>,
+    /// How many each of them stands for.
+    each: f64,
     grid: Box<dyn Grid>,
     moments: &'m Moments,
     /// `X^T X`, all of it.
@@ -69,11 +71,12 @@ pub(super) fn factors(fold: &Fold<'_>, tensors: &Tensors<'_>, threads: usize) ->
         let (Some(grid), Some(all)) = (tensors.grid(piece), tensors.numbers(piece, threads)?) else { continue };
         let by = (piece.origin.rows.len() / JUDGED).max(1);
         let weights: Vec<f32> = all.chunks_exact(columns).step_by(by).flatten().copied().collect();
+        let each = all.len() as f64 / weights.len().max(1) as f64;
         if seen.as_ref().is_none_or(|(own, _)| !ptr::eq(*own, moments)) {
             seen = None;
         }
         let (_, products) = seen.get_or_insert_with(|| (moments, moments.all_products()));
-        let judged = Judged { weights, grid, moments, products };
+        let judged = Judged { weights, each, grid, moments, products };
         for (loss, candidate) in losses.iter_mut().zip(&candidates) {
             *loss += judged.lost(candidate, threads);
         }
@@ -104,7 +107,8 @@ impl Judged<'_> {
             let sum: f64 = rows.chunks(ROWS * columns).map(lost).sum();
             sums.lock().unwrap_or_else(PoisonError::into_inner)[band] = sum;
         });
-        self.moments.tokens as f64 * sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum::<f64>()
+        let sum: f64 = sums.into_inner().unwrap_or_else(PoisonError::into_inner).iter().sum();
+        self.each * self.moments.tokens as f64 * sum
     }
 
     /// The sum of `d X^T X d^T` for the errors `d` of a tile's rows; `importance` is that of their inputs over the factors.
@@ -205,7 +209,8 @@ mod tests {
         let weights: Vec<f32> = (0..columns * 6).map(weight).collect();
         let moments = moments(columns, &x);
         let products = moments.all_products();
-        let judged = Judged { weights: weights.clone(), grid: grid(), moments: &moments, products: &products };
+        let judged =
+            Judged { weights: weights.clone(), each: 1.0, grid: grid(), moments: &moments, products: &products };
         let ones = vec![1.0; columns];
         let plain = judged.lost(&ones, 1);
         let mut direct = 0.0;

@@ -120,10 +120,13 @@ impl<'j> Tensors<'j> {
         let routers = ["mlp.gate", "block_sparse_moe.gate", "mlp.router"].map(|name| format!("{}{name}", self.prefix));
         let routers = routers.into_iter().filter(|name| self.products.has(name, None));
         feed.extend(routers.map(|module| Reader { module, expert: None, moments: None }));
-        // Without a norm of its own, the feed-forward block reads what attention reads.
-        if let Some(feeding) = &feeding {
-            folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
-            folds.extend(self.behind_norm(feeding, feed));
+        match &feeding {
+            Some(feeding) => {
+                folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
+                folds.extend(self.behind_norm(feeding, feed));
+            }
+            // Without a norm of its own, the feed-forward block reads what attention reads.
+            None => folds.extend(self.behind_norm(&norm("input_layernorm"), [attention, feed].concat())),
         }
         if !beyond {
             return folds;

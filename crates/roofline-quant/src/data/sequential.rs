@@ -21,6 +21,7 @@ use crate::{
     coding::{Coding, Matrix, Numbers},
     job::{Code, Item, Work},
     observed::{Observed, Pass, Replaced},
+    roundtrip::roundtrip,
     rows::{Band, Factors, InMemory, Plain, Rows, Scaled, Stacked},
     site::Site,
     stream::Progress,
@@ -107,14 +108,13 @@ impl Sequence<'_> {
         })?;
         let rare = forget_rare(&products, &mut inputs);
         let mut made = Layer::default();
-        if let [first, others @ ..] = &rare[..] {
-            let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        if let Some(rare) = several(&rare) {
             // SmoothQuant rounds all to nearest; what differs is the inputs.
             let so = match self.method {
                 Method::SmoothQuant => "their inputs are not looked at",
                 _ => "they are rounded to nearest",
             };
-            made.notes.push(format!("layer {layer}: too few tokens reach {first}{others}: {so}"));
+            made.notes.push(format!("layer {layer}: too few tokens reach {rare}: {so}"));
         }
         if self.method != Method::SmoothQuant {
             made.nearest = rare;
@@ -136,9 +136,12 @@ impl Sequence<'_> {
     ) -> Result<()> {
         let Some(tensors) = Tensors::of(job, layer, self.plus_one) else { return Ok(()) };
         let awq = self.method == Method::Awq;
-        let folds = tensors.folds(inputs, awq).into_iter();
+        let folds = tensors.folds(inputs, awq);
+        if folds.is_empty() && !inputs.is_empty() {
+            made.notes.push(format!("layer {layer}: there is no norm or product that factors could go into"));
+        }
         // Inputs that stay as they are need not be easy to round.
-        for fold in folds.filter(|fold| awq || tensors.rounds_inputs(fold)) {
+        for fold in folds.into_iter().filter(|fold| awq || tensors.rounds_inputs(fold)) {
             let factors = if awq {
                 awq::factors(&fold, &tensors, self.threads)?
             } else {
@@ -182,27 +185,22 @@ impl Sequence<'_> {
     ) -> Result<()> {
         let Tuning { act_order, damping, .. } = self.tuning;
         let order = if act_order { Order::Activations } else { Order::Natural };
+        let mut doubts = Doubts::default();
         for ((modules, expert), moments) in inputs {
-            let of = || format!("layer {layer}: the inputs of `{}`", modules[0]);
+            let readers = || modules.iter().flat_map(|module| products.of(module, *expert));
+            let Some(first) = readers().next().map(Piece::name) else { continue };
             let Some(compensation) = Compensation::new(moments, order, damping, self.threads) else {
-                made.notes.push(format!("{} cannot be factored: what reads them is rounded to nearest", of()));
-                let readers = modules.iter().flat_map(|module| products.of(module, *expert));
-                made.nearest.extend(readers.map(Piece::name));
+                doubts.unfactored.push(first);
+                made.nearest.extend(readers().map(Piece::name));
                 continue;
             };
             if compensation.dead > 0 {
-                let count = compensation.dead;
-                made.notes.push(format!(
-                    "{} are zero {count} times in every token: their weights are rounded to nearest",
-                    of()
-                ));
+                doubts.dead.push(first.clone());
+                doubts.channels += compensation.dead;
             }
             if compensation.damping > damping {
-                made.notes.push(format!(
-                    "{} are nearly singular: damping was raised to {}",
-                    of(),
-                    compensation.damping
-                ));
+                doubts.damped.push(first);
+                doubts.damping = doubts.damping.max(compensation.damping);
             }
             for piece in modules.iter().flat_map(|module| products.of(module, *expert)) {
                 let Some(code) = piece.code(job).filter(|code| code.matrix().columns == moments.columns) else {
@@ -218,6 +216,7 @@ impl Sequence<'_> {
                 own.importance = grid.by_rows().then(|| compensation.importance.clone());
             }
         }
+        made.notes.extend(doubts.notes(layer));
         Ok(())
     }
 
@@ -234,29 +233,17 @@ impl Sequence<'_> {
             for piece in &pieces {
                 let Some(code) = piece.code(job) else { continue };
                 columns = code.matrix().columns;
-                let grid = code.coding.grid();
-                let chosen = grid.as_ref().and_then(|grid| {
-                    let matrix = Matrix { rows: piece.origin.rows.len(), columns };
-                    Some((kept.chosen(std::slice::from_ref(&piece.key), matrix, grid.group(columns))?, grid))
-                });
-                let values = chosen.map(|(chosen, grid)| chosen.values(0, &**grid)).transpose()?.flatten();
-                any |= values.is_some();
-                numbers.push((*piece, values));
+                any |= code.lossy;
+                numbers.push((*piece, self.decoded(piece, code, kept)?));
             }
             // Where a part of a tensor is not among what is written, all of it runs as it was.
             let rows: usize = pieces.iter().map(|piece| piece.origin.rows.len()).sum();
             let last = pieces.iter().map(|piece| piece.origin.order.source(piece.origin.rows.len().max(1) - 1)).max();
-            if !any || last.is_none_or(|last| last >= rows) {
+            if !any || numbers.len() < pieces.len() || last.is_none_or(|last| last >= rows) {
                 continue;
             }
-            // A tensor of many matrices is replaced as a whole: those that nothing was chosen for are what they were.
             let mut whole = vec![0.0; rows * columns];
             for (piece, values) in numbers {
-                let Some(code) = piece.code(job) else { continue };
-                let values = match values {
-                    Some(values) => values,
-                    None => read_all(&piece.rows(code) as &dyn Rows, self.threads)?,
-                };
                 for (row, values) in values.chunks_exact(columns).enumerate() {
                     whole[piece.origin.order.source(row) * columns..][..columns].copy_from_slice(values);
                 }
@@ -264,6 +251,70 @@ impl Sequence<'_> {
             replaced.insert(tensor.to_owned(), Arc::new(InMemory::new(Matrix { rows, columns }, whole)));
         }
         Ok(replaced)
+    }
+
+    /// What a matrix decodes to: the codes that were chosen for it, those of its own type, or its own numbers.
+    fn decoded(&self, piece: &Piece, code: &Code<'_>, kept: &KeptLayer) -> Result<Vec<f32>> {
+        let matrix = Matrix { rows: piece.origin.rows.len(), columns: code.matrix().columns };
+        let grid = code.coding.grid();
+        let group = grid.as_ref().map_or(1, |grid| grid.group(matrix.columns));
+        let made = kept.chosen(std::slice::from_ref(&piece.key), matrix, group);
+        if let (Some(made), Some(grid)) = (&made, &grid)
+            && let Some(values) = made.values(0, &**grid)?
+        {
+            return Ok(values);
+        }
+        let weighed = made.map(|made| made.read(0..matrix.rows)).transpose()?.and_then(|(_, importance)| importance);
+        let importance = weighed.as_deref().or_else(|| code.importance_of(piece.origin.rows.start));
+        let numbers = read_all(&piece.rows(code) as &dyn Rows, self.threads)?;
+        if !code.lossy {
+            return Ok(numbers);
+        }
+        roundtrip(&*code.coding, matrix.columns, &numbers, importance, self.threads).map_err(|reason| Error::Weight {
+            name: piece.origin.tensor.clone(),
+            reason,
+            hint: None,
+        })
+    }
+}
+
+/// What about the inputs of a layer is out of the ordinary.
+#[derive(Default)]
+struct Doubts {
+    /// Who reads inputs that cannot be factored.
+    unfactored: Vec<String>,
+    /// Who reads channels that are zero, and how many those are.
+    dead: Vec<String>,
+    channels: usize,
+    /// Who reads inputs that needed more damping, and the most of it.
+    damped: Vec<String>,
+    damping: f64,
+}
+
+impl Doubts {
+    fn notes(&self, layer: usize) -> Vec<String> {
+        let Self { unfactored, dead, channels, damped, damping } = self;
+        let told = [
+            (unfactored, "inputs cannot be factored: what reads them is rounded to nearest".to_owned()),
+            (
+                dead,
+                format!(
+                    "channels of inputs are zero in every token, {channels} in all: their weights are rounded to nearest"
+                ),
+            ),
+            (damped, format!("inputs are nearly singular: damping was raised, to {damping} at most")),
+        ];
+        let told = told.into_iter().filter_map(|(readers, words)| Some((several(readers)?, words)));
+        told.map(|(readers, words)| format!("layer {layer}, {readers}: {words}")).collect()
+    }
+}
+
+/// The first of some names, and how many more there are.
+fn several(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [one] => Some(one.clone()),
+        [first, others @ ..] => Some(format!("{first} and {} more", others.len())),
     }
 }
 

@@ -5,15 +5,14 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-
-use roofline_core::{Dim, Plan};
+use roofline_core::{Dim, Plan, units::Bytes};
 use roofline_quant::{
-    Imatrix, Layout, Request as Order,
+    Layout, Request as Order,
     allocation::{Fitted, Goal, Trial},
     layout::size as bytes_of,
     observed::Replaced,
 };
+use roofline_run::cpu::machine::Machine;
 
 use self::measure::Measure;
 use super::{Request, by_data::SAMPLES};
@@ -22,14 +21,6 @@ use crate::{Context, Error, Result, imatrix, observed::Samples, running::Opened,
 /// Tokens that predictions are compared on, and of a window of them.
 const TOKENS: usize = 2048;
 const WINDOW: u64 = 256;
-
-/// What was found.
-pub(super) struct Aimed {
-    pub(super) plan: Plan,
-    pub(super) imatrix: Option<Imatrix>,
-    /// What a user should know.
-    pub(super) notes: Vec<String>,
-}
 
 /// What is tried, and on which model.
 struct Search<'a> {
@@ -57,16 +48,18 @@ impl Request {
         }
     }
 
-    /// The plan of the size that is aimed at.
-    pub(super) fn aimed(&self, context: &Context, opened: &Opened, layout: Layout, to: PathBuf) -> Result<Aimed> {
+    /// What was ordered, with the plan of the size that is aimed at, and what a user should know of it.
+    pub(super) fn aimed(&self, context: &Context, opened: &Opened, order: Order) -> Result<(Order, Vec<String>)> {
         let goal = self.goal()?;
-        let threads = self.threads()?;
         let data = self.data.as_deref();
-        let mut found = self.imatrix.as_deref().map(Imatrix::read).transpose()?;
-        if found.is_none() && layout == Layout::Gguf {
+        let mut order = order;
+        if order.imatrix.is_none() && order.layout == Layout::Gguf {
+            // What is refused is refused before the text runs through the model.
+            Trial::new(&opened.checkpoint, order.clone())?;
             let most = Dim::new("samples", SAMPLES.into())?;
             let (cut, samples) = imatrix::samples(context, opened, data, (Samples::Own, None), Some(most))?;
-            found = Some(imatrix::of_samples(context, &opened.checkpoint, (samples, &cut), threads, None)?);
+            order.imatrix =
+                Some(imatrix::of_samples(context, &opened.checkpoint, (samples, &cut), order.threads, None)?);
         }
         let window = WINDOW.min(opened.model.max_context.map_or(WINDOW, Dim::get));
         let (cut, all) = imatrix::samples(context, opened, data, (Samples::Own, Some(window)), None)?;
@@ -74,66 +67,97 @@ impl Request {
         // Spread over the text, so that none of it is the whole measure.
         let samples: Vec<Vec<u32>> = all.iter().step_by(all.len().div_ceil(count).max(1)).cloned().collect();
         let tokens = samples.iter().map(Vec::len).sum::<usize>();
-        let order = Order {
-            method: self.method.parse()?,
-            runtime: self.runtime.as_deref().map(str::parse).transpose()?,
-            imatrix: found.clone(),
-            threads,
-            // What is tried replaces it.
-            ..Order::new(Plan::sixteen(), layout, to)
-        };
-        let trial = Trial::new(&opened.checkpoint, order)?;
+        let trial = Trial::new(&opened.checkpoint, order.clone())?;
         trial.reachable(goal)?;
         let measure = Measure::open(context, opened, samples, self.threads)?;
         let mut search = Search { context, trial, measure };
         let (plan, told) = search.run(goal)?;
+        order.plan = plan;
         let name = &cut.facts.name;
         let mut notes = vec![format!("{told}, measured on {tokens} tokens of {name}")];
-        if self.imatrix.is_none() && found.is_some() {
+        if self.imatrix.is_none() && order.imatrix.is_some() {
             notes.push(format!(
                 "errors are weighed by an importance matrix of {name}: `⟨roofline imatrix⟩` with `⟨samples {SAMPLES}⟩` writes \
                  the same for another run of this plan"
             ));
         }
         notes.extend(cut.warnings);
-        Ok(Aimed { plan, imatrix: found, notes })
+        Ok((order, notes))
     }
 }
 
 impl Search<'_> {
     /// The best plan, and what it costs in words.
     fn run(&mut self, goal: Goal) -> Result<(Plan, String)> {
-        if let Some(memory) = self.measure.memory() {
-            // In the end all that was chosen is in place, as numbers and as kernels read them, beside what it was made of.
-            let memory = size(memory + 8 * self.trial.weights());
-            self.context.note(format!("formats are tried with the model in memory, which takes about {memory} of it"));
-        }
+        let together = self.admit()?;
         let portions = self.trial.portions().to_vec();
         let (mut offers, mut losses) = (Vec::new(), Vec::new());
         for (at, portion) in portions.iter().enumerate() {
             self.told(at, portions.len(), &format!("formats of {portion}"))?;
-            let own = self.trial.offers(at)?;
-            let mut lost = Vec::with_capacity(own.len());
-            for offer in &own {
+            let (mut own, mut lost) = (self.trial.offers(at)?, Vec::new());
+            let mut tried = Vec::with_capacity(own.len());
+            for offer in own.drain(..) {
                 self.told(at, portions.len(), &format!("{portion} as {}", offer.format))?;
-                let replaced = self.trial.replaced(at, offer.format)?;
-                lost.push(self.measure.divergence(self.context, &replaced)?);
+                if let Some(divergence) = self.tried(at, offer.format)? {
+                    tried.push(offer);
+                    lost.push(divergence);
+                }
             }
-            offers.push(own);
+            offers.push(tried);
             losses.push(lost);
         }
         let Fitted { chosen, plan, bytes, tensors } = self.trial.fitted(goal, &offers, &losses)?;
+        let bits = 8.0 * tensors as f64 / self.trial.weights().max(1) as f64;
+        let told = format!("{plan} takes {bytes} B, {bits:.3} bits for each weight");
+        if !together {
+            self.context.watcher().ends();
+            let told =
+                format!("{told}; what its parts cost was added up, because all of it at once has no room in memory");
+            return Ok((plan, told));
+        }
         let mut replaced = Replaced::new();
         for (at, (own, chosen)) in offers.iter().zip(chosen).enumerate() {
             replaced.extend(self.trial.replaced(at, own[chosen].format)?);
         }
         let divergence = self.measure.divergence(self.context, &replaced)?;
         self.context.watcher().ends();
-        let bits = 8.0 * tensors as f64 / self.trial.weights().max(1) as f64;
-        let told = format!(
-            "{plan} takes {bytes} B, {bits:.3} bits for each weight, and its predictions diverge by {divergence:.5} nats"
-        );
-        Ok((plan, told))
+        Ok((plan, format!("{told}, and its predictions diverge by {divergence:.5} nats")))
+    }
+
+    /// Says how much memory formats are tried in; refuses what this machine has no room for. Whether there is room for all that
+    /// is chosen at once.
+    fn admit(&self) -> Result<bool> {
+        let Some(model) = self.measure.memory() else { return Ok(true) };
+        // What is tried is there as numbers and as kernels read them, beside what it was made of: a portion at a time, in the
+        // end all of it.
+        let one = model + 8 * self.trial.largest();
+        let all = model + 8 * self.trial.weights();
+        let available = Machine::detect().available;
+        let fits = |bytes: u64| available.is_none_or(|available| available >= Bytes::new(bytes as f64));
+        let needed = size(if fits(all) { all } else { one });
+        self.context.note(format!("formats are tried with the model in memory, which takes about {needed} of it"));
+        match available {
+            Some(available) if !fits(one) => {
+                let message = format!("{needed} of memory are needed, and {available} are available");
+                Err(Error::request(
+                    message,
+                    "end what else takes memory, or say what becomes of the weights with `⟨plan⟩`",
+                ))
+            }
+            _ => Ok(fits(all)),
+        }
+    }
+
+    /// What a format costs a portion; none where it cannot hold its weights, or what they make of the text is no number.
+    fn tried(&mut self, portion: usize, format: &str) -> Result<Option<f64>> {
+        let replaced = match self.trial.replaced(portion, format) {
+            Err(roofline_quant::Error::Weight { .. }) => return Ok(None),
+            replaced => replaced?,
+        };
+        match self.measure.divergence(self.context, &replaced) {
+            Err(Error::Engine(roofline_engine::Error::Logits { .. })) => Ok(None),
+            divergence => divergence.map(|divergence| Some(divergence).filter(|divergence| divergence.is_finite())),
+        }
     }
 
     fn told(&self, done: usize, all: usize, words: &str) -> Result<()> {
