@@ -7,7 +7,7 @@
 //! * Digits: `x` is cut into two signed bytes, `256 a + b`, and bytes are multiplied four at a time: where the
 //!   processor has an instruction for that, and twice as fast there.
 
-use crate::{Isa, Level, Plain, Vector};
+use crate::{Base, Isa, Level, Vector};
 
 /// A way to multiply bytes of weights with `x`.
 ///
@@ -282,8 +282,8 @@ pub fn launch_dot<K: DotKernel>(isa: Isa, operands: Operands, kernel: K) {
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         (Level::Neon, ..) => unsafe { kernel.run::<crate::V128, Words>() },
-        // SAFETY: plain Rust.
-        _ => unsafe { kernel.run::<Plain, Words>() },
+        // SAFETY: every processor has it.
+        _ => unsafe { kernel.run::<Base, Words>() },
     }
 }
 

@@ -8,7 +8,7 @@ pub const VARIABLE: &str = "ROOFLINE_ISA";
 /// The vectors that kernels use, narrowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// No intrinsics: what the compiler makes of plain loops.
+    /// What every processor of the target has: SSE2 on x86-64, elsewhere what the compiler makes of plain loops.
     Portable,
     /// ARM: 128-bit vectors.
     Neon,
@@ -64,7 +64,7 @@ impl Isa {
         detect()
     }
 
-    /// Plain loops only.
+    /// What every processor has.
     pub const fn portable() -> Self {
         Self { level: Level::Portable, dot: false, bf16: false, tiles: false }
     }

@@ -40,7 +40,7 @@ mod widest;
 pub use dot::{Dot, DotKernel, Operands, Words, launch_dot};
 pub use isa::{Isa, Level, NoSuchIsa, VARIABLE};
 pub use roofline_core::format::number;
-pub use vector::Plain;
+pub use vector::Base;
 #[cfg(target_arch = "aarch64")]
 pub use vector::V128;
 pub use vector::{Kernel, Vector, launch};

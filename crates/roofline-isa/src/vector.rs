@@ -9,7 +9,10 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod sse2;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::V256;
@@ -17,7 +20,12 @@ pub use avx2::V256;
 pub use avx512::V512;
 #[cfg(target_arch = "aarch64")]
 pub use neon::V128;
-pub use portable::Plain;
+/// What runs where nothing wider was found, or was allowed: every processor of the target has it.
+#[cfg(not(target_arch = "x86_64"))]
+pub use portable::Plain as Base;
+/// What runs where nothing wider was found, or was allowed: every processor of the target has it.
+#[cfg(target_arch = "x86_64")]
+pub use sse2::Pair as Base;
 
 use crate::{Isa, Level};
 
@@ -344,8 +352,8 @@ pub fn launch<K: Kernel>(isa: Isa, kernel: K) {
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::Neon => unsafe { kernel.run::<V128>() },
-        // SAFETY: plain Rust.
-        _ => unsafe { kernel.run::<Plain>() },
+        // SAFETY: every processor has it.
+        _ => unsafe { kernel.run::<Base>() },
     }
 }
 

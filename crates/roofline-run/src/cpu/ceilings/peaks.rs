@@ -18,6 +18,8 @@ use super::{Peak, Trials};
 use crate::cpu::pool::Pool;
 
 const ACCUMULATORS: usize = 12;
+/// The same where a vector is two of sixteen registers.
+const FEW: usize = 4;
 /// Vector units per core that the theory assumes.
 const UNITS: f64 = 2.0;
 /// What a trial takes at least, in seconds.
@@ -126,15 +128,15 @@ pub(super) fn rate(pool: &mut Pool, isa: Isa, math: Math, seconds: f64) -> Optio
     best.reduce(f64::max)
 }
 
-/// FP32 multiply-adds at any width.
-struct Fma(u64);
+/// FP32 multiply-adds at any width, with so many sums.
+struct Fma<const SUMS: usize>(u64);
 
-impl Kernel for Fma {
+impl<const SUMS: usize> Kernel for Fma<SUMS> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         unsafe {
             let (x, y) = (V::splat(black_box(1.0)), V::splat(black_box(1e-9)));
-            let mut sums = [V::zero(); ACCUMULATORS];
+            let mut sums = [V::zero(); SUMS];
             for _ in 0..self.0 {
                 for sum in &mut sums {
                     *sum = x.fma(y, *sum);
@@ -152,12 +154,12 @@ impl Kernel for Fma {
 /// Sums of integer products at any width, as kernels form them: bytes of weights with `x` in 16 bits (`exact`: in 8). `x`
 /// comes from the first cache, behind a pointer that the compiler knows nothing of: the product of two registers that never
 /// change would be computed once.
-struct Products {
+struct Products<const SUMS: usize> {
     turns: u64,
     exact: bool,
 }
 
-impl DotKernel for Products {
+impl<const SUMS: usize> DotKernel for Products<SUMS> {
     #[inline(always)]
     unsafe fn run<V: Vector, D: Dot<V>>(self) {
         unsafe {
@@ -167,7 +169,7 @@ impl DotKernel for Products {
             let weights = D::small(V::splat8(black_box(5)));
             let mut at = x.0.as_ptr();
             if self.exact {
-                let mut sums = [V::splat32(0); ACCUMULATORS];
+                let mut sums = [V::splat32(0); SUMS];
                 for _ in 0..self.turns {
                     at = black_box(at);
                     for (index, sum) in sums.iter_mut().enumerate() {
@@ -176,10 +178,11 @@ impl DotKernel for Products {
                 }
                 black_box(sums);
             } else {
-                let mut sums = [D::nothing(); ACCUMULATORS / 2];
+                // Sums of words may take two registers.
+                let mut sums = [D::nothing(); SUMS];
                 for _ in 0..self.turns {
                     at = black_box(at);
-                    for (index, sum) in sums.iter_mut().enumerate() {
+                    for (index, sum) in sums.iter_mut().enumerate().take(SUMS / 2) {
                         *sum = D::add(*sum, weights, D::numbers(at.add(index * 2 * V::BYTES)));
                     }
                 }
@@ -187,6 +190,39 @@ impl DotKernel for Products {
             }
             black_box(&x);
         }
+    }
+}
+
+/// The same of words that were widened before: what products of many rows multiply. Where widening takes as long as multiplying,
+/// that is the limit.
+struct Widened(u64);
+
+impl Kernel for Widened {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        unsafe {
+            #[repr(align(64))]
+            struct Lines([u8; 64 * FEW]);
+            let x = Lines([3; 64 * FEW]);
+            let weights = V::splat16(black_box(5));
+            let (mut at, mut sums) = (x.0.as_ptr(), [V::no_sums(); FEW]);
+            for _ in 0..self.0 {
+                at = black_box(at);
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::multiply16(*sum, weights, V::bits(at.add(index * V::BYTES)));
+                }
+            }
+            black_box(sums);
+            black_box(&x);
+        }
+    }
+}
+
+/// Runs them with as many sums as there are registers for.
+fn products(isa: Isa, operands: Operands, turns: u64, exact: bool) {
+    match isa.level() {
+        Level::Portable => launch_dot(isa, operands, Products::<FEW> { turns, exact }),
+        _ => launch_dot(isa, operands, Products::<ACCUMULATORS> { turns, exact }),
     }
 }
 
@@ -210,6 +246,7 @@ pub(super) fn units() -> Vec<Unit> {
 
 fn units_of(isa: Isa) -> Vec<Unit> {
     let lanes = isa.lanes() as f64;
+    let sums = if isa.level() == Level::Portable { FEW } else { ACCUMULATORS } as f64;
     let vectors = Unit {
         math: Math::Fp32,
         name: match isa.level() {
@@ -218,9 +255,12 @@ fn units_of(isa: Isa) -> Vec<Unit> {
             Level::Neon => "NEON FMA",
             Level::Portable => "vector FMA",
         },
-        run: |isa, turns| launch(isa, Fma(turns)),
+        run: |isa, turns| match isa.level() {
+            Level::Portable => launch(isa, Fma::<FEW>(turns)),
+            _ => launch(isa, Fma::<ACCUMULATORS>(turns)),
+        },
         isa,
-        operations: 2.0 * lanes * ACCUMULATORS as f64,
+        operations: 2.0 * lanes * sums,
         per_cycle: (isa.level() != Level::Portable).then_some(2.0 * lanes * UNITS),
     };
     let names = match isa.level() {
@@ -228,13 +268,14 @@ fn units_of(isa: Isa) -> Vec<Unit> {
         Level::Avx512 | Level::Avx2 => ["AVX2 vpmaddwd", "AVX2 vpmaddwd"],
         Level::Neon if isa.has_dot() => ["NEON SDOT", "NEON SDOT, two digits"],
         Level::Neon => ["NEON SMLAL", "NEON SMLAL"],
+        Level::Portable if cfg!(target_arch = "x86_64") => ["SSE2 pmaddwd", "SSE2 pmaddwd"],
         Level::Portable => ["plain INT16 loop", "plain INT16 loop"],
     };
-    let integers = 2.0 * bytes(isa) as f64 * ACCUMULATORS as f64;
+    let integers = 2.0 * bytes(isa) as f64 * sums;
     let int8 = Unit {
         math: Math::Int8,
         name: names[0],
-        run: |isa, turns| launch_dot(isa, Operands::Bytes, Products { turns, exact: true }),
+        run: |isa, turns| products(isa, Operands::Bytes, turns, true),
         isa,
         operations: integers,
         per_cycle: None,
@@ -242,13 +283,17 @@ fn units_of(isa: Isa) -> Vec<Unit> {
     let int16 = Unit {
         math: Math::Int16,
         name: names[1],
-        run: |isa, turns| launch_dot(isa, Operands::Mixed, Products { turns, exact: false }),
+        run: |isa, turns| products(isa, Operands::Mixed, turns, false),
         isa,
         operations: integers / 2.0,
         per_cycle: None,
     };
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "only x86 has more"))]
     let mut units = vec![vectors, int8, int16];
+    if isa.level() == Level::Portable {
+        let run = |isa, turns| launch(isa, Widened(turns));
+        let name = "words widened before";
+        units.push(Unit { math: Math::Int8, name, run, isa, operations: integers / 2.0, per_cycle: None });
+    }
     #[cfg(target_arch = "x86_64")]
     {
         units.extend(x86::units(isa));

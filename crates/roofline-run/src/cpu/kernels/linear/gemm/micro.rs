@@ -9,7 +9,7 @@ use super::{
     BLOCK_ROWS,
     operand::{COLUMNS_PITCH, Operand, PITCH, SKEW, STEPS, TILE_STEPS},
 };
-use roofline_isa::{Isa, Level};
+use roofline_isa::{Base, Isa, Level, Vector};
 
 /// Arguments of a micro-kernel.
 pub(super) struct Tile {
@@ -176,7 +176,15 @@ impl Micro {
                 let (rows, kernel) = (super::avx2::ROWS, super::avx2::int16);
                 Self { rows, lanes: 16, left, right, kernel, layout: Layout::Rows, unit: "avx2", math }
             }
-            _ => Self { rows: 4, lanes: 8, left, right, kernel: int16, layout: Layout::Rows, unit: level(isa), math },
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => {
+                let kernel = int16::<roofline_isa::V128>;
+                Self { rows: 4, lanes: 8, left, right, kernel, layout: Layout::Rows, unit: "neon", math }
+            }
+            _ => {
+                let kernel = int16::<Base>;
+                Self { rows: 4, lanes: 8, left, right, kernel, layout: Layout::Rows, unit: "portable", math }
+            }
         }
     }
 
@@ -198,13 +206,9 @@ impl Micro {
                 let (rows, kernel) = (super::neon::ROWS, super::neon::fp32);
                 Self { rows, lanes: 8, left, right, kernel, layout: Layout::Rows, unit: "neon", math }
             }
-            _ => Self { rows: 4, lanes: 8, left, right, kernel: fp32, layout: Layout::Rows, unit: level(isa), math },
+            _ => Self { rows: 4, lanes: 8, left, right, kernel: fp32, layout: Layout::Rows, unit: "portable", math },
         }
     }
-}
-
-fn level(isa: Isa) -> &'static str {
-    if isa.level() == Level::Neon { "neon" } else { "portable" }
 }
 
 /// 4 x 8 in plain loops.
@@ -234,28 +238,34 @@ unsafe fn fp32(tile: &Tile) {
     }
 }
 
-/// 4 x 8 in plain loops, pairs of INT16.
+/// 4 x 8, pairs of INT16.
 ///
 /// # Safety
 ///
-/// Operands and sums are as large as `tile` says, and the sums are the caller's.
-unsafe fn int16(tile: &Tile) {
-    let mut sums = [[0i32; 8]; 4];
+/// The processor has the instructions of `V`; operands and sums are as large as `tile` says, and the sums are the caller's.
+unsafe fn int16<V: Vector>(tile: &Tile) {
+    // Registers that hold the eight lanes.
+    let parts = 8 / V::LANES;
     // SAFETY: packed operands and sums are as large as the tile says.
     unsafe {
+        let mut sums = [[V::no_sums(); 2]; 4];
         for step in 0..tile.steps {
-            let right = tile.right.cast::<[[i16; 2]; 8]>().add(step).read_unaligned();
+            let mut right = [V::splat32(0); 2];
+            for (part, right) in right.iter_mut().enumerate().take(parts) {
+                *right = V::bits(tile.right.add(32 * step + part * V::BYTES));
+            }
             for (row, sums) in sums.iter_mut().enumerate() {
-                let left = tile.left.add(row * PITCH).cast::<[i16; 2]>().add(step).read();
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum += i32::from(left[0]) * i32::from(right[0]) + i32::from(left[1]) * i32::from(right[1]);
+                let left = V::splat32(tile.left.add(row * PITCH).cast::<u32>().add(step).read());
+                for (sum, right) in sums.iter_mut().zip(right).take(parts) {
+                    *sum = V::multiply16(*sum, left, right);
                 }
             }
         }
         for (row, sums) in sums.iter().enumerate() {
-            for (lane, sum) in sums.iter().enumerate() {
-                let at = tile.sums.cast::<i32>().add(row * tile.pitch + lane);
-                at.write(if tile.first { *sum } else { at.read() + sum });
+            for (part, sum) in sums.iter().enumerate().take(parts) {
+                let at = tile.sums.cast::<u8>().add(4 * (row * tile.pitch + part * V::LANES));
+                let sum = V::totals(*sum);
+                V::store_bits(if tile.first { sum } else { V::add32(sum, V::bits(at)) }, at);
             }
         }
     }
