@@ -62,15 +62,20 @@ impl<'a> Substitution<'a> {
         Ok(made)
     }
 
-    /// Bytes of memory that it holds, at most, beside the numbers that are tried: the weights, predictions, what samples hand on,
-    /// and the logits of a sample that each thread runs.
+    /// Bytes of memory that it holds, at most, beside the numbers that are tried: the weights, predictions, and what samples hand
+    /// on.
     pub fn memory(&self) -> u64 {
         let model = &self.engine.model;
         let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
+        let (hidden, vocabulary) = (model.hidden.get(), model.vocabulary.get());
+        self.engine.bytes() + 4 * tokens * vocabulary + 8 * tokens * hidden
+    }
+
+    /// Bytes that a try takes beyond that for as long as it lasts: the logits of a sample that each thread runs.
+    pub fn transient(&self) -> u64 {
         let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
         let runners = self.engine.settings.threads.min(self.samples.len()) as u64;
-        let (hidden, vocabulary) = (model.hidden.get(), model.vocabulary.get());
-        self.engine.bytes() + 4 * (tokens + runners * longest) * vocabulary + 8 * tokens * hidden
+        4 * runners * longest * self.engine.model.vocabulary.get()
     }
 
     /// Tokens of all samples.

@@ -1,7 +1,7 @@
 //! Eight lanes in two registers, by what every x86-64 processor has: plain loops over bytes that are words that are dwords
 //! are what compilers make nothing of.
 //!
-//! Bytes by index have no instruction here; FP16 numbers are made one by one.
+//! Bytes by index have no instruction here; numbers are made FP16 one by one.
 
 use std::arch::x86_64::*;
 

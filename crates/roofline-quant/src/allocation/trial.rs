@@ -144,9 +144,14 @@ impl<'a> Trial<'a> {
         self.elements(|_| true)
     }
 
-    /// How many weights the largest portion has.
+    /// How many of them have a format to be chosen.
+    pub fn open(&self) -> u64 {
+        self.elements(|tensor| !tensor.settled && self.portions.iter().any(|portion| portion.has(&tensor.site)))
+    }
+
+    /// How many of those the largest portion has.
     pub fn largest(&self) -> u64 {
-        let of = |portion: &Portion| self.elements(|tensor| portion.has(&tensor.site));
+        let of = |portion: &Portion| self.elements(|tensor| !tensor.settled && portion.has(&tensor.site));
         self.portions.iter().map(of).max().unwrap_or(0)
     }
 
@@ -320,6 +325,13 @@ impl<'a> Trial<'a> {
                 }
                 _ => None,
             };
+            if original.numbers().iter().any(|number| !number.is_finite()) {
+                let reason = format!("`{name}` holds what is no number, in any format");
+                return Err(Error::Model {
+                    reason,
+                    hint: Some("keep it with `⟨keep⟩`, or mend the checkpoint".to_owned()),
+                });
+            }
             let columns = rows.matrix().columns;
             let numbers = roundtrip(&*code.coding, columns, original.numbers(), importance.as_deref(), threads)
                 .map_err(|reason| Error::Weight { name: name.clone(), reason, hint: None })?;

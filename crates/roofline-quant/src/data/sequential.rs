@@ -228,22 +228,18 @@ impl Sequence<'_> {
         }
         let products = Products::with_kept(job, layer);
         for (tensor, pieces) in products.tensors() {
-            let mut numbers = Vec::new();
-            let (mut columns, mut any) = (0, false);
-            for piece in &pieces {
-                let Some(code) = piece.code(job) else { continue };
-                columns = code.matrix().columns;
-                any |= code.lossy;
-                numbers.push((*piece, self.decoded(piece, code, kept)?));
-            }
+            let codes: Vec<_> = pieces.iter().filter_map(|piece| Some((*piece, piece.code(job)?))).collect();
             // Where a part of a tensor is not among what is written, all of it runs as it was.
             let rows: usize = pieces.iter().map(|piece| piece.origin.rows.len()).sum();
             let last = pieces.iter().map(|piece| piece.origin.order.source(piece.origin.rows.len().max(1) - 1)).max();
-            if !any || numbers.len() < pieces.len() || last.is_none_or(|last| last >= rows) {
+            let lossy = codes.iter().any(|(_, code)| code.lossy);
+            if !lossy || codes.len() < pieces.len() || last.is_none_or(|last| last >= rows) {
                 continue;
             }
+            let columns = codes[0].1.matrix().columns;
             let mut whole = vec![0.0; rows * columns];
-            for (piece, values) in numbers {
+            for (piece, code) in codes {
+                let values = self.decoded(piece, code, kept)?;
                 for (row, values) in values.chunks_exact(columns).enumerate() {
                     whole[piece.origin.order.source(row) * columns..][..columns].copy_from_slice(values);
                 }

@@ -127,18 +127,20 @@ impl Search<'_> {
     /// Says how much memory formats are tried in; refuses what this machine has no room for. Whether there is room for all that
     /// is chosen at once.
     fn admit(&self) -> Result<bool> {
-        let Some(model) = self.measure.memory() else { return Ok(true) };
-        // What is tried is there as numbers and as kernels read them, beside what it was made of: a portion at a time, in the
-        // end all of it.
-        let one = model + 8 * self.trial.largest();
-        let all = model + 8 * self.trial.weights();
+        let Some((held, transient)) = self.measure.memory() else { return Ok(true) };
+        // What is tried is there as numbers and as kernels read them, beside the model, which is there already: a portion at a
+        // time, in the end all of it.
+        let [one, all] = [self.trial.largest(), self.trial.open()].map(|weights| transient + 8 * weights);
         let available = Machine::detect().available;
         let fits = |bytes: u64| available.is_none_or(|available| available >= Bytes::new(bytes as f64));
-        let needed = size(if fits(all) { all } else { one });
+        let needed = size(held + if fits(all) { all } else { one });
         self.context.note(format!("formats are tried with the model in memory, which takes about {needed} of it"));
         match available {
             Some(available) if !fits(one) => {
-                let message = format!("{needed} of memory are needed, and {available} are available");
+                let message = format!(
+                    "{} of memory are needed beside the model to try a format, and {available} are available",
+                    size(one)
+                );
                 Err(Error::request(
                     message,
                     "end what else takes memory, or say what becomes of the weights with `⟨plan⟩`",

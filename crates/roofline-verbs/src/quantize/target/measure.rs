@@ -40,10 +40,11 @@ impl<'a> Measure<'a> {
         Ok(Self::Gpu { opened, settings: Box::new(settings), original, samples })
     }
 
-    /// Bytes of memory that it holds on this machine, beside the numbers that are tried; none where a GPU holds them.
-    pub(super) fn memory(&self) -> Option<u64> {
+    /// Bytes of memory that it holds on this machine, and those that a try takes beyond them, beside the numbers that are tried;
+    /// none where a GPU holds them.
+    pub(super) fn memory(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Processor(model) => Some(model.memory()),
+            Self::Processor(model) => Some((model.memory(), model.transient())),
             Self::Gpu { .. } => None,
         }
     }
