@@ -17,7 +17,7 @@
 //! let plan: Plan = "bf16".parse()?;
 //! let forecast = predict(&Graph::gemv(4096, 4096)?, &plan, &h200)?;
 //! assert_eq!(forecast.total.ideal.time().to_string(), "6.994 µs");
-//! assert_eq!(forecast.total.expected.time.to_string(), "9.34 µs");
+//! assert!(forecast.total.expected.time.seconds() > forecast.total.ideal.time().seconds());
 //! assert_eq!(forecast.basis, Basis::Calibrated);
 //! # Ok::<(), roofline_core::Error>(())
 //! ```
