@@ -4,6 +4,7 @@
 //! vendors and the field use them (1 GB = 10^9 B); the binary ones are spelled `KiB`, `MiB`, `GiB`. One multiply-add is
 //! two FLOP, and an integer operation is counted like a floating-point one, so `TOPS` and `TFLOP/s` are one quantity.
 
+mod file_size;
 mod text;
 
 use std::{
@@ -18,6 +19,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Error;
+pub use file_size::FileSize;
 use text::Unit;
 
 macro_rules! quantity {

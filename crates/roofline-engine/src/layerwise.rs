@@ -195,6 +195,7 @@ impl Observed for Layerwise<'_> {
         self.observe(pass, each).map_err(|error| match error {
             Error::Checkpoint(error) => error,
             Error::Stopped => roofline_quant::Error::Cancelled,
+            Error::Memory { .. } => roofline_quant::Error::Memory { reason: error.to_string(), hint: error.hint() },
             other => roofline_quant::Error::Model { reason: other.to_string(), hint: other.hint() },
         })
     }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use roofline_core::{
-    Format, Program,
+    Format, Model, Program,
     model::{Lowering, Workload},
     program::Weight,
 };
@@ -62,20 +62,14 @@ impl<'a> Substitution<'a> {
         Ok(made)
     }
 
-    /// Bytes of memory that it holds, at most, beside the numbers that are tried: the weights, predictions, and what samples hand
-    /// on.
-    pub fn memory(&self) -> u64 {
-        let model = &self.engine.model;
-        let tokens: u64 = self.samples.iter().map(|sample| sample.len() as u64).sum();
+    /// Bytes of memory that it will hold, at most, beside the numbers that are tried - the weights, predictions, and what samples
+    /// hand on - and those that a try takes beyond that for as long as it lasts: the logits of a sample that each thread runs.
+    pub fn needs(checkpoint: &Checkpoint, model: &Model, samples: &[Vec<u32>], threads: usize) -> (u64, u64) {
+        let tokens: u64 = samples.iter().map(|sample| sample.len() as u64).sum();
+        let longest = samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
         let (hidden, vocabulary) = (model.hidden.get(), model.vocabulary.get());
-        self.engine.bytes() + 4 * tokens * vocabulary + 8 * tokens * hidden
-    }
-
-    /// Bytes that a try takes beyond that for as long as it lasts: the logits of a sample that each thread runs.
-    pub fn transient(&self) -> u64 {
-        let longest = self.samples.iter().map(|sample| sample.len() as u64).max().unwrap_or(0);
-        let runners = self.engine.settings.threads.min(self.samples.len()) as u64;
-        4 * runners * longest * self.engine.model.vocabulary.get()
+        let held = checkpoint.bytes() + 4 * tokens * vocabulary + 8 * tokens * hidden;
+        (held, 4 * threads.min(samples.len()) as u64 * longest * vocabulary)
     }
 
     /// Tokens of all samples.

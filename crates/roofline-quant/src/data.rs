@@ -137,6 +137,12 @@ pub(crate) fn check(checkpoint: &Checkpoint, job: &mut QuantizeJob<'_>, method: 
         }
     }
     let note = match &searched[..] {
+        [] if chosen == 0 => {
+            return Err(Error::unsupported(
+                format!("this plan quantizes no product of a layer, and `{method}` chooses codes of those"),
+                "leave `⟨method⟩` out, or name a plan that does, such as `w4a16`",
+            ));
+        }
         [] => return Ok(()),
         [(item, scheme), ..] if chosen == 0 => return Err(no_grid(item, scheme, method)),
         [(item, scheme), others @ ..] => {

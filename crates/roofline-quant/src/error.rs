@@ -67,6 +67,15 @@ pub enum Error {
         hint: &'static str,
     },
 
+    /// Whoever runs the model has no memory for it.
+    #[error("{reason}")]
+    Memory {
+        /// For what, and how much.
+        reason: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+
     /// The disk is too small.
     #[error("`{}` has {free} bytes free, and {needed} are needed", .path.display())]
     Space {
@@ -137,6 +146,7 @@ impl Error {
             Self::Unsupported { .. } => "unsupported",
             Self::Plan(_) => "plan",
             Self::Exists { .. } => "exists",
+            Self::Memory { .. } => "memory",
             Self::Space { .. } => "space",
             Self::Verify { .. } => "verify",
             Self::Parts { .. } => "parts",
@@ -148,13 +158,19 @@ impl Error {
 
     /// Whether what was asked for is at fault, rather than the machine.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::File { .. } | Self::Space { .. } | Self::Verify { .. } | Self::Cancelled)
+        !matches!(
+            self,
+            Self::File { .. } | Self::Memory { .. } | Self::Space { .. } | Self::Verify { .. } | Self::Cancelled
+        )
     }
 
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Weight { hint, .. } | Self::Unsupported { hint, .. } | Self::Model { hint, .. } => hint.clone(),
+            Self::Weight { hint, .. }
+            | Self::Unsupported { hint, .. }
+            | Self::Model { hint, .. }
+            | Self::Memory { hint, .. } => hint.clone(),
             Self::Exists { hint, .. } => Some((*hint).to_owned()),
             Self::Parts { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => Some("free some space, or write to another disk with `⟨to⟩`".to_owned()),

@@ -38,6 +38,12 @@ impl ErrorStats {
         (self.noise > 0.0 && self.power > 0.0).then(|| 10.0 * (self.power / self.noise).log10())
     }
 
+    /// Whether a weight is beyond what a format holds: its scale stops short of it. MLX's two bits give up as much as half of the
+    /// largest to hit the other end of a group, and no method more.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        !self.noise.is_finite() || self.clipped > 0 && self.largest_error > self.largest_weight * 0.625
+    }
+
     /// Share of clipped weights.
     pub fn clipped_share(&self) -> f64 {
         if self.weights == 0 { 0.0 } else { self.clipped as f64 / self.weights as f64 }

@@ -104,6 +104,19 @@ fn draft(path: &Path) -> Result<(PathBuf, File)> {
 }
 
 impl Imatrix {
+    /// What to know of experts that no token reached: all of their inputs count alike.
+    pub fn unreached(&self) -> Option<String> {
+        let of = |entry: &Entry| entry.counts.iter().filter(|count| **count == 0.0).count();
+        let experts = self.entries.iter().filter(|(_, entry)| entry.counts.len() > 1 && of(entry) > 0);
+        let (name, first) = experts.clone().max_by_key(|(_, entry)| of(entry))?;
+        let more = match experts.count() - 1 {
+            0 => String::new(),
+            others => format!(", nor some of {others} more tensors"),
+        };
+        let (missed, all) = (of(first), first.counts.len());
+        Some(format!("no token reached {missed} of {all} experts of `{name}`{more}: all inputs of theirs count alike"))
+    }
+
     /// Reads a file of either form.
     pub fn read(path: &Path) -> Result<Self> {
         let mut file = open_regular(path, FORMAT)?;

@@ -13,6 +13,9 @@ use crate::{
     site::Site,
 };
 
+/// What is to be done about a weight that is no number.
+pub(crate) const DAMAGED: &str = "the checkpoint is damaged or its training failed; no format can hold this";
+
 /// What a run will do.
 pub struct QuantizeJob<'a> {
     /// Files that weights stream into.

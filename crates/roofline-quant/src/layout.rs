@@ -14,15 +14,17 @@ mod packed;
 mod plain;
 mod scheme;
 mod shards;
+mod together;
 mod torchao;
 
 pub(crate) use left::left;
 pub use left::{Left, Why};
 pub(crate) use scheme::Target;
 pub use scheme::{Listed, Scheme};
+pub use shards::Shards;
 #[cfg(test)]
 pub(crate) use shards::places;
-pub use shards::{Shards, size};
+pub(crate) use together::{Experts, Together};
 
 use std::{collections::HashMap, fmt, path::Path, str::FromStr, sync::Arc};
 
@@ -132,7 +134,7 @@ impl Layout {
             if self != Self::Gguf {
                 weigh(checkpoint, &mut job, imatrix, request.method)?;
             }
-            imatrix::check(&mut job)?;
+            imatrix::check(imatrix, &mut job)?;
             job.notes.extend(gguf::unweighed(&job).filter(|_| self == Self::Gguf));
         }
         job.notes.extend(left::notes(checkpoint, plan, &job));

@@ -149,8 +149,17 @@ pub(crate) fn model_card(report: &Report, origin: &Origin) -> String {
         let clipped = 100.0 * mean(|line| line.clipped_share);
         let _ = writeln!(text, "| {role} | {scheme} | {} | {error:.5} | {worst:.5} | {clipped:.3} % |", lines.len());
     }
-    text += "\nThe estimate of the perplexity holds between models as robust as Llama-2-7B and as sensitive as Llama-3-8B; \
-             measure yours before you rely on it.\n";
+    text += if report.perplexity_change.is_some() {
+        "\nThe estimate of the perplexity holds between models as robust as Llama-2-7B and as sensitive as Llama-3-8B; \
+         measure yours before you rely on it.\n"
+    } else {
+        "\nWhat the model loses is not estimated from its weights: `roofline evaluate --against ORIGINAL --card` measures it \
+         and writes it here.\n"
+    };
+    if !report.nearest.is_empty() {
+        let names: Vec<String> = report.nearest.iter().map(|name| name.replace('`', "")).collect();
+        let _ = writeln!(text, "\n## Rounded to nearest\n\nThe text says too little of these: {}.", names.join(", "));
+    }
     text
 }
 

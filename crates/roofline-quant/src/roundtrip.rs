@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::{
+    ErrorStats,
     coding::{Block, Coding, Matrix},
     data::share::share,
     job::part_bytes,
@@ -32,8 +33,8 @@ pub(crate) fn roundtrip(
         let rows = values.len() / columns;
         let mut bytes: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part_bytes(part, rows)]).collect();
         let mut out: Vec<&mut [u8]> = bytes.iter_mut().map(Vec::as_mut_slice).collect();
-        coding.encode(Block { values, columns, peak, importance, chosen: None }, &mut out, decoded);
-        if decoded.iter().any(|number| !number.is_finite()) {
+        let clipped = coding.encode(Block { values, columns, peak, importance, chosen: None }, &mut out, decoded);
+        if ErrorStats::of(values, decoded, clipped).is_out_of_reach() {
             *failed.lock().unwrap_or_else(PoisonError::into_inner) = true;
         }
     });

@@ -188,12 +188,15 @@ impl Workspace {
         Ok(())
     }
 
-    /// What is left of a run that failed: nothing, except what took an earlier run or a method that goes by data its time where a
-    /// disk is full now, and everything where whoever asked stopped it, who may want to go on.
+    /// What is left of a run that failed: nothing, except what took weights or a method that goes by data their time where a disk
+    /// or a memory is full now, and everything where whoever asked stopped it, who may want to go on.
     pub(crate) fn fail(self, error: Error) -> Error {
         let kept = match &error {
             Error::Cancelled => true,
-            Error::File { .. } | Error::Space { .. } => !self.done.is_empty() || has_layers(&self.layers()),
+            Error::File { .. } | Error::Space { .. } | Error::Memory { .. } => {
+                let written = finished(&self.partial).is_ok_and(|done| !done.is_empty());
+                written || has_layers(&self.layers())
+            }
             _ => false,
         };
         if !kept {

@@ -112,6 +112,9 @@ pub fn imatrix(context: &Context, request: &Request) -> Result<Answer> {
     let (count, length) = (samples.len(), cut.length);
     let found = of_samples(context, &opened.checkpoint, (samples, &cut), threads, request.offload.as_deref())?;
     found.write(&request.to, request.force)?;
+    if let Some(unreached) = found.unreached() {
+        context.warn(unreached + "; a longer text may reach them");
+    }
     let facts = cut.facts;
     let bytes = std::fs::metadata(&request.to).map_err(Error::file(&request.to))?.len();
     let seconds = start.elapsed().as_secs_f64();

@@ -71,6 +71,10 @@ impl Cut {
         };
         let longest = model.max_context.map_or(u64::MAX, Dim::get);
         let length = length.unwrap_or_else(|| LENGTH.min(longest));
+        if length < 2 {
+            let message = format!("samples of {length} token begin a text and say nothing of it");
+            return Err(Error::request(message, "`⟨length⟩` is 2 at least"));
+        }
         if length > longest {
             let message =
                 format!("samples of {length} tokens are longer than the {longest} that {} was made for", model.name);

@@ -14,7 +14,7 @@ use std::{
 use clap::Args;
 #[cfg(feature = "hardware")]
 use roofline_core::Model;
-use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
+use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec, units::FileSize};
 use roofline_quant::{
     Checkpoint, Imatrix, Layout, Manner, Method, Part, Ranges, Request as Order, Runtime,
     data::Tuning,
@@ -68,7 +68,7 @@ pub struct Request {
     pub imatrix: Option<PathBuf>,
     /// Instead of a plan, a size of all files: formats by role and layer that lose least within it, such as 5GB
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["plan", "target_bits"])]
-    pub target_size: Option<String>,
+    pub target_size: Option<FileSize>,
     /// Instead of a plan, bits that the tensors take for each weight, such as 4.3
     #[arg(long, value_name = "BITS", conflicts_with = "plan", allow_negative_numbers = true)]
     pub target_bits: Option<f64>,
@@ -102,7 +102,7 @@ pub struct Request {
     #[arg(long, value_name = "PART", help_heading = "Methods by data")]
     #[schemars(range(min = 0, max = 1))]
     pub alpha: Option<f64>,
-    /// Who alone shall load it: transformers, vllm or llama.cpp; every runtime of the layout when left out
+    /// Who alone shall load it: transformers, vllm, llama.cpp or mlx-lm; every runtime of the layout when left out
     #[arg(long, value_name = "NAME")]
     pub runtime: Option<String>,
     /// What data were seen to reach, as JSON: plans that store scales of activations or of the cache need it
@@ -325,7 +325,7 @@ impl Progress for Watched<'_> {
 impl Request {
     fn schemes(&self) -> Result<Answer> {
         let Self { model, plan, to, dry_run, verify, .. } = self;
-        if model.is_some() || plan.is_some() || to.is_some() || *dry_run || *verify {
+        if model.is_some() || plan.is_some() || to.is_some() || self.aims() || *dry_run || *verify {
             let hint = "leave it out, or everything else";
             return Err(Error::request("`⟨list⟩` says which plans there are, and makes nothing", hint));
         }
@@ -370,7 +370,7 @@ impl Request {
             let (folder, scale) = adapter(asked)?;
             checkpoint.merge(folder, scale)?;
         }
-        if self.aims() {
+        if self.aims() || method.needs_data() {
             admits(&checkpoint, target, layout, runtime, manner)?;
         }
         // What is kept is kept whatever else is chosen.
@@ -411,6 +411,10 @@ impl Request {
 
     /// Whether what is asked for goes together.
     fn agrees(&self) -> Result<()> {
+        if self.aims() && self.plan.is_some() {
+            let hint = "leave one of the two out; `⟨keep⟩` names what a size is met beside";
+            return Err(Error::request("a size to aim at makes a plan, and there is one", hint));
+        }
         if self.aims() && (self.part.is_some() || self.join) {
             let hint = "aim once with `⟨dry_run⟩`, and share the work of the plan that it tells";
             return Err(Error::request("a size is aimed at on one machine", hint));
@@ -467,13 +471,12 @@ impl Request {
                 return Err(Error::request(format!("`⟨{name}⟩` is {part}"), "it is from 0 to 1"));
             }
         }
-        let zero =
-            |what: &str| Error::request(format!("`⟨{what}⟩` is too small"), "take a sample of 2 tokens at least");
         if *samples == Some(0) {
-            return Err(zero("samples"));
+            return Err(Error::request("`⟨samples⟩` is 0, and nothing is learned of none", "take one at least"));
         }
-        if length.is_some_and(|length| length < 2) {
-            return Err(zero("length"));
+        if let Some(length) = length.filter(|length| *length < 2) {
+            let message = format!("`⟨length⟩` is {length}, and a sample begins with a token that says nothing");
+            return Err(Error::request(message, "it is 2 at least"));
         }
         Ok(tuning)
     }

@@ -20,7 +20,7 @@ use roofline_core::{
     machine::Stack,
     predict::Tier,
     recommend::{Goal as CoreGoal, OperatorAdvice, OperatorNeed, RecommendationResult, recommend_operator},
-    units::{Bytes, Seconds},
+    units::{Bytes, FileSize, Seconds},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -164,8 +164,7 @@ pub struct Limits {
     pub max_quality_loss: Option<Share>,
     /// The most that all weights may take, such as 5GB
     #[arg(long, value_name = "SIZE", conflicts_with = "target_bits", help_heading = "Limits")]
-    #[schemars(with = "Option<String>")]
-    pub target_size: Option<Bytes>,
+    pub target_size: Option<FileSize>,
     /// The same as bits for each weight, such as 4.3
     #[arg(long, value_name = "BITS", allow_negative_numbers = true, help_heading = "Limits")]
     pub target_bits: Option<f64>,

@@ -246,7 +246,7 @@ fn texts_and_sizes_that_are_none_are_said() {
     fs::write(&short, "a").unwrap();
     refused(&roofline(&["imatrix", llama, "--data", short.to_str().unwrap(), "-o", to]), "and a sample");
     let aimed = |more: &[&str]| roofline(&[&["quantize", llama, "--to", to, "--data", &text][..], more].concat());
-    refused(&aimed(&["--target-size", "lots"]), "size to aim at");
+    refused(&aimed(&["--target-size", "lots"]), "unknown size `lots`");
     refused(&aimed(&["--target-bits=-1"]), "-1 bits for each weight are not possible");
     refused(&aimed(&["--target-bits", "4", "--method", "gptq"]), "aimed at with formats alone");
     refused(&aimed(&["--target-bits", "4", "--seed", "1"]), "samples of its own");

@@ -134,6 +134,29 @@ fn factors_leave_models_what_they_are() {
     }
 }
 
+/// A norm whose readers are quantized only in part has factors all the same: what is kept is multiplied by them, too. Phi's one norm
+/// feeds attention and the feed-forward block.
+#[test]
+fn factors_reach_what_is_kept() {
+    let (fixture, place) = (Fixture::open("phi"), Place::new("factors-kept"));
+    let samples = samples(&fixture.checkpoint);
+    let original = logits(&fixture.checkpoint, &samples);
+    for (at, kept) in ["*.mlp.fc1=keep", "*.self_attn.*=keep", "*.q_proj=keep"].into_iter().enumerate() {
+        for (method, base) in [(Method::Awq, "w8a16"), (Method::SmoothQuant, "int8")] {
+            let plan = format!("{base},{kept}");
+            let lost = [Method::Rtn, method].map(|method| {
+                let target = place.0.join(format!("{at}-{base}-{method}"));
+                made(&fixture.checkpoint, &order(method, &plan, Layout::CompressedTensors, &target));
+                distance(&logits(&Checkpoint::open(&target).unwrap(), &samples), &original)
+            });
+            assert!(lost[1] < 1.2 * lost[0], "{plan} by {method}: {} to nearest, {}", lost[0], lost[1]);
+            let weights = |folder: &Path| fs::read(folder.join("model.safetensors")).unwrap();
+            let source = weights(&fixture.checkpoint.folder);
+            assert!(!source.is_empty() && weights(&place.0.join(format!("{at}-{base}-{method}"))) != source);
+        }
+    }
+}
+
 /// With four bits, models by GPTQ compute more nearly what they computed than models that were rounded to nearest.
 #[test]
 fn outputs_lose_less_than_by_rounding_to_nearest() {

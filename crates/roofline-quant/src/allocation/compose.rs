@@ -17,8 +17,8 @@ type Runs = Vec<(Option<(u64, u64)>, String)>;
 pub(super) fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
     let mut by_role: Vec<(&str, Runs)> = Vec::new();
     for (portion, format) in chosen {
-        for role in portion.roles {
-            let at = by_role.iter().position(|(known, _)| known == role).unwrap_or_else(|| {
+        for role in portion.words() {
+            let at = by_role.iter().position(|(known, _)| *known == role).unwrap_or_else(|| {
                 by_role.push((role, Vec::new()));
                 by_role.len() - 1
             });
@@ -40,6 +40,8 @@ pub(super) fn plan(chosen: &[(&Portion, &str)]) -> Result<Plan> {
             by_role.push((group, runs));
         }
     }
+    // Gates are experts' gates, too, unless a later rule speaks of experts.
+    by_role.sort_by_key(|(role, _)| *role == "experts");
     let mut rules = Vec::new();
     for (role, runs) in &by_role {
         // What most layers have is said of the role, and the others after it.
@@ -66,25 +68,15 @@ mod tests {
 
     use super::*;
 
-    fn portion(roles: &'static [&'static str], layers: Option<(u64, u64)>) -> Portion {
-        Portion { roles, layers }
-    }
+    const QUERY: &[Role] = &[Role::Query, Role::Key];
+    const UP: &[Role] = &[Role::Gate, Role::Up];
 
     #[test]
     fn plans_are_short_and_say_what_was_chosen() {
-        let (up, down) = (&["gate", "up"][..], &["down"][..]);
-        let portions = [
-            portion(&["query", "key"], Some((0, 1))),
-            portion(up, Some((0, 1))),
-            portion(down, Some((0, 1))),
-            portion(&["query", "key"], Some((2, 3))),
-            portion(up, Some((2, 3))),
-            portion(down, Some((2, 3))),
-            portion(&["query", "key"], Some((4, 4))),
-            portion(up, Some((4, 4))),
-            portion(down, Some((4, 4))),
-            portion(&["embedding"], None),
-        ];
+        let runs = [(0, 1), (2, 3), (4, 4)];
+        let layers =
+            runs.iter().flat_map(|run| [QUERY, UP, &[Role::Down]].map(|roles| Portion::new(roles, Some(*run))));
+        let portions: Vec<Portion> = layers.chain([Portion::new(&[Role::Embedding], None)]).collect();
         let formats = ["q4_k", "q3_k", "q3_k", "q4_k", "q3_k", "q3_k", "q8_0", "q3_k", "q3_k", "keep"];
         let chosen: Vec<(&Portion, &str)> = portions.iter().zip(formats).collect();
         let plan = plan(&chosen).unwrap();
@@ -95,5 +87,14 @@ mod tests {
         };
         assert_eq!((at(Role::Query, Some(3)), at(Role::Key, Some(4))), ("q4_k".to_owned(), "q8_0".to_owned()));
         assert_eq!((at(Role::Down, Some(4)), at(Role::Embedding, None)), ("q3_k".to_owned(), "16bit".to_owned()));
+    }
+
+    /// What is said of gates is not said of experts that have a format of their own, in whichever order they come.
+    #[test]
+    fn experts_have_the_last_word() {
+        let experts = Portion::new(&[Role::ExpertGate, Role::ExpertUp, Role::ExpertDown], Some((0, 3)));
+        let [up, down] = [UP, &[Role::Down]].map(|roles| Portion::new(roles, Some((0, 3))));
+        let plan = plan(&[(&experts, "w4a16"), (&up, "w8a16"), (&down, "w8a16")]).unwrap();
+        assert_eq!(plan.label(), "ffn=w8a16,experts=w4a16");
     }
 }

@@ -1,10 +1,12 @@
 use std::fs;
 
-use roofline_core::{Plan, plan::Selector, precision::PrecisionSpec};
+use roofline_core::{Plan, Role, plan::Selector, precision::PrecisionSpec};
 use serde_json::json;
 
 use super::*;
-use crate::{Checkpoint, Dtype, Layout, Request, checkpoint::tests::write, scratch::Scratch};
+use crate::{
+    Checkpoint, Dtype, Layout, Request, Runtime, checkpoint::tests::write, quantize::prepare, scratch::Scratch,
+};
 
 const LAYERS: usize = 3;
 /// Inputs of a matrix, and rows of the embedding.
@@ -18,9 +20,25 @@ fn checkpoint(folder: &Scratch) -> Checkpoint {
 
 /// The same with more matrices of the embedding's shape.
 fn checkpoint_with(folder: &Scratch, more: &[&str]) -> Checkpoint {
-    let config = json!({ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
+    let blocks = ["gate", "up", "down"].map(|name| format!("mlp.{name}_proj"));
+    checkpoint_of(folder, &json!({}), &blocks, more)
+}
+
+/// The same with two experts in each layer, and one that all tokens meet.
+fn mixture(folder: &Scratch) -> Checkpoint {
+    let of = |expert: &str| ["gate", "up", "down"].map(|name| format!("mlp.{expert}.{name}_proj"));
+    let blocks = ["shared_expert", "experts.0", "experts.1"].map(of).concat();
+    let config = json!({ "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": 2,
+        "num_experts_per_tok": 1, "moe_intermediate_size": HIDDEN, "shared_expert_intermediate_size": HIDDEN });
+    checkpoint_of(folder, &config, &blocks, &[])
+}
+
+/// A model of three layers with these feed-forward matrices in each, and words of its own in its configuration.
+fn checkpoint_of(folder: &Scratch, own: &serde_json::Value, blocks: &[String], more: &[&str]) -> Checkpoint {
+    let mut config = json!({ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
         "hidden_size": HIDDEN, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "vocab_size": WORDS, "tie_word_embeddings": true });
+    config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
     let vocabulary: serde_json::Map<String, serde_json::Value> =
         (0..WORDS).map(|at| (format!("{}", char::from(b'a' + at as u8)), at.into())).collect();
     let tokenizer = json!({ "model": { "type": "BPE", "vocab": vocabulary, "merges": [] }, "pre_tokenizer": null });
@@ -31,8 +49,9 @@ fn checkpoint_with(folder: &Scratch, more: &[&str]) -> Checkpoint {
         vec![("model.embed_tokens".to_owned(), vec![WORDS, HIDDEN]), ("model.norm".to_owned(), vec![HIDDEN])];
     tensors.extend(more.iter().map(|name| ((*name).to_owned(), vec![WORDS, HIDDEN])));
     for layer in 0..LAYERS {
-        let products = ["self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"];
-        tensors.extend(products.map(|name| (format!("model.layers.{layer}.{name}_proj"), matrix.to_vec())));
+        let attention = ["q", "k", "v", "o"].map(|name| format!("self_attn.{name}_proj"));
+        let products = attention.iter().chain(blocks);
+        tensors.extend(products.map(|name| (format!("model.layers.{layer}.{name}"), matrix.to_vec())));
         let norms = ["input_layernorm", "post_attention_layernorm"];
         tensors.extend(norms.map(|name| (format!("model.layers.{layer}.{name}"), vec![HIDDEN])));
     }
@@ -71,7 +90,8 @@ impl<'a> Tried<'a> {
 
     fn of(checkpoint: &'a Checkpoint, request: Request) -> Self {
         let trial = Trial::new(checkpoint, request).unwrap();
-        let offers: Vec<Vec<Offer>> = (0..trial.portions().len()).map(|at| trial.offers(at).unwrap()).collect();
+        let rated: Vec<_> = (0..trial.portions().len()).map(|at| trial.rated(at).unwrap()).collect();
+        let offers = trial.worthwhile(Goal::Bits(16.0), &rated);
         let loss = |at: usize, own: &[Offer], offer: &Offer| {
             let widest = own.last().unwrap().bytes as f64;
             (1 + at) as f64 * (1.0 - offer.bytes as f64 / widest).exp2()
@@ -164,7 +184,7 @@ fn what_is_kept_counts() {
             |plan: Plan, pattern: &str| plan.with(Selector::Modules(pattern.to_owned()), PrecisionSpec::sixteen());
         let plan = kept(kept(Plan::sixteen(), "*.down_proj"), "model.layers.1.self_attn.v_proj");
         let tried = Tried::of(&checkpoint, Request::new(plan, layout, target));
-        assert!(tried.trial.portions().iter().all(|portion| !portion.roles.contains(&"down")), "{layout}");
+        assert!(tried.trial.portions().iter().all(|portion| !portion.roles.contains(&Role::Down)), "{layout}");
         let found = tried.fitted(Goal::Bits(8.0)).unwrap();
         let bits = 8.0 * found.tensors as f64 / tried.trial.weights() as f64;
         assert!(bits <= 8.0 && bits > 7.0, "{layout}: {bits}");
@@ -194,4 +214,64 @@ fn a_tied_head_is_the_embedding() {
         let [plain, copied] = [plain, copied].map(|tried| tried.fitted(Goal::Bits(6.0)).unwrap().plan);
         assert!(copied == plain && !copied.to_string().contains("head"), "{layout}: {copied}");
     }
+}
+
+/// What a runtime loads as one is of one format, whatever is lost by that: queries, keys and values for vLLM, experts for those that
+/// stack them, and everything where there is one scheme.
+#[test]
+fn runtimes_load_what_is_chosen() {
+    let folders = [Scratch::new("allocation-dense"), Scratch::new("allocation-mixture")];
+    let (dense, mixture) = (checkpoint(&folders[0]), mixture(&folders[1]));
+    let layouts = [
+        (&dense, Layout::CompressedTensors, Some(Runtime::Vllm)),
+        (&dense, Layout::CompressedTensors, None),
+        (&dense, Layout::Gptq, None),
+        (&dense, Layout::Awq, None),
+        (&dense, Layout::Bitsandbytes, None),
+        (&mixture, Layout::CompressedTensors, Some(Runtime::Vllm)),
+        (&mixture, Layout::CompressedTensors, Some(Runtime::Transformers)),
+        (&mixture, Layout::CompressedTensors, None),
+    ];
+    for (checkpoint, layout, runtime) in layouts {
+        let order = Request { runtime, threads: 2, ..Request::new(Plan::sixteen(), layout, "none".into()) };
+        let tried = Tried::of(checkpoint, order.clone());
+        let least = tried.fitted(Goal::Bits(0.5)).unwrap_err().to_string();
+        let least = least.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap();
+        let mut plans = Vec::new();
+        for more in [0.0, 0.3, 1.0, 2.5, 4.0] {
+            let found = tried.fitted(Goal::Bits(least + more)).unwrap();
+            let bits = 8.0 * found.tensors as f64 / tried.trial.weights() as f64;
+            assert!(bits <= least + more, "{layout} for {runtime:?}: {bits} of {least} + {more}");
+            let job = prepare(checkpoint, &Request { plan: found.plan.clone(), ..order.clone() }).unwrap();
+            let refused: Vec<&String> = job
+                .notes
+                .iter()
+                .filter(|note| {
+                    note.contains("refuses") && runtime != Some(Runtime::Transformers)
+                        || note.contains("fits no weight")
+                })
+                .collect();
+            assert!(refused.is_empty(), "{layout} for {runtime:?}, {}: {refused:?}", found.plan);
+            plans.push(found.plan.to_string());
+        }
+        plans.dedup();
+        assert!(plans.len() > 3, "{layout} for {runtime:?}: {plans:?}");
+    }
+}
+
+/// What is no number is so in every format, and is said before hours are spent on them.
+#[test]
+fn numbers_that_are_none_are_refused() {
+    let folder = Scratch::new("allocation-nan");
+    let _ = checkpoint(&folder);
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let start = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    bytes[start..start + 2].copy_from_slice(&0x7fc0u16.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let trial = Trial::new(&checkpoint, Request::new(Plan::sixteen(), Layout::Mlx, "none".into())).unwrap();
+    let told = (0..trial.portions().len()).find_map(|at| trial.rated(at).err());
+    let told = told.map(|error| (error.to_string(), error.hint().unwrap())).unwrap();
+    assert!(told.0.contains("embed_tokens") && told.0.contains("is NaN") && told.1.contains("damaged"), "{told:?}");
 }

@@ -1,6 +1,6 @@
 //! One portion of a model in one format: what it takes, and what its weights become.
 
-use std::{result::Result as Either, sync::Arc};
+use std::{collections::BTreeSet, result::Result as Either, sync::Arc};
 
 use roofline_core::{Plan, Role};
 
@@ -11,7 +11,8 @@ use crate::{
     data::share::shared,
     gguf::model::Names,
     imatrix,
-    job::{Item, Work},
+    job::{DAMAGED, Item, Work},
+    layout::Together,
     observed::Replaced,
     plan::Asked,
     quantize::prepare,
@@ -43,8 +44,12 @@ pub struct Trial<'a> {
     request: Request,
     tensors: Vec<Tensor<'a>>,
     portions: Vec<Portion>,
+    /// What has to be stored alike.
+    together: Together,
     ways: Vec<Way<'a>>,
     names: Option<Names>,
+    /// Numbers that are written, whatever is chosen.
+    weights: u64,
 }
 
 /// Hears of a matrix: its name, what it was, how much its inputs matter, and what it is after it was coded.
@@ -68,40 +73,23 @@ struct Way<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Refuses a model that nothing can be tried on, by what it is made of.
-    pub fn admits(checkpoint: &Checkpoint) -> Result<()> {
-        let all = StoredTensor::all(checkpoint)?;
-        let mut sites = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len()));
-        let Some(stack) = sites.find(Site::is_stack) else { return Ok(()) };
-        let what =
-            format!("`{}` holds experts in a stack, and formats are tried on matrices that lie apart", stack.module);
-        Err(Error::unsupported(what, "say what it becomes with `⟨plan⟩`"))
+    /// Refuses what nothing can be tried on, before a text runs through the model: what no format of the layout suits.
+    pub fn admits(checkpoint: &'a Checkpoint, request: &Request) -> Result<()> {
+        let trial = Self::unsized_of(checkpoint, request.clone())?;
+        let mut refusals = Vec::new();
+        for format in trial.formats() {
+            let (way, refusal) = trial.way(format)?;
+            if way.jobs.iter().any(Option::is_some) {
+                return Ok(());
+            }
+            refusals.extend(refusal);
+        }
+        refusals.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Of what `request` asks for. What rules of its plan speak of is no matter of choice.
     pub fn new(checkpoint: &'a Checkpoint, request: Request) -> Result<Self> {
-        Self::admits(checkpoint)?;
-        let all = StoredTensor::all(checkpoint)?;
-        let sites: Vec<Site> = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len())).collect();
-        let asked = Asked::new(&request.plan, &checkpoint.config, sites.iter());
-        // A head that is the embedding is written as that, even where the checkpoint has a copy of it.
-        let settled = |site: &Site| asked.rule(site).is_some() || asked.tied && site.role == Role::Head;
-        let settled: Vec<bool> = sites.iter().map(settled).collect();
-        let open = sites.iter().zip(&settled).filter(|(_, settled)| !**settled);
-        let portions = Portion::all(&open.map(|(site, _)| site.clone()).collect::<Vec<_>>());
-        if portions.is_empty() {
-            return Err(Error::unsupported(
-                "every weight of this model is kept, so there is no size to choose",
-                "leave `⟨keep⟩` out, or keep less",
-            ));
-        }
-        let tensors = all.into_iter().zip(sites).zip(settled).map(|((stored, site), settled)| {
-            let name = stored.name.clone();
-            Ok(Tensor { name, site, settled, rows: stored.into_rows()? })
-        });
-        let tensors = tensors.collect::<Result<Vec<_>>>()?;
-        let names = request.imatrix.as_ref().map(|_| Names::new(&checkpoint.config, true)).transpose()?;
-        let mut trial = Self { checkpoint, request, tensors, portions, ways: Vec::new(), names };
+        let mut trial = Self::unsized_of(checkpoint, request)?;
         let mut refusals = Vec::new();
         for format in trial.formats() {
             let (way, refusal) = trial.way(format)?;
@@ -115,13 +103,43 @@ impl<'a> Trial<'a> {
         }
         let kept = trial.kept()?;
         trial.ways.push(kept);
-        // A copy that is not written has no weights.
-        if let Some(job) = trial.ways.iter().flat_map(|way| &way.jobs).flatten().next()
-            && !job.items.iter().any(|item| item.site.role == Role::Head)
-        {
-            trial.tensors.retain(|tensor| tensor.site.role != Role::Head);
-        }
+        // What is left out of the files, a tower or a copy of the embedding, takes no bits of them.
+        let job = trial.ways.iter().flat_map(|way| &way.jobs).flatten().next();
+        trial.weights = job.map_or(0, |job| job.items.iter().map(Item::weights).sum());
         Ok(trial)
+    }
+
+    /// The same without a format.
+    fn unsized_of(checkpoint: &'a Checkpoint, request: Request) -> Result<Self> {
+        let all = StoredTensor::all(checkpoint)?;
+        let sites: Vec<Site> = all.iter().map(|stored| Site::of(&stored.name, stored.shape.len())).collect();
+        if let Some(stack) = sites.iter().find(|site| site.is_stack()) {
+            let what = format!(
+                "`{}` holds experts in a stack, and formats are tried on matrices that lie apart",
+                stack.module
+            );
+            return Err(Error::unsupported(what, "say what it becomes with `⟨plan⟩`"));
+        }
+        let together = request.layout.together(checkpoint, &request.layout.wanted_by(request.runtime)?);
+        let asked = Asked::new(&request.plan, &checkpoint.config, sites.iter());
+        // A head that is the embedding is written as that, even where the checkpoint has a copy of it.
+        let settled = |site: &Site| asked.rule(site).is_some() || asked.tied && site.role == Role::Head;
+        let settled: Vec<bool> = sites.iter().map(settled).collect();
+        let open = sites.iter().zip(&settled).filter(|(_, settled)| !**settled);
+        let portions = Portion::all(&open.map(|(site, _)| site.clone()).collect::<Vec<_>>(), together);
+        if portions.is_empty() {
+            return Err(Error::unsupported(
+                "every weight of this model is kept, so there is no size to choose",
+                "leave `⟨keep⟩` out, or keep less",
+            ));
+        }
+        let tensors = all.into_iter().zip(sites).zip(settled).map(|((stored, site), settled)| {
+            let name = stored.name.clone();
+            Ok(Tensor { name, site, settled, rows: stored.into_rows()? })
+        });
+        let tensors = tensors.collect::<Result<Vec<_>>>()?;
+        let names = request.imatrix.as_ref().map(|_| Names::new(&checkpoint.config, true)).transpose()?;
+        Ok(Self { checkpoint, request, tensors, portions, together, ways: Vec::new(), names, weights: 0 })
     }
 
     /// The portions that have a format of their own.
@@ -139,20 +157,25 @@ impl<'a> Trial<'a> {
         self.request.imatrix.as_ref()
     }
 
-    /// How many weights the model has.
+    /// How many numbers the result has.
     pub fn weights(&self) -> u64 {
-        self.elements(|_| true)
+        self.weights
     }
 
-    /// How many of them have a format to be chosen.
+    /// Whether all that is not kept has one format.
+    pub(super) fn has_one_format(&self) -> bool {
+        self.together.one_scheme
+    }
+
+    /// How many weights have a format to be chosen.
     pub fn open(&self) -> u64 {
-        self.elements(|tensor| !tensor.settled && self.portions.iter().any(|portion| portion.has(&tensor.site)))
+        self.elements(|tensor| (0..self.portions.len()).any(|portion| self.opens(portion, tensor)))
     }
 
     /// How many of those the largest portion has.
     pub fn largest(&self) -> u64 {
-        let of = |portion: &Portion| self.elements(|tensor| !tensor.settled && portion.has(&tensor.site));
-        self.portions.iter().map(of).max().unwrap_or(0)
+        let of = |portion| self.elements(|tensor| self.opens(portion, tensor));
+        (0..self.portions.len()).map(of).max().unwrap_or(0)
     }
 
     fn elements(&self, of: impl Fn(&Tensor<'a>) -> bool) -> u64 {
@@ -198,12 +221,31 @@ impl<'a> Trial<'a> {
         }
         // What the ends of a model cannot have its layers may: some types ask how much inputs matter.
         let layers = self.possible(format, |at| self.portions[at].layers.is_some())?;
-        let one = |at: usize| match &layers {
-            Ok(job) if self.portions[at].layers.is_some() => Ok(Some(Arc::clone(job))),
-            _ => Ok(self.possible(format, |other| other == at)?.ok()),
-        };
-        let jobs = (0..count).map(one).collect::<Result<_>>()?;
+        let kinds: Vec<_> = (0..count).map(|at| (&self.portions[at].roles, self.shapes(at))).collect();
+        let mut jobs: Vec<Option<Arc<QuantizeJob<'a>>>> = Vec::with_capacity(count);
+        for (at, portion) in self.portions.iter().enumerate() {
+            let job = match &layers {
+                Ok(job) if portion.layers.is_some() => Some(Arc::clone(job)),
+                // What a format does not suit it suits in no layer, where the matrices are alike.
+                _ => match kinds[..at].iter().position(|kind| *kind == kinds[at]) {
+                    Some(known) => jobs[known].clone(),
+                    None => self.possible(format, |other| kinds[other] == kinds[at])?.ok(),
+                },
+            };
+            jobs.push(job);
+        }
         Ok((Way { format, jobs }, layers.err()))
+    }
+
+    /// The shapes of a portion's matrices.
+    fn shapes(&self, portion: usize) -> BTreeSet<(usize, usize)> {
+        let shape = |tensor: &Tensor<'a>| (tensor.rows.matrix().rows, tensor.rows.matrix().columns);
+        self.tensors.iter().filter(|tensor| self.opens(portion, tensor)).map(shape).collect()
+    }
+
+    /// Whether a portion's format is that of a tensor.
+    fn opens(&self, portion: usize, tensor: &Tensor<'_>) -> bool {
+        !tensor.settled && self.portions[portion].has(&tensor.site)
     }
 
     /// That portions stay as they are. A plan that keeps all is none, so something else is narrow: one portion, and for that
@@ -244,22 +286,13 @@ impl<'a> Trial<'a> {
         self.ways.iter().filter(|way| own(way)).map(sized).zip(jobs).collect()
     }
 
-    /// The formats of a portion that are worth a try, the smallest first: none takes as much as another and is further from the
-    /// weights - on some rows of each matrix, each error counted as much as its input matters - and all can hold them.
-    pub fn offers(&self, portion: usize) -> Result<Vec<Offer>> {
+    /// The formats of a portion that can hold its weights, and how far they leave them: on some rows of each matrix, each error
+    /// counted as much as its input matters.
+    pub fn rated(&self, portion: usize) -> Result<Vec<(Offer, f64)>> {
         let possible = self.sizes(portion);
         let errors = self.errors(portion, &possible)?;
         let known = possible.into_iter().map(|(offer, _)| offer).zip(errors);
-        let known: Vec<(Offer, f64)> = known.filter(|(_, error)| error.is_finite()).collect();
-        let beaten = |(one, error): &(Offer, f64)| {
-            known.iter().any(|(other, least)| {
-                let no_worse = other.bytes <= one.bytes && least <= error;
-                no_worse && (other.bytes < one.bytes || least < error || other.format < one.format)
-            })
-        };
-        let mut offers: Vec<Offer> = known.iter().filter(|one| !beaten(one)).map(|(offer, _)| *offer).collect();
-        offers.sort_by_key(|offer| offer.bytes);
-        Ok(offers)
+        Ok(known.filter(|(_, error)| error.is_finite()).collect())
     }
 
     /// The weighted squared errors of a portion in some formats, several at a time.
@@ -309,7 +342,7 @@ impl<'a> Trial<'a> {
         (most, threads): (Option<usize>, usize),
         tell: &mut Told<'_>,
     ) -> Result<()> {
-        let own = |tensor: &&Tensor<'_>| !tensor.settled && self.portions[portion].has(&tensor.site);
+        let own = |tensor: &&Tensor<'_>| self.opens(portion, tensor);
         for Tensor { name, site, rows, .. } in self.tensors.iter().filter(own).filter(|_| format != KEPT) {
             // A layout may write several in one, in another order of rows: how it codes is the same for all of a role.
             let same = job.items.iter().filter(|item| (item.site.role, item.site.layer) == (site.role, site.layer));
@@ -325,14 +358,13 @@ impl<'a> Trial<'a> {
                 }
                 _ => None,
             };
-            if original.numbers().iter().any(|number| !number.is_finite()) {
-                let reason = format!("`{name}` holds what is no number, in any format");
-                return Err(Error::Model {
-                    reason,
-                    hint: Some("keep it with `⟨keep⟩`, or mend the checkpoint".to_owned()),
-                });
-            }
             let columns = rows.matrix().columns;
+            if let Some(at) = original.numbers().iter().position(|number| !number.is_finite()) {
+                // Whatever is chosen, it would be refused as it is written.
+                let row = most.map_or_else(|| format!("row {}", at / columns), |_| "a row".to_owned());
+                let what = format!("`{name}` is {} in {row}, column {}", original.numbers()[at], at % columns);
+                return Err(Error::unsupported(what, DAMAGED));
+            }
             let numbers = roundtrip(&*code.coding, columns, original.numbers(), importance.as_deref(), threads)
                 .map_err(|reason| Error::Weight { name: name.clone(), reason, hint: None })?;
             tell(name, &original, importance.as_deref(), numbers);

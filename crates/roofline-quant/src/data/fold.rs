@@ -4,7 +4,9 @@
 //! Inputs come from a norm, whose weights can take any factor; from the values, which attention only averages; or from the
 //! way up, which a gate only multiplies. Nothing else is linear enough.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+use roofline_core::Role;
 
 use super::{
     layer::{Made, read_all},
@@ -14,11 +16,12 @@ use super::{
     sequential::Input,
 };
 use crate::{
-    QuantizeJob, Result,
-    coding::Grid,
+    Error, QuantizeJob, Result,
+    coding::{Coding, Grid, Matrix, Numbers},
     job::{Item, Work},
     origin::Order,
-    rows::{Factors, Plain, Rows},
+    roundtrip::roundtrip,
+    rows::{Factors, InMemory, Plain, Rows, Scaled},
 };
 
 /// A product that reads some inputs.
@@ -125,8 +128,22 @@ impl<'j> Tensors<'j> {
                 folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
                 folds.extend(self.behind_norm(feeding, feed));
             }
-            // Without a norm of its own, the feed-forward block reads what attention reads.
-            None => folds.extend(self.behind_norm(&norm("input_layernorm"), [attention, feed].concat())),
+            // Without a norm of its own, the feed-forward block reads what attention reads: all of both takes part, although what
+            // is read by nothing that is quantized was not looked at.
+            None => {
+                let mut readers = [attention, feed].concat();
+                let read = |piece: &&Piece| {
+                    let role = piece.item(self.job).site.role;
+                    matches!(role, Role::Query | Role::Key | Role::Value | Role::Gate | Role::Up)
+                };
+                for piece in self.products.all().iter().filter(read) {
+                    let (module, expert) = (piece.origin.module(), piece.origin.expert);
+                    if !readers.iter().any(|reader| reader.module == module) {
+                        readers.push(Reader { module: module.to_owned(), expert, moments: None });
+                    }
+                }
+                folds.extend(self.behind_norm(&norm("input_layernorm"), readers));
+            }
         }
         if !beyond {
             return folds;
@@ -184,17 +201,20 @@ impl<'j> Tensors<'j> {
     }
 
     /// Puts factors there: what reads is multiplied by them, what makes it divided.
-    pub(super) fn put(&self, fold: &Fold<'_>, factors: &[f32], made: &mut BTreeMap<String, Made>) {
-        let inverse: Vec<f32> = factors.iter().map(|factor| 1.0 / factor).collect();
+    pub(super) fn put(&self, fold: &Fold<'_>, mut factors: Vec<f32>, made: &mut BTreeMap<String, Made>) -> Result<()> {
+        let mut inverse: Vec<f32> = factors.iter().map(|factor| 1.0 / factor).collect();
+        for vector in &fold.vectors {
+            let offset = if vector.ends_with(".weight") { self.offset } else { 0.0 };
+            if vector.ends_with(".weight") {
+                self.settle(vector, offset, &mut factors, &mut inverse)?;
+            }
+            let own = own(made, vector);
+            (own.columns, own.offset) = (Some(inverse.clone()), offset);
+        }
         for Reader { module, expert, .. } in &fold.readers {
             for piece in self.pieces(module, *expert) {
-                own(made, &piece.key).columns = Some(factors.to_vec());
+                own(made, &piece.key).columns = Some(factors.clone());
             }
-        }
-        for vector in &fold.vectors {
-            let own = own(made, vector);
-            own.columns = Some(inverse.clone());
-            own.offset = if vector.ends_with(".weight") { self.offset } else { 0.0 };
         }
         if let Some(before) = &fold.before {
             for piece in self.pieces(before, None) {
@@ -205,6 +225,35 @@ impl<'j> Tensors<'j> {
                 own(made, &bias).columns = Some(inverse);
             }
         }
+        Ok(())
+    }
+
+    /// Makes of factors what a norm's weights are divided by once they are rounded to the type that they are stored in, so that
+    /// nothing of that rounding is left in what reads them. Of `1 + w` little is left of a channel that is divided by much: one of
+    /// which nothing is left stays as it is.
+    fn settle(&self, vector: &str, offset: f32, factors: &mut [f32], inverse: &mut [f32]) -> Result<()> {
+        let module = vector.strip_suffix(".weight").unwrap_or(vector);
+        let Some(piece) = self.pieces(module, None).next() else { return Ok(()) };
+        let Some(numbers) = self.numbers(piece, 1)? else { return Ok(()) };
+        let coding: Arc<dyn Coding> = match &piece.item(self.job).work {
+            Work::Copy { entry, .. } => Arc::new(Numbers(entry.dtype)),
+            Work::Code(code) => Arc::clone(&code.coding),
+            Work::Literal { .. } => return Ok(()),
+        };
+        let divided = Factors { columns: Some(inverse.to_vec()), rows: None, offset };
+        let matrix = Matrix { rows: 1, columns: numbers.len() };
+        let divided = Scaled { inner: InMemory::new(matrix, numbers.clone()), factors: divided };
+        let unfit = |reason| Error::Weight { name: vector.to_owned(), reason, hint: None };
+        let stored = read_all(&divided as &dyn Rows, 1)?;
+        let stored = roundtrip(&*coding, matrix.columns, &stored, None, 1).map_err(unfit)?;
+        for (((was, is), factor), inverse) in numbers.iter().zip(stored).zip(factors).zip(inverse) {
+            let (was, is) = (was + offset, is + offset);
+            if was == 0.0 {
+                continue;
+            }
+            (*factor, *inverse) = if is == 0.0 { (1.0, 1.0) } else { (was / is, *inverse) };
+        }
+        Ok(())
     }
 }
 

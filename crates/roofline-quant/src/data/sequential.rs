@@ -148,7 +148,7 @@ impl Sequence<'_> {
                 smooth::factors(&fold, &tensors, self.tuning.alpha, self.threads)?
             };
             if let Some(factors) = factors {
-                tensors.put(&fold, &factors, &mut made.tensors);
+                tensors.put(&fold, factors, &mut made.tensors)?;
             }
         }
         if !awq {
@@ -204,6 +204,7 @@ impl Sequence<'_> {
             }
             for piece in modules.iter().flat_map(|module| products.of(module, *expert)) {
                 let Some(code) = piece.code(job).filter(|code| code.matrix().columns == moments.columns) else {
+                    made.nearest.push(piece.name());
                     continue;
                 };
                 let own = made.tensors.entry(piece.key.clone()).or_default();

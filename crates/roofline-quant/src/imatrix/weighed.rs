@@ -81,7 +81,8 @@ fn together(origins: &[Origin], each: Vec<Option<Vec<f32>>>, columns: usize) -> 
 }
 
 /// Refuses an importance matrix that speaks of nothing in the job; says what it does not speak of.
-pub(crate) fn check(job: &mut QuantizeJob<'_>) -> Result<()> {
+pub(crate) fn check(imatrix: &Imatrix, job: &mut QuantizeJob<'_>) -> Result<()> {
+    job.notes.extend(imatrix.unreached());
     let all: Vec<(&Item<'_>, &Code<'_>)> =
         job.items.iter().filter_map(|item| weighable(item).map(|code| (item, code))).collect();
     let silent: Vec<&Item<'_>> =

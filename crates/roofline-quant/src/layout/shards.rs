@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, str::FromStr};
 
-use roofline_core::{Error as CoreError, units::Bytes};
+use roofline_core::{Error as CoreError, units::FileSize};
 
 use super::folder::Folder;
 use crate::{
@@ -32,35 +32,14 @@ impl FromStr for Shards {
         if matches!(text.to_lowercase().as_str(), "0" | "none" | "one") {
             return Ok(Self::One);
         }
-        size(text, "size of shards", "a size with its unit, such as 5GB, 500MB or 4GiB; 0 for one file").map(Self::Of)
+        let size = text.parse::<FileSize>().map_err(|error| CoreError::Unknown {
+            what: "size of shards",
+            name: text.to_owned(),
+            nearest: None,
+            hint: format!("{}; 0 for one file", error.hint().unwrap_or_default()),
+        })?;
+        Ok(Self::Of(size.bytes()))
     }
-}
-
-/// Bytes as people write them, with a unit; an error of `what` was asked for where they are none.
-pub fn size(text: &str, what: &'static str, hint: &str) -> Result<u64, CoreError> {
-    let text = text.trim();
-    let refuse = || CoreError::Unknown { what, name: text.to_owned(), nearest: None, hint: hint.to_owned() };
-    // `5G` and `5gb` are what people write, too; a number alone is as likely meant in gigabytes as in bytes.
-    let end = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(refuse)?;
-    let (number, unit) = text.split_at(end);
-    let unit = match unit.to_lowercase().as_str() {
-        "b" => "B",
-        "k" | "kb" => "kB",
-        "m" | "mb" => "MB",
-        "g" | "gb" => "GB",
-        "t" | "tb" => "TB",
-        "ki" | "kib" => "KiB",
-        "mi" | "mib" => "MiB",
-        "gi" | "gib" => "GiB",
-        "ti" | "tib" => "TiB",
-        _ => return Err(refuse()),
-    };
-    let bytes: Bytes = format!("{} {unit}", number.trim()).parse().map_err(|_| refuse())?;
-    let bytes = bytes.value();
-    if !(1.0..=1e18).contains(&bytes) {
-        return Err(refuse());
-    }
-    Ok(bytes as u64)
 }
 
 impl fmt::Display for Shards {
@@ -165,24 +144,11 @@ mod tests {
 
     #[test]
     fn sizes_as_people_write_them() {
-        for (text, bytes) in [
-            ("5GB", 5_000_000_000),
-            ("5 gb", 5_000_000_000),
-            ("5G", 5_000_000_000),
-            ("0.5GB", 500_000_000),
-            ("500MB", 500_000_000),
-            ("4GiB", 4 << 30),
-            ("100kb", 100_000),
-            ("4096B", 4096),
-        ] {
-            assert_eq!(text.parse::<Shards>().unwrap(), Shards::Of(bytes), "{text}");
-        }
+        assert_eq!("5 gb".parse::<Shards>().unwrap(), Shards::Of(5_000_000_000));
         for text in ["0", "none", "None"] {
             assert_eq!(text.parse::<Shards>().unwrap(), Shards::One, "{text}");
         }
-        for text in ["", "5", "GB", "-5GB", "5XB", "0GB", "nanGB", "1e30GB", "5GB5"] {
-            let refused = text.parse::<Shards>().unwrap_err();
-            assert!(refused.hint().unwrap().contains("such as 5GB"), "{text}: {refused}");
-        }
+        let refused = "5".parse::<Shards>().unwrap_err();
+        assert!(refused.hint().unwrap().contains("such as 5GB"), "{refused}");
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorStats, Result,
     coding::{Block, Part, Placing},
     data::Chosen,
-    job::{Code, Place, QuantizeJob, Work, part_bytes},
+    job::{Code, DAMAGED, Place, QuantizeJob, Work, part_bytes},
     number,
     rows::Spare,
 };
@@ -186,7 +186,7 @@ impl Crew<'_> {
         Error::Weight {
             name: self.job.items[item].name.clone(),
             reason: format!("is {what} in row {row}, column {column}"),
-            hint: Some("the checkpoint is damaged or its training failed; no format can hold this".to_owned()),
+            hint: Some(DAMAGED.to_owned()),
         }
     }
 
@@ -314,10 +314,8 @@ impl Crew<'_> {
         let stored = code.rows.stored();
         self.watch.advance(stored * rows.len() as u64 / matrix.rows.max(1) as u64);
         let stats = ErrorStats::of(values, decoded, clipped);
-        // A scale may stop short of a weight that its type cannot reach. MLX's two bits give up as much as half of the
-        // largest to hit the other end of a group, and no method more.
         // What a method chose may clip what matters little.
-        let out_of_reach = chosen.is_none() && clipped > 0 && stats.largest_error > stats.largest_weight * 0.625;
+        let out_of_reach = chosen.is_none() && stats.is_out_of_reach();
         if !stats.noise.is_finite() || out_of_reach || clipped > 0 && !code.lossy {
             return Err(Error::Weight {
                 name: self.job.items[item].name.clone(),

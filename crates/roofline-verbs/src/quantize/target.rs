@@ -9,12 +9,11 @@ use roofline_core::{Dim, Plan, units::Bytes};
 use roofline_quant::{
     Layout, Request as Order,
     allocation::{Fitted, Goal, Trial},
-    layout::size as bytes_of,
     observed::Replaced,
 };
 use roofline_run::cpu::machine::Machine;
 
-use self::measure::Measure;
+use self::measure::{Ground, Measure, Needs};
 use super::{Request, by_data::SAMPLES};
 use crate::{Context, Error, Result, imatrix, observed::Samples, running::Opened, text::size};
 
@@ -36,10 +35,7 @@ impl Request {
                 let hint = "leave one of the two out";
                 Err(Error::request("`⟨target_size⟩` and `⟨target_bits⟩` are two sizes to aim at", hint))
             }
-            (Some(text), None) => {
-                let hint = "a size with its unit, such as 5GB, 500MB or 4GiB";
-                Ok(Goal::Bytes(bytes_of(text, "size to aim at", hint)?))
-            }
+            (Some(size), None) => Ok(Goal::Bytes(size.bytes())),
             (None, Some(bits)) if bits.is_finite() && bits > 0.0 && bits <= 32.0 => Ok(Goal::Bits(bits)),
             (None, bits) => {
                 let message = format!("{} bits for each weight are not possible", bits.unwrap_or_default());
@@ -55,7 +51,7 @@ impl Request {
         let mut order = order;
         if order.imatrix.is_none() && order.layout == Layout::Gguf {
             // What is refused is refused before the text runs through the model.
-            Trial::new(&opened.checkpoint, order.clone())?;
+            Trial::admits(&opened.checkpoint, &order)?;
             let most = Dim::new("samples", SAMPLES.into())?;
             let (cut, samples) = imatrix::samples(context, opened, data, (Samples::Own, None), Some(most))?;
             order.imatrix =
@@ -64,14 +60,17 @@ impl Request {
         let window = WINDOW.min(opened.model.max_context.map_or(WINDOW, Dim::get));
         let (cut, all) = imatrix::samples(context, opened, data, (Samples::Own, Some(window)), None)?;
         let count = TOKENS / window as usize;
-        // Spread over the text, so that none of it is the whole measure.
-        let samples: Vec<Vec<u32>> = all.iter().step_by(all.len().div_ceil(count).max(1)).cloned().collect();
+        // Spread over the text, so that no part of it is the whole measure.
+        let taken = count.min(all.len());
+        let samples: Vec<Vec<u32>> = (0..taken).map(|at| all[at * all.len() / taken].clone()).collect();
         let tokens = samples.iter().map(Vec::len).sum::<usize>();
         let trial = Trial::new(&opened.checkpoint, order.clone())?;
         trial.reachable(goal)?;
-        let measure = Measure::open(context, opened, samples, self.threads)?;
+        let ground = Ground::of(context, opened, self.threads)?;
+        let together = admit(context, &trial, &ground.needs(opened, &samples))?;
+        let measure = Measure::open(context, opened, samples, ground)?;
         let mut search = Search { context, trial, measure };
-        let (plan, told) = search.run(goal)?;
+        let (plan, told) = search.run(goal, together)?;
         order.plan = plan;
         let name = &cut.facts.name;
         let mut notes = vec![format!("{told}, measured on {tokens} tokens of {name}")];
@@ -87,16 +86,18 @@ impl Request {
 }
 
 impl Search<'_> {
-    /// The best plan, and what it costs in words.
-    fn run(&mut self, goal: Goal) -> Result<(Plan, String)> {
-        let together = self.admit()?;
+    /// The best plan, and what it costs in words: that of all at once, where there is room for that.
+    fn run(&mut self, goal: Goal, together: bool) -> Result<(Plan, String)> {
         let portions = self.trial.portions().to_vec();
-        let (mut offers, mut losses) = (Vec::new(), Vec::new());
+        let mut rated = Vec::new();
         for (at, portion) in portions.iter().enumerate() {
             self.told(at, portions.len(), &format!("formats of {portion}"))?;
-            let (mut own, mut lost) = (self.trial.offers(at)?, Vec::new());
-            let mut tried = Vec::with_capacity(own.len());
-            for offer in own.drain(..) {
+            rated.push(self.trial.rated(at)?);
+        }
+        let (mut offers, mut losses) = (Vec::new(), Vec::new());
+        for (at, (portion, own)) in portions.iter().zip(self.trial.worthwhile(goal, &rated)).enumerate() {
+            let (mut tried, mut lost) = (Vec::with_capacity(own.len()), Vec::new());
+            for offer in own {
                 self.told(at, portions.len(), &format!("{portion} as {}", offer.format))?;
                 if let Some(divergence) = self.tried(at, offer.format)? {
                     tried.push(offer);
@@ -124,32 +125,6 @@ impl Search<'_> {
         Ok((plan, format!("{told}, and its predictions diverge by {divergence:.5} nats")))
     }
 
-    /// Says how much memory formats are tried in; refuses what this machine has no room for. Whether there is room for all that
-    /// is chosen at once.
-    fn admit(&self) -> Result<bool> {
-        let Some((held, transient)) = self.measure.memory() else { return Ok(true) };
-        // What is tried is there as numbers and as kernels read them, beside the model, which is there already: a portion at a
-        // time, in the end all of it.
-        let [one, all] = [self.trial.largest(), self.trial.open()].map(|weights| transient + 8 * weights);
-        let available = Machine::detect().available;
-        let fits = |bytes: u64| available.is_none_or(|available| available >= Bytes::new(bytes as f64));
-        let needed = size(held + if fits(all) { all } else { one });
-        self.context.note(format!("formats are tried with the model in memory, which takes about {needed} of it"));
-        match available {
-            Some(available) if !fits(one) => {
-                let message = format!(
-                    "{} of memory are needed beside the model to try a format, and {available} are available",
-                    size(one)
-                );
-                Err(Error::request(
-                    message,
-                    "end what else takes memory, or say what becomes of the weights with `⟨plan⟩`",
-                ))
-            }
-            _ => Ok(fits(all)),
-        }
-    }
-
     /// What a format costs a portion; none where it cannot hold its weights, or what they make of the text is no number.
     fn tried(&mut self, portion: usize, format: &str) -> Result<Option<f64>> {
         let replaced = match self.trial.replaced(portion, format) {
@@ -166,5 +141,23 @@ impl Search<'_> {
         let watcher = self.context.watcher();
         watcher.starts(done, all, words);
         if watcher.cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// Says how much memory formats are tried in; refuses what this machine has no room for, before the model is loaded. Whether there is
+/// room for all that is chosen at once.
+fn admit(context: &Context, trial: &Trial<'_>, needs: &Needs) -> Result<bool> {
+    // A portion at a time is tried, and in the end all of what was chosen.
+    let [one, all] = [trial.largest(), trial.open()].map(|weights| needs.held + needs.transient + needs.each * weights);
+    let available = Machine::detect().available;
+    let fits = |bytes: u64| available.is_none_or(|available| available >= Bytes::new(bytes as f64));
+    let needed = size(if fits(all) { all } else { one });
+    context.note(format!("formats are tried with the model in memory, which takes about {needed} of it"));
+    match available {
+        Some(available) if !fits(one) => Err(Error::request(
+            format!("{needed} of memory are needed to try formats, and {available} are available"),
+            "end what else takes memory, or say what becomes of the weights with `⟨plan⟩`",
+        )),
+        _ => Ok(fits(all)),
     }
 }

@@ -182,7 +182,7 @@ impl<'a> Question<'a> {
             goal: asked.goal.into(),
             limits: Limits {
                 memory: asked.place.memory_limit,
-                weights: asked.limits.target_size,
+                weights: asked.limits.target_size.map(Into::into),
                 bits_per_weight: asked.limits.target_bits,
                 quality_loss: asked.limits.max_quality_loss.map(|share| share.0),
                 tokens_per_s: asked.limits.min_tokens_per_s,

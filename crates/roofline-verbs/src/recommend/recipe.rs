@@ -90,7 +90,7 @@ pub(crate) fn commands(outcome: &Outcome, model: &str) -> Vec<String> {
 /// prediction cannot do.
 pub(crate) fn aimed(limits: &Limits, folder: &str) -> Option<String> {
     let aim = match (limits.target_size, limits.target_bits) {
-        (Some(size), _) => format!("--target-size {:.0}B", size.value()),
+        (Some(size), _) => format!("--target-size {size}"),
         (None, Some(bits)) => format!("--target-bits {bits}"),
         (None, None) => return None,
     };

@@ -138,7 +138,7 @@ fn refusals() {
     refused(&["--method", "gptq", "--data", &path(&noise)], &["no UTF-8"]);
     refused(
         &["--method", "awq", "--data", &path(&text), "--length", "512", "--samples", "0"],
-        &["--samples", "too small"],
+        &["--samples", "nothing is learned of none"],
     );
     refused(&["--method", "gptq", "--data", &path(&text), "--length", "600"], &["600 tokens", "512", "--length"]);
     let none = path(&folder.join("none"));

@@ -19,18 +19,45 @@ pub(super) enum Measure<'a> {
     Gpu { opened: &'a Opened, settings: Box<Settings>, original: Box<Engine<'a>>, samples: Vec<Vec<u32>> },
 }
 
-impl<'a> Measure<'a> {
-    /// Loads a model that is to predict samples of one length.
-    pub(super) fn open(
-        context: &Context,
-        opened: &'a Opened,
-        samples: Vec<Vec<u32>>,
-        threads: Option<u16>,
-    ) -> Result<Self> {
+/// Where a model is going to run, before it is loaded.
+pub(super) struct Ground {
+    settings: Settings,
+    on_gpu: bool,
+}
+
+/// Bytes of this machine's memory.
+pub(super) struct Needs {
+    /// What is held all the time.
+    pub(super) held: u64,
+    /// What a try takes beside it, and beside the numbers that are tried.
+    pub(super) transient: u64,
+    /// What each number that is tried takes.
+    pub(super) each: u64,
+}
+
+impl Ground {
+    pub(super) fn of(context: &Context, opened: &Opened, threads: Option<u16>) -> Result<Self> {
         let executor = Execution::default().executor(context)?;
         let numbers = Numbers { threads, ..Numbers::default() };
-        let mut settings = numbers.settings(context, &opened.usual(), &executor)?;
-        if !executor.is_gpu() {
+        Ok(Self { settings: numbers.settings(context, &opened.usual(), &executor)?, on_gpu: executor.is_gpu() })
+    }
+
+    /// What samples take.
+    pub(super) fn needs(&self, opened: &Opened, samples: &[Vec<u32>]) -> Needs {
+        if self.on_gpu {
+            return Needs { held: 0, transient: 0, each: 4 };
+        }
+        let (held, transient) = Substitution::needs(&opened.checkpoint, &opened.model, samples, self.settings.threads);
+        // As a number, and as a kernel reads it.
+        Needs { held, transient, each: 8 }
+    }
+}
+
+impl<'a> Measure<'a> {
+    /// Loads a model that is to predict samples of one length.
+    pub(super) fn open(context: &Context, opened: &'a Opened, samples: Vec<Vec<u32>>, ground: Ground) -> Result<Self> {
+        let Ground { mut settings, on_gpu } = ground;
+        if !on_gpu {
             return Ok(Self::Processor(Box::new(Substitution::new(&opened.checkpoint, samples, &settings)?)));
         }
         let length = samples.first().map_or(1, Vec::len);
@@ -38,15 +65,6 @@ impl<'a> Measure<'a> {
         settings.chunk = Some(evaluation::chunk(opened.model.vocabulary.get() as usize, length));
         let original = Box::new(opened.load(context, settings.clone())?);
         Ok(Self::Gpu { opened, settings: Box::new(settings), original, samples })
-    }
-
-    /// Bytes of memory that it holds on this machine, and those that a try takes beyond them, beside the numbers that are tried;
-    /// none where a GPU holds them.
-    pub(super) fn memory(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Processor(model) => Some((model.memory(), model.transient())),
-            Self::Gpu { .. } => None,
-        }
     }
 
     /// How far predictions are from the model's own, in nats for each token, with other numbers in the place of some weights.

@@ -89,6 +89,8 @@ fn sizes_are_met() {
     assert!(again == small, "{} B of {aim}", length(&again));
     let refused = run("none", json!({ "target_bits": 1.5 })).unwrap_err().to_string();
     assert!(refused.contains("bits for each weight at least, and 1.5 are asked for"), "{refused}");
+    let planned = run("planned", json!({ "target_bits": 4.5, "plan": "w4a16" })).unwrap_err().to_string();
+    assert!(planned.contains("makes a plan, and there is one"), "{planned}");
     let both = run("both", json!({ "target_bits": 4.5, "target_size": "5MB" })).unwrap_err().to_string();
     assert!(both.contains("two sizes") && !folder.join("none").exists(), "{both}");
     fs::remove_dir_all(folder).unwrap();
