@@ -1,6 +1,7 @@
 """Importance matrices and files made with them, ours and llama.cpp's, each with tools of its own: perplexity of both in llama.cpp.
 
-    python docs/results/beside_llama_cpp.py target/release/roofline --llama llama.cpp/build/bin --text evaluation.txt --out 2026-11-17-beside-llama-cpp.csv NAME=DIR...
+    python docs/results/beside_llama_cpp.py target/release/roofline --llama llama.cpp/build/bin \
+        --text crates/roofline-verbs/data/demo/evaluation.txt --out docs/results/2026-11-17-beside-llama-cpp.csv NAME=DIR...
 
 Each DIR holds a checkpoint and its tokenizer. Its weights are written to GGUF in FP32 once; then `roofline imatrix` and `roofline quantize` make one file of
 every recipe, `llama-imatrix` and `llama-quantize` another, from the first half of the text. `llama-perplexity -c 512` judges both on the second half;

@@ -1,8 +1,8 @@
 """Size against KL divergence: formats that `--target-bits` chooses, one format throughout, and llama.cpp's recipes, side by side.
 
-    python target_size.py --roofline target/release/roofline --text evaluation.txt --out 2026-11-17-target-size.csv \
-        --picture ../images/target-size.svg demo=DIR [NAME=DIR ...] [--bits 4.3]
-    python target_size.py --draw 2026-11-17-target-size.csv --picture ../images/target-size.svg
+    python docs/results/target_size.py --roofline target/release/roofline --text crates/roofline-verbs/data/demo/evaluation.txt \
+        --out docs/results/2026-11-17-target-size.csv --picture docs/images/target-size.svg demo=DIR [NAME=DIR ...] [--bits 4.3]
+    python docs/results/target_size.py --draw docs/results/2026-11-17-target-size.csv --picture docs/images/target-size.svg
 
 Every file is made with an importance matrix of the first half of the text, and held against its model on the second half. What is
 chosen is chosen on the first half alone. The table is printed once more as Markdown, and the first model is drawn; `--draw` does that for a table
