@@ -3,39 +3,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
+use common::{h200 as device, precision, product, terms_of};
 use roofline_core::{
-    Device, Dim, Graph, Math, Op, Precision, Registry,
+    Dim, Math, Op, Precision, Registry,
     calibration::{
         Calibration, Family, FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder, Sample, Spread, Terms, ThinRows, fit,
     },
     format::Sizes,
     op::{Attention, Cache},
-    precision::PrecisionSpec,
     predict::Bound,
     units::{ByteRate, FlopRate, Seconds},
 };
 
-fn device() -> Device {
-    Registry::builtin().find("h200").unwrap().into_owned()
-}
-
-fn precision(name: &str) -> Precision {
-    name.parse::<PrecisionSpec>().unwrap().on(&device()).unwrap()
-}
-
-fn product(m: u64, n: u64, k: u64) -> Op {
-    Graph::gemm(m, n, k).unwrap().nodes[0].op
-}
-
 fn calibrated(samples: &[Sample]) -> Calibration {
     fit(samples, &device(), "roofline", "a test".to_owned(), ThinRows::all(16), Spread::default()).unwrap()
-}
-
-fn terms_of(calibration: &Calibration) -> &GpuTerms {
-    match &calibration.terms {
-        Terms::Gpu(terms) => terms,
-        Terms::Cpu(_) | Terms::Timed(_) => panic!("a GPU has the terms of one"),
-    }
 }
 
 /// A machine whose terms we know: two families, two lanes each.

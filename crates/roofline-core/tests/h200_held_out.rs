@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::collections::BTreeMap;
 
+use common::h200 as device;
 use roofline_core::{
-    Device, Dim, Graph, Machine, Op, Precision, Registry,
+    Dim, Graph, Machine, Op, Precision,
     calibration::{Calibration, Family, Sample, Spread, ThinRows, fit},
     format::Sizes,
     machine::Stack,
@@ -28,10 +31,6 @@ struct Kernel {
     precision: Precision,
     name: String,
     time: Seconds,
-}
-
-fn device() -> Device {
-    Registry::builtin().find("h200").unwrap().into_owned()
 }
 
 /// The products and attentions of the file; whole prompts and single tokens, as their words do not tell chunks from windows.

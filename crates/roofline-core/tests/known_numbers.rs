@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
+use common::near;
 use roofline_core::{
     Device, Dim, Graph, Machine, Math, Registry,
     device::Peaks,
@@ -73,11 +76,6 @@ fn run(graph: &Graph, precision: &str, sizes: Sizes, device: &Device) -> Forecas
 
 fn micros(n: u64, k: u64, precision: &str, device: &Device) -> f64 {
     run(&Graph::gemv(n, k).unwrap(), precision, Sizes::Nominal, device).total.ideal.time().micros()
-}
-
-#[track_caller]
-fn near(value: f64, expected: f64, tolerance: f64) {
-    assert!((value / expected - 1.0).abs() < tolerance, "{value} is not {expected}");
 }
 
 /// Every number of the table that an installed program checks itself by.

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
+use common::near;
 use roofline_core::{
     Graph, Machine, Math, Model, Plan, Registry, Role,
     format::Sizes,
@@ -22,11 +25,6 @@ fn product(m: u64, n: u64, k: u64, plan: &str, machine: &Machine) -> Forecast {
 fn decode(model: &str, batch: u64, context: u64, plan: &str, machine: &Machine) -> Forecast {
     let graph = Model::find(model).unwrap().graph(Workload::decode(batch, context).unwrap(), Lowering::default());
     predict(&graph.unwrap(), &plan.parse().unwrap(), machine).unwrap()
-}
-
-#[track_caller]
-fn near(value: f64, expected: f64, tolerance: f64) {
-    assert!((value / expected - 1.0).abs() < tolerance, "{value} is not {expected}");
 }
 
 /// Four-bit weights that wait for the multipliers gain nothing, and widening them is no gift. The

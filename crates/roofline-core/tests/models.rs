@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::collections::HashMap;
 
+use common::{named as device, near};
 use roofline_core::{
-    Device, Dim, Error, Format, Graph, Machine, Model, Plan, Registry,
+    Device, Dim, Error, Format, Graph, Machine, Model, Plan,
     format::Sizes,
     machine::Stack,
     model::{self, Lowering, Workload},
@@ -13,10 +16,6 @@ use roofline_core::{
     predict::{Bound, Forecast, predict},
     soundness,
 };
-
-fn device(name: &str) -> Device {
-    Registry::builtin().find(name).unwrap().into_owned()
-}
 
 fn assigned(precision: &str, model: &Model, device: &Device) -> Assignment {
     precision.parse::<Plan>().unwrap().on(device, Some(&model.anatomy)).unwrap()
@@ -29,11 +28,6 @@ fn predicted(graph: &Graph, precision: &str, device: &Device) -> Forecast {
 fn run(model: &str, precision: &str, workload: Workload, device: &Device) -> Forecast {
     let graph = Model::find(model).unwrap().graph(workload, Lowering::default()).unwrap();
     predicted(&graph, precision, device)
-}
-
-#[track_caller]
-fn near(value: f64, expected: f64, tolerance: f64) {
-    assert!((value / expected - 1.0).abs() < tolerance, "{value} is not {expected}");
 }
 
 #[test]

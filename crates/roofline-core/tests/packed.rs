@@ -3,11 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::borrow::Cow;
 
+use common::{h200 as device, precision, product, terms_of};
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Dim, Graph, Machine, Model, Op, Plan, Precision, Registry,
+    Dim, Graph, Machine, Model, Op, Plan, Precision,
     calibration::{
         Calibration, Family, FamilyQuality, FamilyTerms, GpuTerms, Lane, LaneTerms, Sample, Spread, Terms, ThinRows,
         fit,
@@ -17,24 +20,11 @@ use roofline_core::{
     machine::{Basis, Stack},
     model::{Lowering, Workload},
     op::{Attention, Cache},
-    precision::PrecisionSpec,
     predict::forecast,
     units::{ByteRate, FlopRate, Seconds},
 };
 
 const ROWS: ThinRows = ThinRows::all(16).packing(256);
-
-fn device() -> Device {
-    Registry::builtin().find("h200").unwrap().into_owned()
-}
-
-fn precision(name: &str) -> Precision {
-    name.parse::<PrecisionSpec>().unwrap().on(&device()).unwrap()
-}
-
-fn product(m: u64, n: u64, k: u64) -> Op {
-    Graph::gemm(m, n, k).unwrap().nodes[0].op
-}
 
 fn attention(batch: u64, heads: u64, width: u64, queries: u64, context: u64) -> Op {
     let dim = |value| Dim::new("test", value).unwrap();
@@ -58,13 +48,6 @@ fn sample(op: Op, precision: Precision, time: Seconds) -> Sample {
 
 fn calibrated(samples: &[Sample]) -> Calibration {
     fit(samples, &device(), "roofline", "a test".to_owned(), ROWS, Spread::default()).unwrap()
-}
-
-fn terms_of(calibration: &Calibration) -> &GpuTerms {
-    match &calibration.terms {
-        Terms::Gpu(terms) => terms,
-        Terms::Cpu(_) | Terms::Timed(_) => panic!("a GPU has the terms of one"),
-    }
 }
 
 fn held_out(calibration: &Calibration, family: Family) -> FamilyQuality {

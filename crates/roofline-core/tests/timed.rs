@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::sync::LazyLock;
 
+use common::named as device;
 use proptest::prelude::*;
 use roofline_core::{
-    Device, Graph, Machine, Op, Plan, Registry,
+    Device, Graph, Machine, Op, Plan,
     calibration::{Calibration, Dtype, Regime, Shape, Terms, TimedKernel, TimedOp, Timing, fit_timings},
     machine::{Basis, Stack},
     op::Linear,
@@ -15,10 +18,6 @@ use roofline_core::{
 };
 
 const STACKS: [Stack; 3] = [Stack::Vllm, Stack::TrtLlm, Stack::Sglang];
-
-fn device(name: &str) -> Device {
-    Registry::builtin().find(name).unwrap().into_owned()
-}
 
 fn shapes(op: TimedOp) -> Vec<Shape> {
     let rows = [1.0, 7.0, 33.0, 129.0, 1025.0, 16384.0];

@@ -61,7 +61,8 @@ pub trait Vector: Copy {
         unsafe fn load_fp16(from: *const u8) -> Self;
         /// Signed bytes.
         unsafe fn load_i8(from: *const u8) -> Self;
-        /// The values times 2^-8: E4M3 bits are read as FP16, whose exponent is biased by 8 more.
+        /// The values times 2^-8: E4M3 bits are read as FP16, whose exponent is biased by 8 more. A NaN, the code past 448,
+        /// is read as 480.
         unsafe fn load_e4m3(from: *const u8) -> Self;
         /// E5M2 numbers.
         unsafe fn load_e5m2(from: *const u8) -> Self;
@@ -83,10 +84,10 @@ pub trait Vector: Copy {
         unsafe fn store_bf16(self, to: *mut u8);
         /// Rounded to even.
         unsafe fn store_fp16(self, to: *mut u8);
-        /// Rounded to even, saturating.
+        /// Rounded to even, saturating, of numbers below 2^31: by way of a dword on some processors. What larger ones and a NaN
+        /// become differs between them.
         unsafe fn store_i8(self, to: *mut u8);
-
-        /// As signed words, rounded to even, saturating.
+        /// As signed words, in the same way.
         unsafe fn store_i16(self, to: *mut i16);
     }
 
@@ -100,15 +101,17 @@ pub trait Vector: Copy {
         unsafe fn mul(self, other: Self) -> Self;
         /// `self / other`.
         unsafe fn div(self, other: Self) -> Self;
-        /// The larger of each lane.
+        /// The larger of each lane; where either is a NaN, `other` or a NaN.
         unsafe fn max(self, other: Self) -> Self;
-        /// The smaller of each lane.
+        /// The smaller of each lane; where either is a NaN, `other` or a NaN.
         unsafe fn min(self, other: Self) -> Self;
-        /// `self * factor + addend`, rounded once.
+        /// `self * factor + addend`, rounded once where the processor has the instruction, and twice where it has not (SSE2,
+        /// plain loops): nothing may need the one or the other.
         unsafe fn fma(self, factor: Self, addend: Self) -> Self;
-        /// To the nearest whole number, ties to even.
+        /// To the nearest whole number, ties to even, of magnitudes up to 2^22: beyond it, where there is no instruction
+        /// (SSE2, plain loops), what is whole may move. A zero has either sign.
         unsafe fn round(self) -> Self;
-        /// `self * 2^power` for whole powers between -126 and 127.
+        /// `self * 2^power` for whole powers from -126 to 127.
         unsafe fn scale2(self, power: Self) -> Self;
 
         /// All lanes together.
@@ -182,7 +185,7 @@ pub trait Vector: Copy {
         unsafe fn has8(a: Self::Bits, mask: Self::Bits) -> Self::Bits;
         /// Bytes of `table` by the low four bits of `index`, which has no others, within each 16-byte part.
         unsafe fn lookup(table: Self::Bits, index: Self::Bits) -> Self::Bits;
-        /// Bytes by index within each 16-byte part, zero where the index has its top bit.
+        /// Bytes by index from 0 to 15 within each 16-byte part, zero where the index has its top bit.
         unsafe fn shuffle(a: Self::Bits, index: Self::Bits) -> Self::Bits;
         /// The first eight bytes of each 16-byte part, in turns with those of `b`.
         unsafe fn zip_low(a: Self::Bits, b: Self::Bits) -> Self::Bits;

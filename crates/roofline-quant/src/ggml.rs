@@ -19,8 +19,8 @@ pub use fp4::divisor;
 use roofline_core::{
     Format,
     format::gguf::{
-        Codec, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K,
-        Q6K, Q8_0,
+        Codec, GgufBlock, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0,
+        Q5_1, Q5K, Q6K, Q8_0,
     },
 };
 
@@ -137,13 +137,7 @@ impl Type {
 
     /// The format in which kernels read it, in its own blocks or with [codes and scales apart](apart).
     pub(crate) fn in_kernels(self) -> Option<Format> {
-        self.format().filter(|_| !self.is_uneven())
-    }
-
-    /// Whether its values are no whole steps apart.
-    fn is_uneven(self) -> bool {
-        let wide = matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs);
-        wide || matches!(self, Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S)
+        self.format().filter(|format| !format.gguf().is_some_and(GgufBlock::is_uneven))
     }
 
     /// Whether llama.cpp refuses it without an importance matrix, but for embedding and output, of which data say nothing.

@@ -20,3 +20,7 @@ pub use buffer::Buffer;
 pub use pool::Pool;
 pub use tensor::Tensor;
 pub use unsupported::Unsupported;
+
+/// The generation of the kernels, and of the loops that ceilings are measured with. It is raised when they become faster or
+/// slower: what is kept of a machine was reached by those that there were, and says nothing of others.
+pub const GENERATION: u32 = 1;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use roofline_core::{Device, device::key_of, hash::fnv1a, units::ByteRate};
 use roofline_isa::{Isa, VARIABLE};
 use roofline_run::cpu::{
-    Cpu,
+    Cpu, GENERATION,
     ceilings::{Ceilings, Effort, Level, Stream, StreamKind, device as as_device},
     machine::Machine,
 };
@@ -54,21 +54,29 @@ pub(crate) fn facts(context: &Context) -> Result<Vec<(String, String)>> {
 
 /// A name that tells machines apart which share a home: the processor's, without the vendor's ornaments, its threads, the
 /// vectors that kernels use, and a hash of its other parts. A processor that is held back (`ROOFLINE_ISA`) is another machine:
-/// neither its ceilings nor its calibration are those of the whole one.
+/// neither its ceilings nor its calibration are those of the whole one. So is one whose kernels changed since.
 fn key(machine: &Machine, isa: Isa) -> String {
+    key_with(machine, isa, GENERATION)
+}
+
+/// The same with kernels of some generation; those of before it was counted are of generation 0.
+fn key_with(machine: &Machine, isa: Isa, generation: u32) -> String {
     let name = machine.name.as_deref().unwrap_or("processor");
     let plain = name.split('@').next().unwrap_or(name).replace("(R)", " ").replace("(TM)", " ");
     let words: Vec<&str> = plain.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor")).collect();
     let name: String = key_of(&words.join("_")).chars().take(40).collect();
-    format!("{name}_{}t_{}_{:04x}", machine.threads, isa.level(), parts(machine, isa))
+    format!("{name}_{}t_{}_{:04x}", machine.threads, isa.level(), parts(machine, isa, generation))
 }
 
 /// A hash of what a name does not tell: caches, memory to the GiB, instruction sets and which of them are used, sockets,
-/// hypervisor.
-fn parts(machine: &Machine, isa: Isa) -> u16 {
+/// hypervisor, kernels.
+fn parts(machine: &Machine, isa: Isa, generation: u32) -> u16 {
     let memory = machine.memory.map(|memory| (memory.value() / 1024f64.powi(3)).round());
     let Machine { caches, features, sockets, cores, hypervisor, .. } = machine;
-    let text = format!("{caches:?}{features:?}{sockets:?}{cores:?}{hypervisor:?}{memory:?}{isa}");
+    let mut text = format!("{caches:?}{features:?}{sockets:?}{cores:?}{hypervisor:?}{memory:?}{isa}");
+    if generation > 0 {
+        text.push_str(&format!("kernels {generation}"));
+    }
     let hash = fnv1a(text.as_bytes());
     (hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48)) as u16
 }
@@ -98,11 +106,24 @@ impl This {
         [Level::L3, Level::L2, Level::L1].into_iter().filter_map(level).collect()
     }
 
+    /// Whether something is kept of `machine` that older kernels reached.
+    fn is_outdated(context: &Context, machine: &Machine) -> bool {
+        let Some(folder) = context.home().folder("machines") else { return false };
+        let name = |generation| key_with(machine, Isa::best(), generation);
+        (0..GENERATION).any(|older| folder.join(format!("{}.json", name(older))).exists())
+    }
+
     /// Measures this machine, and keeps the best of it and of what was kept before: a busy neighbour takes nothing away from
     /// what the machine was seen to do.
     fn measure(context: &Context, effort: Effort) -> Result<Self> {
         context.home().can_keep("machines")?;
         let machine = machine().clone();
+        if Self::kept(context).is_none() && Self::is_outdated(context, &machine) {
+            context.note(
+                "kernels changed since this machine was measured: its ceilings are measured again, and a calibration of it no \
+                 longer counts (`⟨roofline calibrate⟩` makes another)",
+            );
+        }
         let long = if effort == Effort::Full { "about half a minute" } else { "a few seconds" };
         context.note(format!("measuring this machine's ceilings takes {long}, once"));
         let measure = || Ceilings::measure(&machine, effort, &mut |_| {});
@@ -229,7 +250,10 @@ pub fn this_machine(context: &Context, again: bool) -> Result<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{context::Home, note::Nobody};
 
     #[test]
     fn keys_tell_machines_apart() {
@@ -256,6 +280,25 @@ mod tests {
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), all, "{keys:?}");
+    }
+
+    #[test]
+    fn a_processor_whose_kernels_changed_is_another_machine() {
+        let machine = Machine { name: Some("one".to_owned()), threads: 2, ..Machine::default() };
+        let name = |generation| key_with(&machine, Isa::portable(), generation);
+        assert_eq!(key(&machine, Isa::portable()), name(GENERATION));
+        assert!((0..GENERATION).all(|older| name(older) != name(GENERATION)));
+    }
+
+    /// What older kernels reached is not read, and that there was something is known.
+    #[test]
+    fn what_older_kernels_reached_is_outdated() {
+        let folder = std::env::temp_dir().join(format!("roofline-outdated-{}", std::process::id()));
+        let context = Context::local(Arc::new(Home::at(&folder)), Arc::new(Nobody));
+        assert!(!This::is_outdated(&context, machine()));
+        context.home().keep("machines", &key_with(machine(), Isa::best(), GENERATION - 1), &"ceilings").unwrap();
+        assert!(This::is_outdated(&context, machine()) && This::kept(&context).is_none());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -4,11 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
+
+use common::shown;
 
 /// Runs `roofline` with a configuration folder that does not exist, no colour and no terminal width.
 fn roofline(arguments: &str) -> Output {
@@ -24,16 +28,6 @@ fn run(config: &Path, arguments: &str, environment: &[(&str, &str)]) -> Output {
         .env_remove("CLICOLOR_FORCE");
     command.env("ROOFLINE_CONFIG_DIR", config).envs(environment.iter().copied());
     command.output().unwrap()
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let code = output.status.code().unwrap();
-    format!(
-        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    )
 }
 
 fn json(arguments: &str) -> serde_json::Value {

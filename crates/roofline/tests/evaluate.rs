@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{command, said, temporary};
+use common::{answer, command, said, temporary};
 use serde_json::Value;
 
 /// A Llama of 131 tokens with a tokenizer.
@@ -67,8 +67,7 @@ impl Drop for Place {
 
 /// The answer, but for how long it took.
 fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", said(output));
-    let mut told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut told = answer(output);
     for path in ["/seconds", "/original/seconds"] {
         if let Some(seconds) = told.pointer_mut(path) {
             *seconds = Value::Null;

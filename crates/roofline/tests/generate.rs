@@ -4,12 +4,9 @@
 
 mod common;
 
-use std::{
-    io::Write,
-    process::{Output, Stdio},
-};
+use std::{io::Write, process::Stdio};
 
-use common::{command, roofline, said, temporary};
+use common::{answer, command, roofline, said, temporary};
 use serde_json::Value;
 
 /// A Llama of 131 tokens with a tokenizer, and a Qwen without.
@@ -18,11 +15,6 @@ const QWEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../roofline-engine/test
 
 /// Its configuration alone.
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../roofline-engine/tests/data/llama/config.json");
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", said(output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// The text is standard output, what is said of it is not, and JSON is the answer alone.
 #[test]
@@ -35,7 +27,7 @@ fn text_is_data_and_speed_is_talk() {
         talk.starts_with("note: 6 tokens in, 9 out (as many as asked for); ") && talk.contains(" tokens/s"),
         "{talk}"
     );
-    let told = json(&roofline(&[&asked[..], &["--json"]].concat()));
+    let told = answer(&roofline(&[&asked[..], &["--json"]].concat()));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", told["text"].as_str().unwrap()));
     assert_eq!(told["tokens"].as_array().unwrap().len(), 9);
     for field in ["load_s", "ttft_us", "tpot_us", "tpot_p95_us", "tokens_per_s", "peak_memory_bytes", "weights_bytes"] {
@@ -56,7 +48,7 @@ fn a_prompt_comes_from_standard_input_too() {
         child.stdin.take().unwrap().write_all(bytes).unwrap();
         child.wait_with_output().unwrap()
     };
-    assert_eq!(json(&fed(b"the cat"))["prompt_tokens"], 6);
+    assert_eq!(answer(&fed(b"the cat"))["prompt_tokens"], 6);
     let output = fed(b"the c\xe4t");
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("standard input is no UTF-8 text: byte 5 is 0xe4"), "{}", said(&output));

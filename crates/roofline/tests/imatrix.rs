@@ -10,7 +10,7 @@ use std::{
     process::Output,
 };
 
-use common::{Tensors, roofline, said, temporary, write};
+use common::{Tensors, answer, roofline, said, temporary, write};
 use serde_json::{Value, json};
 
 /// A Llama of 131 tokens, for its configuration and its tokenizer.
@@ -95,11 +95,6 @@ fn place(name: &str) -> (PathBuf, String) {
 
 fn made(model: &str, text: &str, to: &Path) -> Output {
     roofline(&["imatrix", model, "--data", text, "--length", "32", "-o", to.to_str().unwrap(), "--json"])
-}
-
-fn answer(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", said(output));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn refused(output: &Output, words: &str) {

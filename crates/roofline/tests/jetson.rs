@@ -4,11 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
 };
+
+use common::shown;
 
 const TREES: [&str; 5] = ["orin-nano-8gb", "orin-nano-super", "orin-nx-16gb", "agx-orin-64gb", "thor"];
 
@@ -32,16 +36,6 @@ fn run(arguments: &str, path: Option<&str>) -> Output {
 
 fn tree(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../roofline-run/tests/jetson/synthetic-{name}"))
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let code = output.status.code().unwrap();
-    format!(
-        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    )
 }
 
 fn json(arguments: &str) -> serde_json::Value {

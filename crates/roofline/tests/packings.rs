@@ -4,15 +4,9 @@
 
 mod common;
 
-use std::{
-    fs,
-    path::Path,
-    process::{Output, Stdio},
-    thread::sleep,
-    time::Instant,
-};
+use std::{fs, path::Path, process::Output};
 
-use common::{Tensors, bf16, command, numbers, read, roofline, said, temporary, write};
+use common::{Tensors, bf16, journaled, killed_before, numbers, partial, read, roofline, said, temporary, write};
 use serde_json::{Value, json};
 
 /// Numbers that look like weights, as BF16; `state` goes on from call to call.
@@ -154,7 +148,6 @@ fn a_killed_run_is_resumed() {
     let folder = temporary("killed");
     let source = checkpoint(&folder, "llama", &json!({ "num_hidden_layers": 24 }), &tensors(24, INNER));
     let seen = ranges(&folder, 24);
-    let mut resumed = 0;
     for (layout, plan) in [
         ("gptq", "int4-g128-zp"),
         ("awq", "int4-g128-zp"),
@@ -166,27 +159,18 @@ fn a_killed_run_is_resumed() {
         if layout == "compressed-tensors" {
             arguments.extend(["--ranges", &seen]);
         }
-        let start = Instant::now();
         let output = roofline(&arguments);
         assert!(output.status.success(), "{}", said(&output));
-        let whole = start.elapsed();
         let expected = read(&target.join("model.safetensors"));
-        for share in [0.3, 0.5, 0.7, 0.9] {
-            fs::remove_dir_all(&target).unwrap();
-            let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            sleep(whole.mul_f64(share));
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let journal = folder.join(format!(".{layout}.partial/journal.jsonl"));
-            resumed += usize::from(fs::metadata(journal).is_ok_and(|file| file.len() > 0));
-            if !target.exists() {
-                let output = roofline(&[&arguments[..], &["--resume"]].concat());
-                assert!(output.status.success(), "{layout}: {}", said(&output));
-            }
+        let partial = partial(&target);
+        for tensors in [0, 1, 60, 120] {
+            killed_before(&target, &arguments, || journaled(&partial) >= Some(tensors));
+            assert!(journaled(&partial) >= Some(tensors), "{layout}: {tensors}");
+            let output = roofline(&[&arguments[..], &["--resume"]].concat());
+            assert!(output.status.success(), "{layout}: {}", said(&output));
             assert!(read(&target.join("model.safetensors")) == expected, "{layout}: the same bytes in the end");
         }
     }
-    assert!(resumed > 0, "no run had anything to resume");
 }
 
 /// Scales that only data can tell come from a file, and without it nothing is written.

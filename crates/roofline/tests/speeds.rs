@@ -6,18 +6,11 @@ mod common;
 
 use std::fs;
 
-use common::{roofline, said, temporary};
-use serde_json::Value;
+use common::{json, roofline, said, temporary};
 
 const HEADER: &str =
     "source,device,devices,runtime,runtime_family,model,quant,batch,context,phase,generated,tokens_per_s,note";
 const SPEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/published/speeds.csv");
-
-fn json(arguments: &[&str]) -> Value {
-    let output = roofline(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 #[test]
 fn a_file_of_speeds_is_scored() {

@@ -6,17 +6,10 @@ mod common;
 
 use std::{fs, io::Read, path::PathBuf};
 
-use common::{command, roofline, said, temporary};
+use common::{command, json, roofline, said, temporary};
 use flate2::read::GzDecoder;
-use serde_json::Value;
 
 const GEMM: &str = "device,framework,version,kernel_source,gemm_dtype,m,n,k,latency_us";
-
-fn json(arguments: &[&str]) -> Value {
-    let output = roofline(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// A file of the repository, unpacked.
 fn published(name: &str) -> String {

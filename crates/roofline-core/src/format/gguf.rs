@@ -242,6 +242,12 @@ impl GgufBlock {
         }
     }
 
+    /// Whether its values are no whole steps apart.
+    pub const fn is_uneven(self) -> bool {
+        let wide = matches!(self, Self::Iq4Nl | Self::Iq4Xs | Self::Iq3S | Self::Iq3Xxs);
+        wide || matches!(self, Self::Iq2S | Self::Iq2Xs | Self::Iq2Xxs | Self::Iq1M | Self::Iq1S)
+    }
+
     /// Whether codes are counted from a minimum up: `x = scale * code - minimum`.
     pub(super) const fn has_minimum(self) -> bool {
         matches!(self, Self::Q5_1 | Self::Q5K | Self::Q4_1 | Self::Q4K | Self::Q2K)

@@ -48,7 +48,7 @@ pub fn to_fp16(value: f32) -> u16 {
     sign | if value.is_nan() { 0x7e00 } else { code }
 }
 
-/// Ties to even, saturating at 448.
+/// Ties to even, saturating at 448; a NaN stays one.
 #[inline(always)]
 pub fn to_e4m3(value: f32) -> u8 {
     let sign = (value.to_bits() >> 24) as u8 & 0x80;
@@ -57,10 +57,11 @@ pub fn to_e4m3(value: f32) -> u8 {
     // The smallest normal is 2^-6, the step below it 2^-9: adding 2^14 puts FP32's last bit there.
     let small = ((magnitude + 16_384.0).to_bits() - 16_384.0f32.to_bits()) as u8;
     let normal = (bits.wrapping_sub(120 << 23).wrapping_add(0x7_ffff + ((bits >> 20) & 1)) >> 20) as u8;
-    sign | if magnitude < 0.015_625 { small } else { normal }
+    let code = if magnitude < 0.015_625 { small } else { normal };
+    sign | if value.is_nan() { 0x7f } else { code }
 }
 
-/// Ties to even, saturating at 57344.
+/// Ties to even, saturating at 57344; a NaN stays one.
 #[inline(always)]
 pub fn to_e5m2(value: f32) -> u8 {
     let sign = (value.to_bits() >> 24) as u8 & 0x80;
@@ -69,10 +70,12 @@ pub fn to_e5m2(value: f32) -> u8 {
     // The smallest normal is 2^-14, the step below it 2^-16: adding 2^7 puts FP32's last bit there.
     let small = ((magnitude + 128.0).to_bits() - 128.0f32.to_bits()) as u8;
     let normal = (bits.wrapping_sub(112 << 23).wrapping_add(0xf_ffff + ((bits >> 21) & 1)) >> 21) as u8;
-    sign | if magnitude < 6.103_515_6e-5 { small } else { normal }
+    let code = if magnitude < 6.103_515_6e-5 { small } else { normal };
+    sign | if value.is_nan() { 0x7e } else { code }
 }
 
-/// E4M3 with its sign and fields moved to their FP16 places is an FP16 number of 2^-8 times the value (biases 15 and 7).
+/// E4M3 with its sign and fields moved to their FP16 places is an FP16 number of 2^-8 times the value (biases 15 and 7). A
+/// NaN, the code past 448, comes out as 480.
 #[inline(always)]
 pub fn from_e4m3(code: u8) -> f32 {
     from_fp16(((i16::from(code.cast_signed()) << 7) & !0x4000).cast_unsigned()) * 256.0

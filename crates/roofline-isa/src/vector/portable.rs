@@ -197,7 +197,7 @@ impl Vector for Plain {
             if fused { a.mul_add(b, c) } else { a * b + c }
         }))
     }
-    /// Adding and taking away 3 * 2^22 leaves no place for a fraction; exact for what `exp2` asks.
+    /// Adding and taking away 3 * 2^22 leaves no place for a fraction.
     #[inline(always)]
     unsafe fn round(self) -> Self {
         self.each(|value| (value + 12_582_912.0) - 12_582_912.0)

@@ -237,7 +237,7 @@ impl Vector for Pair {
     unsafe fn fma(self, factor: Self, addend: Self) -> Self {
         unsafe { self.mul(factor).add(addend) }
     }
-    /// Adding and taking away 3 * 2^22 leaves no place for a fraction; exact for what `exp2` asks.
+    /// Adding and taking away 3 * 2^22 leaves no place for a fraction.
     #[inline(always)]
     unsafe fn round(self) -> Self {
         unsafe {

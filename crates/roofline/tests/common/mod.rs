@@ -1,4 +1,5 @@
-//! What tests of files share: folders, the program, and safetensors written and read without the library.
+//! What tests share: folders, the program and what it says, runs that are killed, and safetensors written and read without the
+//! library.
 
 #![allow(dead_code, reason = "every test takes what it needs")]
 
@@ -6,7 +7,9 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    thread::sleep,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -34,6 +37,76 @@ pub(crate) fn roofline(arguments: &[&str]) -> Output {
 /// What the program told whoever talks to it.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Everything that a user sees.
+pub(crate) fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let code = output.status.code().unwrap();
+    format!(
+        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+/// What a command that must succeed answers.
+pub(crate) fn json(arguments: &[&str]) -> Value {
+    let output = roofline(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    answer(&output)
+}
+
+/// The answer of a command that must have succeeded.
+pub(crate) fn answer(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// How often a run is started that is to be killed in the middle.
+pub(crate) const TRIES: usize = 100;
+
+/// Starts a run and kills it once `reached`, which looks at what is on disk: a busy machine gets there later, and to the same
+/// place. False where the run was done before it could be killed.
+pub(crate) fn killed(command: &mut Command, reached: impl Fn() -> bool) -> bool {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while !reached() && child.try_wait().unwrap().is_none() {
+        sleep(Duration::from_millis(1));
+    }
+    let failed = child.try_wait().unwrap().is_some_and(|status| !status.success());
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!failed, "{}", said(&output));
+    !output.status.success()
+}
+
+/// The same of a run that makes `target`, which is not there afterwards: it is started anew until it is caught before that.
+pub(crate) fn killed_before(target: &Path, arguments: &[&str], reached: impl Fn() -> bool) {
+    let caught = |_| {
+        remove(target);
+        remove(&partial(target));
+        killed(&mut command(arguments), &reached) && !target.exists()
+    };
+    assert!((0..TRIES).any(caught), "{arguments:?}: always done before it was killed");
+}
+
+/// The folder that a target is made in.
+pub(crate) fn partial(target: &Path) -> PathBuf {
+    target.with_file_name(format!(".{}.partial", target.file_name().unwrap().to_str().unwrap()))
+}
+
+/// Tensors that a run noted as safely on disk, in the folder that it works in; none where it has not begun.
+pub(crate) fn journaled(partial: &Path) -> Option<usize> {
+    Some(fs::read_to_string(partial.join("journal.jsonl")).ok()?.matches('\n').count())
+}
+
+/// Removes a file or a folder, where there is one.
+pub(crate) fn remove(path: &Path) {
+    if path.is_dir() {
+        fs::remove_dir_all(path).unwrap();
+    } else if path.exists() {
+        fs::remove_file(path).unwrap();
+    }
 }
 
 /// The numbers of BF16 or FP32.

@@ -3,15 +3,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
-    thread::sleep,
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
 use crate::made::{
-    VOCABULARY, Weights, all_of, checkpoint, command, names, roofline, said, shown, temporary, tensors, write,
+    VOCABULARY, Weights, all_of, checkpoint, journaled, killed_before, names, partial, roofline, said, shown,
+    temporary, tensors, write,
 };
 
 /// A small Llama whose tokens are letters, and a text of them.
@@ -193,33 +191,27 @@ fn activations_that_are_no_numbers() {
 /// Killed at any layer, or while it is written: resuming ends with the same bytes.
 #[test]
 fn a_killed_run_goes_on_with_its_layer() {
-    const MOMENTS: usize = 8;
+    const LAYERS: usize = 6;
     let folder = temporary("by-data-killed");
-    let (source, text) = spelling(&folder, 6);
+    let (source, text) = spelling(&folder, LAYERS);
     let (source, text) = (source.to_str().unwrap(), text.to_str().unwrap());
-    let (target, partial) = (folder.join("out"), folder.join(".out.partial"));
+    let target = folder.join("out");
+    let partial = partial(&target);
     let data = ["--method", "gptq", "--data", text, "--samples", "12", "--length", "128"];
     let arguments = [&["quantize", source, "--plan", "w4a16", "--to", target.to_str().unwrap()][..], &data].concat();
-    let start = Instant::now();
     assert!(roofline(&arguments).status.success());
-    let (whole, expected) = (start.elapsed(), all_of(&target));
-    let mut kept = 0;
-    for moment in 0..MOMENTS {
-        fs::remove_dir_all(&target).unwrap();
-        let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        sleep(whole.mul_f64((moment as f64 + 0.5) / MOMENTS as f64).max(Duration::from_millis(1)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        kept += fs::read_dir(partial.join("layers")).map_or(0, Iterator::count);
-        if target.exists() {
-            // Killed when all was in its place: what is cleared away last may be left beside it.
-            let _ = fs::remove_dir_all(&partial);
-        } else {
-            let output = roofline(&[&arguments[..], &["--resume", "--threads", "1"]].concat());
-            assert!(output.status.success(), "{}", shown(&output, &folder));
-        }
+    let expected = all_of(&target);
+    let layer = |at: usize| partial.join("layers").join(format!("layer-{at:04}.safetensors"));
+    let finished = || (0..LAYERS).take_while(|at| layer(*at).exists()).count();
+    // Layers, and tensors that were written after all of them.
+    for moment in
+        [(0, None), (0, Some(0)), (1, Some(0)), (3, Some(0)), (5, Some(0)), (LAYERS, Some(0)), (LAYERS, Some(1))]
+    {
+        killed_before(&target, &arguments, || (finished(), journaled(&partial)) >= moment);
+        assert!((finished(), journaled(&partial)) >= moment, "{moment:?}");
+        let output = roofline(&[&arguments[..], &["--resume", "--threads", "1"]].concat());
+        assert!(output.status.success(), "{}", shown(&output, &folder));
         assert_eq!(all_of(&target), expected, "the same bytes in the end");
         assert!(!partial.exists());
     }
-    assert!(kept > 0, "no run was killed between two layers");
 }

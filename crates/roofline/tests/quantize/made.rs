@@ -10,7 +10,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::common::{self, numbers, write_tokenizer};
-pub(crate) use crate::common::{Tensors, bf16 as floats, command, roofline, said, temporary, write};
+pub(crate) use crate::common::{
+    TRIES, Tensors, bf16 as floats, command, journaled, killed, killed_before, partial, remove, roofline, said,
+    temporary, write,
+};
 
 /// A repeatable run of numbers that look like weights: sums of uniform ones, some of them large.
 pub(crate) struct Weights(pub(crate) u64);

@@ -2,15 +2,14 @@
 
 use std::{
     fs,
-    path::Path,
-    process::{Child, Stdio},
-    thread::sleep,
-    time::Duration,
+    process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
 
-use crate::made::{all_of, checkpoint, command, names, roofline, said, shown, temporary};
+use crate::made::{
+    TRIES, all_of, checkpoint, command, journaled, killed, names, remove, roofline, said, shown, temporary,
+};
 
 /// Three processes at once, one of them killed and gone on with: the bytes and the report of one machine.
 #[test]
@@ -34,18 +33,18 @@ fn parts_at_once_are_joined() {
         let report = told(&[]);
         let expected = all_of(&target);
         remove(&target);
-        let start = |part: &str| -> Child {
-            let mut child = command(&[&arguments[..], &["--part", part, "--threads", "1"]].concat());
-            child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        let of = |part: &str| -> Command { command(&[&arguments[..], &["--part", part, "--threads", "1"]].concat()) };
+        let others = ["1/3", "3/3"].map(|part| of(part).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        let part = folder.join(format!(".{name}.part-2-of-3"));
+        let caught = |_| {
+            remove(&part);
+            killed(&mut of("2/3"), || journaled(&part) > Some(0))
         };
-        let mut children = ["1/3", "2/3", "3/3"].map(start);
-        sleep(Duration::from_millis(60));
-        children[1].kill().unwrap();
-        for (at, child) in children.into_iter().enumerate() {
+        assert!((0..TRIES).any(caught), "{name}: always done before it was killed");
+        for child in others {
             let done = child.wait_with_output().unwrap();
-            assert!(done.status.success() || at == 1, "{name}: {}", said(&done));
+            assert!(done.status.success(), "{name}: {}", said(&done));
         }
-        // Killed or done before that: it goes on, or stays as it is.
         let second = told(&["--part", "2/3", "--resume"]);
         assert_eq!((&second["part"], &second["model"]), (&json!("2/3"), &json!("tiny")));
         assert_eq!(told(&["--join", "--verify"])["weights"], report["weights"], "{name}");
@@ -53,14 +52,6 @@ fn parts_at_once_are_joined() {
         remove(&target);
     }
     assert_eq!(names(&folder), ["tiny"]);
-}
-
-fn remove(target: &Path) {
-    if target.is_dir() {
-        fs::remove_dir_all(target).unwrap();
-    } else {
-        fs::remove_file(target).unwrap();
-    }
 }
 
 /// What a user sees: a part, a join that has to wait, and values that are none.

@@ -1,19 +1,15 @@
 //! Runs that are killed or fail, and what they leave.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
+use std::{path::Path, process::Command};
+
+use crate::made::{
+    all_of, checkpoint, contents, journaled, killed_before, names, partial, remove, roofline, shown, temporary,
 };
 
-use crate::made::{Weights, all_of, checkpoint, command, contents, names, roofline, shown, temporary};
-
-/// Killed at random moments: the input is whole, there is no target or a whole one, and resuming ends with the same bytes.
+/// Killed at once, when it has begun, and after so many tensors: the input is whole, there is no target, and resuming ends with
+/// the same bytes.
 #[test]
 fn a_killed_run_is_resumed() {
-    const MOMENTS: usize = 24;
     let folder = temporary("killed");
     // 30 MB in 24 layers: long enough to be killed in the middle, and in several waves.
     let source = checkpoint(&folder, 24);
@@ -29,36 +25,17 @@ fn a_killed_run_is_resumed() {
         ("mean", ["--plan", "nf4-dq", "--as", "bitsandbytes"]),
         ("words", ["--plan", "int3", "--as", "mlx"]),
     ];
-    let (mut interrupted, mut resumed) = (0, 0);
-    let mut moments = Weights(99);
     for (name, options) in variants {
         let target = folder.join(name);
         let arguments = [&["quantize", source, "--to", target.to_str().unwrap()][..], &options].concat();
-        let start = Instant::now();
         assert!(roofline(&arguments).status.success());
-        let whole = start.elapsed();
-        let expected = all_of(&target);
-        for _ in 0..MOMENTS / variants.len() {
-            if target.is_dir() {
-                fs::remove_dir_all(&target).unwrap();
-            } else {
-                fs::remove_file(&target).unwrap();
-            }
-            let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            sleep(whole.mul_f64(f64::from((moments.next() * 20.0).abs().fract())).max(Duration::from_millis(1)));
-            child.kill().unwrap();
-            child.wait().unwrap();
+        let (expected, partial) = (all_of(&target), partial(&target));
+        for moment in [None, Some(0), Some(1), Some(100)] {
+            killed_before(&target, &arguments, || journaled(&partial) >= moment);
             assert_eq!(contents(Path::new(source)), before, "the input is whole");
-            if target.exists() {
-                assert_eq!(all_of(&target), expected, "a target is whole");
-                let _ = fs::remove_dir_all(folder.join(format!(".{name}.partial")));
-                continue;
-            }
-            interrupted += 1;
-            let partial = folder.join(format!(".{name}.partial"));
-            let journal = fs::read_to_string(partial.join("journal.jsonl")).unwrap_or_default();
-            resumed += usize::from(!journal.is_empty());
-            if partial.join("job.json").exists() && partial.join("journal.jsonl").exists() {
+            let begun = journaled(&partial);
+            assert!(begun >= moment, "{name}: {begun:?} of {moment:?} tensors");
+            if begun.is_some() {
                 let refused = roofline(&arguments);
                 assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused, &folder));
                 assert!(shown(&refused, &folder).contains("continue it with `--resume`"));
@@ -68,11 +45,8 @@ fn a_killed_run_is_resumed() {
             assert_eq!(all_of(&target), expected, "the same bytes in the end");
             assert!(!partial.exists());
         }
+        remove(&target);
     }
-    assert!(
-        interrupted > 5 && resumed > 0,
-        "{interrupted} of {MOMENTS} were interrupted, {resumed} had something to resume"
-    );
 }
 
 /// A write that fails in the middle, here because of a limit on the size of files.

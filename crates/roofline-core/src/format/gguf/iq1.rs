@@ -354,15 +354,10 @@ impl Codec for Iq1M {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn back<C: Codec>(values: &[f32]) -> Vec<f32> {
-        let mut bytes = vec![0; values.len() / SUPER * C::BYTES];
-        C::encode(values, &mut bytes);
-        let mut back = vec![1.0; values.len()];
-        C::decode(&bytes, &mut back);
-        back
-    }
+    use super::{
+        super::{GgufBlock, tests::back},
+        *,
+    };
 
     /// Points that are kept come back, but for the factor on the scale: both moves, the second in every other 32 weights.
     #[test]
@@ -372,7 +367,7 @@ mod tests {
         let value =
             |at: usize| if at / 32 % 2 == 1 { DOWN } else { UP }[usize::from(levels[at / POINT % 4][at % POINT])];
         let values: Vec<f32> = (0..SUPER).map(value).collect();
-        for (y, more) in [(back::<Iq1S>(&values), Iq1S::MORE), (back::<Iq1M>(&values), Iq1M::MORE)] {
+        for (y, more) in [(back(GgufBlock::Iq1S, &values), Iq1S::MORE), (back(GgufBlock::Iq1M, &values), Iq1M::MORE)] {
             for (x, y) in values.iter().zip(y) {
                 assert!((y / x / more - 1.0).abs() < 2e-3, "{x} became {y}");
             }
@@ -381,6 +376,8 @@ mod tests {
 
     #[test]
     fn zeros_alone_are_zeros() {
-        assert!(back::<Iq1S>(&[0.0; SUPER]).iter().chain(&back::<Iq1M>(&[0.0; SUPER])).all(|x| *x == 0.0));
+        assert!(
+            back(GgufBlock::Iq1S, &[0.0; SUPER]).iter().chain(&back(GgufBlock::Iq1M, &[0.0; SUPER])).all(|x| *x == 0.0)
+        );
     }
 }

@@ -220,21 +220,13 @@ impl Codec for Iq2S {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn back<C: Codec>(values: &[f32]) -> Vec<f32> {
-        let mut bytes = vec![0; values.len() / SUPER * C::BYTES];
-        C::encode(values, &mut bytes);
-        let mut back = vec![1.0; values.len()];
-        C::decode(&bytes, &mut back);
-        back
-    }
-
-    /// `||x - y|| / ||x||`.
-    fn error(x: &[f32], y: &[f32]) -> f32 {
-        let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|x| x * x).sum::<f32>().sqrt();
-        norm(&mut x.iter().zip(y).map(|(x, y)| x - y)) / norm(&mut x.iter().copied())
-    }
+    use super::{
+        super::{
+            GgufBlock,
+            tests::{back, error},
+        },
+        *,
+    };
 
     /// Points of all grids come back with their signs, but for what a level stands for and for the factor on the scale. The scales that
     /// `IQ2_XXS` tries are around one of even steps, and further from theirs.
@@ -249,7 +241,11 @@ mod tests {
                 sign * f32::from(2 * level + 1)
             })
             .collect();
-        let all = [(back::<Iq2Xxs>(&values), 0.35), (back::<Iq2Xs>(&values), 0.15), (back::<Iq2S>(&values), 0.15)];
+        let all = [
+            (back(GgufBlock::Iq2Xxs, &values), 0.35),
+            (back(GgufBlock::Iq2Xs, &values), 0.15),
+            (back(GgufBlock::Iq2S, &values), 0.15),
+        ];
         for (back, allowed) in all {
             assert!(values.iter().zip(&back).all(|(x, y)| x.signum() == y.signum()));
             assert!(error(&values, &back) < allowed, "{}", error(&values, &back));
@@ -260,7 +256,8 @@ mod tests {
     fn zeros_are_zeros_and_leave_the_rest_in_its_place() {
         let mut values = [0.0; 2 * SUPER];
         values[32..SUPER].iter_mut().enumerate().for_each(|(at, x)| *x = ((at % 7) as f32 - 3.0) * 0.5);
-        for back in [back::<Iq2Xxs>(&values), back::<Iq2Xs>(&values), back::<Iq2S>(&values)] {
+        for back in [back(GgufBlock::Iq2Xxs, &values), back(GgufBlock::Iq2Xs, &values), back(GgufBlock::Iq2S, &values)]
+        {
             assert!(back[SUPER..].iter().all(|x| *x == 0.0));
             let error = error(&values[32..SUPER], &back[32..SUPER]);
             assert!(error < 0.35, "{error}");

@@ -164,21 +164,13 @@ impl Codec for Iq3S {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn back<C: Codec>(values: &[f32]) -> Vec<f32> {
-        let mut bytes = vec![0; values.len() / SUPER * C::BYTES];
-        C::encode(values, &mut bytes);
-        let mut back = vec![1.0; values.len()];
-        C::decode(&bytes, &mut back);
-        back
-    }
-
-    /// `||x - y|| / ||x||`.
-    fn error(x: &[f32], y: &[f32]) -> f32 {
-        let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|x| x * x).sum::<f32>().sqrt();
-        norm(&mut x.iter().zip(y).map(|(x, y)| x - y)) / norm(&mut x.iter().copied())
-    }
+    use super::{
+        super::{
+            GgufBlock,
+            tests::{back, error},
+        },
+        *,
+    };
 
     /// Points of the grid come back with their signs, but for what the factors on the scale change.
     #[test]
@@ -191,7 +183,7 @@ mod tests {
                 if at % SIGNS < 2 { -value(level) } else { value(level) }
             })
             .collect();
-        for back in [back::<Iq3S>(&values), back::<Iq3Xxs>(&values)] {
+        for back in [back(GgufBlock::Iq3S, &values), back(GgufBlock::Iq3Xxs, &values)] {
             assert!(values.iter().zip(&back).all(|(x, y)| x.signum() == y.signum()));
             assert!(error(&values, &back) < 0.15, "{}", error(&values, &back));
         }
@@ -199,12 +191,12 @@ mod tests {
 
     #[test]
     fn zeros_are_zeros_and_leave_the_rest_in_its_place() {
-        assert!(back::<Iq3S>(&[0.0; SUPER]).iter().all(|x| *x == 0.0));
-        assert!(back::<Iq3Xxs>(&[0.0; SUPER]).iter().all(|x| *x == 0.0));
+        assert!(back(GgufBlock::Iq3S, &[0.0; SUPER]).iter().all(|x| *x == 0.0));
+        assert!(back(GgufBlock::Iq3Xxs, &[0.0; SUPER]).iter().all(|x| *x == 0.0));
         // Behind 32 zeros the others are what they are without.
         let mut values = [0.0; SUPER];
         values[SUB..].iter_mut().enumerate().for_each(|(at, x)| *x = ((at % 7) as f32 - 3.0) * 0.5);
-        let back = back::<Iq3S>(&values);
+        let back = back(GgufBlock::Iq3S, &values);
         let error = error(&values[SUB..], &back[SUB..]);
         assert!(error < 0.2, "{error}");
     }

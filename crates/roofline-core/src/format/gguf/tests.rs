@@ -2,24 +2,20 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn is_uneven(block: GgufBlock) -> bool {
-    matches!(
-        block,
-        GgufBlock::Iq4Nl
-            | GgufBlock::Iq4Xs
-            | GgufBlock::Iq3S
-            | GgufBlock::Iq3Xxs
-            | GgufBlock::Iq2S
-            | GgufBlock::Iq2Xs
-            | GgufBlock::Iq2Xxs
-            | GgufBlock::Iq1M
-            | GgufBlock::Iq1S
-    )
+/// What `values` become in blocks.
+pub(super) fn back(block: GgufBlock, values: &[f32]) -> Vec<f32> {
+    block.decoded(&block.encoded(values))
+}
+
+/// `||x - y|| / ||x||`.
+pub(super) fn error(x: &[f32], y: &[f32]) -> f32 {
+    let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|x| x * x).sum::<f32>().sqrt();
+    norm(&mut x.iter().zip(y).map(|(x, y)| x - y)) / norm(&mut x.iter().copied())
 }
 
 /// Those whose values are evenly spaced.
 fn even() -> Vec<GgufBlock> {
-    GgufBlock::ALL.into_iter().filter(|block| !is_uneven(*block)).collect()
+    GgufBlock::ALL.into_iter().filter(|block| !block.is_uneven()).collect()
 }
 
 /// `x = scale * code - minimum` of the weight at `at` in a block, read from the bytes as `ggml-common.h` lays them out.

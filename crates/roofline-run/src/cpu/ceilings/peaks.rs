@@ -281,7 +281,8 @@ fn units_of(isa: Isa) -> Vec<Unit> {
             Level::Avx512 => "AVX-512 FMA",
             Level::Avx2 => "AVX2 FMA",
             Level::Neon => "NEON FMA",
-            Level::Portable => "vector FMA",
+            Level::Portable if cfg!(target_arch = "x86_64") => "SSE2 mulps + addps",
+            Level::Portable => "plain FP32 loop",
         },
         run: |isa, turns| match isa.level() {
             Level::Portable => launch(isa, MultiplyAdd(turns)),
@@ -442,6 +443,15 @@ mod tests {
         assert_eq!((peak.threads, peak.busy, peak.trials), (2, 1, 2));
         let peak = trial(&[4.0, 9.0]).peak(2, None, None);
         assert_eq!((peak.best.value(), peak.busy), (9.0, 2));
+    }
+
+    /// A name is what peaks of two measurements are told apart by, so none says what another loop was.
+    #[test]
+    fn what_every_processor_has_is_not_called_fused() {
+        let names: Vec<&str> = units_of(Isa::portable()).iter().map(|unit| unit.name).collect();
+        assert!(!names.iter().any(|name| name.contains("FMA")), "{names:?}");
+        let here = if cfg!(target_arch = "x86_64") { "SSE2" } else { "plain" };
+        assert!(names[..3].iter().all(|name| name.starts_with(here)), "{names:?}");
     }
 
     /// Kernels multiply integers on every processor, so every processor has peaks for them.
