@@ -170,11 +170,13 @@ impl<'e> GpuSession<'e> {
             let program = self.program(shape, longest, all)?;
             let pass = Pass { shape, starts };
             self.clock.start(gpu)?;
-            Steps::new(self, &pass).walk(&program)?;
-            self.clock.stop(gpu)?;
-            if self.products.take_grew() {
+            let walked = Steps::new(self, &pass).walk(&program);
+            // Both are asked, and also of a pass that failed on its way.
+            if self.products.take_grew() | self.attentions.take_grew() {
                 self.recorded.clear();
             }
+            walked?;
+            self.clock.stop(gpu)?;
             if whole {
                 self.recorded.insert(shape, None);
             }

@@ -113,13 +113,21 @@ pub struct Attentions<'g> {
     shares: Memory,
     counters: Memory,
     wide: [Memory; 2],
+    /// Whether any of these was replaced by a larger one.
+    grew: bool,
 }
 
 impl<'g> Attentions<'g> {
     /// None planned yet.
     pub fn new(kernels: Kernels<'g>) -> Result<Self> {
         let none = || Memory::new(kernels.gpu, 0);
-        Ok(Self { kernels, plans: HashMap::new(), shares: none()?, counters: none()?, wide: [none()?, none()?] })
+        let (plans, wide) = (HashMap::new(), [none()?, none()?]);
+        Ok(Self { kernels, plans, shares: none()?, counters: none()?, wide, grew: false })
+    }
+
+    /// Whether memory that recorded passes use has been replaced since this was last asked: they must not run again.
+    pub fn take_grew(&mut self) -> bool {
+        std::mem::take(&mut self.grew)
     }
 
     /// Whether memory is there for a call, so that it can be recorded: what is asked for first is planned then.
@@ -218,8 +226,9 @@ impl<'g> Attentions<'g> {
         if let Some(widen) = &widen {
             let bytes = widen.bytes(of.sequences, of.cache.capacity);
             if self.wide[0].bytes() < bytes {
+                gpu.wait()?;
+                self.grew = true;
                 self.wide = [Memory::new(gpu, bytes)?, Memory::new(gpu, bytes)?];
-                self.plans.clear();
             }
         }
         let form = forms[0];
@@ -236,10 +245,12 @@ impl<'g> Attentions<'g> {
         let gpu = self.kernels.gpu;
         if self.shares.bytes() < shares {
             gpu.wait()?;
+            self.grew = true;
             self.shares = Memory::new(gpu, shares)?;
         }
         if self.counters.bytes() < counters {
             gpu.wait()?;
+            self.grew = true;
             self.counters = Memory::zeroed(gpu, counters)?;
         }
         Ok(())
