@@ -107,10 +107,11 @@ impl GpuModel {
         let factored = own.len() > 1 && own.iter().any(|matrix| matrix.factors.is_some());
         let same_tensor = own.iter().all(|matrix| matrix.tensor_part() == first.tensor_part());
         let inputs = first.inputs.and_then(|inputs| inputs.format());
-        // What both sides have a kernel for; other inputs are multiplied as they are.
+        // What both sides have kernels for, of few rows and of many; other inputs are multiplied as they are.
         let inputs = inputs.filter(|inputs| {
             let both = first.format().filter(|format| format == inputs && own.len() == 1);
-            both.is_some_and(|format| OnGpu::packs(format, *inputs, first.columns) && first.columns.is_multiple_of(16))
+            let packs = |format| OnGpu::packs(format, *inputs, first.columns) && first.columns.is_multiple_of(16);
+            both.is_some_and(packs) && OnGpu::narrows_on(self.gpu.architecture, *inputs)
         });
         let beside = inputs.unwrap_or(self.values);
         let packs = first.format().is_some_and(|format| OnGpu::packs(format, beside, first.columns));

@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     cuda::{
         backend::{Argument, Launch, launch},
+        compiler::Architecture,
         gemm_packed::{MATRICES, OLDEST, Tiled},
         gemv_packed::{STEP, Stored, TILE},
         gpu::Recipe,
@@ -94,6 +95,12 @@ impl Matrix {
     /// Whether kernels read weights of this format and width as they are stored, beside inputs of `inputs`.
     pub fn packs(format: Format, inputs: Format, columns: usize) -> bool {
         columns.is_multiple_of(STEP) && Stored::of(format, inputs).is_some()
+    }
+
+    /// Whether a GPU multiplies 8-bit inputs of this format by as many rows as there may be: those of FP8 have a scale each,
+    /// which cuBLASLt takes on 9.0 only.
+    pub fn narrows_on(architecture: Architecture, inputs: Format) -> bool {
+        inputs != Format::FP8 || architecture == Architecture { major: 9, minor: 0 }
     }
 
     /// `n` rows of `k` numbers, one source for each expert.
@@ -365,4 +372,19 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
 
 pub(super) fn unsupported(reason: String) -> Error {
     Error::Unsupported { backend: "cuda", reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// INT8 is scaled behind the product; FP8 by the library, where that can.
+    #[test]
+    fn fp8_inputs_are_of_one_architecture() {
+        let on = |major, minor, inputs| Matrix::narrows_on(Architecture { major, minor }, inputs);
+        assert!(on(9, 0, Format::FP8));
+        for (major, minor) in [(8, 0), (8, 9), (10, 0), (12, 0)] {
+            assert!(!on(major, minor, Format::FP8) && on(major, minor, Format::INT8), "{major}.{minor}");
+        }
+    }
 }
