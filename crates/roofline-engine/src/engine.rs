@@ -122,6 +122,11 @@ impl Settings {
         let note = format!("the GPU has no kernels between fp32 numbers: they are {values} here");
         (Self { values, kv, ..self }, Some(note))
     }
+
+    /// Tokens that a pass of a GPU takes at once, of all sequences together.
+    pub(crate) fn chunk_on_gpu(&self) -> usize {
+        self.chunk.unwrap_or(GPU_CHUNK)
+    }
 }
 
 /// The plain numbers that most of a file is in; BF16 where it is in codes.
@@ -251,7 +256,7 @@ impl<'a> Engine<'a> {
             Loaded::Gpu(gpu) => (Weights::default(), Some(gpu)),
         };
         if let Some(gpu) = gpu {
-            let chunk = settings.chunk.unwrap_or(GPU_CHUNK);
+            let chunk = settings.chunk_on_gpu();
             let notes = gpu.notes();
             return Ok(Self { model, settings, weights, gpu: Some(gpu), chunk, loading: Seconds::ZERO, notes });
         }
@@ -265,10 +270,13 @@ impl<'a> Engine<'a> {
     pub fn session(&self, sequences: usize, context: usize) -> Result<Session<'_, 'a>> {
         let dim = |what, size: usize| Dim::new(what, size as u64);
         let (batch, length) = (dim("batch", sequences)?, dim("context", context)?);
-        let cache = self.model.kv_bytes(batch, length, Dim::ONE, self.settings.kv, roofline_core::format::Sizes::Exact);
         match &self.gpu {
-            Some(gpu) => gpu.fits(cache)?,
-            None => fits(0, cache.value() as u64)?,
+            Some(gpu) => gpu.fits(&self.model, &self.settings, sequences, context)?,
+            None => {
+                let exact = roofline_core::format::Sizes::Exact;
+                let cache = self.model.kv_bytes(batch, length, Dim::ONE, self.settings.kv, exact);
+                fits(0, cache.value() as u64)?;
+            }
         }
         Session::new(self, sequences, context)
     }

@@ -16,15 +16,18 @@ mod upload;
 
 use std::collections::HashMap;
 
-use roofline_core::{Format, program::Weight, units::Bytes};
+use roofline_core::{Format, Model, program::Weight, units::Bytes};
 use roofline_run::cuda::{
     Gpu,
     model::{Matrix, Memory, Orders},
 };
 
-pub(crate) use self::session::GpuSession;
+pub(crate) use self::{
+    room::{cache_bytes, pass_bytes},
+    session::GpuSession,
+};
 use crate::{
-    Error, Result,
+    Error, Result, Settings,
     engine::{Backend, Record},
 };
 
@@ -97,17 +100,21 @@ impl GpuModel {
         &self.gpu
     }
 
-    /// Refuses a cache that there is no room for, before any of it is taken.
-    pub(crate) fn fits(&self, cache: Bytes) -> Result<()> {
-        let free = self.gpu.free()?;
-        if cache <= free {
+    /// Refuses sequences that there is no room for, before any of it is taken: for their cache, for the values of a pass, and
+    /// for the matrix that is widened on the way.
+    pub(crate) fn fits(&self, model: &Model, settings: &Settings, sequences: usize, context: usize) -> Result<()> {
+        let cache = cache_bytes(model, settings.kv, sequences, context);
+        let pass = pass_bytes(model, settings, sequences, context) + Bytes::new(self.widest() as f64);
+        let (needed, free) = (cache + pass, self.gpu.free()?);
+        if needed <= free {
             return Ok(());
         }
         let sum = format!(
-            "{cache} for the KV cache, {free} free on {}; use a shorter context, a smaller batch or a narrower cache",
+            "{cache} for the KV cache and {pass} for a pass, {free} free on {}; use a shorter context, a smaller batch or a \
+             narrower cache",
             self.gpu.name
         );
-        Err(Error::Memory { what: "the KV cache".to_owned(), needed: cache, sum: Some(sum) })
+        Err(Error::Memory { what: "the KV cache".to_owned(), needed, sum: Some(sum) })
     }
 
     /// Bytes of the weights as they are stored.
