@@ -103,6 +103,17 @@ impl Matrix {
         inputs != Format::FP8 || architecture == Architecture { major: 9, minor: 0 }
     }
 
+    /// Bytes of `n` rows of `k` numbers in [one order](Orders::One), stored in `format` and multiplied by `inputs`; what no kernel
+    /// reads so is of 16 bit there.
+    pub fn room(format: Option<Format>, inputs: Format, (n, k): (usize, usize)) -> u64 {
+        let own = format.filter(|format| Self::packs(*format, inputs, k)).and_then(|format| Stored::of(format, inputs));
+        let stored = own.or_else(|| k.is_multiple_of(STEP).then_some(Stored::Sixteen));
+        let Some(stored) = stored else { return 2 * n as u64 * k as u64 };
+        // Rows of 8-bit numbers and their scales in FP32 are kept beside what kernels of few rows read.
+        let beside = if stored.bytes() { n * (k + 4) } else { 0 };
+        (sizes(stored, n.div_ceil(TILE), k.div_ceil(STEP)).iter().sum::<usize>() + beside) as u64
+    }
+
     /// `n` rows of `k` numbers, one source for each expert.
     pub fn new(
         kernels: &Kernels<'_>,
@@ -377,6 +388,23 @@ pub(super) fn unsupported(reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of 64 rows of 128 numbers: 16 bit where no kernel reads them, and twice where both sides are of 8 bit.
+    #[test]
+    fn a_matrix_takes_what_its_kernels_read() {
+        let room = |name: &str, inputs: Format, k| Matrix::room(name.parse().ok(), inputs, (64, k));
+        assert_eq!(room("bf16", Format::BF16, 128), 64 * 256);
+        assert_eq!(room("q4_k", Format::BF16, 128), 64 * 256);
+        assert_eq!(room("fp32", Format::BF16, 128), 64 * 256);
+        assert_eq!(Matrix::room(None, Format::FP16, (64, 128)), 64 * 256);
+        // A scale of 16 bit for each row, or for each group.
+        assert_eq!(room("int8", Format::BF16, 128), 64 * (128 + 2));
+        assert_eq!(room("int4-g128", Format::BF16, 128), 64 * (64 + 2));
+        assert_eq!(room("int8", Format::INT8, 128), 64 * (128 + 2) + 64 * (128 + 4));
+        // Rows that are no whole steps lie as they are, those that fill no tile are filled up.
+        assert_eq!(room("int8", Format::BF16, 60), 64 * 120);
+        assert_eq!(Matrix::room(Some(Format::BF16), Format::BF16, (63, 128)), 64 * 256);
+    }
 
     /// INT8 is scaled behind the product; FP8 by the library, where that can.
     #[test]
