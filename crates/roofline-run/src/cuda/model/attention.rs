@@ -31,8 +31,6 @@ use crate::{
 const PLAIN: &str = source!("attention_plain.cu");
 /// The widest head of the plain kernel.
 const WIDEST: usize = 256;
-/// Shared memory that a decode kernel has of its own.
-const OWN: usize = 8192;
 
 /// A layer's cache.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +187,7 @@ impl<'g> Attentions<'g> {
             chained: chains(gpu),
             turned: turned(of),
         };
-        let shared = (gpu.block_shared()? as usize).saturating_sub(OWN);
+        let shared = Decode::shared_room(gpu.block_shared()?);
         let divisions = decode.divisions(gpu.multiprocessors as usize, shared, gpu.architecture.major >= 9);
         let most = divisions.iter().map(|division| decode.shares(*division)).max().unwrap_or(0);
         self.grow(most, decode.counters())?;
