@@ -12,7 +12,7 @@ use super::{
     ways::{MOST_WAYS, Plan, Ways, best, fastest, ranked},
 };
 use crate::{
-    Result,
+    Error, Result,
     cuda::{
         THIN_ROWS,
         backend::Argument,
@@ -98,7 +98,7 @@ impl<'g> Products<'g> {
             self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
         }
         let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
-        let product = gpu.blas()?.product(described, [scales, self.scales[1].address()])?;
+        let product = gpu.blas().map_err(Error::of_model)?.product(described, [scales, self.scales[1].address()])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, linear))
         };
@@ -213,7 +213,7 @@ impl<'g> Products<'g> {
             compute: Compute::Fp32,
             scales: Scales::None,
         };
-        let product = gpu.blas()?.product(described, [0, 0])?;
+        let product = gpu.blas().map_err(Error::of_model)?.product(described, [0, 0])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, linear.x, linear.y))
         };
