@@ -38,7 +38,8 @@ pub struct Numbers {
     #[arg(long, global = true, value_name = "COUNT", help_heading = "Whole models")]
     #[schemars(range(min = 1, max = 1024), extend("x-local" = true))]
     pub threads: Option<u16>,
-    /// Tokens of a prompt that one pass takes; 512, or fewer for a small model, when left out
+    /// Tokens of a prompt that one pass takes, of all sequences together; when left out 512, or fewer for a small model, and 8192
+    /// on a GPU
     #[arg(long, global = true, value_name = "TOKENS", allow_negative_numbers = true, help_heading = "Whole models")]
     #[schemars(extend("x-local" = true))]
     pub chunk: Option<Dim>,
