@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
 
 use roofline_core::{
-    Device, Dim, Format, Math, Model, Precision, Role,
+    Device, Format, Math, Model, Precision, Role,
     model::{AttentionLayer, FeedForward, Layer, Lowering, Workload, arithmetic},
     plan::Assignment,
     precision::PrecisionSpec,
@@ -14,15 +14,14 @@ use roofline_isa::Isa;
 use roofline_quant::{Checkpoint, Dtype, observed::Replaced};
 use roofline_run::{
     cpu::{kernels::elementwise::Activation, machine::Machine},
-    cuda::Gpu,
+    cuda::{Architecture, Gpu},
 };
 
 use crate::{
     Error, Result,
-    arena::Arena,
-    gpu::GpuModel,
+    gpu::{GpuModel, Sizes},
     matrix::{Loading, Matrix, Tensors},
-    products,
+    memory, products,
     session::Session,
     weights::{Held, Key, Weights},
 };
@@ -122,6 +121,11 @@ impl Settings {
         let note = format!("the GPU has no kernels between fp32 numbers: they are {values} here");
         (Self { values, kv, ..self }, Some(note))
     }
+
+    /// Tokens that a pass of a GPU takes at once, of all sequences together.
+    pub(crate) fn chunk_on_gpu(&self) -> usize {
+        self.chunk.unwrap_or(GPU_CHUNK)
+    }
 }
 
 /// The plain numbers that most of a file is in; BF16 where it is in codes.
@@ -162,11 +166,11 @@ pub(crate) enum Loaded<'a> {
 }
 
 impl<'a> Loaded<'a> {
-    /// A place for weights of about that many bytes.
-    pub(crate) fn open(settings: &Settings, bytes: Bytes) -> Result<Self> {
+    /// A place for weights, which take so many bytes on a GPU.
+    pub(crate) fn open(settings: &Settings, weights: impl FnOnce(Architecture) -> Bytes) -> Result<Self> {
         Ok(match &settings.backend {
             Backend::Cpu => Self::Processor(Weights::default()),
-            Backend::Cuda { .. } => Self::Gpu(Box::new(GpuModel::open(&settings.backend, settings.values, bytes)?)),
+            Backend::Cuda { .. } => Self::Gpu(Box::new(GpuModel::open(&settings.backend, settings.values, weights)?)),
         })
     }
 
@@ -224,16 +228,12 @@ impl<'a> Engine<'a> {
         if settings.backend == Backend::Cpu {
             fits(tensors.bytes(), 0)?;
         }
-        let values = products::numbers(settings.values, settings.kv);
-        let loading = Loading {
-            arena: Arena::new()?,
-            decode: settings.decode,
-            isa: settings.isa,
-            threads: settings.threads,
-            values,
+        let loading = Loading::new(&settings)?;
+        let weights = |architecture| {
+            let sizes = Sizes { values: settings.values, architecture, tied: model.tied };
+            Bytes::new(sizes.of_checkpoint(&tensors, &loading) as f64)
         };
-        let bytes = Bytes::new(tensors.bytes() as f64);
-        let mut loaded = Loaded::open(&settings, bytes)?;
+        let mut loaded = Loaded::open(&settings, weights)?;
         let mut take = |key, held| loaded.take(&model, key, held);
         Weights::read(&model, &program, &tensors, &loading, &|_, _| true, progress, &mut take)?;
         let mut engine = Self::of(model, settings, loaded)?;
@@ -251,7 +251,7 @@ impl<'a> Engine<'a> {
             Loaded::Gpu(gpu) => (Weights::default(), Some(gpu)),
         };
         if let Some(gpu) = gpu {
-            let chunk = settings.chunk.unwrap_or(GPU_CHUNK);
+            let chunk = settings.chunk_on_gpu();
             let notes = gpu.notes();
             return Ok(Self { model, settings, weights, gpu: Some(gpu), chunk, loading: Seconds::ZERO, notes });
         }
@@ -263,11 +263,9 @@ impl<'a> Engine<'a> {
 
     /// Room for `sequences` of up to `context` tokens each.
     pub fn session(&self, sequences: usize, context: usize) -> Result<Session<'_, 'a>> {
-        let dim = |what, size: usize| Dim::new(what, size as u64);
-        let (batch, length) = (dim("batch", sequences)?, dim("context", context)?);
-        let cache = self.model.kv_bytes(batch, length, Dim::ONE, self.settings.kv, roofline_core::format::Sizes::Exact);
+        let cache = memory::cache(&self.model, &self.settings, sequences, context)?;
         match &self.gpu {
-            Some(gpu) => gpu.fits(cache)?,
+            Some(gpu) => gpu.fits(cache, memory::pass(&self.model, &self.settings, sequences, context))?,
             None => fits(0, cache.value() as u64)?,
         }
         Session::new(self, sequences, context)

@@ -11,6 +11,7 @@ mod pass;
 mod products;
 mod room;
 mod session;
+mod sizes;
 mod small;
 mod upload;
 
@@ -18,11 +19,15 @@ use std::collections::HashMap;
 
 use roofline_core::{Format, program::Weight, units::Bytes};
 use roofline_run::cuda::{
-    Gpu,
+    Architecture, Gpu,
     model::{Matrix, Memory, Orders},
 };
 
-pub(crate) use self::session::GpuSession;
+pub(crate) use self::{
+    room::{cache_bytes, pass_bytes},
+    session::GpuSession,
+    sizes::Sizes,
+};
 use crate::{
     Error, Result,
     engine::{Backend, Record},
@@ -76,14 +81,19 @@ struct GpuMatrix {
 }
 
 impl GpuModel {
-    /// A GPU without weights yet.
-    pub(crate) fn open(backend: &Backend, values: Format, weights: Bytes) -> Result<Self> {
+    /// A GPU without weights yet; `weights` says how many bytes they take there. Refuses those that there is no room for.
+    pub(crate) fn open(backend: &Backend, values: Format, weights: impl FnOnce(Architecture) -> Bytes) -> Result<Self> {
         let Backend::Cuda { index, kernels } = backend else {
             return Err(Error::unsupported("a GPU", "the model is to run on the processor"));
         };
         let gpu = Gpu::open(*index, kernels.clone())?;
+        let (needed, free) = (weights(gpu.architecture), gpu.free()?);
+        if needed > free {
+            let sum = format!("{needed} for the weights, {free} free on {}; use fewer bits per weight", gpu.name);
+            return Err(Error::Memory { what: "the weights".to_owned(), needed, sum: Some(sum) });
+        }
         // As often as leaves half of the memory for everything else.
-        let orders = match 0.5 * gpu.free()?.value() / weights.value() {
+        let orders = match 0.5 * free.value() / needed.value() {
             times if times > 3.0 => Orders::All,
             times if times > 2.0 => Orders::Two,
             _ => Orders::One,
@@ -92,22 +102,30 @@ impl GpuModel {
         Ok(Self { gpu, values, held, records, widened: Vec::new(), unrounded: None, orders })
     }
 
+    /// How much matrices take here.
+    fn sizes(&self, tied: bool) -> Sizes {
+        Sizes { values: self.values, architecture: self.gpu.architecture, tied }
+    }
+
     /// The GPU.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Refuses a cache that there is no room for, before any of it is taken.
-    pub(crate) fn fits(&self, cache: Bytes) -> Result<()> {
-        let free = self.gpu.free()?;
-        if cache <= free {
+    /// Refuses sequences that there is no room for, before any of it is taken: for their cache, for the values of a pass, and
+    /// for the matrix that is widened on the way.
+    pub(crate) fn fits(&self, cache: Bytes, pass: Bytes) -> Result<()> {
+        let pass = pass + Bytes::new(self.widest() as f64);
+        let (needed, free) = (cache + pass, self.gpu.free()?);
+        if needed <= free {
             return Ok(());
         }
         let sum = format!(
-            "{cache} for the KV cache, {free} free on {}; use a shorter context, a smaller batch or a narrower cache",
+            "{cache} for the KV cache and {pass} for a pass, {free} free on {}; use a shorter context, a smaller batch or a \
+             narrower cache",
             self.gpu.name
         );
-        Err(Error::Memory { what: "the KV cache".to_owned(), needed: cache, sum: Some(sum) })
+        Err(Error::Memory { what: "the KV cache".to_owned(), needed, sum: Some(sum) })
     }
 
     /// Bytes of the weights as they are stored.

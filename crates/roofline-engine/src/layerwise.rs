@@ -18,11 +18,9 @@ use roofline_quant::{
 
 use crate::{
     Error, Result,
-    arena::Arena,
     engine::{Engine, Loaded, Settings, runs},
     matrix::{Loading, Tensors},
     processor::{Input, ProcessorSession, Stretch},
-    products,
     streams::{Stream, Streams},
     turns::in_turns,
     weights::Weights,
@@ -85,8 +83,7 @@ impl<'a> Layerwise<'a> {
     }
 
     fn loading(&self) -> Result<Loading> {
-        let Settings { decode, isa, threads, values, kv, .. } = self.settings;
-        Ok(Loading { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
+        Loading::new(&self.settings)
     }
 
     /// A model of which the weights of one layer are there, or the embedding: what is behind the last layer is never reached.

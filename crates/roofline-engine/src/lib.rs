@@ -16,6 +16,7 @@ mod files;
 mod gpu;
 mod layerwise;
 mod matrix;
+pub mod memory;
 mod names;
 mod processor;
 mod products;

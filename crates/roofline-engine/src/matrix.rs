@@ -26,7 +26,7 @@ use roofline_run::cpu::{
 
 use roofline_run::cuda::model::Source;
 
-use crate::{Error, Result, arena::Arena};
+use crate::{Error, Result, Settings, arena::Arena, products};
 
 /// Rows that a thread reads at a time.
 const BAND: usize = 256;
@@ -50,6 +50,19 @@ struct Lying<'a> {
     rows: Arc<dyn Rows + 'a>,
     /// How the inputs of its product are rounded.
     inputs: Option<Inputs>,
+}
+
+/// What is known of a tensor before it is read.
+pub(crate) struct Header<'t> {
+    pub(crate) name: &'t str,
+    /// Whether it has one dimension only.
+    pub(crate) vector: bool,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// As in [`Matrix::format`].
+    pub(crate) format: Option<Format>,
+    pub(crate) row_factors: bool,
+    pub(crate) inputs: Option<Inputs>,
 }
 
 /// A weight matrix: a row per output.
@@ -310,6 +323,16 @@ impl<'a> Tensors<'a> {
         Ok(&self.get(name)?.shape)
     }
 
+    /// What is known of each.
+    pub(crate) fn headers<'s>(&'s self, at: &'s Loading) -> impl Iterator<Item = Header<'s>> {
+        self.0.iter().map(|(name, lying)| {
+            let Shape { rows, columns } = lying.rows.matrix();
+            let form = lying.rows.kernel_form().filter(|form| at.has_kernel(form));
+            let (format, row_factors) = (form.map(|form| form.format), form.is_some_and(|form| form.row_factors));
+            Header { name, vector: lying.shape.len() == 1, rows, columns, format, row_factors, inputs: lying.inputs }
+        })
+    }
+
     /// Bytes of everything.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.values().map(|lying| lying.rows.stored()).sum()
@@ -384,6 +407,12 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
+    /// As settings say.
+    pub(crate) fn new(settings: &Settings) -> Result<Self> {
+        let Settings { decode, isa, threads, values, kv, .. } = *settings;
+        Ok(Self { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
+    }
+
     /// Whether there is a kernel for weights of that form.
     fn has_kernel(&self, form: &KernelForm) -> bool {
         if self.decode {

@@ -5,6 +5,7 @@ use crate::{
     Error, Result,
     arena::Arena,
     engine::{Backend, Engine, Loaded, Settings},
+    gpu::Sizes,
     matrix::Matrix,
     weights::Held,
 };
@@ -35,10 +36,11 @@ impl Engine<'static> {
                 }
             }
         }
-        let bytes = |((_, weights), held): &((Option<usize>, &'static [Weight]), Held<'_>)| -> u64 {
-            held.matrices(weights).map(|(_, matrix)| matrix.full_bytes()).sum()
+        let weights = |architecture| {
+            let sizes = Sizes { values: settings.values, architecture, tied: model.tied };
+            Bytes::new(sizes.of_made(&all) as f64)
         };
-        let mut made = Loaded::open(&settings, Bytes::new(all.iter().map(bytes).sum::<u64>() as f64))?;
+        let mut made = Loaded::open(&settings, weights)?;
         for (key, held) in all {
             made.take(&model, key, held)?;
         }

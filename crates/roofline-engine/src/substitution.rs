@@ -15,12 +15,10 @@ use roofline_quant::{Checkpoint, observed::Replaced};
 
 use crate::{
     Error, Result,
-    arena::Arena,
     engine::{Engine, Settings},
     evaluation::row::{Reference, divergences, references},
     matrix::{Loading, Tensors},
     processor::{ProcessorSession, Stretch},
-    products,
     turns::in_turns,
     weights::Weights,
 };
@@ -113,8 +111,7 @@ impl<'a> Substitution<'a> {
     }
 
     fn loading(&self) -> Result<Loading> {
-        let Settings { decode, isa, threads, values, kv, .. } = self.engine.settings;
-        Ok(Loading { arena: Arena::new()?, decode, isa, threads, values: products::numbers(values, kv) })
+        Loading::new(&self.engine.settings)
     }
 
     /// Runs every sample through some layers, from its tokens on at the `start`, else from what is kept. One behind the last layer

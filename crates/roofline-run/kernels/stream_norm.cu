@@ -66,7 +66,7 @@ static __device__ __forceinline__ float4 times(float4 x, float by, float4 weight
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    stream_norm(const int* __restrict__ tokens, const u16* __restrict__ table, float scale, float* __restrict__ stream,
+    stream_norm(const int* __restrict__ tokens, const u16* __restrict__ table, float scale, float* stream,
                 const void* first, const void* second, const float* __restrict__ post, const float* __restrict__ weight,
                 const float* __restrict__ bias, u16* __restrict__ out, int width, int step, float epsilon) {
     __shared__ float parts[3][THREADS / 32];

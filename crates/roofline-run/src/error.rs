@@ -133,6 +133,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same of what is done for a whole model.
+    pub(crate) fn of_model(self) -> Self {
+        match self {
+            Self::GpuMemory(shortage) => Self::GpuMemory(shortage.of_model()),
+            other => other,
+        }
+    }
+
     /// A word for machine output.
     pub fn kind(&self) -> &'static str {
         match self {

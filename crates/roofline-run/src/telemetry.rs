@@ -13,7 +13,7 @@ mod status;
 
 pub use capability::Capability;
 pub use nvml::Gpu;
-pub use power::{PowerReading, PowerTracker, Recording, Sample, Summary};
+pub use power::{Energies, PowerReading, PowerTracker, Recording, Sample, Summary};
 pub use shortage::Shortage;
 pub use status::Status;
 

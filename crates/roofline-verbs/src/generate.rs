@@ -167,7 +167,7 @@ pub fn generate(context: &Context, request: &Request) -> Result<Answer> {
     let executor = request.execution.executor(context)?;
     executor.takes(&request.numbers)?;
     let settings = request.numbers.settings(context, &opened.usual(), &executor)?;
-    opened.fits(1, room, settings.kv, &executor)?;
+    opened.fits(1, room, &settings, &executor)?;
     context.watcher().heeds();
     let refused = |error| executor.refused(error);
     let engine = opened.load(context, settings).map_err(refused)?;

@@ -9,8 +9,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use roofline_core::{Dim, Format, Model, units::Bytes};
-use roofline_engine::{Engine, Error as Refusal, NamedFile, Settings, Tokenizer};
+use roofline_core::{Dim, Format, Model};
+use roofline_engine::{Engine, Error as Refusal, NamedFile, Settings, Tokenizer, memory};
 use roofline_quant::Checkpoint;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,8 @@ pub struct Numbers {
     #[arg(long, global = true, value_name = "COUNT", help_heading = "Whole models")]
     #[schemars(range(min = 1, max = 1024), extend("x-local" = true))]
     pub threads: Option<u16>,
-    /// Tokens of a prompt that one pass takes; 512, or fewer for a small model, when left out
+    /// Tokens of a prompt that one pass takes, of all sequences together; when left out 512, or fewer for a small model, and 8192
+    /// on a GPU
     #[arg(long, global = true, value_name = "TOKENS", allow_negative_numbers = true, help_heading = "Whole models")]
     #[schemars(extend("x-local" = true))]
     pub chunk: Option<Dim>,
@@ -150,15 +151,27 @@ impl Opened {
     }
 
     /// Refuses sequences that the model was not made for, and what there is no room for, before anything is read.
-    pub(crate) fn fits(&self, sequences: usize, context: usize, kv: Format, executor: &Executor) -> Result<()> {
-        executor.has_room(&self.need(sequences, context, kv)?)
+    pub(crate) fn fits(
+        &self,
+        sequences: usize,
+        context: usize,
+        settings: &Settings,
+        executor: &Executor,
+    ) -> Result<()> {
+        executor.has_room(&self.need(sequences, context, settings, executor)?)
     }
 
     /// What it takes to run such sequences; refused where the model was not made for them.
-    pub(crate) fn need(&self, sequences: usize, context: usize, kv: Format) -> Result<Need<'_>> {
+    pub(crate) fn need(
+        &self,
+        sequences: usize,
+        context: usize,
+        settings: &Settings,
+        executor: &Executor,
+    ) -> Result<Need<'_>> {
         within(&self.model, context)?;
-        let weights = Bytes::new(self.checkpoint.bytes() as f64);
-        Need::of(&self.model, weights, sequences, context, kv)
+        let weights = memory::weights(&self.checkpoint, &self.model, settings, executor.architecture())?;
+        Need::of(&self.model, weights, sequences, context, settings)
     }
 
     /// Reads the weights.

@@ -11,7 +11,7 @@ use roofline_run::cuda::model::{Attentions, Clock, Kernels, Memory, Open, Produc
 use super::{
     GpuModel,
     pass::{Pass, Shape, Steps},
-    room::{LayerCache, Room},
+    room::{LayerCache, Room, most_rows, share},
 };
 use crate::{
     Error, Result,
@@ -57,7 +57,7 @@ impl<'e> GpuSession<'e> {
         let (model, settings, gpu) = (&engine.model, &engine.settings, held.gpu());
         let kernels = Kernels::new(gpu, settings.values)
             .ok_or_else(|| Error::unsupported("a GPU", format!("it has no kernels between {}", settings.values)))?;
-        let most = engine.chunk.max(sequences);
+        let most = most_rows(engine.chunk, sequences, context);
         let caches = engine
             .shapes()
             .map(|layer| LayerCache::new(gpu, settings.kv, sequences, &grouped(&layer.attention)?, context))
@@ -126,8 +126,7 @@ impl<'e> GpuSession<'e> {
     pub(crate) fn feed(&mut self, sequences: Range<usize>, tokens: &[Vec<u32>], wanted: Wanted) -> Result<Vec<f32>> {
         let new = tokens.first().map_or(0, Vec::len);
         let vocabulary = self.model.vocabulary.get() as usize;
-        let each = (self.most / sequences.len()).max(1);
-        let each = new.div_ceil(new.div_ceil(each).max(1)).max(1);
+        let each = share(self.most, sequences.len(), new);
         let all = wanted == Wanted::All;
         let mut logits = vec![0.0; if all { sequences.len() * new * vocabulary } else { 0 }];
         let mut taken = Seconds::ZERO;
@@ -170,11 +169,13 @@ impl<'e> GpuSession<'e> {
             let program = self.program(shape, longest, all)?;
             let pass = Pass { shape, starts };
             self.clock.start(gpu)?;
-            Steps::new(self, &pass).walk(&program)?;
-            self.clock.stop(gpu)?;
-            if self.products.take_grew() {
+            let walked = Steps::new(self, &pass).walk(&program);
+            // Both are asked, and also of a pass that failed on its way.
+            if self.products.take_grew() | self.attentions.take_grew() {
                 self.recorded.clear();
             }
+            walked?;
+            self.clock.stop(gpu)?;
             if whole {
                 self.recorded.insert(shape, None);
             }

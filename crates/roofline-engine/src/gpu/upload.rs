@@ -106,12 +106,7 @@ impl GpuModel {
         // A factor per row and expert has no place behind products of chosen experts.
         let factored = own.len() > 1 && own.iter().any(|matrix| matrix.factors.is_some());
         let same_tensor = own.iter().all(|matrix| matrix.tensor_part() == first.tensor_part());
-        let inputs = first.inputs.and_then(|inputs| inputs.format());
-        // What both sides have a kernel for; other inputs are multiplied as they are.
-        let inputs = inputs.filter(|inputs| {
-            let both = first.format().filter(|format| format == inputs && own.len() == 1);
-            both.is_some_and(|format| OnGpu::packs(format, *inputs, first.columns) && first.columns.is_multiple_of(16))
-        });
+        let inputs = self.sizes(false).narrowed(first.format(), first.inputs, first.columns).filter(|_| own.len() == 1);
         let beside = inputs.unwrap_or(self.values);
         let packs = first.format().is_some_and(|format| OnGpu::packs(format, beside, first.columns));
         let wide = !packs || factored || !same_tensor;

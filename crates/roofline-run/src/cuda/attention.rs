@@ -26,6 +26,9 @@ const WIDEST: usize = 256;
 const TILE: usize = 8;
 /// Shares of a head's keys at most: one block adds them all up.
 const MOST_SPLITS: usize = 128;
+/// Shared memory that the kernel has of its own, at most: 16 heads of 128 features or 8 of 256 that it turns (4096 bytes), and
+/// what 8 warps and all of them together know of 16 heads (1152 bytes).
+const OWN: usize = 8192;
 
 /// An attention's kernel, and its dimensions.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +192,11 @@ impl Decode {
         if self.stored == RowFormat::Sixteen && !narrow { 16 } else { 32 }
     }
 
+    /// Shared memory that a block may ask for beside the kernel's own, where it may have `block` bytes in all.
+    pub(super) fn shared_room(block: u32) -> usize {
+        (block as usize).saturating_sub(OWN)
+    }
+
     /// Bytes of shared memory of a block.
     pub(super) fn shared(&self, warps: usize, depth: usize) -> usize {
         let pitch = self.row_bytes().next_multiple_of(128);
@@ -329,6 +337,37 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a block may have from Turing to Blackwell: divisions leave room for what the kernel has of its own, which costs
+    /// none of them on any of these.
+    #[test]
+    fn divisions_leave_room_for_the_kernels_own() {
+        for block in [64, 99, 163, 227].map(|size| size << 10) {
+            let shared = Decode::shared_room(block);
+            for (stored, step) in [(RowFormat::Sixteen, 8), (RowFormat::Int8, 16)] {
+                for (width, group) in
+                    (step..=WIDEST).step_by(step).flat_map(|width| [1, 4, 16].map(|group| (width, group)))
+                {
+                    let (batch, heads, beside) = (1, group, Beside::default());
+                    let decode = Decode {
+                        stored,
+                        half: false,
+                        batch,
+                        heads,
+                        kv_heads: 1,
+                        width,
+                        context: 4096,
+                        first: 0,
+                        beside,
+                    };
+                    let divisions = decode.divisions(132, shared, true);
+                    assert!(block < 99 << 10 || !divisions.is_empty(), "{width} in {block}");
+                    assert!(divisions.iter().all(|it| decode.shared(it.warps, it.depth) + OWN <= block as usize));
+                    assert_eq!(divisions, decode.divisions(132, block as usize - OWN / 2, true), "{width} in {block}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn blocks_fill_the_gpu_and_fit_its_shared_memory() {

@@ -7,7 +7,7 @@
 
 mod summary;
 
-pub use summary::Summary;
+pub use summary::{Energies, Summary};
 
 use std::{
     sync::{
@@ -84,7 +84,12 @@ impl Recording {
 
     /// Energy of a part of it, both ends since the start: a region of what was watched. None where no power was read.
     pub fn energy_between(&self, from: Seconds, until: Seconds) -> Option<Joules> {
-        summary::energy_between(self, from, until)
+        self.energies().between(from, until)
+    }
+
+    /// The same of many parts.
+    pub fn energies(&self) -> Energies {
+        Energies::of(self)
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Shortage {
     total: Option<Bytes>,
     /// Other processes, those that hold most first.
     others: Vec<Holder>,
+    /// Whether it was for a whole model, and not for the operands of a kernel.
+    model: bool,
 }
 
 /// Most processes that are named.
@@ -32,13 +34,25 @@ impl Shortage {
         let held = |holder: &Holder| holder.memory.map_or(0.0, Bytes::value);
         others.sort_by(|one, other| held(other).total_cmp(&held(one)));
         let total = source.and_then(|source| source.memory().ok()).map(|memory| memory.total);
-        Self { needed, free, total, others }
+        Self { needed, free, total, others, model: false }
+    }
+
+    /// The same of memory for a whole model, which has other remedies.
+    #[must_use]
+    pub fn of_model(self) -> Self {
+        Self { model: true, ..self }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> String {
-        let smaller = "take a smaller shape, or `⟨warm⟩`, which needs one copy only";
-        let elsewhere = "`⟨backend cpu⟩` measures the processor";
+        let (smaller, elsewhere) = if self.model {
+            (
+                "use fewer bits per weight, a shorter context, a smaller batch or a narrower cache",
+                "`⟨backend cpu⟩` runs the model on the processor",
+            )
+        } else {
+            ("take a smaller shape, or `⟨warm⟩`, which needs one copy only", "`⟨backend cpu⟩` measures the processor")
+        };
         // Closing others does not help where even the whole GPU is too small.
         if self.total.is_some_and(|total| self.needed >= total) {
             return format!("{smaller}; {elsewhere}");
@@ -111,6 +125,18 @@ mod tests {
     fn what_no_gpu_of_its_kind_has_is_not_blamed_on_others() {
         let hint = Shortage::new(gigabytes(200.0), gigabytes(2.0), Some(&Fake::default())).hint();
         assert!(hint.starts_with("take a smaller shape") && !hint.contains("close"), "{hint}");
+    }
+
+    /// Models have no shapes that somebody could take smaller, and no copies.
+    #[test]
+    fn a_model_has_remedies_of_its_own() {
+        let short = |needed| Shortage::new(gigabytes(needed), gigabytes(2.0), Some(&Fake::default())).of_model();
+        let hint = short(20.0).hint();
+        assert!(hint.starts_with("close python3 (process 4242); or use fewer bits per weight, a shorter"), "{hint}");
+        assert!(hint.ends_with("`⟨backend cpu⟩` runs the model on the processor"), "{hint}");
+        assert!(short(200.0).hint().starts_with("use fewer bits per weight"));
+        let error = Error::GpuMemory(Shortage::new(gigabytes(20.0), gigabytes(2.0), None)).of_model();
+        assert!(!error.hint().unwrap().contains("⟨warm⟩"));
     }
 
     #[test]

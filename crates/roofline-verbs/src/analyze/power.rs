@@ -49,9 +49,10 @@ impl Power {
         let recording =
             Recording { samples, power_reading: Some(PowerReading::Averaged), energy_counter: None, cut_off: false };
         let starts = recording.samples.iter().map(|sample| sample.timestamp).filter(|start| *start + measured <= last);
-        let energy = |start: &Seconds| recording.energy_between(*start, *start + measured).unwrap_or(Joules::ZERO);
-        let most = starts.max_by(|one, other| energy(one).value().total_cmp(&energy(other).value()));
-        let start = most.unwrap_or(first);
+        let energies = recording.energies();
+        let energy = |start: Seconds| energies.between(start, start + measured).unwrap_or(Joules::ZERO).value();
+        let most = starts.map(|start| (energy(start), start)).max_by(|(one, _), (other, _)| one.total_cmp(other));
+        let start = most.map_or(first, |(_, start)| start);
         Ok(Self { recording, start })
     }
 

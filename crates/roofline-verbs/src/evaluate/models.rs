@@ -136,7 +136,7 @@ impl Subject {
             settings.all_logits = true;
             let vocabulary = opened.model.vocabulary.get() as usize;
             settings.chunk = settings.chunk.or(Some(evaluation::chunk(vocabulary, self.window)));
-            opened.fits(1, self.window, settings.kv, executor)?;
+            opened.fits(1, self.window, &settings, executor)?;
             Ok(settings)
         };
         // A narrow cache is a part of what is judged: the original keeps its own.
@@ -144,8 +144,8 @@ impl Subject {
         let settings = (load(model, &request.numbers)?, original.map(|one| load(one, &others)).transpose()?);
         // Both are in a GPU's memory at once; a processor may read weights from their files as it goes.
         if let (Some(original), Some(others), true) = (original, &settings.1, executor.is_gpu()) {
-            let need = model.need(1, self.window, settings.0.kv)?;
-            executor.has_room(&need.beside(&original.need(1, self.window, others.kv)?))?;
+            let need = model.need(1, self.window, &settings.0, executor)?;
+            executor.has_room(&need.beside(&original.need(1, self.window, others, executor)?))?;
         }
         let engine = model.load(context, settings.0)?;
         let other = match (original, settings.1) {

@@ -200,7 +200,7 @@ fn a_gpu_that_is_not_there_is_said() {
 fn what_does_not_fit_is_said_with_the_sum() {
     let opened = Opened::open(&context(&Listener::new(usize::MAX)), &model()).unwrap();
     let settings = Settings::for_checkpoint(&opened.checkpoint);
-    let need = Need::of(&opened.model, Bytes::new(1e18), 2, 16, settings.kv).unwrap();
+    let need = Need::of(&opened.model, Bytes::new(1e18), 2, 16, &settings).unwrap();
     let error = Executor::cpu().has_room(&need).unwrap_err();
     let hint = error.hint().unwrap();
     assert!(hint.contains(" of weights + 7.68 kB of cache (2 x 16 tokens in bf16) = "), "{hint}");

@@ -234,7 +234,7 @@ impl Work<'_> {
                 let opened = Opened::open(self.context, path)?;
                 let settings = passes.numbers.settings(self.context, &opened.usual(), self.executor)?;
                 for (batch, length) in self.lengths() {
-                    opened.fits(batch, length, settings.kv, self.executor)?;
+                    opened.fits(batch, length, &settings, self.executor)?;
                 }
                 let engine = opened.load(self.context, settings)?;
                 self.every(&engine, &Named { checkpoint: Some(path), precision: format(self.context, &engine) })
@@ -243,7 +243,7 @@ impl Work<'_> {
                 let settings = passes.numbers.settings(self.context, &sources::usual(plan), self.executor)?;
                 let device = &self.machine.device;
                 for shape in self.lengths() {
-                    sources::fits(model, plan, device, shape, settings.kv, self.executor)?;
+                    sources::fits(model, plan, device, shape, &settings, self.executor)?;
                 }
                 let engine = random(model, plan, settings)?;
                 self.every(&engine, &Named { checkpoint: None, precision: plan.label() })

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use roofline_core::{Device, Dim, Format, Machine, Model, format::Sizes, units::Bytes};
-use roofline_engine::{Backend, Error as Refusal};
+use roofline_core::{Device, Format, Machine, Model, units::Bytes};
+use roofline_engine::{Backend, Error as Refusal, Settings, memory};
 use roofline_run::{
     cpu::machine::Machine as Host,
-    cuda::Gpu,
+    cuda::{Architecture, Gpu},
     process::peak_memory,
     telemetry::{Shortage, Source},
 };
@@ -113,6 +113,11 @@ impl Executor {
 
     pub(crate) fn is_gpu(&self) -> bool {
         self.gpu.is_some()
+    }
+
+    /// That of the GPU.
+    pub(super) fn architecture(&self) -> Option<Architecture> {
+        self.gpu.as_ref().map(|opened| opened.gpu.architecture)
     }
 
     /// The data sheet of what runs.
@@ -222,32 +227,43 @@ pub(crate) struct Need<'a> {
     model: &'a str,
     weights: Bytes,
     cache: Bytes,
+    /// Values of a pass; nothing where they are taken as they are needed.
+    pass: Bytes,
     sequences: usize,
     context: usize,
     kv: Format,
 }
 
 impl<'a> Need<'a> {
-    pub(crate) fn of(model: &'a Model, weights: Bytes, sequences: usize, context: usize, kv: Format) -> Result<Self> {
-        let (batch, length) = (Dim::new("batch", sequences as u64)?, Dim::new("context", context as u64)?);
-        let cache = model.kv_bytes(batch, length, Dim::ONE, kv, Sizes::Exact);
-        Ok(Self { model: &model.name, weights, cache, sequences, context, kv })
+    /// Of weights that take so many bytes, as `settings` run them.
+    pub(crate) fn of(
+        model: &'a Model,
+        weights: Bytes,
+        sequences: usize,
+        context: usize,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let cache = memory::cache(model, settings, sequences, context)?;
+        let pass = memory::pass(model, settings, sequences, context);
+        Ok(Self { model: &model.name, weights, cache, pass, sequences, context, kv: settings.kv })
     }
 
     /// The same with another model beside it.
     pub(crate) fn beside(self, other: &Need<'_>) -> Self {
-        Self { weights: self.weights + other.weights, cache: self.cache + other.cache, ..self }
+        let (weights, cache) = (self.weights + other.weights, self.cache + other.cache);
+        Self { weights, cache, pass: self.pass + other.pass, ..self }
     }
 
     fn total(&self) -> Bytes {
-        self.weights + self.cache
+        self.weights + self.cache + self.pass
     }
 }
 
 impl std::fmt::Display for Need<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { weights, cache, sequences, context, kv, .. } = self;
-        write!(f, "{weights} of weights + {cache} of cache ({sequences} x {context} tokens in {kv})")
+        let Self { weights, cache, pass, sequences, context, kv, .. } = self;
+        write!(f, "{weights} of weights + {cache} of cache ({sequences} x {context} tokens in {kv})")?;
+        if *pass > Bytes::ZERO { write!(f, " + {pass} of a pass") } else { Ok(()) }
     }
 }
 
@@ -256,8 +272,21 @@ mod tests {
     use super::*;
 
     fn need(weights: f64) -> Need<'static> {
-        let (weights, cache) = (Bytes::new(weights), Bytes::new(1e9));
-        Need { model: "llama", weights, cache, sequences: 2, context: 16, kv: Format::BF16 }
+        let (weights, cache, pass) = (Bytes::new(weights), Bytes::new(1e9), Bytes::ZERO);
+        Need { model: "llama", weights, cache, pass, sequences: 2, context: 16, kv: Format::BF16 }
+    }
+
+    /// A GPU takes all of a pass at once, and whole groups of keys.
+    #[test]
+    fn a_gpu_needs_more_than_a_processor() {
+        let model = Model::find("llama-3.2-1b").unwrap();
+        let on = |backend| Settings { backend, ..Settings::with(Format::BF16) };
+        let need = |settings: &Settings| Need::of(&model, Bytes::new(1e9), 1, 65, settings).unwrap();
+        let (cpu, gpu) = (need(&on(Backend::Cpu)), need(&on(Backend::Cuda { index: 0, kernels: None })));
+        assert!(cpu.pass == Bytes::ZERO && !cpu.to_string().contains("pass"), "{cpu}");
+        assert!(gpu.pass > Bytes::ZERO && gpu.to_string().ends_with(" of a pass"), "{gpu}");
+        assert_eq!(gpu.cache.value() / cpu.cache.value(), 128.0 / 65.0);
+        assert_eq!(gpu.total(), gpu.weights + gpu.cache + gpu.pass);
     }
 
     /// A model that nothing was said of runs where kernels are measured, and words repeat what was said.

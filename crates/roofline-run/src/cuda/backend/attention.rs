@@ -3,7 +3,7 @@
 //! Which division of the work is fastest depends on the GPU as much as on the shape, so a few are timed on the operands
 //! themselves, as for thin products.
 
-use cudarc::driver::{CudaFunction, CudaSlice, sys::CUdevice_attribute};
+use cudarc::driver::{CudaFunction, CudaSlice};
 use roofline_core::{
     Dim, Format,
     measurement::{Check, Kernel, Residency, Subject},
@@ -31,13 +31,6 @@ pub(super) fn plan(shape: &op::Attention, subject: &Subject) -> Result<Decode> {
     Decode::of(shape, subject.formats.query, subject.formats.kv).map_err(unsupported)
 }
 
-/// What a block may have of shared memory at most, less what the kernel has of its own.
-fn shared_memory(gpu: &Gpu) -> Result<usize> {
-    const OWN: usize = 4096;
-    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-    Ok((gpu.context().attribute(attribute).map_err(failed)? as usize).saturating_sub(OWN))
-}
-
 pub(super) fn prepare<'a>(
     gpu: &'a Gpu,
     shape: op::Attention,
@@ -57,7 +50,7 @@ pub(super) fn prepare<'a>(
     };
     let [k, v] = &caches;
     let copies = Copies::new(gpu, &[codes(k), codes(v), scales(k), scales(v)], residency)?;
-    let (multiprocessors, shared) = (gpu.multiprocessors as usize, shared_memory(gpu)?);
+    let (multiprocessors, shared) = (gpu.multiprocessors as usize, Decode::shared_room(gpu.block_shared()?));
     let divisions = decode.divisions(multiprocessors, shared, gpu.architecture.major >= 9);
     let recipes: Vec<Recipe> = divisions.iter().map(|division| decode.recipe(*division)).collect();
     // Divisions of keys have the same program, which is made once.

@@ -31,8 +31,6 @@ use crate::{
 const PLAIN: &str = source!("attention_plain.cu");
 /// The widest head of the plain kernel.
 const WIDEST: usize = 256;
-/// Shared memory that a decode kernel has of its own.
-const OWN: usize = 8192;
 
 /// A layer's cache.
 #[derive(Clone, Copy, Debug)]
@@ -113,13 +111,21 @@ pub struct Attentions<'g> {
     shares: Memory,
     counters: Memory,
     wide: [Memory; 2],
+    /// Whether any of these was replaced by a larger one.
+    grew: bool,
 }
 
 impl<'g> Attentions<'g> {
     /// None planned yet.
     pub fn new(kernels: Kernels<'g>) -> Result<Self> {
         let none = || Memory::new(kernels.gpu, 0);
-        Ok(Self { kernels, plans: HashMap::new(), shares: none()?, counters: none()?, wide: [none()?, none()?] })
+        let (plans, wide) = (HashMap::new(), [none()?, none()?]);
+        Ok(Self { kernels, plans, shares: none()?, counters: none()?, wide, grew: false })
+    }
+
+    /// Whether memory that recorded passes use has been replaced since this was last asked: they must not run again.
+    pub fn take_grew(&mut self) -> bool {
+        std::mem::take(&mut self.grew)
     }
 
     /// Whether memory is there for a call, so that it can be recorded: what is asked for first is planned then.
@@ -181,7 +187,7 @@ impl<'g> Attentions<'g> {
             chained: chains(gpu),
             turned: turned(of),
         };
-        let shared = (gpu.block_shared()? as usize).saturating_sub(OWN);
+        let shared = Decode::shared_room(gpu.block_shared()?);
         let divisions = decode.divisions(gpu.multiprocessors as usize, shared, gpu.architecture.major >= 9);
         let most = divisions.iter().map(|division| decode.shares(*division)).max().unwrap_or(0);
         self.grow(most, decode.counters())?;
@@ -218,8 +224,9 @@ impl<'g> Attentions<'g> {
         if let Some(widen) = &widen {
             let bytes = widen.bytes(of.sequences, of.cache.capacity);
             if self.wide[0].bytes() < bytes {
+                gpu.wait()?;
+                self.grew = true;
                 self.wide = [Memory::new(gpu, bytes)?, Memory::new(gpu, bytes)?];
-                self.plans.clear();
             }
         }
         let form = forms[0];
@@ -236,10 +243,12 @@ impl<'g> Attentions<'g> {
         let gpu = self.kernels.gpu;
         if self.shares.bytes() < shares {
             gpu.wait()?;
+            self.grew = true;
             self.shares = Memory::new(gpu, shares)?;
         }
         if self.counters.bytes() < counters {
             gpu.wait()?;
+            self.grew = true;
             self.counters = Memory::zeroed(gpu, counters)?;
         }
         Ok(())

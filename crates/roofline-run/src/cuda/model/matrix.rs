@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     cuda::{
         backend::{Argument, Launch, launch},
+        compiler::Architecture,
         gemm_packed::{MATRICES, OLDEST, Tiled},
         gemv_packed::{STEP, Stored, TILE},
         gpu::Recipe,
@@ -94,6 +95,23 @@ impl Matrix {
     /// Whether kernels read weights of this format and width as they are stored, beside inputs of `inputs`.
     pub fn packs(format: Format, inputs: Format, columns: usize) -> bool {
         columns.is_multiple_of(STEP) && Stored::of(format, inputs).is_some()
+    }
+
+    /// Whether a GPU multiplies 8-bit inputs of this format by as many rows as there may be: those of FP8 have a scale each,
+    /// which cuBLASLt takes on 9.0 only.
+    pub fn narrows_on(architecture: Architecture, inputs: Format) -> bool {
+        inputs != Format::FP8 || architecture == Architecture { major: 9, minor: 0 }
+    }
+
+    /// Bytes of `n` rows of `k` numbers in [one order](Orders::One), stored in `format` and multiplied by `inputs`; what no kernel
+    /// reads so is of 16 bit there.
+    pub fn room(format: Option<Format>, inputs: Format, (n, k): (usize, usize)) -> u64 {
+        let own = format.filter(|format| Self::packs(*format, inputs, k)).and_then(|format| Stored::of(format, inputs));
+        let stored = own.or_else(|| k.is_multiple_of(STEP).then_some(Stored::Sixteen));
+        let Some(stored) = stored else { return 2 * n as u64 * k as u64 };
+        // Rows of 8-bit numbers and their scales in FP32 are kept beside what kernels of few rows read.
+        let beside = if stored.bytes() { n * (k + 4) } else { 0 };
+        (sizes(stored, n.div_ceil(TILE), k.div_ceil(STEP)).iter().sum::<usize>() + beside) as u64
     }
 
     /// `n` rows of `k` numbers, one source for each expert.
@@ -365,4 +383,36 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
 
 pub(super) fn unsupported(reason: String) -> Error {
     Error::Unsupported { backend: "cuda", reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 64 rows of 128 numbers: 16 bit where no kernel reads them, and twice where both sides are of 8 bit.
+    #[test]
+    fn a_matrix_takes_what_its_kernels_read() {
+        let room = |name: &str, inputs: Format, k| Matrix::room(name.parse().ok(), inputs, (64, k));
+        assert_eq!(room("bf16", Format::BF16, 128), 64 * 256);
+        assert_eq!(room("q4_k", Format::BF16, 128), 64 * 256);
+        assert_eq!(room("fp32", Format::BF16, 128), 64 * 256);
+        assert_eq!(Matrix::room(None, Format::FP16, (64, 128)), 64 * 256);
+        // A scale of 16 bit for each row, or for each group.
+        assert_eq!(room("int8", Format::BF16, 128), 64 * (128 + 2));
+        assert_eq!(room("int4-g128", Format::BF16, 128), 64 * (64 + 2));
+        assert_eq!(room("int8", Format::INT8, 128), 64 * (128 + 2) + 64 * (128 + 4));
+        // Rows that are no whole steps lie as they are, those that fill no tile are filled up.
+        assert_eq!(room("int8", Format::BF16, 60), 64 * 120);
+        assert_eq!(Matrix::room(Some(Format::BF16), Format::BF16, (63, 128)), 64 * 256);
+    }
+
+    /// INT8 is scaled behind the product; FP8 by the library, where that can.
+    #[test]
+    fn fp8_inputs_are_of_one_architecture() {
+        let on = |major, minor, inputs| Matrix::narrows_on(Architecture { major, minor }, inputs);
+        assert!(on(9, 0, Format::FP8));
+        for (major, minor) in [(8, 0), (8, 9), (10, 0), (12, 0)] {
+            assert!(!on(major, minor, Format::FP8) && on(major, minor, Format::INT8), "{major}.{minor}");
+        }
+    }
 }

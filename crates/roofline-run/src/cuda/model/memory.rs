@@ -3,7 +3,7 @@
 use cudarc::driver::CudaSlice;
 
 use crate::{
-    Result,
+    Error, Result,
     cuda::{
         gpu::{Gpu, failed},
         operand::address,
@@ -20,7 +20,7 @@ pub struct Memory {
 impl Memory {
     /// Bytes of any value.
     pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self> {
-        let slice = gpu.memory(bytes)?;
+        let slice = gpu.memory(bytes).map_err(Error::of_model)?;
         let address = address(gpu, &slice);
         Ok(Self { slice, address, bytes })
     }

@@ -87,15 +87,42 @@ impl Summary {
     }
 }
 
-/// Energy of a part of a recording. Before the first sample and after the last, power is taken to be what they saw.
-pub(super) fn energy_between(recording: &Recording, from: Seconds, until: Seconds) -> Option<Joules> {
-    let power = Series::<Watts>::of(recording, |sample| sample.power);
-    power.0.first()?;
-    let (from, until) = (from.value(), until.value());
-    let mut inside = vec![(from, power.at(from)?)];
-    inside.extend(power.0.iter().copied().filter(|(time, _)| (from..until).contains(time) && *time > from));
-    inside.push((until, power.at(until)?));
-    Some(Joules::new(Series::<Watts>(inside, std::marker::PhantomData).integral()))
+/// The energy of parts of a recording: whoever asks for many of them has it added up once. Before the first sample and after
+/// the last, power is taken to be what they saw.
+pub struct Energies {
+    power: Series<Watts>,
+    /// From the first sample to each.
+    sums: Vec<f64>,
+}
+
+impl Energies {
+    pub(super) fn of(recording: &Recording) -> Self {
+        let power = Series::<Watts>::of(recording, |sample| sample.power);
+        let mut sum = 0.0;
+        let parts = power.0.windows(2).map(|pair| {
+            sum += trapezoid(pair[0], pair[1]);
+            sum
+        });
+        let sums = std::iter::once(0.0).chain(parts).collect();
+        Self { power, sums }
+    }
+
+    /// That of a part, both ends since the start. None where no power was read.
+    pub fn between(&self, from: Seconds, until: Seconds) -> Option<Joules> {
+        Some(Joules::new(self.until(until.value())? - self.until(from.value())?))
+    }
+
+    /// From the first sample on; less than nothing before it.
+    fn until(&self, time: f64) -> Option<f64> {
+        let before = self.power.before(time).unwrap_or(0);
+        let last = *self.power.0.get(before)?;
+        Some(self.sums[before] + trapezoid(last, (time, self.power.at(time)?)))
+    }
+}
+
+/// Of the area under the line between two points.
+fn trapezoid((start, low): (f64, f64), (end, high): (f64, f64)) -> f64 {
+    (end - start) * (low + high) / 2.0
 }
 
 /// A quantity over time, in base units; samples without it are bridged.
@@ -109,13 +136,18 @@ impl<Q: Quantity> Series<Q> {
 
     /// Trapezoids between neighbours: samples are as far apart as the driver and the scheduler let them be.
     fn integral(&self) -> f64 {
-        self.0.windows(2).map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum()
+        self.0.windows(2).map(|pair| trapezoid(pair[0], pair[1])).sum()
+    }
+
+    /// The last sample before a time.
+    fn before(&self, time: f64) -> Option<usize> {
+        self.0.partition_point(|(own, _)| *own < time).checked_sub(1)
     }
 
     /// Its value at a time, on the line between two samples.
     fn at(&self, time: f64) -> Option<f64> {
-        let after = self.0.partition_point(|(own, _)| *own < time);
-        match (after.checked_sub(1).map(|before| self.0[before]), self.0.get(after)) {
+        let before = self.before(time);
+        match (before.map(|before| self.0[before]), self.0.get(before.map_or(0, |before| before + 1))) {
             (Some((start, low)), Some((end, high))) => Some(low + (high - low) * (time - start) / (end - start)),
             (Some((_, value)), None) | (None, Some(&(_, value))) => Some(value),
             (None, None) => None,
@@ -192,6 +224,11 @@ mod tests {
         for cut in [0.0, 0.1, 0.5, 0.99, 1.0] {
             assert!((energy(0.0, cut) + energy(cut, 1.0) - 200.0).abs() < 1e-9, "{cut}");
         }
+        // One addition for all of them, also of what was before anybody looked.
+        let energies = all.energies();
+        let between = |from, until| energies.between(Seconds::new(from), Seconds::new(until)).unwrap().value();
+        assert!((between(-1.0, 0.0) - 100.0).abs() < 1e-9 && (between(-1.0, 0.5) - 175.0).abs() < 1e-9);
+        assert_eq!(between(0.25, 0.25), 0.0);
         // Nobody looked after a second: it is taken to go on.
         assert!((energy(1.0, 2.0) - 300.0).abs() < 1e-9);
         let dark = recording(vec![sample(0.0, None, 1.0)]);

@@ -7,12 +7,15 @@ use roofline_core::{
     measurement::Phase,
     units::{Joules, Seconds, Watts},
 };
-use roofline_run::telemetry::{PowerTracker, Recording, Source};
+use roofline_run::telemetry::{PowerReading, PowerTracker, Recording, Source};
 
 /// How long a phase must have been seen: drivers renew their figure every 20 to 100 ms.
 const LEAST: f64 = 0.5;
 /// How long it is seen where somebody asks for its power.
 const ASKED: f64 = 1.0;
+
+/// Seconds that a driver's mean is of, where it tells no other power.
+const MEAN: f64 = 1.0;
 
 /// A recording that goes on, and when each phase ran.
 pub(super) struct Watch {
@@ -29,7 +32,8 @@ struct Span {
     tokens: usize,
 }
 
-/// What each phase drew; none where nobody says, or where it was over too soon.
+/// What each phase drew; none where nobody says, where it was over too soon, or where only means are told and it took turns with
+/// the other one within what they are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Power {
     pub(super) prefill: Option<Drawn>,
@@ -77,15 +81,26 @@ fn seen(spans: &[Span], phase: Phase) -> Seconds {
     Seconds::new(spans.iter().filter(|span| span.phase == phase).map(|span| (span.until - span.from).value()).sum())
 }
 
+/// The longest time that a phase went on without the other one between.
+fn longest(spans: &[Span], phase: Phase) -> Seconds {
+    let alone = spans.chunk_by(|one, other| one.phase == other.phase).filter(|alone| alone[0].phase == phase);
+    let times = alone.map(|alone| (alone[alone.len() - 1].until - alone[0].from).value());
+    Seconds::new(times.fold(0.0, f64::max))
+}
+
 fn drawn(recording: &Recording, spans: &[Span], phase: Phase) -> Option<Drawn> {
     let time = seen(spans, phase);
     if time.value() < LEAST {
         return None;
     }
+    // A mean of what was drawn before is another phase's as much as this one's.
+    if recording.power_reading == Some(PowerReading::Averaged) && longest(spans, phase).value() <= MEAN {
+        return None;
+    }
     let own = || spans.iter().filter(|span| span.phase == phase);
-    let mut energy = Joules::ZERO;
+    let (mut energy, energies) = (Joules::ZERO, recording.energies());
     for span in own() {
-        energy += recording.energy_between(span.from, span.until)?;
+        energy += energies.between(span.from, span.until)?;
     }
     let tokens: usize = own().map(|span| span.tokens).sum();
     let tokens_per_joule = tokens as f64 / energy.value();
@@ -94,7 +109,7 @@ fn drawn(recording: &Recording, spans: &[Span], phase: Phase) -> Option<Drawn> {
 
 #[cfg(test)]
 mod tests {
-    use roofline_run::telemetry::{PowerReading, Sample};
+    use roofline_run::telemetry::Sample;
 
     use super::*;
 
@@ -129,6 +144,26 @@ mod tests {
         assert!((prefill.power.value() - 100.0).abs() < 0.1 && (prefill.tokens_per_joule - 20.0).abs() < 0.1);
         let decode = drawn(&recording(), &spans, Phase::Decode).unwrap();
         assert!((decode.power.value() - 300.0).abs() < 0.1 && (decode.tokens_per_joule - 1.0 / 3.0).abs() < 0.01);
+    }
+
+    /// Means of a second say nothing of phases that take turns within it, and something of one that goes on.
+    #[test]
+    fn a_mean_is_of_nobody_who_takes_turns() {
+        let recording = Recording { power_reading: Some(PowerReading::Averaged), ..recording() };
+        let turns = [
+            span(Phase::Prefill, 0.0, 0.4, 1000),
+            span(Phase::Decode, 0.4, 0.8, 30),
+            span(Phase::Prefill, 0.8, 1.2, 1000),
+            span(Phase::Decode, 1.2, 1.6, 30),
+        ];
+        assert_eq!([Phase::Prefill, Phase::Decode].map(|phase| drawn(&recording, &turns, phase)), [None, None]);
+        let alone = [
+            span(Phase::Prefill, 0.0, 0.3, 1000),
+            span(Phase::Decode, 0.4, 1.0, 30),
+            span(Phase::Decode, 1.0, 1.6, 30),
+        ];
+        assert_eq!(drawn(&recording, &alone, Phase::Prefill), None);
+        assert!(drawn(&recording, &alone, Phase::Decode).is_some());
     }
 
     #[test]

@@ -70,13 +70,14 @@ pub(super) fn usual(plan: &Plan) -> Settings {
     Settings { kv: plan.kv().unwrap_or(settings.kv), ..settings }
 }
 
-/// Refuses what there is no room for, before any of it is made.
+/// Refuses what there is no room for, before any of it is made. Weights are counted as the plan has them; what a GPU has no
+/// kernel for takes more there, of which the engine knows.
 pub(super) fn fits(
     model: &Model,
     plan: &Plan,
     device: &Device,
     (sequences, length): (usize, usize),
-    kv: Format,
+    settings: &Settings,
     executor: &Executor,
 ) -> Result<()> {
     within(model, length)?;
@@ -84,5 +85,5 @@ pub(super) fn fits(
     let workload = Workload::decode(sequences as u64, length as u64)?;
     let graph = model.graph(workload, Lowering::default())?;
     let weights = model.footprint_of(&graph, workload, Dim::ONE, &assignment, Sizes::Exact).weights;
-    executor.has_room(&Need::of(model, weights, sequences, length, kv)?)
+    executor.has_room(&Need::of(model, weights, sequences, length, settings)?)
 }

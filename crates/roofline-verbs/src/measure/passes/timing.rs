@@ -27,6 +27,11 @@ const BUDGET: f64 = 10.0;
 const ANSWERS: f64 = 0.5;
 /// Tokens whose steps are timed one by one where that takes passes of their own.
 const APART: usize = 4;
+/// Further prompts and tokens before a GPU is under watch. A pass that comes a second time is recorded, which runs it a few
+/// hundred times to find its fastest kernels; and one of another shape may take more scratch memory in between, of which
+/// recordings are lost. Memory grows in the first round only, so that every pass is known after the second, and recorded
+/// after the third.
+const SETTLING: usize = 2;
 
 /// Sequences, the tokens of their prompts, and those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +94,9 @@ struct Apart {
     steps: Vec<Sample>,
 }
 
-/// Runs a prompt untimed, so that pages are there and plans are made; then prompts and further tokens by the clock. Tokens
-/// are drawn at random: a dense model takes the same time for any, and a router spreads them over its experts.
+/// Runs a prompt untimed, so that pages are there, plans are made, and passes are recorded where that is done; then prompts
+/// and further tokens by the clock. Tokens are drawn at random: a dense model takes the same time for any, and a router
+/// spreads them over its experts.
 pub(super) fn timed(engine: &Engine<'_>, pass: Pass, effort: Effort, executor: &Executor) -> Result<Timed> {
     let Pass { batch, prompt, .. } = pass;
     let mut session = engine.session(batch, prompt + pass.generate)?;
@@ -102,6 +108,12 @@ pub(super) fn timed(engine: &Engine<'_>, pass: Pass, effort: Effort, executor: &
     runner.prompt()?;
     runner.step()?;
     let clock = if runner.session.device_time().is_some() { PassClock::Device } else { PassClock::Host };
+    let settling = if clock == PassClock::Device { SETTLING } else { 0 };
+    for _ in 0..settling {
+        runner.session.clear();
+        runner.prompt()?;
+        runner.step()?;
+    }
     let mut timed = Timed {
         pass,
         chunk,

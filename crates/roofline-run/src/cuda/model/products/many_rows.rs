@@ -12,7 +12,7 @@ use super::{
     ways::{MOST_WAYS, Plan, Ways, best, fastest, ranked},
 };
 use crate::{
-    Result,
+    Error, Result,
     cuda::{
         THIN_ROWS,
         backend::Argument,
@@ -31,10 +31,10 @@ impl<'g> Products<'g> {
         let gpu = self.kernels.gpu;
         if self.codes.bytes() < m * matrix.k || self.scales[0].bytes() < 2 * m {
             gpu.wait()?;
+            self.grew = true;
             self.codes = Memory::new(gpu, (m * matrix.k).max(self.codes.bytes()))?;
             let rows = m.max(self.scales[0].bytes() / 2);
             self.scales = [Memory::new(gpu, 2 * rows)?, Memory::new(gpu, 4 * rows)?];
-            self.grew = true;
         }
         let kind = matrix.packed.as_ref().map_or(0, |packed| if packed.stored == Stored::BothInt8 { 1 } else { 2 });
         let recipe = Recipe { source: PARTS, function: "narrowed", defines: self.kernels.flags(), shared: 0 };
@@ -94,11 +94,11 @@ impl<'g> Products<'g> {
         };
         if !fp8 && self.sums.bytes() < 4 * linear.m * matrix.n {
             gpu.wait()?;
-            self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
             self.grew = true;
+            self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
         }
         let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
-        let product = gpu.blas()?.product(described, [scales, self.scales[1].address()])?;
+        let product = gpu.blas().map_err(Error::of_model)?.product(described, [scales, self.scales[1].address()])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, linear))
         };
@@ -175,10 +175,10 @@ impl<'g> Products<'g> {
         let (marked, counters) = (most(gemm_packed::Product::marked_bytes), most(gemm_packed::Product::counter_bytes));
         if self.partial.bytes() < partial || self.marked.bytes() < marked || self.counters.bytes() < counters {
             gpu.wait()?;
+            self.grew = true;
             self.partial = Memory::new(gpu, partial.max(self.partial.bytes()))?;
             self.marked = Memory::filled(gpu, marked.max(self.marked.bytes()))?;
             self.counters = Memory::zeroed(gpu, counters.max(self.counters.bytes()))?;
-            self.grew = true;
         }
         Ok(products.into_iter().map(Plan::Tiled).collect())
     }
@@ -213,7 +213,7 @@ impl<'g> Products<'g> {
             compute: Compute::Fp32,
             scales: Scales::None,
         };
-        let product = gpu.blas()?.product(described, [0, 0])?;
+        let product = gpu.blas().map_err(Error::of_model)?.product(described, [0, 0])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| product.enqueue(gpu, algorithm, w, linear.x, linear.y))
         };
