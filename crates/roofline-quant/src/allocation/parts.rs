@@ -51,7 +51,9 @@ impl Portion {
         if together.experts == Experts::InModel && layers > 0 {
             push(EXPERTS, Some((0, layers - 1)));
         }
-        ENDS.iter().for_each(|roles| push(roles, None));
+        for roles in ENDS {
+            push(roles, None);
+        }
         // A rule for what is not there is taken for a slip of the pen.
         for portion in &mut all {
             let own: Vec<Role> = sites.iter().filter(|site| portion.has(site)).map(|site| site.role).collect();

@@ -123,27 +123,24 @@ impl<'j> Tensors<'j> {
         let routers = ["mlp.gate", "block_sparse_moe.gate", "mlp.router"].map(|name| format!("{}{name}", self.prefix));
         let routers = routers.into_iter().filter(|name| self.products.has(name, None));
         feed.extend(routers.map(|module| Reader { module, expert: None, moments: None }));
-        match &feeding {
-            Some(feeding) => {
-                folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
-                folds.extend(self.behind_norm(feeding, feed));
-            }
+        if let Some(feeding) = &feeding {
+            folds.extend(self.behind_norm(&norm("input_layernorm"), attention));
+            folds.extend(self.behind_norm(feeding, feed));
+        } else {
             // Without a norm of its own, the feed-forward block reads what attention reads: all of both takes part, although what
             // is read by nothing that is quantized was not looked at.
-            None => {
-                let mut readers = [attention, feed].concat();
-                let read = |piece: &&Piece| {
-                    let role = piece.item(self.job).site.role;
-                    matches!(role, Role::Query | Role::Key | Role::Value | Role::Gate | Role::Up)
-                };
-                for piece in self.products.all().iter().filter(read) {
-                    let (module, expert) = (piece.origin.module(), piece.origin.expert);
-                    if !readers.iter().any(|reader| reader.module == module) {
-                        readers.push(Reader { module: module.to_owned(), expert, moments: None });
-                    }
+            let mut readers = [attention, feed].concat();
+            let read = |piece: &&Piece| {
+                let role = piece.item(self.job).site.role;
+                matches!(role, Role::Query | Role::Key | Role::Value | Role::Gate | Role::Up)
+            };
+            for piece in self.products.all().iter().filter(read) {
+                let (module, expert) = (piece.origin.module(), piece.origin.expert);
+                if !readers.iter().any(|reader| reader.module == module) {
+                    readers.push(Reader { module: module.to_owned(), expert, moments: None });
                 }
-                folds.extend(self.behind_norm(&norm("input_layernorm"), readers));
             }
+            folds.extend(self.behind_norm(&norm("input_layernorm"), readers));
         }
         if !beyond {
             return folds;
