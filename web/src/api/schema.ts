@@ -6093,7 +6093,7 @@ export interface operations {
                     readonly max_quality_loss?: (number | string) | null;
                     /**
                      * @description The most that all weights may take, such as 5GB
-                     * @default null
+                     * @example 5GB
                      */
                     readonly target_size?: string | null;
                     /**
@@ -6420,7 +6420,7 @@ export interface operations {
                     readonly max_quality_loss?: (number | string) | null;
                     /**
                      * @description The most that all weights may take, such as 5GB
-                     * @default null
+                     * @example 5GB
                      */
                     readonly target_size?: string | null;
                     /**
