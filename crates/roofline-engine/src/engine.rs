@@ -19,7 +19,7 @@ use roofline_run::{
 
 use crate::{
     Error, Result,
-    gpu::{GpuModel, Sizes},
+    gpu::{GpuModel, Sizes, Taken},
     matrix::{Loading, Matrix, Tensors},
     memory, products,
     session::Session,
@@ -167,7 +167,7 @@ pub(crate) enum Loaded<'a> {
 
 impl<'a> Loaded<'a> {
     /// A place for weights, which take so many bytes on a GPU.
-    pub(crate) fn open(settings: &Settings, weights: impl FnOnce(Architecture) -> Bytes) -> Result<Self> {
+    pub(crate) fn open(settings: &Settings, weights: impl FnOnce(Architecture) -> Taken) -> Result<Self> {
         Ok(match &settings.backend {
             Backend::Cpu => Self::Processor(Weights::default()),
             Backend::Cuda { .. } => Self::Gpu(Box::new(GpuModel::open(&settings.backend, settings.values, weights)?)),
@@ -231,7 +231,7 @@ impl<'a> Engine<'a> {
         let loading = Loading::new(&settings)?;
         let weights = |architecture| {
             let sizes = Sizes { values: settings.values, architecture, tied: model.tied };
-            Bytes::new(sizes.of_checkpoint(&tensors, &loading) as f64)
+            sizes.of_checkpoint(&tensors, &loading)
         };
         let mut loaded = Loaded::open(&settings, weights)?;
         let mut take = |key, held| loaded.take(&model, key, held);

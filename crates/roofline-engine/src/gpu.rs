@@ -26,7 +26,7 @@ use roofline_run::cuda::{
 pub(crate) use self::{
     room::{cache_bytes, pass_bytes},
     session::GpuSession,
-    sizes::Sizes,
+    sizes::{Sizes, Taken},
 };
 use crate::{
     Error, Result,
@@ -82,18 +82,19 @@ struct GpuMatrix {
 
 impl GpuModel {
     /// A GPU without weights yet; `weights` says how many bytes they take there. Refuses those that there is no room for.
-    pub(crate) fn open(backend: &Backend, values: Format, weights: impl FnOnce(Architecture) -> Bytes) -> Result<Self> {
+    pub(crate) fn open(backend: &Backend, values: Format, weights: impl FnOnce(Architecture) -> Taken) -> Result<Self> {
         let Backend::Cuda { index, kernels } = backend else {
             return Err(Error::unsupported("a GPU", "the model is to run on the processor"));
         };
         let gpu = Gpu::open(*index, kernels.clone())?;
-        let (needed, free) = (weights(gpu.architecture), gpu.free()?);
+        let (taken, free) = (weights(gpu.architecture), gpu.free()?);
+        let needed = Bytes::new(taken.bytes() as f64);
         if needed > free {
             let sum = format!("{needed} for the weights, {free} free on {}; use fewer bits per weight", gpu.name);
             return Err(Error::Memory { what: "the weights".to_owned(), needed, sum: Some(sum) });
         }
         // As often as leaves half of the memory for everything else.
-        let orders = match 0.5 * free.value() / needed.value() {
+        let orders = match taken.orders_in(0.5 * free.value()) {
             times if times > 3.0 => Orders::All,
             times if times > 2.0 => Orders::Two,
             _ => Orders::One,

@@ -22,7 +22,7 @@ pub fn weights(
     let (settings, _) = settings.clone().on_its_backend();
     let tensors = Tensors::new(checkpoint, settings.round_inputs)?;
     let sizes = Sizes { values: settings.values, architecture, tied: model.tied };
-    Ok(Bytes::new(sizes.of_checkpoint(&tensors, &Loading::new(&settings)?) as f64))
+    Ok(Bytes::new(sizes.of_checkpoint(&tensors, &Loading::new(&settings)?).bytes() as f64))
 }
 
 /// The cache of `sequences` with up to `context` tokens each.

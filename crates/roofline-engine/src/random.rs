@@ -15,7 +15,6 @@ use roofline_core::{
     op::ExpertSide,
     plan::Stored,
     program::{Step, Weight},
-    units::Bytes,
 };
 use roofline_quant::Inputs;
 
@@ -38,7 +37,7 @@ impl Engine<'static> {
         }
         let weights = |architecture| {
             let sizes = Sizes { values: settings.values, architecture, tied: model.tied };
-            Bytes::new(sizes.of_made(&all) as f64)
+            sizes.of_made(&all)
         };
         let mut made = Loaded::open(&settings, weights)?;
         for (key, held) in all {

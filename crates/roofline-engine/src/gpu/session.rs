@@ -170,12 +170,14 @@ impl<'e> GpuSession<'e> {
             let pass = Pass { shape, starts };
             self.clock.start(gpu)?;
             let walked = Steps::new(self, &pass).walk(&program);
+            if walked.is_ok() {
+                self.clock.stop(gpu)?;
+            }
             // Both are asked, and also of a pass that failed on its way.
             if self.products.take_grew() | self.attentions.take_grew() {
                 self.recorded.clear();
             }
             walked?;
-            self.clock.stop(gpu)?;
             if whole {
                 self.recorded.insert(shape, None);
             }

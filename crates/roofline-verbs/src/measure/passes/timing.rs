@@ -27,11 +27,11 @@ const BUDGET: f64 = 10.0;
 const ANSWERS: f64 = 0.5;
 /// Tokens whose steps are timed one by one where that takes passes of their own.
 const APART: usize = 4;
-/// Further prompts and tokens before a GPU is under watch. A pass that comes a second time is recorded, which runs it a few
-/// hundred times to find its fastest kernels; and one of another shape may take more scratch memory in between, of which
-/// recordings are lost. Memory grows in the first round only, so that every pass is known after the second, and recorded
-/// after the third.
-const SETTLING: usize = 2;
+/// Further prompts and tokens before a GPU is under watch, for prompts of which each chunk has the length of the one before and
+/// for others. A pass that comes a second time is recorded, which runs it a few hundred times to find its fastest kernels; and
+/// one of another shape may take more scratch memory in between, of which recordings are lost. Memory grows in the first round
+/// only, so that every pass is known after the second. Recorded it is then where it came twice, and else after the third.
+const SETTLING: [usize; 2] = [1, 2];
 
 /// Sequences, the tokens of their prompts, and those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ pub(super) fn timed(engine: &Engine<'_>, pass: Pass, effort: Effort, executor: &
     runner.prompt()?;
     runner.step()?;
     let clock = if runner.session.device_time().is_some() { PassClock::Device } else { PassClock::Host };
-    let settling = if clock == PassClock::Device { SETTLING } else { 0 };
+    let alike = prompt > chunk && prompt.is_multiple_of(chunk);
+    let settling = if clock == PassClock::Device { SETTLING[usize::from(!alike)] } else { 0 };
     for _ in 0..settling {
         runner.session.clear();
         runner.prompt()?;
