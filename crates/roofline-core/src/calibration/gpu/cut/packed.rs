@@ -3,7 +3,7 @@
 //! A block has as many tokens as there are, up to the next power of two, because what is widened has to serve all of them. Blocks
 //! are as many as there are multiprocessors, and each has the same number of the stages of all fields (a field is a tile of
 //! the output): no wave is half empty, but a field that several blocks share is added up through the L2, and a block whose
-//! stages end one field and begin another leaves sums of both. Where fields are enough, each may be one block's alone; where two
+//! stages end one field and begin another is counted with sums of both (kernels for Hopper leave those of one and add up the other). Where fields are enough, each may be one block's alone; where two
 //! blocks a field nearly fill the machine, they may be neighbours that add up without the L2, and fields may be half as high.
 
 use super::{Cut, Tile, tile};
