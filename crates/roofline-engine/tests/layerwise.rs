@@ -7,7 +7,7 @@ mod common;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use common::{Fixture, deviation};
-use roofline_core::Format;
+use roofline_core::{Format, Model};
 use roofline_engine::{
     Engine, Layerwise, Settings, Substitution, Wanted,
     evaluation::{self, WindowScore, Windows},
@@ -186,6 +186,12 @@ fn substitutes_are_models_of_their_own() {
             let settings = Settings { threads, ..Settings::with(Format::FP32) };
             Substitution::new(&fixture.checkpoint, fixture.tokens[..1].to_vec(), &settings).unwrap()
         };
+        let model = Model::from_config(&fixture.checkpoint.config.to_string(), family).unwrap();
+        let (tokens, vocabulary) = (fixture.tokens[0].len() as u64, model.vocabulary.get());
+        let (held, transient) = Substitution::needs(&fixture.checkpoint, &model, &fixture.tokens[..1], 2);
+        // The weights, and a prediction of each token; and the logits of the one sample that runs, whatever the threads.
+        assert_eq!(held, fixture.checkpoint.bytes() + tokens * (4 * vocabulary + 8 * model.hidden.get()), "{family}");
+        assert_eq!(transient, 4 * tokens * vocabulary, "{family}");
         let (mut one, mut two) = (open(1), open(2));
         assert_eq!(one.divergence(&Replaced::new()).unwrap(), 0.0);
         let mut tried = 0;

@@ -2,20 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::process::Command;
+mod common;
+
+use common::{roofline, shown};
 
 fn recommend(arguments: &str) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roofline"));
-    command.arg("recommend").args(arguments.split_whitespace());
-    command.env("ROOFLINE_CONFIG_DIR", "/nonexistent").env_remove("COLUMNS").env("NO_COLOR", "1");
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let code = output.status.code().unwrap();
-    format!(
-        "exit code: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    )
+    shown(&roofline(&[&["recommend"][..], &arguments.split_whitespace().collect::<Vec<_>>()].concat()))
 }
 
 macro_rules! snapshots {
