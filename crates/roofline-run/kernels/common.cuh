@@ -83,3 +83,13 @@ static __device__ __forceinline__ float warp_max(float value) {
     for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, step));
     return value;
 }
+
+static __device__ __forceinline__ u32 warp_most(u32 value) {
+#if TENSOR_16
+    return __reduce_max_sync(0xffffffff, value);
+#else
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) value = max(value, __shfl_xor_sync(0xffffffff, value, step));
+    return value;
+#endif
+}

@@ -20,6 +20,8 @@
 //            other, times row `blockIdx.y / active` of x
 //   ADDS     1: results are added to the residual stream, FP32, from `stream` to `sums`; y is that times the weights of the
 //            norm behind it, and `squares_out` has the sum of squares of every 16 numbers of a row
+//   NARROWS  1: x of BOTH_INT8 and BOTH_E4M3 is of 16 bit still. Every block rounds all of it to codes in shared memory, a scale for
+//            each row, while its first weights are on their way: cheaper than a kernel in front that does it once
 //   FACTORED 1: x is such a y, not divided by its root mean square yet: results are, by `squares`. A norm's only sum over a
 //            row is so left to the kernels on both sides of it, and the norm needs none of its own.
 
@@ -35,6 +37,9 @@
 #ifndef FACTORED
 #define FACTORED 0
 #endif
+#ifndef NARROWS
+#define NARROWS 0
+#endif
 
 // One step's bytes, with its scales.
 struct Step {
@@ -49,6 +54,40 @@ struct Step {
 #define APART (GROUP != 0 && STORED != NVFP4)
 #define LANES (32 * WARPS)
 #define STRIDE (SPLIT * WARPS)
+
+#if NARROWS
+// The largest magnitude of a row as the bits of its 16-bit number, and the scale that follows.
+static __device__ __forceinline__ u32 row_scale_of(u32 largest) {
+    return row_scale(from_16((u16)largest), STORED == BOTH_INT8 ? TOP_INT8 : TOP_E4M3);
+}
+
+// Rounds `m` rows of `steps` times 64 numbers: eight for each lane and turn, twice read, of which the second comes from a cache.
+template <int THREADS>
+static __device__ __forceinline__ void narrow_rows(const uint4* x, uint2* codes, u32* largest, int m, int steps, int pitch) {
+    int words = steps * 8;
+    for (int row = 0; row < m; row++) {
+        // Magnitudes are in the order of their bits.
+        u32 low = 0, high = 0;
+        for (int at = threadIdx.x; at < words; at += THREADS) {
+            uint4 eight = x[row * words + at];
+            low = max(max(low, eight.x & 0x7fff), max(eight.y & 0x7fff, max(eight.z & 0x7fff, eight.w & 0x7fff)));
+            high = max(max(high, eight.x & 0x7fff0000), max(eight.y & 0x7fff0000, max(eight.z & 0x7fff0000, eight.w & 0x7fff0000)));
+        }
+        low = warp_most(max(low, high >> 16));
+        if (threadIdx.x % 32 == 0) atomicMax(largest + row, low);
+    }
+    __syncthreads();
+    for (int row = 0; row < m; row++) {
+        float inverse = 1 / from_bf16((u16)row_scale_of(largest[row]));
+        for (int at = threadIdx.x; at < words; at += THREADS) {
+            uint4 eight = x[row * words + at];
+            codes[2 * row * pitch + at] = make_uint2(four_codes<STORED == BOTH_INT8>(eight.x, eight.y, inverse),
+                                                     four_codes<STORED == BOTH_INT8>(eight.z, eight.w, inverse));
+        }
+    }
+    __syncthreads();
+}
+#endif
 
 static __device__ __forceinline__ void cluster_wait() {
 #if SPLIT > 1
@@ -123,10 +162,22 @@ extern "C" __global__ void
     // Sixteen bytes of x are eight columns, or sixteen.
     constexpr int x_step = BYTES ? 4 : 8;
     const uint4* x_at[COLUMNS];
+#if NARROWS
+    // Rows lie half of the banks apart.
+    extern __shared__ uint4 codes[];
+    __shared__ u32 largest[8 * COLUMNS];
+    int pitch = steps * 4 + 4;
+    if (threadIdx.x < 8 * COLUMNS) largest[threadIdx.x] = 0;
+    __syncthreads();
+#endif
 #pragma unroll
     for (int block = 0; block < COLUMNS; block++) {
         u64 row = min(8 * block + group, m - 1);
+#if NARROWS
+        x_at[block] = codes + row * pitch + start * 4 + quarter;
+#else
         x_at[block] = (const uint4*)x + (row * steps + start) * x_step + (BYTES ? quarter : place(0, quarter) / 8);
+#endif
     }
     constexpr int apart = (place(1, 0) - place(0, 0)) / 8;
 
@@ -306,6 +357,9 @@ extern "C" __global__ void
     // Weights are on their way; x may still be written.
     chain_wait();
 #endif
+#if NARROWS
+    narrow_rows<LANES>((const uint4*)x, (uint2*)codes, largest, m, steps, pitch);
+#endif
 #if ADDS
 #pragma unroll
     for (int round = 0; round < ROUNDS; round++) {
@@ -361,7 +415,11 @@ extern "C" __global__ void
         if (SPLIT > 1 && !all) shares[0][value][owner] = sum;
         float scale = tensor * LOWERED;
         if (STORED == INT8 || STORED == E4M3 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
+#if NARROWS
+        scale *= from_bf16((u16)row_scale_of(largest[column]));
+#else
         if (BYTES) scale *= from_bf16(x_scales[column]);
+#endif
 #if FACTORED
         scale *= factors[column];
 #endif

@@ -6,7 +6,9 @@ template <int MANTISSA, int BIAS, int TOP> static __device__ __forceinline__ u32
     constexpr int CUT = 23 - MANTISSA;
     u32 normal = ((bits + (1u << (CUT - 1)) - 1 + (bits >> CUT & 1)) >> CUT) - ((127 - BIAS) << MANTISSA);
     u32 small = (u32)__float2int_rn(fabsf(value) * (float)(1u << (BIAS - 1 + MANTISSA)));
-    return sign | min(bits < (u32)(128 - BIAS) << 23 ? small : normal, (u32)TOP);
+    u32 code = min(bits < (u32)(128 - BIAS) << 23 ? small : normal, (u32)TOP);
+    // What is not a number stays none.
+    return sign | (bits > 0x7f800000 ? 0x7f : code);
 }
 
 static __device__ __forceinline__ u32 to_e4m3(float value) { return rounded<3, 7, 0x7e>(value); }
@@ -20,4 +22,18 @@ constexpr float TOP_E4M3 = 448, TOP_E5M2 = 57344, TOP_INT8 = 127.5f;
 static __device__ __forceinline__ u32 row_scale(float largest, float top) {
     u32 ideal = __float_as_uint(largest / top);
     return ideal == 0 ? 0x3f80 : (ideal + 0xffff) >> 16;
+}
+
+// Four codes of two pairs of 16-bit numbers times `by`.
+template <bool INTEGERS> static __device__ __forceinline__ u32 four_codes(u32 first, u32 second, float by) {
+    float a = low_16(first) * by, b = high_16(first) * by, c = low_16(second) * by, d = high_16(second) * by;
+    if (INTEGERS) return to_int8(a) | to_int8(b) << 8 | to_int8(c) << 16 | to_int8(d) << 24;
+#if __CUDA_ARCH__ >= 890
+    u16 low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return (u32)low | (u32)high << 16;
+#else
+    return to_e4m3(a) | to_e4m3(b) << 8 | to_e4m3(c) << 16 | to_e4m3(d) << 24;
+#endif
 }

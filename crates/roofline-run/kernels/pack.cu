@@ -157,7 +157,31 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS)
 #endif
 }
 
-#if !BYTES
+#if BYTES
+// The same for `gemm_parts.cuh`: what is multiplied as it is stored, columns in mma's own order, four tiles of a unit of 128 columns
+// side by side. Scales are of rows, and elsewhere. One thread per tile, unit and lane; there are whole fours of tiles.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS)
+    pack_tiled(const u8* __restrict__ codes, const u8* __restrict__, const u8* __restrict__, u8* __restrict__ out, int n, int k, int,
+               int distinct, int tiles, int units) {
+    u64 item = (u64)blockIdx.x * TILE_THREADS + threadIdx.x;
+    if (item >= (u64)tiles * units * 32) return;
+    int lane = (int)(item % 32), unit = (int)(item / 32 % units), tile = (int)(item / 32 / units);
+    uint4* to = (uint4*)out + (((u64)(tile / 4) * units + unit) * 4 + tile % 4) * 128 + lane;
+    for (int at = 0; at < 4; at++) {
+        u32 words[4];
+        for (int i = 0; i < 4; i++) {
+            bool there;
+            u64 row = source_row(tile, lane / 4 + 8 * (i % 2), n, there) % distinct;
+            words[i] = 0;
+            for (int byte = 0; byte < 4; byte++) {
+                int column = unit * 128 + 32 * at + 4 * (lane % 4) + 16 * (i / 2) + byte;
+                if (there) words[i] |= code_at(codes, row, column, k) << 8 * byte;
+            }
+        }
+        to[32 * at] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+#else
 // The same for `gemm_parts.cuh`: columns in mma's own order, and all that belongs to four tiles and two units side by side,
 // weights, scales, zero points. One thread per tile, unit and lane; there are whole fours of tiles and of units.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS)

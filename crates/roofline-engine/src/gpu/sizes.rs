@@ -24,7 +24,7 @@ pub(crate) struct Sizes {
 /// Bytes of weights on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// What is there in one form, however much room there is: tables, vectors, and what is of 8 bit on both sides.
+    /// What is there in one form, however much room there is: tables, vectors, and plain rows of what is of 8 bit on both sides.
     pub(crate) fixed: u64,
     /// What each [order](roofline_run::cuda::model::Orders) takes.
     pub(crate) ordered: u64,
@@ -101,10 +101,8 @@ impl Sizes {
         let inputs = self.narrowed(format, inputs, shape.1).filter(|_| usage != Use::Expert);
         let product = OnGpu::room(format, inputs.unwrap_or(self.values), shape);
         let table = if usage == Use::Embedding { table } else { 0 };
-        match inputs {
-            Some(_) => Taken { fixed: table + product, ordered: 0 },
-            None => Taken { fixed: table, ordered: product },
-        }
+        let rows = if inputs.is_some() { OnGpu::rows_room(shape) } else { 0 };
+        Taken { fixed: table + rows, ordered: product }
     }
 
     /// What inputs of a product are rounded to where both sides have kernels for that, of few rows and of many; others are
@@ -135,9 +133,9 @@ mod tests {
             let taken = sizes(architecture, false).matrix(Some(Format::FP8), inputs, (64, 128), usage);
             (taken.fixed, taken.ordered)
         };
-        let (once, twice) = (64 * (128 + 2), 64 * (128 + 2) + 64 * (128 + 4));
+        let (once, rows) = (64 * (128 + 2), 64 * (128 + 4));
         assert_eq!(fp8(HOPPER, None, Use::Product), (0, once));
-        assert_eq!(fp8(HOPPER, Some(Format::FP8), Use::Product), (twice, 0));
+        assert_eq!(fp8(HOPPER, Some(Format::FP8), Use::Product), (rows, once));
         assert_eq!(fp8(HOPPER, Some(Format::FP8), Use::Expert), (0, once));
         assert_eq!(fp8(HOPPER, Some(Format::INT8), Use::Product), (0, once));
         assert_eq!(fp8(ADA, Some(Format::FP8), Use::Product), (0, once));

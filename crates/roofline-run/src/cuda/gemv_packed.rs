@@ -19,6 +19,7 @@ const SOURCE: &str = concat!(
     include_str!("../../kernels/common.cuh"),
     include_str!("../../kernels/chain.cuh"),
     include_str!("../../kernels/packed.cuh"),
+    include_str!("../../kernels/narrow.cuh"),
     include_str!("../../kernels/gemv_packed.cu")
 );
 

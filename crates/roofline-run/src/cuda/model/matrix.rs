@@ -51,6 +51,9 @@ pub enum Orders {
     All,
 }
 
+/// The only architecture with products of many rows of 8 bit on both sides, but for what cuBLASLt has of INT8.
+const BYTES: Architecture = Architecture { major: 9, minor: 0 };
+
 /// A matrix, or one for each of several experts.
 pub struct Matrix {
     /// Rows: outputs of the product.
@@ -100,18 +103,21 @@ impl Matrix {
     /// Whether a GPU multiplies 8-bit inputs of this format by as many rows as there may be: those of FP8 have a scale each,
     /// which cuBLASLt takes on 9.0 only.
     pub fn narrows_on(architecture: Architecture, inputs: Format) -> bool {
-        inputs != Format::FP8 || architecture == Architecture { major: 9, minor: 0 }
+        inputs != Format::FP8 || architecture == BYTES
     }
 
     /// Bytes of `n` rows of `k` numbers in [one order](Orders::One), stored in `format` and multiplied by `inputs`; what no kernel
-    /// reads so is of 16 bit there.
+    /// reads so is of 16 bit there. Where inputs are of 8 bit, [plain rows](Self::rows_room) are there besides.
     pub fn room(format: Option<Format>, inputs: Format, (n, k): (usize, usize)) -> u64 {
         let own = format.filter(|format| Self::packs(*format, inputs, k)).and_then(|format| Stored::of(format, inputs));
         let stored = own.or_else(|| k.is_multiple_of(STEP).then_some(Stored::Sixteen));
         let Some(stored) = stored else { return 2 * n as u64 * k as u64 };
-        // Rows of 8-bit numbers and their scales in FP32 are kept beside what kernels of few rows read.
-        let beside = if stored.bytes() { n * (k + 4) } else { 0 };
-        (sizes(stored, n.div_ceil(TILE), k.div_ceil(STEP)).iter().sum::<usize>() + beside) as u64
+        sizes(stored, n.div_ceil(TILE), k.div_ceil(STEP)).iter().sum::<usize>() as u64
+    }
+
+    /// Bytes of as many rows of 8-bit numbers, with their scales in FP32, which cuBLASLt reads.
+    pub fn rows_room((n, k): (usize, usize)) -> u64 {
+        n as u64 * (k as u64 + 4)
     }
 
     /// `n` rows of `k` numbers, one source for each expert.
@@ -227,11 +233,13 @@ impl Matrix {
     fn tile(&self, kernels: &Kernels<'_>, stored: Stored, sources: &[Source<'_>]) -> Result<Option<Tiles>> {
         let gpu = kernels.gpu;
         let sixteen = stored == Stored::Sixteen;
-        let fits = sixteen || (!stored.bytes() && !kernels.half);
+        let (n, k) = (self.n, self.k);
+        // Rows of codes are whole units of the copy engine.
+        let codes = gpu.architecture == BYTES && k.is_multiple_of(2 * STEP);
+        let fits = sixteen || if stored.bytes() { codes } else { !kernels.half };
         if !fits || sources.len() > MATRICES || gpu.architecture < OLDEST {
             return Ok(None);
         }
-        let (n, k) = (self.n, self.k);
         let shape = Tiled { stored, half: kernels.half, m: 64, n, k, matrices: sources.len() };
         let (tiles, units) = (n.div_ceil(TILE).next_multiple_of(4), shape.units());
         let groups = sources[0].format.block().map_or(1, |block| k.div_ceil(block as usize));
@@ -378,7 +386,8 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     let of = |(at, stored): (usize, Stored)| {
         (format!("pack {stored:?}"), recipe(stored, at % 2 == 1, at % 2 == 0, "unpack"))
     };
-    stored.into_iter().enumerate().map(of).collect()
+    let bytes = ("pack BothInt8".to_owned(), recipe(Stored::BothInt8, false, false, "pack_tiled"));
+    stored.into_iter().enumerate().map(of).chain([bytes]).collect()
 }
 
 pub(super) fn unsupported(reason: String) -> Error {
@@ -400,7 +409,7 @@ mod tests {
         // A scale of 16 bit for each row, or for each group.
         assert_eq!(room("int8", Format::BF16, 128), 64 * (128 + 2));
         assert_eq!(room("int4-g128", Format::BF16, 128), 64 * (64 + 2));
-        assert_eq!(room("int8", Format::INT8, 128), 64 * (128 + 2) + 64 * (128 + 4));
+        assert_eq!((room("int8", Format::INT8, 128), Matrix::rows_room((64, 128))), (64 * (128 + 2), 64 * (128 + 4)));
         // Rows that are no whole steps lie as they are, those that fill no tile are filled up.
         assert_eq!(room("int8", Format::BF16, 60), 64 * 120);
         assert_eq!(Matrix::room(Some(Format::BF16), Format::BF16, (63, 128)), 64 * 256);

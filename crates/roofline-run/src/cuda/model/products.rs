@@ -16,7 +16,7 @@ pub use self::{
 use super::{
     Kernels, Matrix, Memory,
     matrix::{Tiles, unsupported},
-    thin::{self, Shape, Way},
+    thin::{self, Shape},
 };
 use crate::{
     Result,
@@ -128,14 +128,14 @@ impl<'g> Products<'g> {
             let peers: Vec<&Matrix> = peers.iter().filter(same).copied().collect();
             let ways = self.tiled(matrix, key.shape)?;
             let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
-                Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, starts),
+                Plan::Tiled(product) => self.run_tiled(product, matrix, (&linear, 0), starts),
                 _ => Err(unsupported("another way of a product of experts".to_owned())),
             };
             let plan = best(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))?;
             self.plans.insert(key, Ways::only(plan));
         }
         match self.plans[&key].plan() {
-            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, starts),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, (&linear, 0), starts),
             _ => Err(unsupported("another way of a product of experts".to_owned())),
         }
     }
@@ -163,22 +163,32 @@ impl<'g> Products<'g> {
     }
 
     fn planned(&mut self, matrix: &Matrix, peers: &[&Matrix], asked: &Linear, choice: Option<Choice>) -> Result<()> {
-        let mut linear = *asked;
-        let mut scales = 0;
         if matrix.narrows() {
-            self.narrow(matrix, linear.m, linear.x)?;
-            (linear.x, scales) = (self.codes.address(), self.scales[0].address());
+            self.room_for_codes(matrix, asked.m)?;
         }
-        let shape = Shape::of(&linear, choice.map_or(0, |choice| choice.visits));
+        let shape = Shape::of(asked, choice.map_or(0, |choice| choice.visits));
         let key = key(matrix, shape);
         if !self.plans.contains_key(&key) {
-            let ways = self.plan(matrix, peers, (&linear, scales), choice)?;
+            let ways = self.plan(matrix, peers, asked, choice)?;
             self.plans.insert(key, ways);
         }
-        match self.plans[&key].plan() {
-            Plan::Thin(way) => thin::enqueue(&self.kernels, way, matrix, &linear, scales, choice),
+        self.enqueue(self.plans[&key].plan(), matrix, asked, choice)
+    }
+
+    /// A product by one of its ways, with a kernel in front that rounds its inputs where that is not done within.
+    fn enqueue(&self, plan: &Plan<'g>, matrix: &Matrix, asked: &Linear, choice: Option<Choice>) -> Result<()> {
+        let mut linear = *asked;
+        let mut scales = [0, 0];
+        let within = matches!(plan, Plan::Thin(way) if way.narrows);
+        if matrix.narrows() && !within {
+            self.narrow(matrix, linear.m, linear.x)?;
+            linear.x = self.codes.address();
+            scales = [self.scales[0].address(), self.scales[1].address()];
+        }
+        match plan {
+            Plan::Thin(way) => thin::enqueue(&self.kernels, way, matrix, &linear, scales[0], choice),
             Plan::Slices(way) => self.run_slices(way, matrix, &linear),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, &linear, 0),
+            Plan::Tiled(product) => self.run_tiled(product, matrix, (&linear, scales[0]), 0),
             Plan::Narrow(product, algorithm) => self.run_narrow(product, algorithm, matrix, &linear),
             Plan::Blas(product, algorithm) => {
                 let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
@@ -191,11 +201,24 @@ impl<'g> Products<'g> {
         }
     }
 
+    /// Ways that run on this GPU, by the time each takes on `peers`.
+    fn ranked(
+        &self,
+        ways: Vec<Plan<'g>>,
+        peers: &[&Matrix],
+        linear: &Linear,
+        choice: Option<Choice>,
+    ) -> Result<Vec<(f64, Plan<'g>)>> {
+        ranked(ways, |way| {
+            fastest(self.kernels, peers.len(), &mut |at| self.enqueue(way, peers[at], linear, choice))
+        })
+    }
+
     fn plan(
         &mut self,
         matrix: &Matrix,
         peers: &[&Matrix],
-        (linear, scales): (&Linear, u64),
+        linear: &Linear,
         choice: Option<Choice>,
     ) -> Result<Ways<'g>> {
         let shape = Shape::of(linear, choice.map_or(0, |choice| choice.visits));
@@ -205,14 +228,8 @@ impl<'g> Products<'g> {
             peers.push(matrix);
         }
         if matrix.packed.is_some() && linear.m <= THIN_ROWS {
-            let ways = thin::ways(&self.kernels, matrix, shape)?;
-            let time = |way: &Way| {
-                fastest(self.kernels, peers.len(), &mut |at| {
-                    thin::enqueue(&self.kernels, way, peers[at], linear, scales, choice)
-                })
-            };
-            let ranked = ranked(ways, time)?;
-            return Ok(Ways::near(ranked.into_iter().map(|(took, way)| (took, Plan::Thin(way))).collect()));
+            let ways = thin::ways(&self.kernels, matrix, shape)?.into_iter().map(Plan::Thin).collect();
+            return Ok(Ways::near(self.ranked(ways, &peers, linear, choice)?));
         }
         if linear.unnormed.is_some() || linear.sum.is_some() {
             return Err(unsupported("a norm within a product of many rows".to_owned()));
@@ -221,7 +238,7 @@ impl<'g> Products<'g> {
             return self.gated(matrix, &peers, linear);
         }
         if matrix.narrows() {
-            return self.narrow_blas(matrix, linear).map(Ways::only);
+            return self.narrow_ways(matrix, &peers, linear);
         }
         if choice.is_some() || !matrix.k.is_multiple_of(8) {
             return Ok(Ways::only(Plan::Plain));

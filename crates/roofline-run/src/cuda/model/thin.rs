@@ -11,7 +11,7 @@ use crate::{
     Result,
     cuda::{
         backend::Argument,
-        gemv_packed::{Activation, Division, Stored, Thin},
+        gemv_packed::{Activation, Division, STEP, Stored, Thin},
         gpu::Recipe,
     },
 };
@@ -45,6 +45,18 @@ impl Shape {
 pub(super) struct Way {
     function: CudaFunction,
     grid: Grid,
+    /// Whether 8-bit inputs are rounded within, and not by a kernel in front.
+    pub(super) narrows: bool,
+}
+
+/// Most bytes of shared memory for inputs that are rounded within: two blocks of a Hopper multiprocessor have room for these and
+/// for their sums.
+const MOST_CODES: usize = 80 << 10;
+
+/// Bytes of shared memory for the codes of inputs, of which rows lie half of the banks apart; none where that is too much.
+fn codes(thin: &Thin, block: u32) -> Option<u32> {
+    let bytes = thin.m * STEP * thin.steps() + thin.m * 64;
+    (thin.stored.bytes() && bytes <= MOST_CODES.min(block as usize / 2)).then_some(bytes as u32)
 }
 
 fn thin(stored: Stored, half: bool, matrix: (usize, usize), shape: Shape) -> Thin {
@@ -53,14 +65,16 @@ fn thin(stored: Stored, half: bool, matrix: (usize, usize), shape: Shape) -> Thi
     Thin { activation, stored, half, m: shape.m, n: if shape.gated { n / 2 } else { n }, k }
 }
 
-fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool) -> Recipe {
-    let mut recipe = thin.recipe(division);
+/// A kernel, which rounds inputs itself where it has room for their codes.
+fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool, codes: Option<u32>) -> Recipe {
+    let mut recipe = Recipe { shared: codes.unwrap_or(0), ..thin.recipe(division) };
     let flag = |on: bool| i64::from(on);
     recipe.defines.extend([
         ("WIDE", flag(shape.wide)),
         ("EXPERTS", flag(shape.visits > 0)),
         ("FACTORED", flag(shape.unnormed)),
         ("ADDS", flag(shape.adds)),
+        ("NARROWS", flag(codes.is_some())),
         ("CHAINED", flag(chained)),
     ]);
     recipe
@@ -72,18 +86,23 @@ pub(super) fn ways(kernels: &Kernels<'_>, matrix: &Matrix, shape: Shape) -> Resu
     let gpu = kernels.gpu;
     let thin = thin(packed.stored, kernels.half, (matrix.n, matrix.k), shape);
     let divisions = thin.divisions(gpu.multiprocessors, gpu.architecture.major >= 9);
-    let recipes: Vec<Recipe> =
-        divisions.iter().map(|division| recipe(&thin, *division, shape, super::launch::chains(gpu))).collect();
+    let chains = super::launch::chains(gpu);
+    let within = codes(&thin, gpu.block_shared()?);
+    let kinds = [Some(None), within.map(Some)];
+    let all: Vec<(Division, Option<u32>)> =
+        kinds.into_iter().flatten().flat_map(|codes| divisions.iter().map(move |own| (*own, codes))).collect();
+    let recipes: Vec<Recipe> = all.iter().map(|(own, codes)| recipe(&thin, *own, shape, chains, *codes)).collect();
     let functions = gpu.functions(&recipes)?;
-    let way = |(division, function): (&Division, CudaFunction)| Way {
+    let way = |((division, codes), function): ((Division, Option<u32>), CudaFunction)| Way {
         function,
         grid: Grid {
-            blocks: (thin.blocks(*division, gpu.multiprocessors), shape.visits.max(1) as u32),
+            blocks: (thin.blocks(division, gpu.multiprocessors), shape.visits.max(1) as u32),
             threads: 32 * division.warps,
-            shared: 0,
+            shared: codes.unwrap_or(0),
         },
+        narrows: codes.is_some(),
     };
-    Ok(divisions.iter().zip(functions).map(way).collect())
+    Ok(all.into_iter().zip(functions).map(way).collect())
 }
 
 /// Asks for a product.
@@ -126,6 +145,7 @@ pub(super) fn enqueue(
 }
 
 pub(super) fn sources() -> Vec<(String, Recipe)> {
+    const HOPPER_SHARED: u32 = 227 << 10;
     let plain = Shape { m: 1, wide: false, gated: false, visits: 0, unnormed: false, adds: false };
     let wide = Shape { wide: true, unnormed: true, ..plain };
     let experts = Shape { gated: true, visits: 4, ..plain };
@@ -136,13 +156,15 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         let divisions = thin.divisions(132, false);
         let Shape { visits, unnormed, adds, .. } = shape;
         let name = format!("chained thin {stored:?} visits {visits} unnormed {unnormed} adds {adds}");
-        divisions.first().map(|division| (name, recipe(&thin, *division, shape, true)))
+        divisions.first().map(|division| (name, recipe(&thin, *division, shape, true, codes(&thin, HOPPER_SHARED))))
     };
     let all = [
         (Stored::Int4(128), wide),
         (Stored::Int4(128), gated),
         (Stored::Nf4, adds),
         (Stored::BothFp8, adds),
+        (Stored::BothInt8, gated),
+        (Stored::BothFp8, wide),
         (Stored::Sixteen, experts),
         (Stored::Mxfp4, experts),
         (Stored::Nf4, experts),

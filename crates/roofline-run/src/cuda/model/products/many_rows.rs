@@ -9,13 +9,13 @@ use super::{
         thin::{self, Shape, Way},
     },
     Choice, Linear, Products,
-    ways::{MOST_WAYS, Plan, Ways, best, fastest, ranked},
+    ways::{MOST_WAYS, Plan, Ways, best, fastest},
 };
 use crate::{
     Error, Result,
     cuda::{
         THIN_ROWS,
-        backend::Argument,
+        backend::{Argument, PACKED_BYTES_ROWS},
         cublaslt::{self, Algorithm, Compute, Product, Scales, Type},
         gemm_packed::{self, Addresses, Tiled},
         gemv_packed::Stored,
@@ -26,8 +26,8 @@ use crate::{
 /// Rows up to which kernels of few rows may be faster, a few at a time.
 const SLICED: usize = 64;
 impl<'g> Products<'g> {
-    /// Inputs of a product of 8-bit numbers.
-    pub(super) fn narrow(&mut self, matrix: &Matrix, m: usize, x: u64) -> Result<()> {
+    /// Room for the inputs of a product of 8-bit numbers.
+    pub(super) fn room_for_codes(&mut self, matrix: &Matrix, m: usize) -> Result<()> {
         let gpu = self.kernels.gpu;
         if self.codes.bytes() < m * matrix.k || self.scales[0].bytes() < 2 * m {
             gpu.wait()?;
@@ -36,6 +36,12 @@ impl<'g> Products<'g> {
             let rows = m.max(self.scales[0].bytes() / 2);
             self.scales = [Memory::new(gpu, 2 * rows)?, Memory::new(gpu, 4 * rows)?];
         }
+        Ok(())
+    }
+
+    /// Inputs of a product of 8-bit numbers.
+    pub(super) fn narrow(&self, matrix: &Matrix, m: usize, x: u64) -> Result<()> {
+        let gpu = self.kernels.gpu;
         let kind = matrix.packed.as_ref().map_or(0, |packed| if packed.stored == Stored::BothInt8 { 1 } else { 2 });
         let recipe = Recipe { source: PARTS, function: "narrowed", defines: self.kernels.flags(), shared: 0 };
         let function = gpu.function(&recipe)?;
@@ -76,8 +82,30 @@ impl<'g> Products<'g> {
         chained(gpu, &function, Grid::of(gpu.multiprocessors as usize * 8, 256), &arguments)
     }
 
+    /// The fastest ways of a product of 8-bit numbers on both sides: cuBLASLt's, and up to some rows those of a kernel of its own.
+    pub(super) fn narrow_ways(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
+        // What is tried is tried on numbers.
+        self.narrow(matrix, linear.m, linear.x)?;
+        let mut ways = vec![self.narrow_blas(matrix, linear)?];
+        if !linear.wide && linear.m <= PACKED_BYTES_ROWS {
+            ways.extend(self.tiled(matrix, Shape::of(linear, 0))?);
+        }
+        self.nearest(ways, peers, linear)
+    }
+
+    /// The fastest of several ways of many rows, and those that are near it where it matters what lies between kernels.
+    fn nearest(&self, ways: Vec<Plan<'g>>, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
+        let mut ways = ways;
+        if ways.len() == 1 {
+            return Ok(Ways::only(ways.remove(0)));
+        }
+        let mut ranked = self.ranked(ways, peers, linear, None)?;
+        ranked.truncate(if linear.m <= SLICED { MOST_WAYS } else { 1 });
+        Ok(Ways::near(ranked))
+    }
+
     /// 8-bit numbers on both sides, by cuBLASLt.
-    pub(super) fn narrow_blas(&mut self, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
+    fn narrow_blas(&mut self, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
         let fp8 = matrix.packed.as_ref().is_some_and(|packed| packed.stored == Stored::BothFp8);
         let sixteen = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
@@ -109,13 +137,7 @@ impl<'g> Products<'g> {
     /// The fastest ways of a gate and what it multiplies.
     pub(super) fn gated(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
         let products = self.tiled(matrix, Shape::of(linear, 0))?;
-        let time = |way: &Plan<'g>| {
-            fastest(self.kernels, peers.len(), &mut |at| match way {
-                Plan::Tiled(product) => self.run_tiled(product, peers[at], linear, 0),
-                _ => Err(unsupported("another way of a gate".to_owned())),
-            })
-        };
-        Ok(Ways::near(ranked(products, time)?))
+        Ok(Ways::near(self.ranked(products, peers, linear, None)?))
     }
 
     /// The fastest of all ways of a product of many rows.
@@ -133,22 +155,7 @@ impl<'g> Products<'g> {
         if !(linear.wide || sixteen && linear.m > SLICED) {
             ways.extend(self.tiled(matrix, shape)?);
         }
-        if ways.len() == 1 {
-            return Ok(Ways::only(ways.remove(0)));
-        }
-        let ask = |way: &Plan<'g>, matrix: &Matrix| match way {
-            Plan::Slices(way) => self.run_slices(way, matrix, linear),
-            Plan::Tiled(product) => self.run_tiled(product, matrix, linear, 0),
-            Plan::Blas(product, algorithm) => {
-                let w = matrix.rows(&self.kernels, 0, &self.scratch)?;
-                product.enqueue(self.kernels.gpu, algorithm, w, linear.x, linear.y)
-            }
-            _ => Err(unsupported("another way of a product of many rows".to_owned())),
-        };
-        let mut ranked = ranked(ways, |way| fastest(self.kernels, peers.len(), &mut |at| ask(way, peers[at])))?;
-        // What lies between long kernels does not matter.
-        ranked.truncate(if linear.m <= SLICED { MOST_WAYS } else { 1 });
-        Ok(Ways::near(ranked))
+        self.nearest(ways, peers, linear)
     }
 
     pub(super) fn run_slices(&self, way: &Way, matrix: &Matrix, linear: &Linear) -> Result<()> {
@@ -187,7 +194,7 @@ impl<'g> Products<'g> {
         &self,
         product: &gemm_packed::Product,
         matrix: &Matrix,
-        linear: &Linear,
+        (linear, x_scales): (&Linear, u64),
         starts: u64,
     ) -> Result<()> {
         let Some(own) = &matrix.tiled else {
@@ -196,7 +203,7 @@ impl<'g> Products<'g> {
         let [weights, scales, partial, marked, counters] =
             [&own.weights, &own.scales, &self.partial, &self.marked, &self.counters].map(Memory::address);
         let (x, y) = (linear.x, linear.y);
-        let addresses = Addresses { weights, scales, x, x_scales: 0, y, partial, marked, counters, starts };
+        let addresses = Addresses { weights, scales, x, x_scales, y, partial, marked, counters, starts };
         product.enqueue(self.kernels.gpu, &addresses)
     }
 
