@@ -112,8 +112,8 @@ impl Calibration {
         own.map_or(Seconds::ZERO, |prompts| prompts.time(gap::beside(op)))
     }
 
-    /// What rounding the inputs of a product to 8 bit takes in a whole pass: a kernel of its own, which looks for the largest number of
-    /// a row as a norm adds up its squares. A kernel that stands alone is given rounded inputs.
+    /// What rounding the inputs of a product to 8 bit takes in a whole pass, where that is not done within it: a kernel of its own,
+    /// which looks for the largest number of a row as a norm adds up its squares. A kernel that stands alone is given rounded inputs.
     pub(crate) fn rounding(&self, op: &Op, precision: &Precision, sizes: Sizes) -> Seconds {
         let linear = match op {
             Op::Linear(linear) => linear,
@@ -125,6 +125,10 @@ impl Calibration {
             return Seconds::ZERO;
         }
         let (tokens, width) = (u128::from(linear.m.get()), linear.k);
+        let within = |terms: &GpuTerms| terms.thin_rows.rounds(linear.m.get(), width.get());
+        if matches!(&self.terms, Terms::Gpu(terms) if within(terms)) {
+            return Seconds::ZERO;
+        }
         let rows = Op::Elementwise(Elementwise { kind: ElementwiseKind::Norm, tokens, vectors: Dim::ONE, width });
         self.causes(&rows, precision, sizes).map_or(Seconds::ZERO, |causes| causes.time + self.between())
     }

@@ -100,6 +100,12 @@ impl LayerCache {
         }
     }
 
+    /// Whether all that a token after the first `length` sees is still there.
+    pub(crate) fn holds(&self, length: usize) -> bool {
+        let from = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
+        self.first.iter().all(|first| *first <= from)
+    }
+
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> u64 {
         [&self.keys, &self.values].iter().map(|side| (side.codes.len() + side.scales.len()) as u64).sum()

@@ -161,6 +161,15 @@ impl<'e, 'a> ProcessorSession<'e, 'a> {
         self.caches.iter_mut().for_each(LayerCache::clear);
     }
 
+    /// As [`crate::Session::rewind`].
+    pub(crate) fn rewind(&mut self, length: usize) -> bool {
+        let holds = self.caches.iter().all(|cache| cache.holds(length));
+        if holds {
+            self.lengths.iter_mut().for_each(|own| *own = length.min(*own));
+        }
+        holds
+    }
+
     /// Takes what ran since it was last taken.
     pub(crate) fn take_ran(&mut self) -> Vec<Ran> {
         std::mem::take(&mut self.ran)

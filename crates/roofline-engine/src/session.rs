@@ -87,6 +87,15 @@ impl<'e, 'a> Session<'e, 'a> {
         }
     }
 
+    /// Forgets what came after the first `length` tokens of each sequence. False, and nothing is forgotten, where a sliding
+    /// window has lost what a token after these would see.
+    pub fn rewind(&mut self, length: usize) -> bool {
+        match &mut self.place {
+            Place::Processor(own) => own.rewind(length),
+            Place::Gpu(own) => own.rewind(length),
+        }
+    }
+
     /// Takes what ran since it was last taken.
     pub fn take_ran(&mut self) -> Vec<Ran> {
         match &mut self.place {

@@ -58,6 +58,44 @@ fn bf16_is_as_close_as_transformers() {
     }
 }
 
+/// Tokens after those that were forgotten find what the first ones found; where a window has lost that, nothing is forgotten.
+#[test]
+fn tokens_can_be_taken_back() {
+    let (mut taken, mut refused) = (0, 0);
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        // Short chunks need little room beside a window.
+        let settings = Settings { chunk: Some(2), ..settings(Format::FP32) };
+        let engine = Engine::load(&fixture.checkpoint, settings, &mut |_, _| Ok(())).unwrap();
+        let windowed = engine.model.layers.iter().any(|layer| {
+            matches!(layer.attention, roofline_core::model::AttentionLayer::Grouped { window: Some(_), .. })
+        });
+        for back in [1, 7, 16, 23] {
+            let mut session = engine.session(2, 24).unwrap();
+            let parts =
+                |range: std::ops::Range<usize>| fixture.tokens.iter().map(move |own| own[range.clone()].to_vec());
+            let feed = |session: &mut roofline_engine::Session<'_, '_>, range| {
+                session.feed(0..2, &parts(range).collect::<Vec<_>>(), Wanted::Last).unwrap()
+            };
+            feed(&mut session, 0..back);
+            let first = feed(&mut session, back..back + 1);
+            for at in back + 1..24 {
+                feed(&mut session, at..at + 1);
+            }
+            if session.rewind(back) {
+                assert_eq!(session.lengths(), [back, back], "{family}");
+                assert_eq!(feed(&mut session, back..back + 1), first, "{family}, back to {back}");
+                taken += 1;
+            } else {
+                assert!(windowed, "{family} has no window");
+                assert_eq!(session.lengths(), [24, 24], "{family}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(taken > 40 && refused > 8, "{taken} taken back, {refused} refused");
+}
+
 /// However tokens come - one by one, in chunks that cut windows, one sequence before the other - their logits are the same.
 #[test]
 fn chunks_and_batches_change_nothing() {

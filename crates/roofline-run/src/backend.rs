@@ -55,7 +55,7 @@ pub fn thin_rows(device: &Device) -> ThinRows {
     if !matches!(device.kind, Kind::Gpu | Kind::Soc) {
         return ThinRows::all(cpu::kernels::linear::THIN_ROWS as u64);
     }
-    let rows = ThinRows::all(cuda::THIN_ROWS as u64);
+    let rows = ThinRows::all(cuda::THIN_ROWS as u64).rounding(cuda::ROUNDED_BYTES as u64);
     let capability = device.compute_capability.as_deref().and_then(|text| text.split_once('.')?.0.parse::<u32>().ok());
     match capability {
         Some(9) => rows.packing(cuda::PACKED_BYTES_ROWS as u64).contested(cuda::CONTESTED_ROWS as u64),

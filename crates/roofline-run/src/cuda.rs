@@ -26,6 +26,7 @@ mod widen;
 
 pub(crate) use backend::{CONTESTED_ROWS, PACKED_BYTES_ROWS};
 pub use gemv_packed::THIN_ROWS;
+pub(crate) use model::thin::ROUNDED_BYTES;
 
 pub use backend::Cuda;
 pub use compiler::{Architecture, Compiler};

@@ -203,10 +203,11 @@ impl Costs {
 impl GpuTerms {
     /// By the kernels that run: where two are tried, the faster ones.
     pub(super) fn parts(&self, op: &Op, precision: &Precision, sizes: Sizes, stands: Stands) -> Option<Parts> {
-        let kernels = match stands {
-            Stands::Alone => [Family::of, Family::other].map(|family| family(op, precision, self.thin_rows)),
-            Stands::InPass => [Family::in_pass(op, precision, self.thin_rows), None],
+        let other = match stands {
+            Stands::Alone => Family::other,
+            Stands::InPass => Family::other_in_pass,
         };
+        let kernels = [Family::of, other].map(|family| family(op, precision, self.thin_rows));
         let by = |family| self.parts_by(op, precision, sizes, family);
         kernels.into_iter().flatten().filter_map(by).min_by(|a, b| a.time.total_cmp(&b.time))
     }

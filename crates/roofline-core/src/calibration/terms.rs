@@ -70,12 +70,10 @@ impl Family {
         (contested && is_widened(precision)).then_some(Self::Packed)
     }
 
-    /// Those of [`Family::of`] in a pass of the stack's own, where bytes times bytes are the library's.
-    pub(super) fn in_pass(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
-        Self::of(op, precision, thin_rows).map(|family| match family {
-            Self::Packed if !is_widened(precision) => Self::Tiled,
-            family => family,
-        })
+    /// The kernels that are tried beside those of [`Family::of`] in a pass of the stack's own: the library's for bytes times bytes.
+    pub(super) fn other_in_pass(op: &Op, precision: &Precision, thin_rows: ThinRows) -> Option<Self> {
+        let packed = Self::of(op, precision, thin_rows) == Some(Self::Packed);
+        (packed && !is_widened(precision)).then_some(Self::Tiled)
     }
 
     /// None for an operator that neither form describes.
@@ -111,12 +109,16 @@ pub struct ThinRows {
     /// In a pass of the stack's own, what comes before and behind a thin product is a part of it, and it always runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contested: Option<u64>,
+    /// Bytes up to which thin products of bytes times bytes round 16-bit inputs themselves, in a pass of the stack's own. Of more,
+    /// and where there is none, a kernel in front of the product does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounded: Option<u64>,
 }
 
 impl ThinRows {
     /// The same for all weights.
     pub const fn all(rows: u64) -> Self {
-        Self { native: rows, widened: rows, packed: None, contested: None }
+        Self { native: rows, widened: rows, packed: None, contested: None, rounded: None }
     }
 
     /// The same with kernels of the stack's own for more rows of packed weights, and of bytes times bytes up to `native` rows.
@@ -129,6 +131,17 @@ impl ThinRows {
     #[must_use]
     pub const fn contested(self, least: u64) -> Self {
         Self { contested: Some(least), ..self }
+    }
+
+    /// The same with thin products that round up to so many bytes of inputs themselves.
+    #[must_use]
+    pub const fn rounding(self, bytes: u64) -> Self {
+        Self { rounded: Some(bytes), ..self }
+    }
+
+    /// Whether inputs of bytes times bytes are rounded within the product.
+    pub(super) fn rounds(self, rows: u64, width: u64) -> bool {
+        rows <= self.native && self.rounded.is_some_and(|most| rows * width <= most)
     }
 
     /// TF32 has no kernel for few rows: they are the library's at any number.

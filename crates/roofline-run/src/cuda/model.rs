@@ -9,7 +9,7 @@ mod memory;
 mod products;
 mod recording;
 mod small;
-mod thin;
+pub(crate) mod thin;
 
 pub use attention::{Attending, Attentions, Cached};
 pub(super) use launch::{Grid, chained, chains};

@@ -291,7 +291,7 @@ mod tests {
         let device = Registry::builtin().find("h200").unwrap().into_owned();
         let precision = precision.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
         let op = Graph::gemm(m, n, k).unwrap().nodes[0].op;
-        let thin_rows = ThinRows { native: 16, widened: 64, packed: None, contested: None };
+        let thin_rows = ThinRows { widened: 64, ..ThinRows::all(16) };
         let family = Family::of(&op, &precision, thin_rows).unwrap();
         Task::of(&op, &precision, Sizes::Exact, family, 132)
     }

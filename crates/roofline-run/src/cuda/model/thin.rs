@@ -49,14 +49,15 @@ pub(super) struct Way {
     pub(super) narrows: bool,
 }
 
-/// Most bytes of shared memory for inputs that are rounded within: two blocks of a Hopper multiprocessor have room for these and
-/// for their sums.
-const MOST_CODES: usize = 80 << 10;
+/// Most bytes of inputs that are rounded within: two blocks of a Hopper multiprocessor have room in their shared memory for the
+/// codes and for their sums.
+pub(crate) const ROUNDED_BYTES: usize = 80 << 10;
 
 /// Bytes of shared memory for the codes of inputs, of which rows lie half of the banks apart; none where that is too much.
 fn codes(thin: &Thin, block: u32) -> Option<u32> {
-    let bytes = thin.m * STEP * thin.steps() + thin.m * 64;
-    (thin.stored.bytes() && bytes <= MOST_CODES.min(block as usize / 2)).then_some(bytes as u32)
+    let all = thin.m * STEP * thin.steps();
+    let bytes = all + thin.m * 64;
+    (thin.stored.bytes() && all <= ROUNDED_BYTES && bytes <= block as usize / 2).then_some(bytes as u32)
 }
 
 fn thin(stored: Stored, half: bool, matrix: (usize, usize), shape: Shape) -> Thin {

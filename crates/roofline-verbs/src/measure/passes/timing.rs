@@ -156,15 +156,18 @@ impl Runner<'_, '_, '_> {
     fn rounds(&mut self, timed: &mut Timed, effort: Effort) -> Result<(), Refusal> {
         let budget = Duration::from_secs_f64(effort.budget.unwrap_or(if effort.quick { 0.25 } else { BUDGET }));
         let answers = ANSWERS.min(budget.as_secs_f64());
-        let start = Instant::now();
+        let mut start = Instant::now();
         while timed.prompts.is_empty() || (timed.prompts.len() < PROMPTS && start.elapsed() < budget) {
             self.session.clear();
             timed.prompts.push(self.prompt()?);
         }
+        if timed.clock == PassClock::Device {
+            // Prompts have left a GPU at the clock that its power allows them; steps have a time of their own to be over it.
+            start = Instant::now();
+        }
         for answer in 0.. {
             if answer > 0 {
-                self.session.clear();
-                timed.prompts.push(self.prompt()?);
+                timed.prompts.extend(self.back()?);
             }
             for _ in 0..self.pass.generate {
                 timed.steps.push(self.step()?);
@@ -177,16 +180,25 @@ impl Runner<'_, '_, '_> {
         if effort.energy { self.watched() } else { Ok(()) }
     }
 
+    /// Back to the end of the prompt, which is only fed again where its end is no longer in the cache.
+    fn back(&mut self) -> Result<Option<Sample>, Refusal> {
+        if self.session.rewind(self.pass.prompt) {
+            return Ok(None);
+        }
+        self.session.clear();
+        self.prompt().map(Some)
+    }
+
     /// Goes on until both phases were under watch for long enough that their power can be told.
     fn watched(&mut self) -> Result<(), Refusal> {
-        for phase in [Phase::Prefill, Phase::Decode] {
-            while self.watch.lacks(phase) {
-                self.session.clear();
-                self.prompt()?;
-                let steps = if phase == Phase::Decode { self.pass.generate } else { 0 };
-                for _ in 0..steps {
-                    self.step()?;
-                }
+        while self.watch.lacks(Phase::Prefill) {
+            self.session.clear();
+            self.prompt()?;
+        }
+        while self.pass.generate > 0 && self.watch.lacks(Phase::Decode) {
+            self.back()?;
+            for _ in 0..self.pass.generate {
+                self.step()?;
             }
         }
         Ok(())
