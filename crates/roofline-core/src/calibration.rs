@@ -125,7 +125,9 @@ impl Calibration {
             return Seconds::ZERO;
         }
         let (tokens, width) = (u128::from(linear.m.get()), linear.k);
-        let within = |terms: &GpuTerms| terms.thin_rows.rounds(linear.m.get(), width.get());
+        // Codes of INT8, and what codes of FP8 stand for.
+        let size = if inputs == Format::INT8 { 1 } else { 2 };
+        let within = |terms: &GpuTerms| terms.thin_rows.rounds(linear.m.get(), width.get(), size);
         if matches!(&self.terms, Terms::Gpu(terms) if within(terms)) {
             return Seconds::ZERO;
         }

@@ -20,8 +20,9 @@
 //            other, times row `blockIdx.y / active` of x
 //   ADDS     1: results are added to the residual stream, FP32, from `stream` to `sums`; y is that times the weights of the
 //            norm behind it, and `squares_out` has the sum of squares of every 16 numbers of a row
-//   NARROWS  1: x of BOTH_INT8 and BOTH_E4M3 is of 16 bit still. Every block rounds all of it to codes in shared memory, a scale for
-//            each row, while its first weights are on their way: cheaper than a kernel in front that does it once
+//   ROUNDED  1: x was rounded to 8 bit, and has a scale for each row: codes beside BOTH_INT8 and BOTH_E4M3, and what they stand for
+//            as 16 bit beside E4M3, where tensor units would widen codes again. 2: x is of 16 bit as it came. Every block rounds
+//            all of it in shared memory while its first weights are on their way: cheaper than a kernel in front that does it once
 //   FACTORED 1: x is such a y, not divided by its root mean square yet: results are, by `squares`. A norm's only sum over a
 //            row is so left to the kernels on both sides of it, and the norm needs none of its own.
 
@@ -37,9 +38,12 @@
 #ifndef FACTORED
 #define FACTORED 0
 #endif
-#ifndef NARROWS
-#define NARROWS 0
+#ifndef ROUNDED
+#define ROUNDED BYTES
 #endif
+#define NARROWS (ROUNDED == 2)
+// Sixteen bytes of x in a step: they are eight columns, or sixteen.
+#define X_STEP (BYTES ? 4 : 8)
 
 // One step's bytes, with its scales.
 struct Step {
@@ -63,7 +67,7 @@ static __device__ __forceinline__ u32 row_scale_of(u32 largest) {
 
 // Rounds `m` rows of `steps` times 64 numbers: eight for each lane and turn, twice read, of which the second comes from a cache.
 template <int THREADS>
-static __device__ __forceinline__ void narrow_rows(const uint4* x, uint2* codes, u32* largest, int m, int steps, int pitch) {
+static __device__ __forceinline__ void narrow_rows(const uint4* x, uint4* codes, u32* largest, int m, int steps, int pitch) {
     int words = steps * 8;
     for (int row = 0; row < m; row++) {
         // Magnitudes are in the order of their bits.
@@ -81,8 +85,13 @@ static __device__ __forceinline__ void narrow_rows(const uint4* x, uint2* codes,
         float inverse = 1 / from_bf16((u16)row_scale_of(largest[row]));
         for (int at = threadIdx.x; at < words; at += THREADS) {
             uint4 eight = x[row * words + at];
-            codes[2 * row * pitch + at] = make_uint2(four_codes<STORED == BOTH_INT8>(eight.x, eight.y, inverse),
-                                                     four_codes<STORED == BOTH_INT8>(eight.z, eight.w, inverse));
+#if BYTES
+            ((uint2*)(codes + row * pitch))[at] = make_uint2(four_codes<STORED == BOTH_INT8>(eight.x, eight.y, inverse),
+                                                             four_codes<STORED == BOTH_INT8>(eight.z, eight.w, inverse));
+#else
+            codes[row * pitch + at] = make_uint4(rounded_e4m3(eight.x, inverse), rounded_e4m3(eight.y, inverse),
+                                                 rounded_e4m3(eight.z, inverse), rounded_e4m3(eight.w, inverse));
+#endif
         }
     }
     __syncthreads();
@@ -159,24 +168,24 @@ extern "C" __global__ void
         scales_at[tile] = scales + (own * pairs + even) * scale_bytes + place;
         zeros_at[tile] = zeros + (own * pairs + even) * zero_bytes + (GROUP == 32 ? 2 : 1) * group;
     }
-    // Sixteen bytes of x are eight columns, or sixteen.
-    constexpr int x_step = BYTES ? 4 : 8;
+    constexpr int x_step = X_STEP;
     const uint4* x_at[COLUMNS];
 #if NARROWS
     // Rows lie half of the banks apart.
     extern __shared__ uint4 codes[];
     __shared__ u32 largest[8 * COLUMNS];
-    int pitch = steps * 4 + 4;
+    int pitch = steps * x_step + 4;
     if (threadIdx.x < 8 * COLUMNS) largest[threadIdx.x] = 0;
     __syncthreads();
 #endif
 #pragma unroll
     for (int block = 0; block < COLUMNS; block++) {
         u64 row = min(8 * block + group, m - 1);
+        u64 own = start * x_step + (BYTES ? quarter : place(0, quarter) / 8);
 #if NARROWS
-        x_at[block] = codes + row * pitch + start * 4 + quarter;
+        x_at[block] = codes + row * pitch + own;
 #else
-        x_at[block] = (const uint4*)x + (row * steps + start) * x_step + (BYTES ? quarter : place(0, quarter) / 8);
+        x_at[block] = (const uint4*)x + row * steps * x_step + own;
 #endif
     }
     constexpr int apart = (place(1, 0) - place(0, 0)) / 8;
@@ -358,7 +367,7 @@ extern "C" __global__ void
     chain_wait();
 #endif
 #if NARROWS
-    narrow_rows<LANES>((const uint4*)x, (uint2*)codes, largest, m, steps, pitch);
+    narrow_rows<LANES>((const uint4*)x, codes, largest, m, steps, pitch);
 #endif
 #if ADDS
 #pragma unroll
@@ -417,8 +426,8 @@ extern "C" __global__ void
         if (STORED == INT8 || STORED == E4M3 || BYTES) scale *= from_bf16(((const u16*)scales)[(first + tile) * 16 + row]);
 #if NARROWS
         scale *= from_bf16((u16)row_scale_of(largest[column]));
-#else
-        if (BYTES) scale *= from_bf16(x_scales[column]);
+#elif ROUNDED
+        scale *= from_bf16(x_scales[column]);
 #endif
 #if FACTORED
         scale *= factors[column];

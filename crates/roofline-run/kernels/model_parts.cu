@@ -281,14 +281,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Every row of 16-bit numbers to codes with a scale of its own, for products of 8-bit inputs. 1: INT8, 2: E4M3. Scales are
-// rounded up to bfloat16, so that nothing is clipped, and written as that and as FP32. One block per row.
+// Every row of 16-bit numbers to codes with a scale of its own, for products of 8-bit inputs. 1: INT8, 2: E4M3, 3: what codes of
+// E4M3 stand for, as 16 bit. Scales are rounded up to bfloat16, so that nothing is clipped, and written as that and as FP32. One
+// block per row.
 extern "C" __global__ void __launch_bounds__(THREADS)
     narrowed(const u16* x, u8* __restrict__ out, u16* __restrict__ scales, float* __restrict__ wide, int width, int kind) {
     __shared__ float parts[THREADS / 32];
     chain_release();
     chain_wait();
-    x += (u64)blockIdx.x * width, out += (u64)blockIdx.x * width;
+    x += (u64)blockIdx.x * width, out += (u64)blockIdx.x * width * (kind == 3 ? 2 : 1);
     // Eight numbers at a time where rows are whole eights.
     bool whole = width % 8 == 0;
     float largest = 0;
@@ -306,12 +307,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float inverse = 1 / __uint_as_float(scale << 16);
     auto code = [&](float value) { return kind == 1 ? to_int8(value * inverse) : to_e4m3(value * inverse); };
     for (int at = threadIdx.x * 8; whole && at < width; at += THREADS * 8) {
+        if (kind == 3) {
+            uint4 pairs = *(const uint4*)(x + at);
+            *(uint4*)(out + 2 * at) = make_uint4(rounded_e4m3(pairs.x, inverse), rounded_e4m3(pairs.y, inverse),
+                                                 rounded_e4m3(pairs.z, inverse), rounded_e4m3(pairs.w, inverse));
+            continue;
+        }
         Eight eight(x + at);
         u32 words[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < 8; i++) words[i / 4] |= code(eight.at[i]) << i % 4 * 8;
         *(uint2*)(out + at) = make_uint2(words[0], words[1]);
     }
-    for (int at = threadIdx.x; !whole && at < width; at += THREADS) out[at] = (u8)code(from_16(x[at]));
+    for (int at = threadIdx.x; !whole && at < width; at += THREADS) {
+        float value = from_16(x[at]);
+        if (kind == 3)
+            ((u16*)out)[at] = to_16(from_e4m3((u8)to_e4m3(value * inverse)));
+        else
+            out[at] = (u8)code(value);
+    }
     if (threadIdx.x == 0) scales[blockIdx.x] = (u16)scale, wide[blockIdx.x] = __uint_as_float(scale << 16);
 }

@@ -37,3 +37,17 @@ template <bool INTEGERS> static __device__ __forceinline__ u32 four_codes(u32 fi
     return to_e4m3(a) | to_e4m3(b) << 8 | to_e4m3(c) << 16 | to_e4m3(d) << 24;
 #endif
 }
+
+// A pair of 16-bit numbers times `by`, each rounded to what a code of E4M3 stands for.
+static __device__ __forceinline__ u32 rounded_e4m3(u32 pair, float by) {
+    float a = low_16(pair) * by, b = high_16(pair) * by;
+#if __CUDA_ARCH__ >= 890
+    u16 codes;
+    u32 halves;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(b), "f"(a));
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+    return HALF ? halves : pair_16(from_fp16((u16)halves), from_fp16((u16)(halves >> 16)));
+#else
+    return pair_16(from_e4m3(to_e4m3(a)), from_e4m3(to_e4m3(b)));
+#endif
+}

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use self::cut::{Cut, Task};
 use super::terms::{Family, Parts, Stands, ThinRows};
 use crate::{
-    Op, Precision,
+    Format, Math, Op, Precision,
     format::Sizes,
     units::{ByteRate, FlopRate, Seconds},
 };
@@ -208,6 +208,11 @@ impl GpuTerms {
             Stands::InPass => Family::other_in_pass,
         };
         let kernels = [Family::of, other].map(|family| family(op, precision, self.thin_rows));
+        // Few rows of FP8 on both sides are multiplied there as what their codes stand for.
+        let both = (precision.weights, precision.activations) == (Format::FP8, Format::FP8);
+        let few = stands == Stands::InPass && both && kernels[0] == Some(Family::Thin);
+        let sixteen = Precision { activations: Format::BF16, math: Math::Bf16, ..*precision };
+        let precision = if few { &sixteen } else { precision };
         let by = |family| self.parts_by(op, precision, sizes, family);
         kernels.into_iter().flatten().filter_map(by).min_by(|a, b| a.time.total_cmp(&b.time))
     }

@@ -139,9 +139,9 @@ impl ThinRows {
         Self { rounded: Some(bytes), ..self }
     }
 
-    /// Whether inputs of bytes times bytes are rounded within the product.
-    pub(super) fn rounds(self, rows: u64, width: u64) -> bool {
-        rows <= self.native && self.rounded.is_some_and(|most| rows * width <= most)
+    /// Whether inputs of bytes times bytes are rounded within the product, to `size` bytes each.
+    pub(super) fn rounds(self, rows: u64, width: u64, size: u64) -> bool {
+        rows <= self.native && self.rounded.is_some_and(|most| rows * width * size <= most)
     }
 
     /// TF32 has no kernel for few rows: they are the library's at any number.
@@ -237,5 +237,43 @@ impl Terms {
             Self::Gpu(terms) => terms.sensible(),
             Self::Timed(terms) => terms.sensible(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, Registry, precision::PrecisionSpec};
+
+    /// By itself a product of bytes has the stack's kernel; in a pass the library's is tried beside it, and other weights have no
+    /// choice there.
+    #[test]
+    fn a_pass_tries_other_kernels_than_a_product_alone() {
+        let device = Registry::builtin().find("h200").unwrap().into_owned();
+        let rows = ThinRows::all(16).packing(256).contested(9);
+        let families = |m: u64, name: &str| {
+            let precision = name.parse::<PrecisionSpec>().unwrap().on(&device).unwrap();
+            let op = Graph::gemm(m, 4096, 4096).unwrap().nodes[0].op;
+            [Family::of, Family::other, Family::other_in_pass].map(|family| family(&op, &precision, rows))
+        };
+        let (thin, packed, tiled) = (Some(Family::Thin), Some(Family::Packed), Some(Family::Tiled));
+        for both in ["fp8", "int8"] {
+            assert_eq!(families(16, both), [thin, None, None]);
+            assert_eq!([17, 256].map(|m| families(m, both)), [[packed, None, tiled]; 2]);
+            assert_eq!(families(257, both), [tiled, None, None]);
+        }
+        assert_eq!(families(12, "w4a16"), [thin, packed, None]);
+        assert_eq!(families(64, "w4a16"), [packed, None, None]);
+        assert_eq!(families(64, "bf16"), [tiled, None, None]);
+    }
+
+    /// Inputs that fit are rounded within the product: 80 KiB are 20 rows of 4096, of which a thin product has 16, and 5 of 14336.
+    #[test]
+    fn few_inputs_are_rounded_within() {
+        let rows = ThinRows::all(16).rounding(80 << 10);
+        assert_eq!([1, 16, 17].map(|m| rows.rounds(m, 4096, 1)), [true, true, false]);
+        assert_eq!([5, 6].map(|m| rows.rounds(m, 14336, 1)), [true, false]);
+        assert_eq!([10, 11].map(|m| rows.rounds(m, 4096, 2)), [true, false]);
+        assert!(!ThinRows::all(16).rounds(1, 64, 1));
     }
 }

@@ -179,6 +179,9 @@ const FEW: [Division; 13] = [
     Division { warps: 4, depth: 1, tiles: 4, split: 1 },
     Division { warps: 4, depth: 1, tiles: 2, split: 2 },
 ];
+/// Divisions worth trying as well where every block rounds x itself: fewer blocks, with more rows of W.
+const ROUNDING: [Division; 2] =
+    [Division { warps: 8, depth: 1, tiles: 4, split: 1 }, Division { warps: 16, depth: 1, tiles: 4, split: 1 }];
 /// The same for more than eight rows of x.
 const MORE: [Division; 11] = [
     Division { warps: 8, depth: 1, tiles: 1, split: 1 },
@@ -244,6 +247,15 @@ impl Thin {
             whole && (division.split == 1 || (clusters && blocks < 14 * multiprocessors as usize))
         };
         all.iter().filter(suits).copied().collect()
+    }
+
+    /// The same where blocks round x themselves.
+    pub(super) fn rounding_divisions(&self, multiprocessors: u32, clusters: bool) -> Vec<Division> {
+        let mut all = self.divisions(multiprocessors, clusters);
+        let more = ROUNDING.iter().filter(|more| !all.contains(more)).copied();
+        let more: Vec<Division> = more.collect();
+        all.extend(more);
+        all
     }
 
     pub(super) fn recipe(&self, division: Division) -> Recipe {

@@ -68,8 +68,15 @@ pub struct Matrix {
     /// Rows of 16-bit numbers.
     pub(super) plain: Option<Memory>,
     pub(super) tiled: Option<Tiles>,
-    /// Rows of 8-bit numbers, where inputs are of 8 bit as well, with FP32 scales.
-    pub(super) narrow: Option<[Memory; 2]>,
+    /// What is of 8 bit on both sides, as many rows read it.
+    pub(super) narrow: Option<Narrow>,
+}
+
+/// Rows of 8-bit numbers, where inputs are of 8 bit as well, with FP32 scales.
+pub(super) struct Narrow {
+    pub(super) fp8: bool,
+    pub(super) rows: Memory,
+    pub(super) scales: Memory,
 }
 
 /// As `kernels/gemv_packed.cu` reads it.
@@ -154,10 +161,13 @@ impl Matrix {
         }
         let both = one || orders >= Orders::Two || made.tiled.is_none();
         if let Some(stored) = stored.filter(|_| both) {
+            // Tensor units that are asked warp by warp widen FP8 themselves, in more instructions than kernels of few rows need.
+            let stored = if stored == Stored::BothFp8 { Stored::Fp8 } else { stored };
             made.packed = Some(made.pack(kernels, stored, sources)?);
         }
-        if stored.is_some_and(Stored::bytes) {
-            made.narrow = Some([made.repeat(kernels, sources, 1)?, made.row_scales(kernels, sources)?]);
+        if let Some(stored) = stored.filter(|stored| stored.bytes()) {
+            let (rows, scales) = (made.repeat(kernels, sources, 1)?, made.row_scales(kernels, sources)?);
+            made.narrow = Some(Narrow { fp8: stored == Stored::BothFp8, rows, scales });
         }
         if sixteen && (one || made.tiled.is_none()) && (orders >= Orders::Two || !packs) {
             made.plain = Some(made.repeat(kernels, sources, 2)?);
@@ -178,7 +188,7 @@ impl Matrix {
         let packed =
             self.packed.iter().map(|packed| packed.weights.bytes() + packed.scales.bytes() + packed.zeros.bytes());
         let tiled = self.tiled.as_ref().map_or(0, |own| own.weights.bytes());
-        let narrow = tiled + self.narrow.as_ref().map_or(0, |[codes, _]| codes.bytes());
+        let narrow = tiled + self.narrow.as_ref().map_or(0, |own| own.rows.bytes());
         (packed.sum::<usize>() + self.plain.as_ref().map_or(0, Memory::bytes) + narrow) as u64
     }
 

@@ -181,7 +181,7 @@ impl<'g> Products<'g> {
         let mut scales = [0, 0];
         let within = matches!(plan, Plan::Thin(way) if way.narrows);
         if matrix.narrows() && !within {
-            self.narrow(matrix, linear.m, linear.x)?;
+            self.narrow(matrix, linear.m, linear.x, matches!(plan, Plan::Thin(_)))?;
             linear.x = self.codes.address();
             scales = [self.scales[0].address(), self.scales[1].address()];
         }

@@ -49,15 +49,33 @@ pub(super) struct Way {
     pub(super) narrows: bool,
 }
 
-/// Most bytes of inputs that are rounded within: two blocks of a Hopper multiprocessor have room in their shared memory for the
-/// codes and for their sums.
+/// Most bytes of inputs that are rounded within, as codes or as 16-bit numbers: two blocks of a Hopper multiprocessor have room in
+/// their shared memory for them and for their sums.
 pub(crate) const ROUNDED_BYTES: usize = 80 << 10;
 
-/// Bytes of shared memory for the codes of inputs, of which rows lie half of the banks apart; none where that is too much.
-fn codes(thin: &Thin, block: u32) -> Option<u32> {
-    let all = thin.m * STEP * thin.steps();
-    let bytes = all + thin.m * 64;
-    (thin.stored.bytes() && all <= ROUNDED_BYTES && bytes <= block as usize / 2).then_some(bytes as u32)
+/// Who rounds inputs to 8 bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rounding {
+    /// Nobody.
+    None,
+    /// A kernel in front.
+    InFront,
+    /// Every block, in so many bytes of shared memory.
+    Within(u32),
+}
+
+impl Rounding {
+    /// Within, where a block of at most `block` bytes has room for inputs of which rows lie half of the banks apart.
+    fn within(thin: &Thin, block: u32) -> Option<Self> {
+        let size = if thin.stored.bytes() { 1 } else { 2 };
+        let all = thin.m * STEP * thin.steps() * size;
+        let bytes = all + thin.m * 64;
+        (all <= ROUNDED_BYTES && bytes <= block as usize / 2).then_some(Self::Within(bytes as u32))
+    }
+
+    fn shared(self) -> u32 {
+        if let Self::Within(bytes) = self { bytes } else { 0 }
+    }
 }
 
 fn thin(stored: Stored, half: bool, matrix: (usize, usize), shape: Shape) -> Thin {
@@ -66,16 +84,21 @@ fn thin(stored: Stored, half: bool, matrix: (usize, usize), shape: Shape) -> Thi
     Thin { activation, stored, half, m: shape.m, n: if shape.gated { n / 2 } else { n }, k }
 }
 
-/// A kernel, which rounds inputs itself where it has room for their codes.
-fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool, codes: Option<u32>) -> Recipe {
-    let mut recipe = Recipe { shared: codes.unwrap_or(0), ..thin.recipe(division) };
+/// A kernel.
+fn recipe(thin: &Thin, division: Division, shape: Shape, chained: bool, rounding: Rounding) -> Recipe {
+    let mut recipe = Recipe { shared: rounding.shared(), ..thin.recipe(division) };
     let flag = |on: bool| i64::from(on);
+    let rounded = match rounding {
+        Rounding::None => 0,
+        Rounding::InFront => 1,
+        Rounding::Within(_) => 2,
+    };
     recipe.defines.extend([
         ("WIDE", flag(shape.wide)),
         ("EXPERTS", flag(shape.visits > 0)),
         ("FACTORED", flag(shape.unnormed)),
         ("ADDS", flag(shape.adds)),
-        ("NARROWS", flag(codes.is_some())),
+        ("ROUNDED", rounded),
         ("CHAINED", flag(chained)),
     ]);
     recipe
@@ -86,22 +109,26 @@ pub(super) fn ways(kernels: &Kernels<'_>, matrix: &Matrix, shape: Shape) -> Resu
     let packed = matrix.packed.as_ref().ok_or_else(|| unsupported("a matrix that is not packed".to_owned()))?;
     let gpu = kernels.gpu;
     let thin = thin(packed.stored, kernels.half, (matrix.n, matrix.k), shape);
-    let divisions = thin.divisions(gpu.multiprocessors, gpu.architecture.major >= 9);
+    let (units, clusters) = (gpu.multiprocessors, gpu.architecture.major >= 9);
     let chains = super::launch::chains(gpu);
-    let within = codes(&thin, gpu.block_shared()?);
-    let kinds = [Some(None), within.map(Some)];
-    let all: Vec<(Division, Option<u32>)> =
-        kinds.into_iter().flatten().flat_map(|codes| divisions.iter().map(move |own| (*own, codes))).collect();
-    let recipes: Vec<Recipe> = all.iter().map(|(own, codes)| recipe(&thin, *own, shape, chains, *codes)).collect();
+    let plain = if matrix.narrows() { Rounding::InFront } else { Rounding::None };
+    let divisions = thin.divisions(units, clusters);
+    let mut all: Vec<(Division, Rounding)> = divisions.into_iter().map(|own| (own, plain)).collect();
+    let within = Rounding::within(&thin, gpu.block_shared()?).filter(|_| matrix.narrows());
+    if let Some(within) = within {
+        all.extend(thin.rounding_divisions(units, clusters).into_iter().map(|own| (own, within)));
+    }
+    let recipes: Vec<Recipe> =
+        all.iter().map(|(own, rounding)| recipe(&thin, *own, shape, chains, *rounding)).collect();
     let functions = gpu.functions(&recipes)?;
-    let way = |((division, codes), function): ((Division, Option<u32>), CudaFunction)| Way {
+    let way = |((division, rounding), function): ((Division, Rounding), CudaFunction)| Way {
         function,
         grid: Grid {
-            blocks: (thin.blocks(division, gpu.multiprocessors), shape.visits.max(1) as u32),
+            blocks: (thin.blocks(division, units), shape.visits.max(1) as u32),
             threads: 32 * division.warps,
-            shared: codes.unwrap_or(0),
+            shared: rounding.shared(),
         },
-        narrows: codes.is_some(),
+        narrows: rounding.shared() > 0,
     };
     Ok(all.into_iter().zip(functions).map(way).collect())
 }
@@ -152,23 +179,26 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     let experts = Shape { gated: true, visits: 4, ..plain };
     let gated = Shape { gated: true, unnormed: true, ..plain };
     let adds = Shape { m: 16, adds: true, ..plain };
-    let of = |(stored, shape): (Stored, Shape)| {
+    let of = |(stored, shape, narrows): (Stored, Shape, bool)| {
         let thin = thin(stored, false, (4096, 4096), shape);
         let divisions = thin.divisions(132, false);
         let Shape { visits, unnormed, adds, .. } = shape;
-        let name = format!("chained thin {stored:?} visits {visits} unnormed {unnormed} adds {adds}");
-        divisions.first().map(|division| (name, recipe(&thin, *division, shape, true, codes(&thin, HOPPER_SHARED))))
+        let name = format!("chained thin {stored:?} visits {visits} unnormed {unnormed} adds {adds} rounds {narrows}");
+        let within = Rounding::within(&thin, HOPPER_SHARED).filter(|_| narrows);
+        let rounding = within.unwrap_or(if stored.bytes() { Rounding::InFront } else { Rounding::None });
+        divisions.first().map(|division| (name, recipe(&thin, *division, shape, true, rounding)))
     };
     let all = [
-        (Stored::Int4(128), wide),
-        (Stored::Int4(128), gated),
-        (Stored::Nf4, adds),
-        (Stored::BothFp8, adds),
-        (Stored::BothInt8, gated),
-        (Stored::BothFp8, wide),
-        (Stored::Sixteen, experts),
-        (Stored::Mxfp4, experts),
-        (Stored::Nf4, experts),
+        (Stored::Int4(128), wide, false),
+        (Stored::Int4(128), gated, false),
+        (Stored::Nf4, adds, false),
+        (Stored::BothInt8, adds, false),
+        (Stored::BothInt8, gated, true),
+        (Stored::Fp8, wide, true),
+        (Stored::Fp8, adds, true),
+        (Stored::Sixteen, experts, false),
+        (Stored::Mxfp4, experts, false),
+        (Stored::Nf4, experts, false),
     ];
     all.into_iter().filter_map(of).collect()
 }

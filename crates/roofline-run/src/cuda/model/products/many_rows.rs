@@ -4,7 +4,7 @@ use super::{
     super::{
         Matrix, Memory,
         launch::{Grid, chained},
-        matrix::unsupported,
+        matrix::{Narrow, unsupported},
         small::PARTS,
         thin::{self, Shape, Way},
     },
@@ -29,20 +29,26 @@ impl<'g> Products<'g> {
     /// Room for the inputs of a product of 8-bit numbers.
     pub(super) fn room_for_codes(&mut self, matrix: &Matrix, m: usize) -> Result<()> {
         let gpu = self.kernels.gpu;
-        if self.codes.bytes() < m * matrix.k || self.scales[0].bytes() < 2 * m {
+        // Few rows of FP8 are of 16 bit.
+        let codes = (m * matrix.k).max(2 * m.min(THIN_ROWS) * matrix.k);
+        if self.codes.bytes() < codes || self.scales[0].bytes() < 2 * m {
             gpu.wait()?;
             self.grew = true;
-            self.codes = Memory::new(gpu, (m * matrix.k).max(self.codes.bytes()))?;
+            self.codes = Memory::new(gpu, codes.max(self.codes.bytes()))?;
             let rows = m.max(self.scales[0].bytes() / 2);
             self.scales = [Memory::new(gpu, 2 * rows)?, Memory::new(gpu, 4 * rows)?];
         }
         Ok(())
     }
 
-    /// Inputs of a product of 8-bit numbers.
-    pub(super) fn narrow(&self, matrix: &Matrix, m: usize, x: u64) -> Result<()> {
+    /// Inputs of a product of 8-bit numbers, as its kernel takes them.
+    pub(super) fn narrow(&self, matrix: &Matrix, m: usize, x: u64, thin: bool) -> Result<()> {
         let gpu = self.kernels.gpu;
-        let kind = matrix.packed.as_ref().map_or(0, |packed| if packed.stored == Stored::BothInt8 { 1 } else { 2 });
+        let kind = match &matrix.narrow {
+            Some(own) if own.fp8 && thin => 3,
+            Some(own) if own.fp8 => 2,
+            _ => 1,
+        };
         let recipe = Recipe { source: PARTS, function: "narrowed", defines: self.kernels.flags(), shared: 0 };
         let function = gpu.function(&recipe)?;
         let arguments = [
@@ -64,15 +70,15 @@ impl<'g> Products<'g> {
         linear: &Linear,
     ) -> Result<()> {
         let gpu = self.kernels.gpu;
-        let (Some([weights, scales]), Some(packed)) = (&matrix.narrow, &matrix.packed) else {
+        let Some(Narrow { fp8, rows, scales }) = &matrix.narrow else {
             return Err(unsupported("a matrix without 8-bit rows".to_owned()));
         };
         let codes = self.codes.address();
-        if packed.stored == Stored::BothFp8 {
+        if *fp8 {
             product.rescale([scales.address(), self.scales[1].address()])?;
-            return product.enqueue(gpu, algorithm, weights.address(), codes, linear.y);
+            return product.enqueue(gpu, algorithm, rows.address(), codes, linear.y);
         }
-        product.enqueue(gpu, algorithm, weights.address(), codes, self.sums.address())?;
+        product.enqueue(gpu, algorithm, rows.address(), codes, self.sums.address())?;
         let mut defines = self.kernels.flags();
         defines.push(("WIDE", i64::from(linear.wide)));
         let function = gpu.function(&Recipe { source: PARTS, function: "scaled", defines, shared: 0 })?;
@@ -85,7 +91,7 @@ impl<'g> Products<'g> {
     /// The fastest ways of a product of 8-bit numbers on both sides: cuBLASLt's, and up to some rows those of a kernel of its own.
     pub(super) fn narrow_ways(&mut self, matrix: &Matrix, peers: &[&Matrix], linear: &Linear) -> Result<Ways<'g>> {
         // What is tried is tried on numbers.
-        self.narrow(matrix, linear.m, linear.x)?;
+        self.narrow(matrix, linear.m, linear.x, false)?;
         let mut ways = vec![self.narrow_blas(matrix, linear)?];
         if !linear.wide && linear.m <= PACKED_BYTES_ROWS {
             ways.extend(self.tiled(matrix, Shape::of(linear, 0))?);
@@ -107,7 +113,7 @@ impl<'g> Products<'g> {
     /// 8-bit numbers on both sides, by cuBLASLt.
     fn narrow_blas(&mut self, matrix: &Matrix, linear: &Linear) -> Result<Plan<'g>> {
         let gpu = self.kernels.gpu;
-        let fp8 = matrix.packed.as_ref().is_some_and(|packed| packed.stored == Stored::BothFp8);
+        let fp8 = matrix.narrow.as_ref().is_some_and(|own| own.fp8);
         let sixteen = if self.kernels.half { Type::Fp16 } else { Type::Bf16 };
         let output = if linear.wide { Type::Fp32 } else { sixteen };
         let described = cublaslt::Shape {
@@ -125,7 +131,7 @@ impl<'g> Products<'g> {
             self.grew = true;
             self.sums = Memory::new(gpu, 4 * linear.m * matrix.n)?;
         }
-        let scales = matrix.narrow.as_ref().map_or(0, |[_, scales]| scales.address());
+        let scales = matrix.narrow.as_ref().map_or(0, |own| own.scales.address());
         let product = gpu.blas().map_err(Error::of_model)?.product(described, [scales, self.scales[1].address()])?;
         let time = |algorithm: &Algorithm| {
             fastest(self.kernels, 1, &mut |_| self.run_narrow(&product, algorithm, matrix, linear))
