@@ -209,9 +209,7 @@ impl<'g> Products<'g> {
         linear: &Linear,
         choice: Option<Choice>,
     ) -> Result<Vec<(f64, Plan<'g>)>> {
-        ranked(ways, |way| {
-            fastest(self.kernels, peers.len(), &mut |at| self.enqueue(way, peers[at], linear, choice))
-        })
+        ranked(ways, |way| fastest(self.kernels, peers.len(), &mut |at| self.enqueue(way, peers[at], linear, choice)))
     }
 
     fn plan(
