@@ -312,7 +312,8 @@ impl Matrix {
         sorts && (visits > FEW_VISITS || !chooses)
     }
 
-    /// Whether rows that are sorted by expert have a kernel for weights of this format and width, beside inputs of `inputs`.
+    /// Whether rows that are sorted by expert have a kernel for weights of this format and width in [two orders](Orders::Two),
+    /// beside inputs of `inputs`.
     pub(in crate::cuda) fn sorts_on(
         architecture: Architecture,
         (format, inputs): (Format, Format),
