@@ -7,6 +7,7 @@ use roofline_core::{
     calibration::{Beside, Calibration, Gap, Pass},
     machine::{Basis, Stack},
     model::{Lowering, Workload},
+    plan::Kernel,
     predict::forecast,
     units::{Bytes, Seconds},
 };
@@ -148,8 +149,8 @@ fn pass(context: &Context, machine: &Machine, ran: &Ran, part: Part) -> Result<O
     }
     let mut moved = Bytes::ZERO;
     if let Some(own) = machine.calibration() {
-        assignment.kernels(&graph, |kernel| {
-            moved = moved + own.moved_beside(&kernel.node.op, &kernel.precision) * kernel.node.count as f64
+        assignment.kernels(&graph, |Kernel { node, precision }| {
+            moved += own.moved_beside(&node.op, precision) * node.count as f64;
         });
     }
     Ok(Some(Pass {

@@ -316,7 +316,8 @@ impl Work for ExpertsWork<'_> {
     /// Rows that are gathered, and what a product leaves to the kernel behind it.
     fn detour(&self) -> Bytes {
         let left = if self.matrices.iter().all(|matrix| self.gates(matrix)) { 0 } else { self.wide.len() };
-        Bytes::new(2.0 * (self.gathered.len() + left) as f64)
+        let gathered = if self.plan.sorted && !self.plan.is_down() { self.gathered.len() } else { 0 };
+        Bytes::new(2.0 * (gathered + left) as f64)
     }
 
     fn enqueue(&self, gpu: &Gpu, copy: usize) -> Result<()> {
