@@ -3,7 +3,7 @@
     python3 docs/results/h200_held_out.py path/to/roofline OUT_FOLDER [--quick] [--seed N] [--count N]
 
 600 kernels (200 with --quick), drawn as the grid of `roofline calibrate` draws its own: products of every format at 1 to 8192
-rows, gates, attention of single tokens and of prompts, element-wise kernels. The calibration in use is the one that
+rows, gates, experts, attention of single tokens and of prompts, element-wise kernels. The calibration in use is the one that
 `roofline calibrate --backend cuda` kept, else the one that ships. About a minute. Writes held_out.csv, one line per kernel, and
 held_out_families.csv, and prints what was asked for (a mean error of at most 7 % in each family of products and attention) beside
 what was found. Errors are relative to the measured time; kernels that no term covers are counted, not scored.
@@ -25,7 +25,7 @@ asked.add_argument("--count", type=int)
 asked = asked.parse_args()
 COUNT = asked.count or (200 if asked.quick else 600)
 GOAL = 7.0
-JUDGED = ["thin product", "tiled product", "packed product", "decode attention", "prefill attention"]
+JUDGED = ["thin product", "tiled product", "packed product", "decode attention", "prefill attention", "chosen experts", "grouped experts"]
 
 
 def roofline(*words):

@@ -813,6 +813,7 @@ class ThinRows(Answer):
     contested: Optional[int]
     native: int
     packed: Optional[int]
+    visits: Optional[int]
     widened: int
 
 class GpuFamilyTerms(Answer):
@@ -2314,7 +2315,7 @@ ComparisonGrade = Literal["good", "fair", "poor"]
 TraceSource = Literal["torch", "processor", "ncu"]
 Bound = Literal["memory", "compute", "network", "launch"]
 ComparisonVerdict = Literal["excellent", "good", "mixed", "investigate", "undecided"]
-KernelFamily = Literal["thin", "tiled", "packed", "decode", "prefill", "elementwise"]
+KernelFamily = Literal["thin", "tiled", "packed", "decode", "prefill", "elementwise", "chosen", "grouped"]
 TimedOp = Literal["gemm", "generation_attention", "context_attention"]
 Dtype = Literal["bfloat16", "fp8", "fp8_block", "nvfp4", "int8_wo", "int4_wo", "sq", "bfloat16/fp8", "fp8/fp8"]
 TimedTermsByName = Answer

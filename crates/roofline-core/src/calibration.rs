@@ -16,7 +16,7 @@ mod timed;
 
 pub use cpu::{CpuTerms, Pack, Rate, Touch, Unpack};
 pub use fit::{Sample, fit};
-pub use gap::{Beside, Gap, Pass, beside};
+pub use gap::{Beside, Gap, Pass};
 pub use gpu::{FamilyTerms, GpuTerms, Lane, LaneTerms, Remainder};
 pub use quality::{FamilyQuality, Quality, Spread};
 pub use terms::{Family, Terms, ThinRows};
@@ -36,7 +36,7 @@ use crate::{
     machine::Stack,
     op::{Elementwise, ElementwiseKind},
     predict::Causes,
-    units::Seconds,
+    units::{Bytes, Seconds},
 };
 
 /// Fitted terms with where they come from and how good they are.
@@ -107,9 +107,18 @@ impl Calibration {
     }
 
     /// What element-wise work of a whole pass takes beside a kernel, where that is known.
-    pub(crate) fn beside(&self, op: &Op) -> Seconds {
+    pub(crate) fn beside(&self, op: &Op, precision: &Precision) -> Seconds {
         let own = self.gap.as_ref().filter(|_| self.has_gaps()).and_then(|gap| gap.prompts.as_ref());
-        own.map_or(Seconds::ZERO, |prompts| prompts.time(gap::beside(op)))
+        own.map_or(Seconds::ZERO, |prompts| prompts.time(self.moved_beside(op, precision)))
+    }
+
+    /// Bytes that element-wise work of a whole pass moves beside a kernel. Products of experts that were measured have theirs with
+    /// them, but for the norm behind what a token's experts come to.
+    pub fn moved_beside(&self, op: &Op, precision: &Precision) -> Bytes {
+        match op {
+            Op::Experts(experts) if self.covers(op, precision) => gap::behind_experts(experts),
+            _ => gap::beside(op),
+        }
     }
 
     /// What rounding the inputs of a product to 8 bit takes in a whole pass, where that is not done within it: a kernel of its own,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     Dim, Op, Result,
     model::{Anatomy, Rows},
-    op::{Attention, Elementwise, ElementwiseKind, Linear},
+    op::{Attention, Elementwise, ElementwiseKind, ExpertSide, Experts, Linear},
     program::{self, CacheUse, Step, Value, Weight},
     role::{Part, Role},
 };
@@ -82,6 +82,16 @@ impl Graph {
     /// Attention in one kernel, or with scores written to memory in three.
     pub fn attention(attention: Attention, fused: bool) -> Self {
         Self::counted(attention_steps(attention), fused)
+    }
+
+    /// One side of the experts of a layer.
+    pub fn experts(experts: Experts) -> Self {
+        let (site, role) = match experts.side {
+            ExpertSide::GatedUp => ("experts_gate_up", Role::ExpertGate),
+            ExpertSide::Up => ("experts_up", Role::ExpertUp),
+            ExpertSide::Down => ("experts_down", Role::ExpertDown),
+        };
+        Self::of([(site, Op::Experts(experts), role)])
     }
 
     /// One element-wise kernel.

@@ -185,7 +185,7 @@ impl Machine {
         // What runs beside products of many rows moves bytes of its own, in kernels of its own: it says nothing of what bounds
         // the product.
         let rounding = || calibration.rounding(op, precision, self.sizes);
-        let beside = if own { calibration.beside(op) + rounding() } else { Seconds::ZERO };
+        let beside = if own { calibration.beside(op, precision) + rounding() } else { Seconds::ZERO };
         let started = |causes: Causes| {
             let [time, launch] = [causes.time, causes.launch].map(|part| (part + start).max(Seconds::ZERO));
             // What caches hand to the multipliers is no matter of memory, where its bytes take less than half of the time.

@@ -33,9 +33,6 @@ use crate::{
     engine::{Backend, Record},
 };
 
-/// Rows of chosen experts up to which each is a product of its own, in one kernel; beyond, tokens are sorted by expert.
-const FEW_VISITS: usize = 128;
-
 /// What a step reads: the weights it names, by its layer and its list.
 type Key = (Option<usize>, &'static [Weight]);
 
@@ -180,15 +177,13 @@ impl GpuModel {
         .collect()
     }
 
-    /// Whether `visits` rows of experts are sorted by them: many are where there are kernels for that, and few only where there
-    /// are none for rows as they come.
+    /// Whether `visits` rows of experts are sorted by them, in all layers.
     fn sorts(&self, visits: usize) -> bool {
-        let of_experts = |held: &'_ GpuHeld, all: fn(&Matrix) -> bool| match held {
-            GpuHeld::Experts { matrices, .. } => matrices.iter().all(|own| all(&own.matrix)),
-            _ => true,
-        };
-        let all = |kernel: fn(&Matrix) -> bool| self.held.values().all(|held| of_experts(held, kernel));
-        all(Matrix::sorts) && (visits > FEW_VISITS || !all(Matrix::chooses))
+        let experts = self.held.values().flat_map(|held| match held {
+            GpuHeld::Experts { matrices, .. } => matrices.as_slice(),
+            _ => &[],
+        });
+        Matrix::sort_visits(experts.map(|own| &own.matrix), visits)
     }
 
     /// Bytes of the largest matrix as rows of 16-bit numbers.

@@ -56,11 +56,12 @@ pub fn thin_rows(device: &Device) -> ThinRows {
         return ThinRows::all(cpu::kernels::linear::THIN_ROWS as u64);
     }
     let rows = ThinRows::all(cuda::THIN_ROWS as u64).rounding(cuda::ROUNDED_BYTES as u64);
+    let sorting = |rows: ThinRows| rows.sorting(cuda::model::FEW_VISITS as u64);
     let capability = device.compute_capability.as_deref().and_then(|text| text.split_once('.')?.0.parse::<u32>().ok());
     match capability {
-        Some(9) => rows.packing(cuda::PACKED_BYTES_ROWS as u64).contested(cuda::CONTESTED_ROWS as u64),
+        Some(9) => sorting(rows.packing(cuda::PACKED_BYTES_ROWS as u64).contested(cuda::CONTESTED_ROWS as u64)),
         // Both operands in FP8 are the library's there.
-        Some(8..) => rows.packing(0),
+        Some(8..) => sorting(rows.packing(0)),
         _ => rows,
     }
 }

@@ -12,6 +12,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number below `count`, which is far below 2^32: all are as likely, to one part in 2^32.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        ((u128::from(self.next()) * count as u128) >> 64) as usize
+    }
+
     /// The sum of four uniform numbers, shifted and scaled to mean 0 and standard deviation 1: near enough to normal.
     pub(crate) fn normal(&mut self) -> f32 {
         let bits = self.next();

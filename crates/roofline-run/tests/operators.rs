@@ -8,7 +8,7 @@ use roofline_core::{
     device::{Kind as DeviceKind, Peaks},
     graph::Ffn,
     measurement::{Residency, Subject},
-    op::{Attention, Cache, Elementwise, ElementwiseKind as Kind},
+    op::{Attention, Cache, Elementwise, ElementwiseKind as Kind, ExpertSide, Experts},
     precision::PrecisionSpec,
     units::{ByteRate, FlopRate},
 };
@@ -41,6 +41,7 @@ operators! {
     products_of_few_rows,
     products_of_many_rows,
     activated_products,
+    products_of_experts,
     attention_over_a_cache,
     attention_of_a_prompt,
     kernels_over_elements,
@@ -155,6 +156,27 @@ fn activated_products(on: &mut Bench<'_>) {
         let ffn = Ffn { tokens: dim(tokens), hidden: dim(hidden), inner: dim(inner), gated };
         let precisions = "bf16 fp16 w8a16 fp8a16 w4a16 nf4 mxfp4a16 nvfp4a16";
         on.right(&Graph::ffn(ffn, true), precisions, Least { processor: 4, gpu: 4 });
+    }
+}
+
+/// Few rows run as they come and many are sorted; the processor has no kernel that takes experts as one operator, and says so.
+fn products_of_experts(on: &mut Bench<'_>) {
+    let precisions = "bf16 fp16 w8a16 fp8a16 w4a16 nf4 mxfp4a16 nvfp4a16 int4-g32/bf16 int4-g64-zp/bf16 int4-g128/fp16 \
+                      mxfp4/fp16 int8/fp16";
+    for [tokens, active, experts, n, k] in
+        [[1, 1, 2, 16, 64], [3, 2, 4, 200, 320], [40, 4, 8, 128, 576], [300, 2, 24, 264, 640], [1000, 8, 16, 768, 128]]
+    {
+        for side in [ExpertSide::GatedUp, ExpertSide::Up, ExpertSide::Down] {
+            let [tokens, experts, active, n, k] = [tokens, experts, active, n, k].map(dim);
+            let op = Experts { tokens, experts, active, n, k, side };
+            on.right(&Graph::experts(op), precisions, Least { processor: 0, gpu: 12 });
+        }
+    }
+    // Rows that are no whole steps are multiplied as they lie, where they are of 16 bit.
+    for side in [ExpertSide::GatedUp, ExpertSide::Down] {
+        let [tokens, experts, active, n, k] = [7, 4, 2, 100, 72].map(dim);
+        let op = Experts { tokens, experts, active, n, k, side };
+        on.right(&Graph::experts(op), "bf16 fp16 w8a16", Least { processor: 0, gpu: 2 });
     }
 }
 

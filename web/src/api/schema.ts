@@ -3973,7 +3973,7 @@ export interface components {
             readonly interval: number;
         };
         /** @description Kernels that share their code, and so their efficiency. */
-        readonly KernelFamily: "thin" | "tiled" | "packed" | "decode" | "prefill" | "elementwise";
+        readonly KernelFamily: "thin" | "tiled" | "packed" | "decode" | "prefill" | "elementwise" | "chosen" | "grouped";
         /** @description A subject that was not measured, and why. */
         readonly Skipped: {
             /** @description Where the kernel belongs. */

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::quality::Errors;
 use crate::{
     Error, Op, Result,
+    op::{ExpertSide, Experts},
     units::{ByteRate, Bytes, Seconds, number},
 };
 
@@ -70,16 +71,25 @@ const MANY: u64 = 256;
 /// Bytes that element-wise work moves beside a kernel of a whole pass: what a product wrote is read, changed and written
 /// again. Queries, keys and values are turned (4 bytes a number); what goes to the stream is added in FP32 and normed (12);
 /// eight stand for both. A gate reads two numbers and writes one.
-pub fn beside(op: &Op) -> Bytes {
-    let moved = |rows: u64, numbers: u64, each: u64| {
-        if rows > MANY { Bytes::new(rows as f64 * numbers as f64 * each as f64) } else { Bytes::ZERO }
-    };
+pub(super) fn beside(op: &Op) -> Bytes {
     match op {
         Op::Linear(linear) => moved(linear.m.get(), linear.n.get(), 8),
         Op::ActivatedLinear(own) => moved(own.linear.m.get(), own.linear.n.get(), if own.gated { 6 } else { 4 }),
         Op::Experts(own) => moved(own.tokens.get() * own.active.get(), own.n.get(), 6),
         _ => Bytes::ZERO,
     }
+}
+
+/// The same of experts whose activation function and sum were measured with them: what leads back goes to the stream, too.
+pub(super) fn behind_experts(experts: &Experts) -> Bytes {
+    match experts.side {
+        ExpertSide::Down => moved(experts.tokens.get(), experts.n.get(), 8),
+        ExpertSide::GatedUp | ExpertSide::Up => Bytes::ZERO,
+    }
+}
+
+fn moved(rows: u64, numbers: u64, each: u64) -> Bytes {
+    if rows > MANY { Bytes::new(rows as f64 * numbers as f64 * each as f64) } else { Bytes::ZERO }
 }
 
 /// A pass that ran.
@@ -89,7 +99,7 @@ pub struct Pass {
     pub model: String,
     /// Kernels of its graph.
     pub kernels: u64,
-    /// Bytes that element-wise work moves [beside] them.
+    /// Bytes that element-wise work moves [beside](super::Calibration::moved_beside) them.
     pub beside: Bytes,
     /// What they are expected to take one by one.
     pub sum: Seconds,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{cpu::CpuTerms, fit::Sample, gpu::GpuTerms, timed::TimedTerms};
-use crate::{Format, Math, Op, Precision, format::Sizes};
+use crate::{Format, Math, Op, Precision, format::Sizes, op::Experts};
 
 /// Kernels that share their code, and so their efficiency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,10 @@ pub enum Family {
     Prefill,
     /// A few operations per element.
     Elementwise,
+    /// Products of few rows with experts that each of them chose: every row is a product of its own.
+    Chosen,
+    /// Products of many rows that are sorted by expert: those of each are cut into tiles, in one kernel for all.
+    Grouped,
 }
 
 impl std::fmt::Display for Family {
@@ -34,6 +38,8 @@ impl std::fmt::Display for Family {
             Self::Decode => "decode attention",
             Self::Prefill => "prefill attention",
             Self::Elementwise => "elementwise",
+            Self::Chosen => "chosen experts",
+            Self::Grouped => "grouped experts",
         })
     }
 }
@@ -44,6 +50,8 @@ impl Family {
         match name.split(' ').next()? {
             "thin" => Some(Self::Thin),
             "tiled" => Some(Self::Packed),
+            "chosen" => Some(Self::Chosen),
+            "grouped" => Some(Self::Grouped),
             _ => None,
         }
     }
@@ -89,7 +97,8 @@ impl Family {
             Op::Attention(attention) if attention.queries.get() == 1 => Some(Self::Decode),
             Op::Attention(_) => Some(Self::Prefill),
             Op::Softmax(_) | Op::Elementwise(_) => Some(Self::Elementwise),
-            Op::Experts(_) | Op::Scores(_) | Op::Values(_) | Op::AllReduce(_) => None,
+            Op::Experts(experts) => thin_rows.experts(precision, experts),
+            Op::Scores(_) | Op::Values(_) | Op::AllReduce(_) => None,
         }
     }
 }
@@ -113,12 +122,19 @@ pub struct ThinRows {
     /// and where there is none, a kernel in front of the product does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounded: Option<u64>,
+    /// Rows of experts, of which a token has as many as it chooses, up to which each is a product of its own; more are sorted by
+    /// expert, where the stack has the kernel for their format. None where it has no kernels for experts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visits: Option<u64>,
 }
+
+/// Columns that rows of experts are whole multiples of, in kernels for them.
+const EXPERT_COLUMNS: u64 = 64;
 
 impl ThinRows {
     /// The same for all weights.
     pub const fn all(rows: u64) -> Self {
-        Self { native: rows, widened: rows, packed: None, contested: None, rounded: None }
+        Self { native: rows, widened: rows, packed: None, contested: None, rounded: None, visits: None }
     }
 
     /// The same with kernels of the stack's own for more rows of packed weights, and of bytes times bytes up to `native` rows.
@@ -142,6 +158,21 @@ impl ThinRows {
     /// Whether inputs of bytes times bytes are rounded within the product, to `size` bytes each.
     pub(super) fn rounds(self, rows: u64, width: u64, size: u64) -> bool {
         rows <= self.native && self.rounded.is_some_and(|most| rows * width * size <= most)
+    }
+
+    /// The same with kernels for experts, which sort more than `visits` rows.
+    #[must_use]
+    pub const fn sorting(self, visits: u64) -> Self {
+        Self { visits: Some(visits), ..self }
+    }
+
+    /// The kernels of experts. Inputs are of 16 bit in all of them; packed weights beside IEEE half have none for sorted rows.
+    fn experts(self, precision: &Precision, experts: &Experts) -> Option<Family> {
+        let sixteen = matches!(precision.activations, Format::BF16 | Format::FP16);
+        let visits = self.visits.filter(|_| sixteen && experts.k.get().is_multiple_of(EXPERT_COLUMNS))?;
+        let sorts = precision.activations == Format::BF16 || !is_widened(precision);
+        let few = experts.rows() <= u128::from(visits);
+        Some(if few || !sorts { Family::Chosen } else { Family::Grouped })
     }
 
     /// TF32 has no kernel for few rows: they are the library's at any number.

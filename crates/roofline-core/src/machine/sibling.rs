@@ -27,10 +27,23 @@ impl Machine {
         ideal: &Estimate,
         stands: Stands,
     ) -> Option<(Causes, f64)> {
-        let alike = match op {
-            Op::Experts(experts) => together(experts)?,
-            other => *other,
+        let Op::Experts(experts) = op else {
+            return self.nearest(calibration, (op, op), precision, ideal, stands);
         };
+        // Kernels of experts that store their weights otherwise are nearer than products of one matrix.
+        let own = self.nearest(calibration, (op, op), precision, ideal, stands);
+        own.or_else(|| self.nearest(calibration, (op, &together(experts)?), precision, ideal, stands))
+    }
+
+    /// The same by `alike` in the nearest precision that was measured.
+    fn nearest(
+        &self,
+        calibration: &Calibration,
+        (op, alike): (&Op, &Op),
+        precision: &Precision,
+        ideal: &Estimate,
+        stands: Stands,
+    ) -> Option<(Causes, f64)> {
         let nearest = [
             Some(*precision),
             Some(twin(precision)),
@@ -39,8 +52,8 @@ impl Machine {
             PrecisionSpec::sixteen().on(&self.device).ok(),
         ];
         nearest.iter().flatten().find_map(|other| {
-            let (causes, interval) = calibration.expect(&alike, other, self.sizes, stands)?;
-            let floor = Estimate::of(&alike, other, self.sizes, &self.device).ok()?.time();
+            let (causes, interval) = calibration.expect(alike, other, self.sizes, stands)?;
+            let floor = Estimate::likely(alike, other, self.sizes, &self.device).ok()?.time();
             // Experts are expected to be chosen evenly, which their floor does not count on.
             let likely = Estimate::likely(op, precision, self.sizes, &self.device).ok()?.time();
             let factor = likely / floor;
@@ -96,15 +109,12 @@ fn twin(precision: &Precision) -> Precision {
     }
 }
 
-/// The products of all experts that are likely to be chosen, as one: the same weights, with the rows of each. Tokens that choose
-/// at random leave some experts with more rows than others, by about the square root of their mean; kernels cut rows into tiles of
-/// one size, which those that have more decide.
+/// The products of all experts that are likely to be chosen, as one: the same weights, with the rows of each. Kernels cut rows into
+/// tiles of one size, which experts with more rows than others decide.
 fn together(experts: &Experts) -> Option<Op> {
-    let distinct = experts.distinct();
-    let mean = experts.tokens.float() * experts.active.float() / distinct;
-    let spread = if mean > 1.0 && experts.active < experts.experts { mean.sqrt() } else { 0.0 };
+    let (mean, spread) = experts.rows_each();
     let rows = (mean + spread).ceil() as u64;
-    let n = (experts.n.float() * distinct).round() as u64;
+    let n = (experts.n.float() * experts.distinct()).round() as u64;
     let linear = Linear::new(rows.max(1), n, experts.k.get()).ok()?;
     Some(match experts.side {
         ExpertSide::GatedUp => Op::ActivatedLinear(ActivatedLinear { linear, gated: true }),

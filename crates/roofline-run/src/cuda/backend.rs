@@ -3,6 +3,7 @@
 mod activated;
 mod attention;
 mod elementwise;
+mod experts;
 mod fp4;
 mod gemm_cublaslt;
 mod linear;
@@ -106,6 +107,7 @@ impl Backend for Cuda {
                 attention::plan(shape, subject).map(|plan| plan.kernel(self.gpu.architecture.major))
             }
             Op::Attention(shape) => prefill::kernel(&self.gpu, shape, subject),
+            Op::Experts(shape) => experts::kernel(*shape, subject, self.gpu.architecture),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::plan(subject).map(|plan| plan.kernel()),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }
@@ -119,6 +121,7 @@ impl Backend for Cuda {
                 attention::prepare(&self.gpu, *shape, subject, residency)
             }
             Op::Attention(shape) => prefill::prepare(&self.gpu, *shape, subject, residency),
+            Op::Experts(shape) => experts::prepare(&self.gpu, *shape, subject, residency),
             Op::Elementwise(_) | Op::Softmax(_) => elementwise::prepare(&self.gpu, subject, residency),
             op => Err(unsupported(format!("there is no kernel for {}", op.words(&subject.site)))),
         }

@@ -13,7 +13,7 @@ pub(crate) mod thin;
 
 pub use attention::{Attending, Attentions, Cached};
 pub(super) use launch::{Grid, chained, chains};
-pub use matrix::{Matrix, Orders, Source};
+pub use matrix::{FEW_VISITS, Matrix, Orders, Source};
 pub use memory::Memory;
 pub use products::{Choice, Linear, Open, Products, Sum, Unnormed};
 pub use recording::{Clock, Recording};

@@ -1,4 +1,4 @@
-//! What is measured to calibrate a GPU: about six hundred kernels, spread over everything a language model asks for.
+//! What is measured to calibrate a GPU: about seven hundred kernels, spread over everything a language model asks for.
 
 use roofline_core::{Device, measurement::Subject, op::ElementwiseKind, precision::PrecisionSpec};
 
@@ -53,6 +53,10 @@ const OTHERS: [(Draw, usize); 9] = [
     (Draw::Elementwise(ElementwiseKind::Embedding), 4),
     (Draw::Elementwise(ElementwiseKind::Activation), 4),
 ];
+/// Products of experts: of few rows, as they come, and of many, sorted. Models that are mixtures store them in four bits, or in what
+/// they were trained in.
+const EXPERTS: [(&str, usize, usize); 4] =
+    [("bf16", 12, 16), ("mxfp4a16", 14, 18), ("w4a16", 14, 18), ("w8a16", 10, 14)];
 /// Caches that are stored narrower: of single tokens, and of prompts.
 const CACHES: [(&str, usize, usize); 2] = [("fp8", 10, 6), ("int8", 8, 0)];
 
@@ -92,6 +96,14 @@ pub(crate) fn plan(device: &Device) -> Result<Vec<(Draw, PrecisionSpec, usize)>>
             all.extend(both.map(|(draw, count)| (draw, spec.clone(), count)));
         }
     }
+    // At the end: the points of all others are those of a GPU without such kernels.
+    let sorts = thin_rows(device).visits.is_some();
+    for (name, chosen, grouped) in EXPERTS.into_iter().filter(|_| sorts) {
+        let spec: PrecisionSpec = name.parse()?;
+        if spec.on(device).is_ok() {
+            all.extend([(Draw::Chosen, spec.clone(), chosen), (Draw::Grouped, spec, grouped)]);
+        }
+    }
     Ok(all)
 }
 
@@ -109,7 +121,10 @@ pub(crate) fn gpu(context: &Context, device: &Device, quick: bool) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    use roofline_core::{Op, Registry, op::Attention};
+    use roofline_core::{
+        Dim, Op, Precision, Registry,
+        op::{Attention, ExpertSide, Experts},
+    };
 
     use super::*;
 
@@ -123,8 +138,11 @@ mod tests {
         let device = device("h200");
         let (all, quick) =
             (gpu(&Context::pure(), &device, false).unwrap(), gpu(&Context::pure(), &device, true).unwrap());
-        assert!((580..630).contains(&all.len()), "{}", all.len());
-        assert!((110..160).contains(&quick.len()), "{}", quick.len());
+        assert!((690..750).contains(&all.len()), "{}", all.len());
+        assert!((130..185).contains(&quick.len()), "{}", quick.len());
+        let experts = all.iter().filter(|subject| matches!(subject.op, Op::Experts(_))).count();
+        assert_eq!(experts, EXPERTS.iter().map(|(_, chosen, grouped)| chosen + grouped).sum::<usize>());
+        assert!(experts <= 120, "{experts}");
         for (name, Counts { thin, tiled, packed, .. }) in PRODUCTS {
             assert!(thin + tiled + packed >= 14 && (tiled == 0 || packed == 0), "{name}");
         }
@@ -155,6 +173,47 @@ mod tests {
         assert!(count(&|one| matches!(one.op, Op::Attention(_)) && one.formats.kv.nominal_bits() == 8) >= 20);
     }
 
+    /// Experts as models have them, of one token and of thousands, on both sides; no more of them than are soon packed.
+    #[test]
+    fn mixtures_are_in_it() {
+        let device = device("h200");
+        let all = gpu(&Context::pure(), &device, false).unwrap();
+        let of = |subject: &Subject| match subject.op {
+            Op::Experts(own) => Some((own, subject.formats)),
+            _ => None,
+        };
+        let all: Vec<(Experts, Precision)> = all.iter().filter_map(of).collect();
+        let count = |wanted: &dyn Fn(&Experts) -> bool| all.iter().filter(|(one, _)| wanted(one)).count();
+        for sizes in [[32, 4, 2880, 2880], [8, 2, 14336, 4096], [128, 8, 768, 2048]] {
+            let is = |one: &Experts| {
+                let back = one.side == ExpertSide::Down;
+                let (n, k) = if back { (one.k, one.n) } else { (one.n, one.k) };
+                [one.experts, one.active, n, k].map(Dim::get) == sizes
+            };
+            assert!(count(&is) >= 8, "{sizes:?}: {}", count(&is));
+            assert!(count(&|one| is(one) && one.side == ExpertSide::Down) >= 3, "{sizes:?}");
+        }
+        assert!(count(&|one| one.tokens == Dim::ONE) >= 3 && count(&|one| one.tokens.get() > 2048) >= 5);
+        let border = thin_rows(&device).visits.unwrap();
+        for (name, chosen, grouped) in EXPERTS {
+            let spec: PrecisionSpec = name.parse().unwrap();
+            let weights = spec.on(&device).unwrap().weights;
+            let few =
+                all.iter().filter(|(one, formats)| formats.weights == weights && one.rows() <= border.into()).count();
+            let many =
+                all.iter().filter(|(one, formats)| formats.weights == weights && one.rows() > border.into()).count();
+            assert_eq!((few, many), (chosen, grouped), "{name}");
+        }
+        for (one, formats) in &all {
+            let sides = if one.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
+            let numbers = sides * (one.experts.get() * one.n.get() * one.k.get()) as f64;
+            let words = format!("{one:?}");
+            assert!(numbers * f64::from(formats.weights.nominal_bits()) / 8.0 <= 2e9, "{words}");
+            assert!(one.active < one.experts && one.active.get() <= 8 && one.tokens.get() <= 4096, "{words}");
+            assert!((8..=128).contains(&one.experts.get()) && one.k.get().is_multiple_of(64), "{words}");
+        }
+    }
+
     /// A GPU that has no kernels for packed weights is not asked for them.
     #[test]
     fn older_devices_have_fewer_kernels() {
@@ -164,5 +223,6 @@ mod tests {
             narrow && matches!(subject.op, Op::Linear(linear) if linear.m.get() > 16)
         };
         assert_eq!(turing.iter().filter(packed).count(), 0);
+        assert!(!turing.iter().any(|subject| matches!(subject.op, Op::Experts(_))));
     }
 }

@@ -1,5 +1,7 @@
 //! Shapes of kernels, spread evenly on a logarithmic scale: by a fixed sequence for the grid, at random for its proof.
 
+mod experts;
+
 use roofline_core::{
     Device, Dim, Graph, Op,
     graph::Ffn,
@@ -55,6 +57,10 @@ pub(crate) enum Draw {
     Deep,
     /// A gate and an up projection of as many rows, with the function that joins them.
     Gated,
+    /// Experts of so few tokens that each of their rows is a product of its own.
+    Chosen,
+    /// Experts of tokens that are sorted by them.
+    Grouped,
     /// Attention of one new token.
     Decode,
     /// Attention over a prompt.
@@ -98,6 +104,10 @@ impl Draw {
             Self::Packed => product(point, (thin + 1.0, PACKED_ROWS), ANY, spec, device)?,
             Self::Deep => product(point, DEEP_ROWS, DEEP, spec, device)?,
             Self::Gated => gated(product(point, (thin + 1.0, GATED_ROWS), ANY, spec, device)?)?,
+            Self::Chosen | Self::Grouped => {
+                let visits = thin_rows(device).visits.unwrap_or(1) as f64;
+                experts::drawn(point, (self == Self::Chosen, visits), spec, device)?
+            }
             Self::Decode => attention(point, true, device)?,
             Self::Prefill => attention(point, false, device)?,
             Self::Elementwise(kind) => elementwise(point, kind)?,

@@ -4,9 +4,10 @@ use std::{fs, path::PathBuf};
 
 use roofline_core::{
     Device, Machine, Plan,
-    calibration::{Beside, Calibration, Gap, Pass, beside},
+    calibration::{Beside, Calibration, Gap, Pass},
     machine::{Basis, Stack},
     model::{Lowering, Workload},
+    plan::Kernel,
     predict::forecast,
     units::{Bytes, Seconds},
 };
@@ -146,10 +147,16 @@ fn pass(context: &Context, machine: &Machine, ran: &Ran, part: Part) -> Result<O
     if !matches!(told.basis, Basis::Calibrated | Basis::Transferred) {
         return Ok(None);
     }
+    let mut moved = Bytes::ZERO;
+    if let Some(own) = machine.calibration() {
+        assignment.kernels(&graph, |Kernel { node, precision }| {
+            moved += own.moved_beside(&node.op, precision) * node.count as f64;
+        });
+    }
     Ok(Some(Pass {
         model: model.name,
         kernels: graph.nodes.iter().map(|node| node.count).sum(),
-        beside: graph.nodes.iter().map(|node| beside(&node.op) * node.count as f64).sum(),
+        beside: moved,
         sum: told.total.expected.time.seconds(),
         measured: Seconds::new(took * 1e-6),
     }))

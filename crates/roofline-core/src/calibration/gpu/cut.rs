@@ -1,5 +1,6 @@
 //! How kernels can be cut into blocks, and what one block asks for.
 
+mod experts;
 mod packed;
 mod prefill;
 
@@ -10,7 +11,7 @@ use crate::{
     Format, Math, Op, Precision,
     calibration::terms::{Family, is_widened},
     format::{Shape, Sizes},
-    op::{Attention, Elementwise, ElementwiseKind, Linear},
+    op::{Attention, Elementwise, ElementwiseKind, ExpertSide, Linear},
 };
 
 /// Kernels that share their terms: a family on a unit, with what is stored.
@@ -126,7 +127,7 @@ const CHUNK: f64 = 8192.0;
 impl Task {
     /// By kernels of a family.
     pub(super) fn of(op: &Op, precision: &Precision, sizes: Sizes, family: Family, units: u32) -> Self {
-        let work = op.work(precision, sizes);
+        let work = op.likely_work(precision, sizes);
         let (read, write, math) = (work.read.value(), work.write.value(), op.math(precision));
         let lane = |format, kind| Lane { family, math, format, kind };
         let task = |lane, widened, at: [f64; 4], cuts| {
@@ -147,6 +148,20 @@ impl Task {
                 let (matrices, function) =
                     if activated.gated { both } else { (1.0, Some(ElementwiseKind::Activation)) };
                 product(&activated.linear, matrices, function)
+            }
+            Op::Experts(experts) => {
+                let matrices = if experts.side == ExpertSide::GatedUp { 2.0 } else { 1.0 };
+                let (n, k) = (experts.n.float() * matrices, experts.k.float());
+                let (function, cuts) = if family == Family::Grouped {
+                    let product = experts::Grouped { experts, n, precision, sizes };
+                    (experts::function(experts.side), product.cuts(f64::from(units)))
+                } else {
+                    // A gate is applied within, and what chooses the experts is a kernel in front as is the sum of them one behind.
+                    let own = Some(ElementwiseKind::Activation).filter(|_| experts.side == ExpertSide::Up);
+                    (own, experts::chosen(experts, n, precision, sizes, f64::from(units)))
+                };
+                let at = [experts.rows() as f64, n, k, experts.distinct()];
+                task(lane(Some(precision.weights), function), is_widened(precision), at, cuts)
             }
             Op::Attention(attention) => {
                 let widened = precision.kv.nominal_bits() < precision.query.nominal_bits();

@@ -54,6 +54,9 @@ pub enum Orders {
 /// The only architecture with products of many rows of 8 bit on both sides, but for what cuBLASLt has of INT8.
 const BYTES: Architecture = Architecture { major: 9, minor: 0 };
 
+/// Rows of chosen experts up to which each is a product of its own, in one kernel; beyond, tokens are sorted by expert.
+pub const FEW_VISITS: usize = 128;
+
 /// A matrix, or one for each of several experts.
 pub struct Matrix {
     /// Rows: outputs of the product.
@@ -244,10 +247,7 @@ impl Matrix {
         let gpu = kernels.gpu;
         let sixteen = stored == Stored::Sixteen;
         let (n, k) = (self.n, self.k);
-        // Rows of codes are whole units of the copy engine.
-        let codes = gpu.architecture == BYTES && k.is_multiple_of(2 * STEP);
-        let fits = sixteen || if stored.bytes() { codes } else { !kernels.half };
-        if !fits || sources.len() > MATRICES || gpu.architecture < OLDEST {
+        if !tiles_on(gpu.architecture, stored, kernels.half, k, sources.len()) {
             return Ok(None);
         }
         let shape = Tiled { stored, half: kernels.half, m: 64, n, k, matrices: sources.len() };
@@ -312,6 +312,28 @@ impl Matrix {
         self.tiled.is_some()
     }
 
+    /// Whether `visits` rows of the experts of `all` are sorted by them: many are where there are kernels for that, and few only
+    /// where there are none for rows as they come.
+    pub fn sort_visits<'m>(all: impl Iterator<Item = &'m Self>, visits: usize) -> bool {
+        let (mut sorts, mut chooses) = (true, true);
+        for matrix in all {
+            (sorts, chooses) = (sorts && matrix.sorts(), chooses && matrix.chooses());
+        }
+        sorts && (visits > FEW_VISITS || !chooses)
+    }
+
+    /// Whether rows that are sorted by expert have a kernel for weights of this format and width in [two orders](Orders::Two),
+    /// beside inputs of `inputs`.
+    pub(in crate::cuda) fn sorts_on(
+        architecture: Architecture,
+        (format, inputs): (Format, Format),
+        columns: usize,
+        experts: usize,
+    ) -> bool {
+        let stored = Stored::of(format, inputs).filter(|_| Self::packs(format, inputs, columns));
+        stored.is_some_and(|stored| tiles_on(architecture, stored, inputs == Format::FP16, columns, experts))
+    }
+
     /// Whether rows of chosen experts, one by one, have a kernel.
     pub fn chooses(&self) -> bool {
         self.packed.is_some() || self.plain.is_some()
@@ -355,6 +377,14 @@ impl Matrix {
         launch(kernels.gpu, &function, Launch { blocks, threads: THREADS as u32, shared: 0 }, &arguments)?;
         Ok(scratch.address())
     }
+}
+
+/// Whether products of many rows have a kernel of ours, for each of so many matrices.
+fn tiles_on(architecture: Architecture, stored: Stored, half: bool, columns: usize, matrices: usize) -> bool {
+    // Rows of codes are whole units of the copy engine.
+    let codes = architecture == BYTES && columns.is_multiple_of(2 * STEP);
+    let fits = stored == Stored::Sixteen || if stored.bytes() { codes } else { !half };
+    fits && matrices <= MATRICES && architecture >= OLDEST
 }
 
 /// Bytes of weights, scales and zero points.

@@ -30,6 +30,32 @@ const NEARLY_FULL: f64 = 7.0 / 8.0;
 /// One that is emptier than this with neighbours is not tried with them.
 const MOSTLY_FULL: f64 = 3.0 / 4.0;
 
+/// Every tile for as many rows as a matrix has in the mean, of all `matrices`, and for twice as many: some have more rows than
+/// others, and a second tile of a matrix costs as much as the first. Only the GPU knows how many fields there are, so that all blocks
+/// share the stages of all. `tiles` says how many tiles of so many rows there are.
+pub(super) fn grouped(product: &Product, matrices: f64, tiles: impl Fn(f64) -> f64, units: f64) -> Vec<Cut> {
+    let mean = (product.m / matrices).ceil();
+    let height = |rows: f64| rows.log2().ceil().exp2().clamp(TOKENS.0, TOKENS.1);
+    let (few, many) = (height(mean), height(2.0 * mean));
+    let mut all = Vec::new();
+    for tokens in if few < many { vec![few, many] } else { vec![few] } {
+        let there = tiles(tokens);
+        for features in FEATURES.into_iter().filter(|features| tokens * features <= SUMS) {
+            for cluster in if tokens >= CLUSTERED { &[1.0, 2.0][..] } else { &[1.0] } {
+                let tile = tile(tokens, features);
+                let fields = there * (product.n / (features * cluster)).ceil();
+                let stages = product.stages(tile);
+                let blocks = (units / cluster).floor().max(1.0).min(fields * stages);
+                let cut = product.cut(tile, *cluster, fields, stages, blocks);
+                // Rows that a tile has room for and no matrix has are multiplied, and not written.
+                let written = product.m / there * features * (fields / blocks).max(1.0);
+                all.push(Cut { outputs: written, ..cut });
+            }
+        }
+    }
+    all
+}
+
 /// What is multiplied, per element where it is bytes.
 pub(super) struct Product {
     pub(super) m: f64,
@@ -67,9 +93,7 @@ impl Product {
     fn shared(&self, tile: Tile, cluster: f64, units: f64) -> Vec<Cut> {
         let room = (units / cluster).floor().max(1.0);
         let fields = (self.m / tile.tokens).ceil() * (self.n / (tile.features * cluster)).ceil();
-        let stages =
-            if self.bytes { self.k / self.stage(tile) } else { (self.k / PADDED).ceil() * PADDED / self.stage(tile) };
-        let stages = stages.ceil();
+        let stages = self.stages(tile);
         let cut = |blocks: f64| self.cut(tile, cluster, fields, stages, blocks.min(fields * stages));
         let each = (room / fields).floor().min(stages);
         if each < 1.0 {
@@ -85,13 +109,19 @@ impl Product {
     /// `each` neighbours to a field, where there is room for as many; half a field only where they fill most of the machine.
     fn near(&self, tile: Tile, each: f64, units: f64) -> Option<Cut> {
         let fields = (self.m / tile.tokens).ceil() * (self.n / tile.features).ceil();
-        let stages = ((self.k / PADDED).ceil() * PADDED / self.stage(tile)).ceil();
+        let stages = self.stages(tile);
         let blocks = fields * each;
         let full = tile.features > SIDED || blocks >= MOSTLY_FULL * units;
         let fits = each == (units / fields).floor() && each <= stages && full;
         // What is left to the first of them stays in its shared memory.
         let cut = Cut { partial: 0.0, late: 0.0, split: false, ..self.cut(tile, 1.0, fields, stages, blocks) };
         fits.then_some(cut)
+    }
+
+    /// Stages of a field.
+    fn stages(&self, tile: Tile) -> f64 {
+        let columns = if self.bytes { self.k } else { (self.k / PADDED).ceil() * PADDED };
+        (columns / self.stage(tile)).ceil()
     }
 
     /// Columns of a stage.
