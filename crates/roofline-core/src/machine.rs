@@ -186,11 +186,18 @@ impl Machine {
         // the product.
         let rounding = || calibration.rounding(op, precision, self.sizes);
         let beside = if own { calibration.beside(op, precision) + rounding() } else { Seconds::ZERO };
+        // The floor of experts that were measured has fewer of them than ran.
+        let likely = match op {
+            Op::Experts(_) if calibration.covers(op, precision) => {
+                Estimate::likely(op, precision, self.sizes, &self.device).unwrap_or(*ideal)
+            }
+            _ => *ideal,
+        };
         let started = |causes: Causes| {
             let [time, launch] = [causes.time, causes.launch].map(|part| (part + start).max(Seconds::ZERO));
             // What caches hand to the multipliers is no matter of memory, where its bytes take less than half of the time.
-            let fed = ideal.memory / ideal.compute < 0.5;
-            let memory = if fed { causes.memory.min(ideal.memory) } else { causes.memory };
+            let fed = likely.memory / likely.compute < 0.5;
+            let memory = if fed { causes.memory.min(likely.memory) } else { causes.memory };
             let compute = if fed { causes.compute.max(causes.memory) } else { causes.compute };
             Causes { time: time + beside, launch, memory, compute, ..causes }
         };

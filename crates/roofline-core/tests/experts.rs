@@ -154,6 +154,10 @@ fn experts_are_forecast_by_their_own_terms() {
             assert_ne!(own, other);
         }
     }
+    // 256 tokens meet all experts, whose weights take longer to read than their rows to multiply.
+    let op = experts(256, [32, 4], [2880, 2880], ExpertSide::GatedUp);
+    let (met, _) = machine(&truth).prediction(&op, &precision("bf16")).unwrap();
+    assert!(met.expected.memory > met.expected.compute && met.expected.memory > Seconds::new(200e-6), "{met:?}");
     // Other four-bit weights are forecast by products of experts that were measured, not by one matrix.
     let lanes = |format: &str| {
         let mut own = truth.clone();
