@@ -401,6 +401,11 @@ impl Measurement {
         self.op.work(&self.formats, Sizes::Exact)
     }
 
+    /// Whether it shows signs of others who had the machine. They can only have made it slower.
+    pub fn is_disturbed(&self) -> bool {
+        self.warnings.iter().any(Warning::is_disturbance)
+    }
+
     /// Operations per second.
     pub fn rate(&self) -> FlopRate {
         self.work().flops / self.time()
@@ -424,6 +429,13 @@ impl Measurement {
         self.energy
             .filter(|energy| energy.integrated > Joules::ZERO && flops > Flops::ZERO)
             .map(|energy| flops / energy.integrated)
+    }
+
+    /// What was measured.
+    pub fn subject(&self) -> Subject {
+        let (site, precision, cast) =
+            (self.site.clone(), self.precision.clone(), self.kernel.path == Path::CastEmulated);
+        Subject { site, phase: self.phase, precision, op: self.op, formats: self.formats, count: self.count, cast }
     }
 
     /// Whether `other` measured the same thing the same way, so that a resumed run need not do it again.

@@ -4,6 +4,7 @@
 //! A last line without its end is what a crash leaves; it is left out and cut off when the run is resumed.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
@@ -86,7 +87,7 @@ pub struct Skipped {
 pub enum Line {
     /// The first line.
     Header(Header),
-    /// A finished measurement.
+    /// A finished measurement. One of a kernel that has one already takes its place: it was measured again.
     Measured(Box<Measurement>),
     /// Something that could not be measured.
     Skipped(Skipped),
@@ -133,6 +134,7 @@ impl Run {
         let failed = |error| Error::File { path: path.to_owned(), error };
         let refuse = |reason: String| Error::NotARun { path: path.to_owned(), reason };
         let (mut header, mut measurements, mut skipped) = (None, Vec::new(), Vec::new());
+        let mut places = HashMap::new();
         let (mut whole, mut number, mut truncated, mut planned) = (0, 0, false, None);
         loop {
             let mut line = Vec::new();
@@ -157,7 +159,16 @@ impl Run {
                 }
                 Line::Header(_) => return Err(refuse(format!("line {number}: a second header"))),
                 _ if header.is_none() => return Err(refuse("it does not start with a header".to_owned())),
-                Line::Measured(measured) => measurements.push(*measured),
+                Line::Measured(measured) => {
+                    let kernel = format!("{:?} {:?} {}", measured.subject(), measured.residency, measured.backend);
+                    match places.entry(kernel) {
+                        Entry::Occupied(place) => measurements[*place.get()] = *measured,
+                        Entry::Vacant(place) => {
+                            place.insert(measurements.len());
+                            measurements.push(*measured);
+                        }
+                    }
+                }
                 Line::Skipped(reason) => skipped.push(reason),
                 Line::Planned(count) => planned = Some(count),
             }
@@ -289,6 +300,25 @@ mod tests {
         assert!(RunFile::resume(&path).err().unwrap().to_string().contains("another process"), "one writer at a time");
         drop(file);
         assert!(RunFile::resume(&path).is_ok());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_was_measured_again_takes_its_place() {
+        let folder = folder("again");
+        let path = folder.join("run.jsonl");
+        let mut file = RunFile::create(&path, &header()).unwrap();
+        let first = measured(1024);
+        let samples = vec![first.time() * 0.5; 11];
+        let Measurement { residency, backend, kernel, check, .. } = first.clone();
+        let second = Measurement::new(first.subject(), residency, backend, kernel, check, samples).unwrap();
+        for measured in [first, measured(2048), second.clone()] {
+            file.write(&Line::Measured(Box::new(measured))).unwrap();
+        }
+        let run = Run::read(&path).unwrap();
+        let [again, other] = &run.measurements[..] else { panic!("{}", run.measurements.len()) };
+        assert!((again.time() / second.time() - 1.0).abs() < 1e-3);
+        assert_eq!(other.op, measured(2048).op);
         fs::remove_dir_all(folder).unwrap();
     }
 

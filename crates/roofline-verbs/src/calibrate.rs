@@ -314,7 +314,7 @@ pub(crate) fn short(context: &Context, run: &Measuring, device: &Device) -> Resu
 
 /// Measures the grid and fits to it. Kernels are measured again at the end: that is how far the machine itself is from one
 /// time to the next. Where there is time, a processor's are all measured twice, a minute apart, and fitted to the middle of
-/// both: what neighbours take away, they take for seconds.
+/// both: what neighbours take away, they take for seconds. Where there is none, those are measured again that were disturbed.
 pub(crate) fn measured(runner: &mut Runner<'_>, args: &Measuring) -> Result<Calibration> {
     let (context, quick, chosen) = (runner.context, args.quick, args.seconds.is_some());
     let device = runner.device().clone();
@@ -327,7 +327,10 @@ pub(crate) fn measured(runner: &mut Runner<'_>, args: &Measuring) -> Result<Cali
     if !chosen {
         runner.protocol.stop = roofline_run::Protocol::quick().stop;
     }
-    let outcome = runner.measure(&subjects)?;
+    let mut outcome = runner.measure(&subjects)?;
+    if quick {
+        runner.settle(&mut outcome, "calibration")?;
+    }
     let every = if in_blocks(&device) || quick { (subjects.len() / REPEATS).max(1) } else { 1 };
     let twice: Vec<Subject> = subjects.iter().step_by(every).cloned().collect();
     let again = runner.repeat(&twice);
@@ -337,9 +340,17 @@ pub(crate) fn measured(runner: &mut Runner<'_>, args: &Measuring) -> Result<Cali
     };
     let pair = |subject: &Subject| Some((find(&outcome.measured, subject)?, find(&again, subject)?));
     let spread = Spread::of(&twice.iter().filter_map(pair).collect::<Vec<_>>());
-    let second = |one: &Measurement| again.iter().find(|other| same(one, other)).map(|other| other.time().value());
+    let second = |one: &Measurement| again.iter().find(|other| same(one, other));
     runner.protocol = quiet;
     fitted(&outcome.measured, &second, &device, runner.kind.stack(), runner.provenance(), spread)
+}
+
+/// The geometric mean of two measurements of a kernel; the faster where others had the machine, who only ever slow it down.
+fn middle(first: &Measurement, second: &Measurement) -> Seconds {
+    if first.is_disturbed() || second.is_disturbed() {
+        return first.time().min(second.time());
+    }
+    Seconds::new((first.time().value() * second.time().value()).sqrt())
 }
 
 /// Whether two measurements are of one kernel.
@@ -347,18 +358,17 @@ fn same(one: &Measurement, other: &Measurement) -> bool {
     (one.op, one.formats, one.kernel.path) == (other.op, other.formats, other.kernel.path)
 }
 
-/// Fits to measurements, and where one was made a second time, to the geometric mean of both.
-fn fitted(
+/// Fits to measurements, and where one was made a second time, to the middle of both.
+fn fitted<'a>(
     measured: &[Measurement],
-    second: &dyn Fn(&Measurement) -> Option<f64>,
+    second: &dyn Fn(&Measurement) -> Option<&'a Measurement>,
     device: &Device,
     stack: Stack,
     provenance: String,
     spread: Spread,
 ) -> Result<Calibration> {
     let sample = |measured: &Measurement| {
-        let first = measured.time();
-        let time = second(measured).map_or(first, |second| Seconds::new((first.value() * second).sqrt()));
+        let time = second(measured).map_or_else(|| measured.time(), |second| middle(measured, second));
         Sample { time, ..Sample::of(measured) }
     };
     // The expected tier is of operands in memory, and of kernels that nobody would call naive.
@@ -371,3 +381,6 @@ fn fitted(
 fn in_blocks(device: &Device) -> bool {
     matches!(device.kind, Kind::Gpu | Kind::Soc)
 }
+
+#[cfg(test)]
+mod tests;

@@ -333,7 +333,11 @@ fn fresh(context: &Context, request: &Request) -> Result<Answer> {
         Asked::Sizes(asked) => squares(context, asked, &device)?,
         Asked::Tour => tour(context, &request.precision, &device, request.run.quick, backend != BackendName::Null)?,
     };
-    let Outcome { measured, skipped } = runner.measure(&subjects.all)?.nonempty()?;
+    let mut outcome = runner.measure(&subjects.all)?;
+    if matches!(request.asked(), Asked::Tour) {
+        runner.settle(&mut outcome, "tour")?;
+    }
+    let Outcome { measured, skipped } = outcome.nonempty()?;
     let observations: Vec<Observation> = measured.iter().map(Observation::from).collect();
     let machine = machine::machine(context, device, backend.stack()).calibrated(calibration);
     let mut answer = Answer::new(subjects.words, &machine, compared(&observations, &machine, request.tier())?);

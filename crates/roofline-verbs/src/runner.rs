@@ -1,5 +1,6 @@
 //! Measuring a list of kernels: a backend, a run file, and whoever follows.
 
+mod disturbance;
 mod place;
 
 use std::{

@@ -79,6 +79,11 @@ impl Warning {
         }
     }
 
+    /// Whether others may have slowed the machine down meanwhile: measured again, it may be gone.
+    pub fn is_disturbance(&self) -> bool {
+        matches!(self, Self::Noisy { .. } | Self::LowClock { .. } | Self::Interrupted { .. })
+    }
+
     /// In a sentence, with what to do.
     pub fn sentence(&self) -> String {
         match self {
