@@ -1,13 +1,15 @@
 """Whole models on the GPU that is there, beside what `roofline predict` said of them.
 
-    python3 docs/results/h200_whole_models.py path/to/roofline OUT_FOLDER [--quick] [--minutes 6] [--reuse]
+    python3 docs/results/h200_whole_models.py path/to/roofline OUT_FOLDER [--quick] [--minutes 6] [--only PRECISION@MODEL]... [--reuse]
 
 Models of random weights answer prompts of 512, 2048 and 8192 tokens, 1, 8 and 32 at once, in four precisions; what fills the
 memory, or prompts of more than 65536 tokens together, are left out. Every pass is compared with `predict model` of the same
 workload on the same device: a prompt, and the step in the middle of those that follow. The calibration in use is the one that
 `roofline calibrate --backend cuda` kept, else the one that ships. No model is started once the minutes are over.
 
---quick: two models, two precisions, four shapes. --reuse: nothing is measured, what lies in OUT_FOLDER is predicted again, as
+Models with experts answer 1 and 8 prompts of 512 and 2048 tokens.
+
+--quick: two models, two precisions, four shapes. --only: these, in this order, and not the long prompts. --reuse: nothing is measured, what lies in OUT_FOLDER is predicted again, as
 after `roofline calibrate --whole OUT_FOLDER/passes-*.json`, which finds what lies between kernels. Writes passes-MODEL-PRECISION.json
 for that, and whole_models.csv; prints what was asked for (a mean error of at most 6 % of steps, 10 % of prompts) beside what was
 found. Errors are relative to the measured time.
@@ -18,6 +20,7 @@ import csv
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +30,7 @@ asked.add_argument("roofline")
 asked.add_argument("out")
 asked.add_argument("--quick", action="store_true")
 asked.add_argument("--reuse", action="store_true")
+asked.add_argument("--only", action="append")
 asked.add_argument("--minutes", type=float, default=6.0)
 asked = asked.parse_args()
 GENERATE = 32
@@ -39,6 +43,11 @@ else:
     MODELS = ["llama-3-8b", "qwen2.5-1.5b", "llama-2-7b", "llama-2-13b"]
     PLAN = [(model, precision, [SHORT, LONG]) for precision in ["bf16", "w4a16"] for model in MODELS]
     PLAN += [(model, precision, [SHORT]) for precision in ["w8a16", "fp8"] for model in MODELS]
+    EXPERTS = [("gpt-oss-20b", "*=bf16,experts=mxfp4a16"), ("qwen3-30b-a3b", "bf16"), ("mixtral-8x7b", "w4a16")]
+    PLAN += [(model, precision, [("1,8", "512,2048")]) for model, precision in EXPERTS]
+    if asked.only:
+        known = {f"{precision}@{model}": (model, precision, shapes[:1]) for model, precision, shapes in PLAN}
+        PLAN = [known[one] for one in asked.only]
 started = time.monotonic()
 left = lambda: asked.minutes * 60 - (time.monotonic() - started)
 
@@ -74,7 +83,7 @@ def measured(model, precision, shapes):
         else:
             whole["passes"] += told["passes"]
     if whole is not None:
-        with open(os.path.join(asked.out, f"passes-{model}-{precision}.json"), "w") as file:
+        with open(os.path.join(asked.out, f"passes-{model}-{re.sub('[^a-z0-9]+', '-', precision).strip('-')}.json"), "w") as file:
             json.dump(whole, file)
 
 

@@ -813,6 +813,7 @@ class ThinRows(Answer):
     contested: Optional[int]
     native: int
     packed: Optional[int]
+    rounded: Optional[int]
     visits: Optional[int]
     widened: int
 

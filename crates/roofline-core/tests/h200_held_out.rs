@@ -1,4 +1,4 @@
-//! Random kernels on an H200 that no calibration saw (`docs/results/2026-11-18-h200-held-out.csv`): what ships foretells them,
+//! Random kernels on an H200 that no calibration saw (`docs/results/2026-11-*-h200-held-out.csv`): what ships foretells them,
 //! family by family, and a fit to the points it was made of does as well.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -14,7 +14,7 @@ use roofline_core::{
     format::Sizes,
     machine::Stack,
     measurement::Measurement,
-    op::{Attention, Cache},
+    op::{Attention, Cache, ExpertSide, Experts},
     precision::PrecisionSpec,
     units::Seconds,
 };
@@ -24,7 +24,8 @@ const ASKED: f64 = 0.07;
 /// Fewest kernels that say something.
 const FEWEST: usize = 8;
 /// Those families of which enough was measured to say something.
-const JUDGED: [Family; 5] = [Family::Thin, Family::Tiled, Family::Packed, Family::Decode, Family::Prefill];
+const JUDGED: [Family; 7] =
+    [Family::Thin, Family::Tiled, Family::Packed, Family::Decode, Family::Prefill, Family::Chosen, Family::Grouped];
 
 struct Kernel {
     op: Op,
@@ -35,9 +36,11 @@ struct Kernel {
 
 /// The products and attentions of the file; whole prompts and single tokens, as their words do not tell chunks from windows.
 fn kernels() -> Vec<Kernel> {
+    // Nothing was fitted to the last one, nor was anything chosen by it.
     let files = [
         (include_str!("../../../docs/results/2026-11-17-h200-held-out.csv"), true),
         (include_str!("../../../docs/results/2026-11-18-h200-held-out.csv"), false),
+        (include_str!("../../../docs/results/2026-11-20-h200-held-out.csv"), false),
     ];
     let device = device();
     let machine = Machine::new(device.clone(), Stack::Roofline);
@@ -83,6 +86,12 @@ fn op(words: &str) -> Option<Op> {
                 cache: Cache::Separate,
             }))
         }
+        ("experts_gate_up" | "experts_down", [tokens, active, experts, n, k]) => {
+            let dim = |value: &u64| Dim::new("size", *value).unwrap();
+            let side = if words.starts_with("experts_down") { ExpertSide::Down } else { ExpertSide::GatedUp };
+            let [tokens, active, experts, n, k] = [tokens, active, experts, n, k].map(dim);
+            Some(Op::Experts(Experts { tokens, experts, active, n, k, side }))
+        }
         _ => None,
     }
 }
@@ -123,7 +132,7 @@ fn what_ships_foretells_kernels_it_never_saw() {
 
 /// The points that the calibration was made of, as `roofline calibrate` measured them.
 fn points() -> Vec<Sample> {
-    let text = include_str!("../../../docs/results/2026-11-18-h200-calibration.jsonl");
+    let text = include_str!("../../../docs/results/2026-11-20-h200-calibration.jsonl");
     // The first line is a header, and some say what could not be measured.
     let measured = text.lines().filter_map(|line| {
         let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -134,7 +143,7 @@ fn points() -> Vec<Sample> {
 }
 
 /// Of the kernels of now: which of two runs is in the points.
-const ROWS: ThinRows = ThinRows::all(16).packing(256);
+const ROWS: ThinRows = ThinRows::all(16).packing(256).sorting(128);
 
 fn fitted(samples: &[Sample], rows: ThinRows) -> Calibration {
     fit(samples, &device(), "roofline", "a test".to_owned(), rows, Spread::default()).unwrap()

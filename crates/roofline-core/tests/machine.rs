@@ -66,8 +66,9 @@ fn a_narrow_cache_gains_no_more_than_its_bytes() {
 #[test]
 fn what_is_not_measured_is_named() {
     let h200 = machine("h200");
-    // Nobody measured experts; a dense model has nothing that was not.
-    let forecast = decode("mixtral-8x7b", 1, 2048, "bf16", &h200);
+    // Nobody measured experts of three bits; those of sixteen, and a dense model, have nothing that was not.
+    assert!(decode("mixtral-8x7b", 1, 2048, "bf16", &h200).weaker().is_empty());
+    let forecast = decode("mixtral-8x7b", 1, 2048, "*=bf16,experts=int3", &h200);
     assert_eq!(forecast.basis, Basis::Transferred);
     let weaker = forecast.weaker();
     assert_eq!((weaker.len(), weaker[0].basis), (1, Basis::Transferred));

@@ -56,7 +56,7 @@ impl Backend for Null {
 
     fn prepare(&mut self, subject: &Subject, _: Residency) -> Result<Box<dyn Case + '_>> {
         let kernel = self.supports(subject)?;
-        let ideal = Estimate::of(&subject.op, &subject.formats, Sizes::Exact, &self.device)?.time();
+        let ideal = Estimate::likely(&subject.op, &subject.formats, Sizes::Exact, &self.device)?.time();
         Ok(Box::new(NullCase { kernel, time: LAUNCH + ideal.seconds() * SLOWER, taken: 0 }))
     }
 }

@@ -350,17 +350,17 @@ fn a_calibration_is_kept_and_used() {
 }
 
 /// A GPU has a grid and a form of its own, and random shapes prove them. The null machine has neither waves nor tiles that rows
-/// fill up, nor sums that blocks share, so a form with those is off: little in the median, more for packed products.
+/// fill up, nor sums that blocks share, so a form with those is off: little in the median, more for packed products and for sorted experts.
 #[test]
 fn a_gpu_is_calibrated_and_the_calibration_is_proved() {
     let home = Home::new("proved");
     let made = home.json("calibrate --backend null --on h200 --json");
     let quality = &made["quality"];
-    assert!(quality["mean"].as_f64().unwrap() < 0.1 && quality["median"].as_f64().unwrap() < 0.03, "{quality}");
-    assert!(quality["families"].as_array().unwrap().len() >= 4, "{quality}");
+    assert!(quality["mean"].as_f64().unwrap() < 0.12 && quality["median"].as_f64().unwrap() < 0.03, "{quality}");
+    assert!(quality["families"].as_array().unwrap().len() >= 6, "{quality}");
     assert_eq!(made["terms"]["units"], 132);
     let measured = quality["fitted"].as_u64().unwrap() + quality["held_out"].as_u64().unwrap();
-    assert!((580..630).contains(&measured), "{measured} measurements of a tenth to a fifth of a second each");
+    assert!((690..750).contains(&measured), "{measured} measurements of a tenth to a fifth of a second each");
 
     let proof = "calibrate --validate 120 --seed 3 --backend null --on h200 --json";
     let proved = home.json(proof);

@@ -226,7 +226,11 @@ impl GpuTerms {
         let terms = lane(task.lane).or_else(plain)?;
         let parts = Self::costs(self.units, shared, terms).parts(&task);
         let factor = Remainder::factor(&terms.remainder, &task.at);
-        let Parts { family, launch, memory, compute, time } = parts;
+        let Parts { family, launch, mut memory, mut compute, time } = parts;
+        if family == Family::Chosen {
+            // One row multiplies as much as it reads, so that a fit cannot tell the two apart; reading is what a block waits for.
+            (memory, compute) = (memory.max(compute), 0.0);
+        }
         let [launch, memory, compute, time] = [launch, memory, compute, time].map(|part| part * factor);
         Some(Parts { family, launch, memory, compute, time })
     }

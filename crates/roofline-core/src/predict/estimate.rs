@@ -70,7 +70,7 @@ impl Estimate {
     }
 
     /// The same with the work that is likely instead of the least.
-    pub(crate) fn likely(op: &Op, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
+    pub fn likely(op: &Op, precision: &Precision, sizes: Sizes, device: &Device) -> Result<Self> {
         if let Op::AllReduce(reduce) = op {
             return Self::exchange(reduce, precision, sizes, device);
         }

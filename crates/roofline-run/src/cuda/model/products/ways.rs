@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// How much slower than the fastest a way may be alone that is tried in a pass, and how many are.
-const NEAR: f64 = 1.3;
-pub(super) const MOST_WAYS: usize = 10;
+const NEAR: f64 = 1.2;
+pub(super) const MOST_WAYS: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) n: usize,
