@@ -145,6 +145,11 @@ impl Stored {
     }
 }
 
+/// Bytes of shared memory that a block's sums take at most, and with what a kernel knows of its rows besides. A kernel may declare
+/// 48 KiB.
+const OWN_SHARED: u32 = 32 << 10;
+pub(super) const DECLARED: u32 = OWN_SHARED + 1024;
+
 /// How a kernel divides its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
@@ -179,7 +184,8 @@ const FEW: [Division; 13] = [
     Division { warps: 4, depth: 1, tiles: 4, split: 1 },
     Division { warps: 4, depth: 1, tiles: 2, split: 2 },
 ];
-/// Divisions worth trying as well where every block rounds x itself: fewer blocks, with more rows of W.
+/// Divisions worth trying as well where every block rounds x itself: fewer blocks, with more rows of W, as far as a kernel may have
+/// room of its own for their sums.
 const ROUNDING: [Division; 2] =
     [Division { warps: 8, depth: 1, tiles: 4, split: 1 }, Division { warps: 16, depth: 1, tiles: 4, split: 1 }];
 /// The same for more than eight rows of x.
@@ -252,10 +258,15 @@ impl Thin {
     /// The same where blocks round x themselves.
     pub(super) fn rounding_divisions(&self, multiprocessors: u32, clusters: bool) -> Vec<Division> {
         let mut all = self.divisions(multiprocessors, clusters);
-        let more = ROUNDING.iter().filter(|more| !all.contains(more)).copied();
-        let more: Vec<Division> = more.collect();
+        let fits = |division: &Division| self.sums(*division) <= OWN_SHARED;
+        let more: Vec<Division> = ROUNDING.iter().filter(|more| fits(more) && !all.contains(more)).copied().collect();
         all.extend(more);
         all
+    }
+
+    /// Bytes of a block's sums: four of each lane for every tile and eight rows of x.
+    pub(super) fn sums(&self, division: Division) -> u32 {
+        division.warps * division.tiles * self.columns() * 4 * 32 * 4
     }
 
     pub(super) fn recipe(&self, division: Division) -> Recipe {

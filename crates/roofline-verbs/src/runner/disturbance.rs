@@ -36,7 +36,13 @@ impl Runner<'_> {
                 }
                 let subject = all[at].subject();
                 self.context.watcher().starts(done, open.len(), &format!("{} again", subject.words()));
-                let Ok(second) = measure(&mut *self.backend, &subject, &self.protocol) else { continue };
+                let Ok(second) = measure(&mut *self.backend, &subject, &self.protocol) else {
+                    if let Some(lost) = self.backend.lost() {
+                        return Err(lost.into());
+                    }
+                    still.push(at);
+                    continue;
+                };
                 again[at] = true;
                 if second.is_disturbed() {
                     still.push(at);

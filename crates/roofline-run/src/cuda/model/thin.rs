@@ -11,7 +11,7 @@ use crate::{
     Result,
     cuda::{
         backend::Argument,
-        gemv_packed::{Activation, Division, STEP, Stored, Thin},
+        gemv_packed::{Activation, DECLARED, Division, STEP, Stored, Thin},
         gpu::Recipe,
     },
 };
@@ -70,7 +70,8 @@ impl Rounding {
         let size = if thin.stored.bytes() { 1 } else { 2 };
         let all = thin.m * STEP * thin.steps() * size;
         let bytes = all + thin.m * 64;
-        (all <= ROUNDED_BYTES && bytes <= block as usize / 2).then_some(Self::Within(bytes as u32))
+        let room = block.saturating_sub(DECLARED) as usize;
+        (all <= ROUNDED_BYTES && bytes <= room).then_some(Self::Within(bytes as u32))
     }
 
     fn shared(self) -> u32 {
@@ -179,14 +180,24 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
     let experts = Shape { gated: true, visits: 4, ..plain };
     let gated = Shape { gated: true, unnormed: true, ..plain };
     let adds = Shape { m: 16, adds: true, ..plain };
-    let of = |(stored, shape, narrows): (Stored, Shape, bool)| {
-        let thin = thin(stored, false, (4096, 4096), shape);
-        let divisions = thin.divisions(132, false);
-        let Shape { visits, unnormed, adds, .. } = shape;
-        let name = format!("chained thin {stored:?} visits {visits} unnormed {unnormed} adds {adds} rounds {narrows}");
-        let within = Rounding::within(&thin, HOPPER_SHARED).filter(|_| narrows);
-        let rounding = within.unwrap_or(if stored.bytes() { Rounding::InFront } else { Rounding::None });
-        divisions.first().map(|division| (name, recipe(&thin, *division, shape, true, rounding)))
+    // Of those that round x every division, which differ in what they declare of shared memory.
+    let of = |(stored, shape, narrows): (Stored, Shape, bool)| -> Vec<(String, Recipe)> {
+        let thin = thin(stored, false, (4096, 2048), shape);
+        let plain = if stored.bytes() { Rounding::InFront } else { Rounding::None };
+        let kernels = match Rounding::within(&thin, HOPPER_SHARED).filter(|_| narrows) {
+            Some(within) => thin.rounding_divisions(132, false).into_iter().map(|own| (own, within)).collect(),
+            None => vec![(thin.divisions(132, false)[0], plain)],
+        };
+        let Shape { m, visits, unnormed, adds, .. } = shape;
+        let name = |rounding: Rounding, words: String| {
+            format!(
+                "chained thin {stored:?}{words} rows {m} visits {visits} unnormed {unnormed} adds {adds} {rounding:?}"
+            )
+        };
+        let named = |(division, rounding): (Division, Rounding)| {
+            (name(rounding, division.words()), recipe(&thin, division, shape, true, rounding))
+        };
+        kernels.into_iter().map(named).collect()
     };
     let all = [
         (Stored::Int4(128), wide, false),
@@ -194,11 +205,41 @@ pub(super) fn sources() -> Vec<(String, Recipe)> {
         (Stored::Nf4, adds, false),
         (Stored::BothInt8, adds, false),
         (Stored::BothInt8, gated, true),
+        (Stored::BothInt8, adds, true),
         (Stored::Fp8, wide, true),
         (Stored::Fp8, adds, true),
         (Stored::Sixteen, experts, false),
         (Stored::Mxfp4, experts, false),
         (Stored::Nf4, experts, false),
     ];
-    all.into_iter().filter_map(of).collect()
+    all.into_iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums and what is rounded have room beside each other, on small GPUs as well, and no kernel declares more than it may.
+    #[test]
+    fn blocks_that_round_have_room() {
+        for (stored, m, k) in [(Stored::BothInt8, 8, 4032), (Stored::BothInt8, 16, 4096), (Stored::Fp8, 16, 2048)] {
+            let shape = Shape { m, wide: false, gated: false, visits: 0, unnormed: false, adds: false };
+            let thin = thin(stored, false, (4096, k), shape);
+            for block in [64, 99, 163, 227].map(|size| size << 10) {
+                if let Some(Rounding::Within(bytes)) = Rounding::within(&thin, block) {
+                    assert!(bytes as usize >= m * k * if stored.bytes() { 1 } else { 2 } && bytes + DECLARED <= block);
+                }
+            }
+            assert!(Rounding::within(&thin, 227 << 10).is_some(), "{stored:?} {m} {k}");
+            let (few, more) = (thin.divisions(132, true), thin.rounding_divisions(132, true));
+            assert!(more.len() > few.len() || m > 8, "{stored:?} {m}");
+            assert!(more.iter().all(|division| thin.sums(*division) < DECLARED), "{stored:?} {m}: {more:?}");
+        }
+        // Five rows of 14336 are 70 KiB; six are more than is rounded within.
+        let of = |m| {
+            let shape = Shape { m, wide: false, gated: false, visits: 0, unnormed: false, adds: false };
+            Rounding::within(&thin(Stored::BothInt8, false, (4096, 14336), shape), 227 << 10)
+        };
+        assert_eq!((of(5), of(6)), (Some(Rounding::Within(5 * 14336 + 5 * 64)), None));
+    }
 }
