@@ -156,7 +156,7 @@ fn what_stays_slow_stays_undecided() {
     assert!(slow.notes.is_empty(), "{:?}", slow.notes);
     let busy = came(Wrong::Always, "always");
     let [note] = &busy.notes[..] else { panic!("{:?}", busy.notes) };
-    assert!(note.text.contains("still are"), "{}", note.text);
+    assert!(note.text.contains("still disturbed"), "{}", note.text);
     for came in [slow, busy] {
         assert!(came.calibration.quality.doubtful(), "{:?}", came.calibration.quality);
         assert_eq!(came.verdict, Verdict::Undecided);

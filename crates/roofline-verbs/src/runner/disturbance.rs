@@ -78,9 +78,9 @@ impl Runner<'_> {
 /// What was done about kernels that were disturbed.
 fn words(what: &str, disturbed: usize, again: usize, faster: usize, open: usize) -> String {
     let kernels = match disturbed {
-        1 => format!("one kernel of the {what} was"),
-        _ => format!("{disturbed} kernels of the {what} were"),
+        1 => format!("one kernel of the {what} was disturbed while it was measured"),
+        _ => format!("{disturbed} kernels of the {what} were disturbed while they were measured"),
     };
-    let rest = if open > 0 { format!("; {open} still are: close other programs") } else { String::new() };
-    format!("{kernels} disturbed while they were measured: {again} measured again, {faster} of them faster{rest}")
+    let rest = if open > 0 { format!("; still disturbed: {open}, close other programs") } else { String::new() };
+    format!("{kernels}: {again} measured again, {faster} of them faster{rest}")
 }
